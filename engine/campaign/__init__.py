@@ -1,0 +1,1 @@
+"""Who does what when: one task, many tasks, the processes that work for them."""

@@ -1,0 +1,1 @@
+"""How a config becomes a number: builders, workers, the timing protocol."""

@@ -1,0 +1,1 @@
+"""What flows through gemmtune, one file a record: frozen data, no machinery."""

@@ -1,0 +1,47 @@
+"""A GPU as data: nothing here queries one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["Device"]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What a space and a builder need to know of a GPU."""
+
+    sku: str
+    """Short catalogue name, `H200`."""
+    name: str
+    """The name the driver reports and torch's `get_device_properties().name` returns, `NVIDIA H200`."""
+    arch: str
+    """Compiler target with its architecture-specific suffix where it has one, `sm_90a`."""
+    sm_count: int
+    """Streaming multiprocessors."""
+    shared_memory_per_block_bytes: int
+    """Largest shared memory of one block, after opting in."""
+    shared_memory_per_sm_bytes: int
+    """Shared memory of one multiprocessor."""
+    l2_bytes: int
+    """Level-2 cache."""
+    registers_per_sm: int
+    """32-bit registers of one multiprocessor."""
+    max_threads_per_sm: int
+    """Resident threads of one multiprocessor."""
+    max_threads_per_block: int
+    """Threads of one block."""
+    warp_size: int
+    """Threads of one warp."""
+    boost_clock_mhz: int
+    """Maximum SM clock."""
+    memory_bandwidth_gb_s: int
+    """Peak device-memory bandwidth, 10⁹ bytes a second."""
+    source: str = field(default="", compare=False)
+    """Where the figures come from."""
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability, (9, 0) for sm_90a."""
+        digits = "".join(c for c in self.arch if c.isdigit())
+        return int(digits[:-1]), int(digits[-1])

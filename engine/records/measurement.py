@@ -1,0 +1,105 @@
+"""One evaluation of one config: numbers, or the reason there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gemmtune.engine.records.artifact import Resources, Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.task import Task
+
+__all__ = ["DeviceState", "Evidence", "Measurement", "Status", "Trial"]
+
+
+class Status(StrEnum):
+    """How an evaluation ended; one to one with the `invalidity` field of the T4 results schema (in brackets).
+
+    Source: T4 auto-tuning results schema, github.com/odgaard/TuningSchema.
+    """
+
+    OK = "ok"
+    """Right result, timed (correct)."""
+    INVALID = "invalid"
+    """Rejected before building, by a constraint or a pruner (constraints)."""
+    BUILD_FAILED = "build_failed"
+    """The compiler refused it, or it needs more than the device has (compile)."""
+    RUN_FAILED = "run_failed"
+    """It did not load, crashed, or ended its worker (runtime)."""
+    WRONG_RESULT = "wrong_result"
+    """The output is off the reference by more than the tolerance (correctness)."""
+    TIMED_OUT = "timed_out"
+    """The build or the launches passed their deadline (timeout)."""
+
+
+class Evidence(StrEnum):
+    """How much a number is worth."""
+
+    MEASURED = "measured"
+    """Timed on the device."""
+    REPLAYED = "replayed"
+    """Looked up in a recorded landscape."""
+    ESTIMATED = "estimated"
+    """Computed by a model; never ships unasked."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """The GPU at one instant, as NVML reports it."""
+
+    sm_clock_mhz: int
+    """SM clock."""
+    memory_clock_mhz: int
+    """Memory clock."""
+    temperature_c: int
+    """GPU temperature."""
+    power_mw: int
+    """Board power draw."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One evaluation, with enough context to be judged later. Failures are measurements too."""
+
+    task: Task
+    """What was searched."""
+    config: Config
+    """The config evaluated."""
+    status: Status
+    """How it ended."""
+    evidence: Evidence
+    """How the numbers came about."""
+    protocol: str
+    """Name of the timing protocol."""
+    toolchain: Toolchain
+    """The versions that built it."""
+    worker: str
+    """Who measured: host, GPU and process, or the landscape's file."""
+    created_at: str
+    """UTC time, ISO 8601 with seconds."""
+    reason: str = ""
+    """Why the status is not ok; empty when it is."""
+    samples_ns: tuple[float, ...] = ()
+    """Time of each launch in launch order."""
+    error_norm: float | None = None
+    """‖out − reference‖ / ‖reference‖; None where nothing was compared."""
+    before: DeviceState | None = None
+    """The device before the first launch."""
+    after: DeviceState | None = None
+    """The device after the last launch."""
+    resources: Resources | None = None
+    """What the built kernel occupies."""
+    build_seconds: float | None = None
+    """Cost of the build; None where nothing was built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A config with its outcome, as a sampler sees it."""
+
+    config: Config
+    """The config evaluated."""
+    status: Status
+    """How it ended."""
+    score: float | None
+    """What the objective made of it, to minimise; None unless the status is ok."""

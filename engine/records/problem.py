@@ -1,0 +1,224 @@
+"""A GEMM problem: sizes, dtypes, layouts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+from gemmtune.engine.records.errors import ProblemError
+
+__all__ = ["DType", "Layout", "Op", "Problem"]
+
+_MAX_SIZE = 2**31 - 1
+_TEXT_HELP = "expected [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], for example 2048x4096x4096:bf16:nt"
+
+
+class Op(StrEnum):
+    """The operation, by the name PyTorch gives it."""
+
+    MM = "mm"
+    ADDMM = "addmm"
+    BMM = "bmm"
+
+
+class DType(StrEnum):
+    """An element type, by its short name."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes an element."""
+        return 4 if self is DType.FP32 else 2
+
+    @property
+    def torch_name(self) -> str:
+        """The name of the same type in torch, without the `torch.` prefix."""
+        return {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[self.value]
+
+
+class Layout(StrEnum):
+    """How an operand lies in memory, in BLAS terms."""
+
+    N = "n"
+    """Row-major as the operation reads it: A is m×k with stride (k, 1), B is k×n with stride (n, 1)."""
+    T = "t"
+    """Stored transposed: A with stride (1, m), B with stride (1, k), as the weight of a linear layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One GEMM: out[batch, m, n] = A[batch, m, k] @ B[batch, k, n].
+
+    Two problems are equal when a kernel cannot tell them apart: the weight does not count.
+    """
+
+    m: int
+    """Rows of A and of the output; at least 1."""
+    n: int
+    """Columns of B and of the output; at least 1."""
+    k: int
+    """Columns of A, rows of B; at least 1."""
+    op: Op = Op.MM
+    """The operation."""
+    batch: int = 1
+    """Number of independent products; above 1 only for bmm."""
+    a_dtype: DType = DType.BF16
+    """Element type of A."""
+    b_dtype: DType = DType.BF16
+    """Element type of B."""
+    out_dtype: DType = DType.BF16
+    """Element type of the output."""
+    acc_dtype: DType = DType.FP32
+    """Element type of the accumulator."""
+    a_layout: Layout = Layout.N
+    """Memory layout of A."""
+    b_layout: Layout = Layout.T
+    """Memory layout of B."""
+    allow_tf32: bool = False
+    """Whether fp32 products may round their operands to tf32 (torch.backends.cuda.matmul.allow_tf32)."""
+    epilogue: str = "none"
+    """What is fused behind the product."""
+    weight: float = field(default=1.0, compare=False)
+    """Call frequency in the user's workload, relative to the other problems."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes and combinations no kernel can serve."""
+        for name in ("m", "n", "k", "batch"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 1 <= value <= _MAX_SIZE:
+                raise ProblemError(f"{name}={value} is not an integer from 1 to {_MAX_SIZE}")
+        if self.batch > 1 and self.op is not Op.BMM:
+            raise ProblemError(f"batch={self.batch} needs op bmm, not {self.op}: write {self.batch}xMxNxK:DTYPE:LAYOUT:bmm")
+        if self.allow_tf32 and self.a_dtype is not DType.FP32:
+            raise ProblemError(f"tf32 applies to fp32 operands, not to {self.a_dtype}")
+        if not self.weight > 0:
+            raise ProblemError(f"weight={self.weight} is not above 0")
+
+    @property
+    def name(self) -> str:
+        """The canonical text, `2048x4096x4096:bf16:nt`; `Problem.parse` reads it back."""
+        sizes = f"{self.m}x{self.n}x{self.k}"
+        if self.batch > 1:
+            sizes = f"{self.batch}x{sizes}"
+        dtype = "tf32" if self.allow_tf32 else self.a_dtype.value
+        text = f"{sizes}:{dtype}:{self.a_layout}{self.b_layout}"
+        return text if self.op is Op.MM else f"{text}:{self.op}"
+
+    @property
+    def flops(self) -> int:
+        """Floating-point operations: a multiply and an add for each of batch·m·n·k."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def min_bytes(self) -> int:
+        """Bytes that must move through device memory: each operand read once, the output written once."""
+        a = self.m * self.k * self.a_dtype.itemsize
+        b = self.k * self.n * self.b_dtype.itemsize
+        out = self.m * self.n * self.out_dtype.itemsize
+        return self.batch * (a + b + out)
+
+    @classmethod
+    def parse(cls, text: str) -> Problem:
+        """Read `[BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]]`; DTYPE bf16, LAYOUT nt and OP mm by default.
+
+        DTYPE is the type of both operands and of the output (`tf32`: fp32 with tf32 products allowed).
+
+        Raises:
+            ProblemError: the text is malformed or a size is out of bounds.
+        """
+        sizes, *rest = text.strip().split(":")
+        if not re.fullmatch(r"\d+x\d+x\d+(x\d+)?", sizes) or len(rest) > 3:
+            raise ProblemError(f"malformed problem {text!r}: {_TEXT_HELP}")
+        *batch, m, n, k = sizes.split("x")
+        record = {"m": m, "n": n, "k": k, "batch": batch[0] if batch else "1"}
+        return cls.from_fields({**record, **dict(zip(("dtype", "layout", "op"), rest, strict=False))})
+
+    def to_fields(self) -> dict[str, str]:
+        """Every field that tells problems apart, as text; `from_fields` reads it back."""
+        return {f.name: _text(getattr(self, f.name)) for f in fields(self) if f.compare}
+
+    @classmethod
+    def from_fields(cls, record: Mapping[str, str]) -> Problem:
+        """Build from text fields; a field left out takes its default.
+
+        The shorthands `dtype` (operands and output, `tf32` included) and `layout` (`nn`, `nt`, `tn`, `tt`) stand for
+        the fields they cover.
+
+        Raises:
+            ProblemError: a field is unknown, missing (m, n, k) or malformed.
+        """
+        texts = dict(record)
+        dtype = texts.pop("dtype", None)
+        if dtype is not None:
+            plain = "fp32" if dtype == "tf32" else dtype
+            texts = {"a_dtype": plain, "b_dtype": plain, "out_dtype": plain, "allow_tf32": str(dtype == "tf32")} | texts
+        layout = texts.pop("layout", None)
+        if layout is not None:
+            if not re.fullmatch("[nt]{2}", layout):
+                raise ProblemError(f"layout {layout!r} is not one of nn, nt, tn, tt")
+            texts = {"a_layout": layout[0], "b_layout": layout[1]} | texts
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(texts) - known)
+        if unknown:
+            raise ProblemError(f"unknown problem field {unknown[0]!r}; known: {', '.join(sorted(known))}, dtype, layout")
+        for size in ("m", "n", "k"):
+            if not texts.get(size):
+                raise ProblemError(f"problem field {size!r} is missing; m, n and k are needed")
+        return cls(**{name: _PARSERS[name](name, text) for name, text in texts.items() if text != ""})
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ProblemError(f"{name}={text!r} is not an integer from 1 to {_MAX_SIZE}") from None
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ProblemError(f"{name}={text!r} is not a number above 0") from None
+
+
+def _boolean(name: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ProblemError(f"{name}={text!r} is not true or false")
+    return text.lower() == "true"
+
+
+def _choice(kind: type[StrEnum]):  # type: ignore[no-untyped-def]
+    def parse(name: str, text: str) -> StrEnum:
+        try:
+            return kind(text)
+        except ValueError:
+            raise ProblemError(f"{name}={text!r} is not one of {', '.join(kind)}") from None
+
+    return parse
+
+
+_PARSERS = {
+    "m": _integer,
+    "n": _integer,
+    "k": _integer,
+    "batch": _integer,
+    "op": _choice(Op),
+    "a_dtype": _choice(DType),
+    "b_dtype": _choice(DType),
+    "out_dtype": _choice(DType),
+    "acc_dtype": _choice(DType),
+    "a_layout": _choice(Layout),
+    "b_layout": _choice(Layout),
+    "allow_tf32": _boolean,
+    "epilogue": lambda name, text: text,
+    "weight": _number,
+}

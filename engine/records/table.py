@@ -1,0 +1,64 @@
+"""The product: for every problem the choice production should make, with its evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+
+__all__ = ["Choice", "Row", "Table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One kernel for a problem, with what is known of its time."""
+
+    space: str
+    """The space the config belongs to."""
+    config: Config
+    """The config."""
+    time_ns: float
+    """The objective's estimate of one launch."""
+    low_ns: float
+    """Lower end of the time's 95 % interval."""
+    high_ns: float
+    """Upper end of the time's 95 % interval."""
+    samples: int
+    """Number of timed launches behind the estimate."""
+    evidence: Evidence
+    """How the time came about."""
+    toolchain: str
+    """The versions it was built and timed with."""
+    protocol: str
+    """The timing protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The ranked choices for one problem."""
+
+    problem: Problem
+    """The GEMM."""
+    choices: tuple[Choice, ...]
+    """What to run, best first. The first is the baseline unless another beats it beyond the noise."""
+    baseline: Choice | None
+    """The vendor library's choice, always measured; None only where a landscape lacks it."""
+    margin: float
+    """Baseline time over best time, minus 1, of the fastest choice; 0 without a baseline."""
+    tie_band: tuple[Config, ...]
+    """Configs whose interval overlaps that of the fastest: as good, as far as was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Best configs of one device."""
+
+    device: Device
+    """The GPU the rows hold for."""
+    rows: tuple[Row, ...]
+    """One a problem, sorted by the problem's name."""
+    objective: str
+    """What was minimised."""

@@ -1,0 +1,22 @@
+"""An exporter: a table as the files a consumer loads."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from gemmtune.engine.records.table import Table
+
+__all__ = ["Exporter"]
+
+
+class Exporter(ABC):
+    """Writes for one consumer. Pure text: it imports neither torch nor the consumer."""
+
+    @abstractmethod
+    def export(self, table: Table) -> Mapping[str, str]:
+        """File name to text, the consumer's loader among them. The same table gives the same text, byte for byte.
+
+        Raises:
+            TableError: the table holds what this consumer cannot be given.
+        """

@@ -1,0 +1,40 @@
+"""A pruner: whether a candidate deserves more of the budget."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+
+__all__ = ["Candidate", "Pruner"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A config on its way to a measurement, with the evidence there is so far."""
+
+    task: Task
+    """What is searched."""
+    config: Config
+    """The config."""
+    artifact: Artifact | None = None
+    """What was built; None before the build."""
+    samples_ns: tuple[float, ...] = ()
+    """Launches timed so far."""
+
+
+class Pruner(ABC):
+    """Drops candidates early. Stateless: the same evidence gives the same verdict."""
+
+    @abstractmethod
+    def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
+        """Keep (yes) or drop (no, with the reason), given the task's finished measurements.
+
+        A pruner that lacks the evidence it needs keeps.
+        """

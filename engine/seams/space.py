@@ -1,0 +1,89 @@
+"""A search space: the parameters of one family of kernels, and how one is built and loaded."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["BuildError", "Launchable", "Space"]
+
+
+class BuildError(Exception):
+    """A config cannot be built; the message is the reason that reaches the database and the report."""
+
+
+class Launchable(Protocol):
+    """A loaded kernel."""
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+        """Enqueue out = A @ B on torch's current stream; returns without waiting.
+
+        A is m×k, B is k×n, out is m×n, with the task's dtypes and strides.
+        """
+
+    def close(self) -> None:
+        """Free what the kernel holds on the device; it is not called again."""
+
+
+class Space(ABC):
+    """A family of kernels.
+
+    `params`, `check` and `seeds` need no optional package and no GPU. `build` runs in a builder process on a CPU;
+    `load` and the launchable run in the worker process that owns the GPU. An instance is stateless and picklable.
+    """
+
+    preload: ClassVar[tuple[str, ...]] = ()
+    """Modules a builder process imports once, before its first build."""
+
+    @abstractmethod
+    def params(self, task: Task) -> tuple[Param, ...]:
+        """The parameters for this task, with every value worth trying."""
+
+    @abstractmethod
+    def check(self, task: Task, config: Config) -> Verdict:
+        """Whether the config can be right and fast here. The only statement of each constraint, with its reason."""
+
+    @abstractmethod
+    def seeds(self, task: Task) -> tuple[Config, ...]:
+        """Known good starting points that pass `check`, best guess first; may be empty."""
+
+    @abstractmethod
+    def toolchain(self) -> Toolchain:
+        """The installed versions a binary depends on, without importing them.
+
+        Raises:
+            ToolchainMissing: a package is not installed; the message names the extra that brings it.
+        """
+
+    @abstractmethod
+    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
+        """Render and compile for the task's device, without a GPU; leave the binary in `folder`.
+
+        Raises:
+            BuildError: the config cannot be built, with the reason.
+        """
+
+    @abstractmethod
+    def load(self, artifact: Artifact, task: Task) -> Launchable:
+        """Load a built kernel on the current device; any exception means it cannot run there."""
+
+    def artifact_key(self, task: Task, config: Config) -> str:
+        """Equal for tasks and configs that may share one binary; by default nothing is shared."""
+        return f"{task.key}/{config.digest}"
+
+    def points(self, task: Task) -> Iterator[Config]:
+        """Every config of the space, feasible or not, in a fixed order; by default the product of the params."""
+        params = self.params(task)
+        for values in product(*(p.values for p in params)):
+            yield Config({p.name: value for p, value in zip(params, values, strict=True)})

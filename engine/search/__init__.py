@@ -1,0 +1,1 @@
+"""Which config to evaluate next: samplers and pruners."""

@@ -1,0 +1,1 @@
+"""What gemmtune remembers: the measurement database and recorded landscapes."""

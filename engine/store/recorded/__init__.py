@@ -1,0 +1,1 @@
+"""Landscapes that ship with gemmtune; README.md beside this file says how each was made."""

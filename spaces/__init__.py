@@ -1,0 +1,1 @@
+"""Search spaces, one public file a space."""
