@@ -1,0 +1,63 @@
+# make tune   set up .venv and tune: the recorded problems, or this machine's NVIDIA GPU if it has one
+# make test   set up .venv for development and run the tests; ARGS="-k name" goes to pytest
+# make lint   style, types and import rules
+# make clean  remove .venv and everything built; `out/` holds measurements and stays
+#
+# PYTHON=python3.12 chooses the Python of a new .venv.
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input --constraint constraints.txt
+
+# An install is done when its stamp exists. A stamp's name holds a checksum of what the install reads, so a checkout that
+# only touches these files installs nothing again, and one that changes them does.
+KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
+CORE := .venv/.core-$(KEY)
+TRITON := .venv/.triton-$(KEY)
+DEV := .venv/.dev-$(KEY)
+READY := $(if $(wildcard /dev/nvidia0),$(TRITON),$(CORE))
+
+.PHONY: tune test lint clean
+.NOTPARALLEL:
+
+tune: $(READY)
+	@$(BIN)/gemmtune tune --out out
+
+test: $(DEV)
+	@$(BIN)/pytest $(ARGS)
+
+lint: $(DEV)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+clean:
+	@echo "removing .venv and what was built"
+	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Runs under any Python, so that an old one gets the message and not a syntax error.
+CHECK = $(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else \
+	"gemmtune needs Python 3.11 to 3.13 and $(PYTHON) is %d.%d; choose another: make PYTHON=python3.12" % v)'
+
+# $(call install,EXTRAS,STAMPS). Without build isolation: the build uses the setuptools pinned here, and fetches none.
+define install
+@$(BIN)/python -m pip --version >/dev/null 2>&1 || \
+	{ $(CHECK) && echo "creating .venv with $(PYTHON)" && $(PYTHON) -m venv --clear .venv; }
+@rm -f .venv/.core-* .venv/.triton-* .venv/.dev-*
+@echo "installing gemmtune$(1) into .venv"
+@$(INSTALL) --upgrade pip setuptools
+@$(INSTALL) --no-build-isolation --editable '.$(1)'
+@touch $(2)
+endef
+
+$(CORE):
+	$(call install,,$(CORE))
+
+$(TRITON):
+	$(call install,[triton],$(CORE) $(TRITON))
+
+$(DEV):
+	$(call install,[dev],$(CORE) $(TRITON) $(DEV))
