@@ -39,7 +39,7 @@ class UsageError(GemmtuneError):
     """The caller gave something wrong; one line that names the value, the bound and the way out."""
 
 
-class UnknownPlugin(UsageError):
+class UnknownPlugin(UsageError):  # noqa: N818 -- the name says what is wrong
     """No plug-in of that name is registered."""
 
 
@@ -67,5 +67,5 @@ class ContractError(GemmtuneError):
     """A plug-in broke the contract of its seam."""
 
 
-class ToolchainMissing(GemmtuneError):
+class ToolchainMissing(GemmtuneError):  # noqa: N818 -- the name says what is wrong
     """An optional package is needed and absent."""

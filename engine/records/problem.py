@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from math import inf
+from typing import Any
 
 from gemmtune.engine.records.errors import ProblemError
 
@@ -93,21 +95,25 @@ class Problem:
             if not isinstance(value, int) or not 1 <= value <= _MAX_SIZE:
                 raise ProblemError(f"{name}={value} is not an integer from 1 to {_MAX_SIZE}")
         if self.batch > 1 and self.op is not Op.BMM:
-            raise ProblemError(f"batch={self.batch} needs op bmm, not {self.op}: write {self.batch}xMxNxK:DTYPE:LAYOUT:bmm")
+            raise ProblemError(
+                f"batch={self.batch} needs op bmm, not {self.op}: write {self.batch}xMxNxK:DTYPE:LAYOUT:bmm"
+            )
         if self.allow_tf32 and self.a_dtype is not DType.FP32:
             raise ProblemError(f"tf32 applies to fp32 operands, not to {self.a_dtype}")
-        if not self.weight > 0:
-            raise ProblemError(f"weight={self.weight} is not above 0")
+        if not 0 < self.weight < inf:
+            raise ProblemError(f"weight={self.weight} is not a number above 0")
 
     @property
     def name(self) -> str:
         """The canonical text, `2048x4096x4096:bf16:nt`; `Problem.parse` reads it back."""
-        sizes = f"{self.m}x{self.n}x{self.k}"
-        if self.batch > 1:
-            sizes = f"{self.batch}x{sizes}"
+        batch = f"{self.batch}x" if self.op is Op.BMM else ""
         dtype = "tf32" if self.allow_tf32 else self.a_dtype.value
-        text = f"{sizes}:{dtype}:{self.a_layout}{self.b_layout}"
-        return text if self.op is Op.MM else f"{text}:{self.op}"
+        parts = [f"{batch}{self.m}x{self.n}x{self.k}", dtype, f"{self.a_layout}{self.b_layout}"]
+        if self.op is not Op.MM:
+            parts.append(self.op.value)
+        implied = {"b_dtype": self.a_dtype, "out_dtype": self.a_dtype, "acc_dtype": DType.FP32, "epilogue": "none"}
+        parts.extend(f"{name}={getattr(self, name)}" for name, value in implied.items() if getattr(self, name) != value)
+        return ":".join(parts)
 
     @property
     def flops(self) -> int:
@@ -124,19 +130,22 @@ class Problem:
 
     @classmethod
     def parse(cls, text: str) -> Problem:
-        """Read `[BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]]`; DTYPE bf16, LAYOUT nt and OP mm by default.
+        """Read `[BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:FIELD=VALUE...]`; DTYPE bf16, LAYOUT nt and OP mm by default.
 
-        DTYPE is the type of both operands and of the output (`tf32`: fp32 with tf32 products allowed).
+        DTYPE is the type of both operands and of the output (`tf32`: fp32 with tf32 products allowed); a FIELD of
+        this record says otherwise (`out_dtype=fp32`).
 
         Raises:
             ProblemError: the text is malformed or a size is out of bounds.
         """
         sizes, *rest = text.strip().split(":")
-        if not re.fullmatch(r"\d+x\d+x\d+(x\d+)?", sizes) or len(rest) > 3:
+        plain = [part for part in rest if "=" not in part]
+        others = dict(part.split("=", 1) for part in rest if "=" in part)
+        if not re.fullmatch(r"\d+x\d+x\d+(x\d+)?", sizes) or len(plain) > 3:
             raise ProblemError(f"malformed problem {text!r}: {_TEXT_HELP}")
         *batch, m, n, k = sizes.split("x")
         record = {"m": m, "n": n, "k": k, "batch": batch[0] if batch else "1"}
-        return cls.from_fields({**record, **dict(zip(("dtype", "layout", "op"), rest, strict=False))})
+        return cls.from_fields({**record, **dict(zip(("dtype", "layout", "op"), plain, strict=False)), **others})
 
     def to_fields(self) -> dict[str, str]:
         """Every field that tells problems apart, as text; `from_fields` reads it back."""
@@ -165,7 +174,9 @@ class Problem:
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(texts) - known)
         if unknown:
-            raise ProblemError(f"unknown problem field {unknown[0]!r}; known: {', '.join(sorted(known))}, dtype, layout")
+            raise ProblemError(
+                f"unknown problem field {unknown[0]!r}; known: {', '.join(sorted(known))}, dtype, layout"
+            )
         for size in ("m", "n", "k"):
             if not texts.get(size):
                 raise ProblemError(f"problem field {size!r} is missing; m, n and k are needed")
@@ -196,7 +207,7 @@ def _boolean(name: str, text: str) -> bool:
     return text.lower() == "true"
 
 
-def _choice(kind: type[StrEnum]):  # type: ignore[no-untyped-def]
+def _choice(kind: type[StrEnum]) -> Callable[[str, str], StrEnum]:
     def parse(name: str, text: str) -> StrEnum:
         try:
             return kind(text)
@@ -206,7 +217,7 @@ def _choice(kind: type[StrEnum]):  # type: ignore[no-untyped-def]
     return parse
 
 
-_PARSERS = {
+_PARSERS: dict[str, Callable[[str, str], Any]] = {
     "m": _integer,
     "n": _integer,
     "k": _integer,

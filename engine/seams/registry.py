@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
 
 from gemmtune.engine.records.errors import ContractError, UnknownPlugin
 from gemmtune.engine.seams.exporter import Exporter
@@ -14,7 +13,13 @@ from gemmtune.engine.seams.space import Space
 
 __all__ = ["exporter", "names", "objective", "pruner", "sampler", "space"]
 
-_KINDS: dict[type, str] = {Space: "space", Objective: "objective", Sampler: "sampler", Pruner: "pruner", Exporter: "exporter"}
+_KINDS: dict[type, str] = {
+    Space: "space",
+    Objective: "objective",
+    Sampler: "sampler",
+    Pruner: "pruner",
+    Exporter: "exporter",
+}
 
 
 def names(kind: type) -> tuple[str, ...]:
@@ -28,37 +33,39 @@ def space(name: str) -> Space:
     Raises:
         UnknownPlugin: there is none; the message lists those there are.
     """
-    return _load(Space, name)()
+    plugin: type[Space] = _load(Space, name)
+    return plugin()
 
 
 def objective(name: str) -> Objective:
     """The objective of that name; raises as `space` does."""
-    return _load(Objective, name)()
+    plugin: type[Objective] = _load(Objective, name)
+    return plugin()
 
 
 def sampler(name: str) -> type[Sampler]:
     """The sampler class of that name; raises as `space` does."""
-    return _load(Sampler, name)
+    plugin: type[Sampler] = _load(Sampler, name)
+    return plugin
 
 
 def pruner(name: str) -> Pruner:
     """The pruner of that name; raises as `space` does."""
-    return _load(Pruner, name)()
+    plugin: type[Pruner] = _load(Pruner, name)
+    return plugin()
 
 
 def exporter(name: str) -> Exporter:
     """The exporter of that name; raises as `space` does."""
-    return _load(Exporter, name)()
+    plugin: type[Exporter] = _load(Exporter, name)
+    return plugin()
 
 
 def _points(kind: type) -> tuple[EntryPoint, ...]:
     return tuple(entry_points(group=f"gemmtune.{_KINDS[kind]}s"))
 
 
-_T = TypeVar("_T")
-
-
-def _load(kind: type[_T], name: str) -> type[_T]:
+def _load(kind: type, name: str) -> type:
     for point in _points(kind):
         if point.name == name:
             plugin: object = point.load()

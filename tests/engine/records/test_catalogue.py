@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import DeviceError
+
+EVERY_DEVICE = pytest.mark.parametrize("device", catalogue.devices(), ids=lambda device: device.sku)
+
+
+def test_the_catalogue_holds_the_devices_of_the_field():
+    known = {device.sku for device in catalogue.devices()}
+    assert known >= {"H200", "H100-SXM", "H100-PCIe", "GH200", "A100-40GB", "A100-80GB", "B200", "RTX-4090", "L4"}
+
+
+def test_skus_and_names_are_unique_and_sorted():
+    skus = [device.sku for device in catalogue.devices()]
+    assert skus == sorted(skus)
+    assert len(set(skus)) == len(skus)
+    assert len({device.name for device in catalogue.devices()}) == len(skus)
+
+
+@EVERY_DEVICE
+def test_every_record_has_a_source_and_an_arch_of_its_generation(device: Device):
+    assert len(device.source) > 20
+    assert re.fullmatch(r"sm_(80|86|89|90a|100a|120a)", device.arch)
+    assert (
+        device.capability
+        == {
+            "sm_80": (8, 0),
+            "sm_86": (8, 6),
+            "sm_89": (8, 9),
+            "sm_90a": (9, 0),
+            "sm_100a": (10, 0),
+            "sm_120a": (12, 0),
+        }[device.arch]
+    )
+
+
+@EVERY_DEVICE
+def test_every_figure_is_plausible(device: Device):
+    for field in fields(Device):
+        if field.name not in ("sku", "name", "arch", "source"):
+            assert isinstance(getattr(device, field.name), int)
+    # One block cannot have the last KiB of a multiprocessor's shared memory: CUDA keeps it.
+    assert device.shared_memory_per_block_bytes == device.shared_memory_per_sm_bytes - 1024
+    assert device.max_threads_per_sm % device.warp_size == 0
+    assert 20 <= device.sm_count <= 200
+    assert 2**20 <= device.l2_bytes <= 2**28
+    assert 1_000 <= device.boost_clock_mhz <= 3_000
+    assert 200 <= device.memory_bandwidth_gb_s <= 10_000
+    assert "/" not in device.sku  # a task's key separates with it
+
+
+def test_the_h200_is_as_read_on_one():
+    device = catalogue.device("H200")
+    assert device.name == "NVIDIA H200"
+    assert (device.arch, device.capability, device.sm_count) == ("sm_90a", (9, 0), 132)
+    assert (device.shared_memory_per_block_bytes, device.l2_bytes) == (232_448, 62_914_560)
+    assert (device.boost_clock_mhz, device.memory_bandwidth_gb_s) == (1_980, 4_800)
+
+
+@pytest.mark.parametrize(
+    ("text", "sku"),
+    [("h200", "H200"), ("RTX 4090", "RTX-4090"), ("rtx4090", "RTX-4090"), ("H100", "H100-SXM"), ("a100", "A100-80GB")],
+)
+def test_a_device_is_found_however_its_sku_is_spelled(text: str, sku: str):
+    assert catalogue.device(text).sku == sku
+
+
+@EVERY_DEVICE
+def test_a_device_is_found_by_the_name_its_driver_reports(device: Device):
+    assert catalogue.by_name(device.name) is device
+    assert catalogue.device(device.sku) is device
+
+
+def test_an_unknown_device_is_refused_with_the_known_ones():
+    with pytest.raises(DeviceError, match=r"^no device 'H300'; known: A100-40GB, .*, H200, .*, RTX-5090$"):
+        catalogue.device("H300")
+    assert catalogue.by_name("NVIDIA H300") is None
+
+
+def test_the_source_tells_no_devices_apart():
+    device = catalogue.device("H200")
+    figures = {field.name: getattr(device, field.name) for field in fields(Device)}
+    assert Device(**figures | {"source": "elsewhere"}) == device

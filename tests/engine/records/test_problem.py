@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.problem import DType, Layout, Op, Problem
+
+SIZES = st.integers(1, 2**31 - 1)
+
+
+@st.composite
+def nameable(draw: st.DrawFn) -> Problem:
+    """A problem that the short text can say: one dtype for operands and output, the default epilogue."""
+    dtype = draw(st.sampled_from(DType))
+    op = draw(st.sampled_from(Op))
+    return Problem(
+        m=draw(SIZES),
+        n=draw(SIZES),
+        k=draw(SIZES),
+        op=op,
+        batch=draw(SIZES) if op is Op.BMM else 1,
+        a_dtype=dtype,
+        b_dtype=dtype,
+        out_dtype=dtype,
+        a_layout=draw(st.sampled_from(Layout)),
+        b_layout=draw(st.sampled_from(Layout)),
+        allow_tf32=dtype is DType.FP32 and draw(st.booleans()),
+    )
+
+
+@given(nameable())
+def test_parse_reads_back_the_name(problem: Problem):
+    assert Problem.parse(problem.name) == problem
+
+
+@given(nameable(), st.sampled_from(DType), st.sampled_from(DType), st.sampled_from(["none", "gelu"]))
+def test_from_fields_reads_back_to_fields(problem: Problem, out: DType, acc: DType, epilogue: str):
+    fields = problem.to_fields() | {"out_dtype": out.value, "acc_dtype": acc.value, "epilogue": epilogue}
+    assert Problem.from_fields(fields).to_fields() == fields
+
+
+@given(nameable())
+def test_the_weight_tells_no_problems_apart(problem: Problem):
+    weighted = Problem.from_fields(problem.to_fields() | {"weight": "2.5"})
+    assert weighted.weight == 2.5
+    assert weighted == problem
+    assert hash(weighted) == hash(problem)
+    assert "weight" not in problem.to_fields()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("2048x4096x4096", "2048x4096x4096:bf16:nt"),
+        ("2048x4096x4096:fp16", "2048x4096x4096:fp16:nt"),
+        (" 1x2x3:tf32:tn ", "1x2x3:tf32:tn"),
+        ("8x1x2x3:bf16:nn:bmm", "8x1x2x3:bf16:nn:bmm"),
+        ("1x1x2x3:bf16:nn:bmm", "1x2x3:bf16:nn:bmm"),
+        ("1x2x3:fp32:nt:addmm", "1x2x3:fp32:nt:addmm"),
+    ],
+)
+def test_parse_fills_in_what_is_left_out(text: str, name: str):
+    assert Problem.parse(text).name == name
+
+
+def test_tf32_is_fp32_with_tf32_products_allowed():
+    tf32, fp32 = Problem.parse("16x16x16:tf32"), Problem.parse("16x16x16:fp32")
+    assert (tf32.a_dtype, tf32.b_dtype, tf32.out_dtype) == (DType.FP32,) * 3
+    assert (tf32.allow_tf32, fp32.allow_tf32) == (True, False)
+    assert tf32 != fp32
+
+
+def test_a_field_overrules_the_shorthand_that_covers_it():
+    problem = Problem.from_fields({"m": "1", "n": "2", "k": "3", "dtype": "bf16", "out_dtype": "fp32", "layout": "tn"})
+    assert (problem.a_dtype, problem.b_dtype, problem.out_dtype) == (DType.BF16, DType.BF16, DType.FP32)
+    assert (problem.a_layout, problem.b_layout) == (Layout.T, Layout.N)
+
+
+def test_an_empty_field_takes_its_default():
+    problem = Problem.from_fields({"m": "1", "n": "2", "k": "3", "batch": "", "epilogue": ""})
+    assert problem == Problem(1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0x4x4", "m=0 is not an integer from 1 to 2147483647"),
+        ("4x2147483648x4", "n=2147483648 is not an integer from 1 to 2147483647"),
+        ("0x4x4x4:bf16:nt:bmm", "batch=0 is not an integer from 1 to 2147483647"),
+        ("2x4x4x4", "batch=2 needs op bmm, not mm: write 2xMxNxK:DTYPE:LAYOUT:bmm"),
+        ("4x4x4:int4", "a_dtype='int4' is not one of bf16, fp16, fp32"),
+        ("4x4x4:bf16:nx", "layout 'nx' is not one of nn, nt, tn, tt"),
+        ("4x4x4:bf16:nt:conv", "op='conv' is not one of mm, addmm, bmm"),
+        ("4x4", "malformed problem '4x4': expected [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]]"),
+        ("-4x4x4", "malformed problem '-4x4x4': expected"),
+        ("4x4x4:bf16:nt:mm:more", "malformed problem '4x4x4:bf16:nt:mm:more': expected"),
+        ("", "malformed problem '': expected"),
+    ],
+)
+def test_a_bad_text_is_refused_with_the_value_and_the_bound(text: str, message: str):
+    with pytest.raises(ProblemError) as caught:
+        Problem.parse(text)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"m": "4", "n": "4"}, "problem field 'k' is missing; m, n and k are needed"),
+        ({"m": "4", "n": "4", "k": ""}, "problem field 'k' is missing; m, n and k are needed"),
+        ({"m": "4.5", "n": "4", "k": "4"}, "m='4.5' is not an integer from 1 to 2147483647"),
+        ({"m": "4", "n": "4", "k": "4", "weight": "0"}, "weight=0.0 is not above 0"),
+        ({"m": "4", "n": "4", "k": "4", "weight": "nan"}, "weight=nan is not above 0"),
+        ({"m": "4", "n": "4", "k": "4", "weight": "often"}, "weight='often' is not a number above 0"),
+        ({"m": "4", "n": "4", "k": "4", "allow_tf32": "1"}, "allow_tf32='1' is not true or false"),
+        ({"m": "4", "n": "4", "k": "4", "allow_tf32": "true"}, "tf32 applies to fp32 operands, not to bf16"),
+        ({"m": "4", "n": "4", "k": "4", "mm": "4"}, "unknown problem field 'mm'; known: a_dtype, a_layout,"),
+    ],
+)
+def test_a_bad_field_is_refused_with_the_value_and_the_bound(fields: dict[str, str], message: str):
+    with pytest.raises(ProblemError) as caught:
+        Problem.from_fields(fields)
+    assert str(caught.value).startswith(message)
+
+
+def test_flops_count_a_multiply_and_an_add():
+    assert Problem.parse("2x3x5").flops == 2 * 2 * 3 * 5 == 60
+    assert Problem.parse("7x2x3x5:bf16:nt:bmm").flops == 7 * 60
+
+
+def test_min_bytes_count_each_operand_and_the_output_once():
+    # A 2×5, B 5×3, out 2×3: 10 + 15 + 6 elements.
+    assert Problem.parse("2x3x5:bf16").min_bytes == 31 * 2
+    assert Problem.parse("2x3x5:fp32").min_bytes == 31 * 4
+    assert Problem.parse("7x2x3x5:fp16:nt:bmm").min_bytes == 7 * 31 * 2
+    mixed = Problem.from_fields({"m": "2", "n": "3", "k": "5", "dtype": "bf16", "out_dtype": "fp32"})
+    assert mixed.min_bytes == 25 * 2 + 6 * 4
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size", "torch_name"), [("bf16", 2, "bfloat16"), ("fp16", 2, "float16"), ("fp32", 4, "float32")]
+)
+def test_a_dtype_knows_its_size_and_its_name_in_torch(dtype: str, size: int, torch_name: str):
+    assert (DType(dtype).itemsize, DType(dtype).torch_name) == (size, torch_name)
