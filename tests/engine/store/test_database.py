@@ -1,0 +1,361 @@
+"""The database keeps everything it was given, through other processes, kills and bad files."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmtune.engine.records.artifact import Resources, Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.measurement import DeviceState, Evidence, Measurement, Status
+from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.schema import VERSION
+
+H200 = Device(
+    "H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 60 << 20, 65536, 2048, 1024, 32, 1980, 4800, "a page"
+)
+TASK = Task(Problem(16, 4096, 4096), H200, "triton_mm")
+OTHER = Task(Problem(2048, 4096, 4096), H200, "triton_mm")
+TOOLCHAIN = Toolchain((("torch", "2.13.0+cu130"), ("triton", "3.6.0")))
+STATE = DeviceState(1980, 3201, 41, 432_100)
+
+
+def measured(number: int, task: Task = TASK, **changes: object) -> Measurement:
+    ok = Measurement(
+        task=task,
+        config=Config({"BLOCK_M": number, "split": True, "order": "rows", "share": 0.5}),
+        status=Status.OK,
+        evidence=Evidence.MEASURED,
+        protocol="cold_l2",
+        toolchain=TOOLCHAIN,
+        worker="host:0:4711",
+        created_at="2026-11-21T10:00:00Z",
+        samples_ns=(17500.25, 17432.0, 0.1 + 0.2),
+        error_norm=1.25e-3,
+        before=STATE,
+        after=replace(STATE, temperature_c=43),
+        resources=Resources(255, 196_608, 8, 128),
+        build_seconds=0.47,
+    )
+    return replace(ok, **changes)
+
+
+FAILED = measured(
+    99,
+    status=Status.WRONG_RESULT,
+    reason="off by 0.3\nat [0, 1] ≠",
+    samples_ns=(),
+    error_norm=math.inf,
+    before=None,
+    after=None,
+    resources=None,
+    build_seconds=None,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "gemmtune.db"
+
+
+def test_every_field_of_every_measurement_reads_back_in_insertion_order(path):
+    given_ = [measured(3), FAILED, measured(1, OTHER), measured(2)]
+    with Database.open(path) as database:
+        assert database.add(given_[:2]) == 2
+        assert database.add(given_[2:]) == 2
+    with Database.open(path) as database:
+        assert list(database.measurements()) == given_
+        assert list(database.measurements(TASK)) == [given_[0], given_[1], given_[3]]
+        assert list(database.measurements(Task(Problem(1, 1, 1), H200, "aten"))) == []
+        assert database.tasks() == (TASK, OTHER)
+
+
+def test_a_norm_that_is_not_a_number_is_kept(path):
+    with Database.open(path) as database:
+        database.add([replace(FAILED, error_norm=math.nan)])
+        (back,) = database.measurements()
+    assert back.error_norm is not None
+    assert math.isnan(back.error_norm)
+
+
+def test_a_reason_that_is_no_text_is_kept_as_escapes(path):
+    with Database.open(path) as database:
+        database.add([replace(FAILED, reason="bad \udcff and \0")])
+        (back,) = database.measurements()
+    assert back.reason == r"bad \udcff and \x00"
+
+
+SIZES = st.integers(1, 2**31 - 1)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+FINITE = st.floats(allow_nan=False)
+STATES = st.none() | st.builds(DeviceState, *[st.integers(0, 10**6)] * 4)
+TASKS = st.builds(
+    Task,
+    problem=st.builds(Problem, SIZES, SIZES, SIZES, a_dtype=st.sampled_from(DType), b_layout=st.sampled_from(Layout)),
+    device=st.builds(replace, st.just(H200), sku=TEXTS, sm_count=st.integers(1, 200)),
+    space=TEXTS,
+)
+CONFIGS = st.dictionaries(TEXTS, st.integers(-(2**70), 2**70) | FINITE | st.booleans() | TEXTS, max_size=4).map(Config)
+MEASUREMENTS = st.builds(
+    Measurement,
+    task=TASKS,
+    config=CONFIGS,
+    status=st.sampled_from(Status),
+    evidence=st.sampled_from(Evidence),
+    protocol=TEXTS,
+    toolchain=st.builds(Toolchain, st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple)),
+    worker=TEXTS,
+    created_at=TEXTS,
+    reason=TEXTS,
+    samples_ns=st.lists(FINITE, max_size=4).map(tuple),
+    error_norm=st.none() | FINITE,
+    before=STATES,
+    after=STATES,
+    resources=st.none() | st.builds(Resources, *[st.integers(0, 10**6)] * 4),
+    build_seconds=st.none() | FINITE,
+)
+
+
+def identity(measurement: Measurement) -> tuple[object, ...]:
+    m = measurement
+    return m.task, m.config, m.protocol, m.evidence, m.toolchain
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=st.lists(MEASUREMENTS, max_size=4, unique_by=identity))
+def test_any_batch_reads_back_equal(batch):
+    with Database.open("sqlite://") as database:
+        assert database.add(batch) == len(batch)
+        assert list(database.measurements()) == batch
+        for measurement in batch:
+            known = database.known(measurement.task, measurement.protocol, measurement.evidence, measurement.toolchain)
+            assert known[measurement.config] == measurement
+
+
+def test_known_is_what_the_same_protocol_evidence_and_toolchain_measured(path):
+    newer = Toolchain((("torch", "2.13.0+cu130"), ("triton", "3.7.0")))
+    same = [measured(2), FAILED, measured(1)]
+    others = [
+        measured(4, OTHER),
+        measured(4, protocol="energy"),
+        measured(4, evidence=Evidence.REPLAYED),
+        measured(4, toolchain=newer),
+        measured(4, replace(TASK, device=replace(H200, sm_count=114))),
+    ]
+    with Database.open(path) as database:
+        database.add([*others, *same])
+        known = database.known(TASK, "cold_l2", Evidence.MEASURED, TOOLCHAIN)
+        assert list(known.items()) == [(measurement.config, measurement) for measurement in same]
+        assert database.known(TASK, "cold_l2", Evidence.MEASURED, Toolchain(())) == {}
+        assert database.known(replace(TASK, space="aten"), "cold_l2", Evidence.MEASURED, TOOLCHAIN) == {}
+
+
+def test_a_weight_and_a_source_do_not_make_another_task(path):
+    heavy = Task(replace(TASK.problem, weight=7.0), replace(H200, source="another page"), "triton_mm")
+    with Database.open(path) as database:
+        database.add([measured(1), measured(2, heavy)])
+        assert database.tasks() == (TASK,)
+        assert len(database.known(heavy, "cold_l2", Evidence.MEASURED, TOOLCHAIN)) == 2
+
+
+def test_the_first_measurement_of_a_config_stays(path):
+    again = measured(1, samples_ns=(1.0,), worker="host:1:42")
+    with Database.open(path) as database:
+        assert database.add([measured(1)]) == 1
+        assert database.add([again, measured(2), replace(again, config=measured(2).config)]) == 1
+        assert list(database.measurements()) == [measured(1), measured(2)]
+
+
+def test_a_batch_larger_than_a_statement_is_stored_and_read_whole(path):
+    batch = [measured(number) for number in range(2500)]
+    with Database.open(path) as database:
+        assert database.add(batch) == 2500
+        assert database.add(batch) == 0
+        assert list(database.measurements()) == batch
+
+
+def test_measurements_can_be_added_while_they_are_read(path):
+    with Database.open(path) as database:
+        database.add([measured(1)])
+        seen = database.measurements()
+        assert next(seen) == measured(1)
+        database.add([measured(2)])
+        assert list(seen) == [measured(2)]
+
+
+def test_a_batch_that_fails_leaves_nothing_and_the_next_one_works(path):
+    with Database.open(path) as database:
+        with pytest.raises(StoreError, match="cannot write to database"):
+            database.add([measured(1), measured(2, OTHER, worker=None)])
+        assert list(database.measurements()) == []
+        assert database.tasks() == ()
+        assert database.add([measured(2, OTHER), measured(1)]) == 2
+        assert database.tasks() == (OTHER, TASK)
+
+
+def test_an_empty_batch_is_no_error(path):
+    with Database.open(path) as database:
+        assert database.add([]) == 0
+
+
+def test_a_path_and_its_url_are_one_database(path):
+    with Database.open(str(path)) as database:
+        database.add([measured(1)])
+    with Database.open(f"sqlite:///{path}") as database:
+        assert list(database.measurements()) == [measured(1)]
+
+
+def test_a_newer_schema_is_refused_and_nothing_is_written(path):
+    with Database.open(path) as database:
+        database.add([measured(1)])
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE schema_version SET version = 99")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=rf"gemmtune\.db has schema 99, this gemmtune knows schema {VERSION};"):
+        Database.open(path)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_file_that_is_no_database_is_refused_and_kept(path):
+    path.write_text("problem.m,problem.n\n" * 100)
+    with pytest.raises(StoreError, match=r"cannot open database .*gemmtune\.db: file is not a database"):
+        Database.open(path)
+    assert path.read_text() == "problem.m,problem.n\n" * 100
+
+
+def test_a_database_of_something_else_is_refused_and_kept(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE songs (title)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"something else \(songs, \.\.\.\)"):
+        Database.open(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["nowhere/gemmtune.db", "file/gemmtune.db", "."])
+def test_a_place_that_cannot_hold_a_database_is_refused(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="its folder must exist and be writable"):
+        Database.open(tmp_path / name)
+
+
+@pytest.mark.parametrize("url", ["nosuch://host/name", "sqlite+nosuch:///x", "://"])
+def test_a_url_no_driver_serves_is_refused(url):
+    with pytest.raises(StoreError, match=f"cannot open database {url.replace('+', '.')}"):
+        Database.open(url)
+
+
+def test_a_password_is_not_shown():
+    with pytest.raises(StoreError) as caught:
+        Database.open("postgresql+nosuch://user:secret@host/name")
+    assert "secret" not in str(caught.value)
+
+
+def test_without_create_a_missing_or_empty_database_is_refused(path):
+    with pytest.raises(StoreError, match=r"no database .*gemmtune\.db"):
+        Database.open(path, create=False)
+    assert not path.exists()
+    path.touch()
+    with pytest.raises(StoreError, match="is empty"):
+        Database.open(path, create=False)
+
+
+BATCH = 16
+ADDER = f"""
+import sys
+from dataclasses import replace
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.store.database import Database
+
+path, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+print("begin", flush=True)
+device = Device("H200", "NVIDIA H200", "sm_90a", 132, 1, 1, 1, 1, 1, 1, 32, 1, 1)
+with Database.open(path) as database:
+    for batch in range(first, last):
+        task = Task(Problem(1 + batch % 7, 64, 64), device, "triton_mm")
+        database.add([
+            Measurement(task, Config({{"batch": batch, "member": member}}), Status.OK, Evidence.MEASURED, "p",
+                        Toolchain((("torch", str(batch % 3)),)), "w", "", samples_ns=(float(batch),) * 20)
+            for member in range({BATCH})
+        ])
+        print(batch, flush=True)
+"""
+
+
+def adder(path, first, last):
+    command = [sys.executable, "-P", "-c", ADDER, str(path), str(first), str(last)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def members_by_batch(path) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    with Database.open(path) as database:
+        for measurement in database.measurements():
+            found.setdefault(measurement.config.integer("batch"), []).append(measurement.config.integer("member"))
+    return found
+
+
+def test_kill_9_at_any_instant_loses_nothing_committed_and_keeps_batches_whole(path):
+    chance = random.Random(20261121)
+    reported: set[int] = set()
+    first = 0
+    for round_ in range(8):
+        with adder(path, first, 10**9) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "begin\n"
+            # The first rounds hit the making of the file and its tables, the others the adding.
+            time.sleep(chance.uniform(0, 0.05 if round_ < 3 else 0.4))
+            child.send_signal(signal.SIGKILL)
+            reported |= {int(line) for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")}
+        assert child.returncode == -signal.SIGKILL
+        found = members_by_batch(path)
+        assert reported <= set(found)
+        assert all(members == list(range(BATCH)) for members in found.values())
+        first = max(found, default=-1) + 1
+    assert len(reported) > 50
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()
+
+
+def test_processes_that_begin_one_database_together_lose_nothing(path):
+    ranges = [(0, 60), (30, 90), (60, 120)]
+    children = [adder(path, first, last) for first, last in ranges]
+    assert [child.communicate(timeout=60)[0].count("\n") for child in children] == [61, 61, 61]
+    assert [child.returncode for child in children] == [0, 0, 0]
+    found = members_by_batch(path)
+    assert sorted(found) == list(range(120))
+    assert all(sorted(members) == list(range(BATCH)) for members in found.values())
+
+
+def test_adding_is_not_what_a_campaign_waits_for(path):
+    batches = [[measured(BATCH * batch + member) for member in range(BATCH)] for batch in range(100)]
+    with Database.open(path) as database:
+        start = time.perf_counter()
+        for batch in batches:
+            database.add(batch)
+        rate = BATCH * len(batches) / (time.perf_counter() - start)
+    assert rate > 500  # 9,000 a second where the machine has nothing else to do; a slow one must not fail
