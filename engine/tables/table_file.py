@@ -1,0 +1,322 @@
+"""A table as a file: canonical JSON that carries the SHA-256 of its own content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from importlib.metadata import version
+from math import isfinite
+from pathlib import Path
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError, UsageError
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, Row, Table
+
+__all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
+
+SCHEMA = 1
+"""Number of the file's schema; a change a reader must know of adds 1."""
+
+
+def table_text(table: Table) -> str:
+    """The file's text: keys sorted, 2 spaces a level, newline at the end. Equal tables have equal text.
+
+    Raises:
+        TableError: two rows are for one problem, or a number is not finite.
+    """
+    content = _content(table)
+    return _dump({**content, "sha256": _hash(content)})
+
+
+def table_sha256(table: Table) -> str:
+    """The SHA-256 that stands in the table's file, 64 hexadecimal digits; raises as `table_text` does."""
+    return _hash(_content(table))
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write the table's file, whole or not at all.
+
+    Raises:
+        TableError: as `table_text`.
+        UsageError: the folder is missing or not writable; what was at `path` is untouched.
+    """
+    text = table_text(table)
+    temporary = None
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
+        ) as file:
+            temporary = Path(file.name)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)  # a temporary file is its owner's alone; a table is meant to be read
+        temporary.replace(path)
+    except OSError as error:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+        raise UsageError(f"cannot write the table {path}: {error.strerror}; nothing was changed") from error
+
+
+def read_table(path: Path) -> Table:
+    """The table in a file.
+
+    Raises:
+        TableError: it cannot be read, or as `parse_table`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise TableError(f"{path}: not a table: it is not UTF-8 text") from None
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read: {error.strerror}") from error
+    return parse_table(text, str(path))
+
+
+def parse_table(text: str, source: str) -> Table:
+    """Read `table_text` back; `source` begins every message.
+
+    Raises:
+        TableError: not JSON, truncated, of a newer schema, a field unknown or missing, edited (the hash differs), a
+            value out of bounds, or two rows for one problem.
+    """
+    try:
+        record = _load(text)
+        _check_schema(record)
+        known = {"schema", "gemmtune", "sha256", "device", "objective", "rows"}
+        _Fields(record, "the table", known)
+        content = {key: value for key, value in record.items() if key != "sha256"}
+        if record["sha256"] != _hash(content):
+            raise TableError("edited after it was written: its sha256 does not match; export it again")
+        return _table(record)
+    except TableError as error:
+        raise TableError(f"{source}: {error}") from None
+
+
+def require_device(table: Table, device: Device) -> None:
+    """Refuse a table of another GPU.
+
+    Raises:
+        DeviceError: naming both GPUs and the first field they differ in.
+    """
+    if table.device == device:
+        return
+    for field in fields(Device):
+        theirs, ours = getattr(table.device, field.name), getattr(device, field.name)
+        if field.compare and theirs != ours:
+            raise DeviceError(
+                f"the table is for {table.device.name}, not {device.name} ({field.name}={theirs!r}, here {ours!r}): "
+                f"tune on this GPU or choose its table"
+            )
+
+
+def _content(table: Table) -> dict[str, object]:
+    _refuse_duplicates(row.problem for row in table.rows)
+    rows = sorted(table.rows, key=lambda row: (row.problem.name, repr(row.problem)))
+    return {
+        "schema": SCHEMA,
+        "gemmtune": version("gemmtune"),
+        "device": {f.name: getattr(table.device, f.name) for f in fields(Device)},
+        "objective": table.objective,
+        "rows": [_row_record(row) for row in rows],
+    }
+
+
+def _row_record(row: Row) -> dict[str, object]:
+    return {
+        "name": row.problem.name,
+        "problem": row.problem.to_fields(),
+        "weight": float(row.problem.weight),
+        "choices": [_choice_record(choice) for choice in row.choices],
+        "baseline": None if row.baseline is None else _choice_record(row.baseline),
+        "margin": float(row.margin),
+        "tie_band": [dict(config) for config in row.tie_band],
+    }
+
+
+def _choice_record(choice: Choice) -> dict[str, object]:
+    record = {f.name: getattr(choice, f.name) for f in fields(Choice)}
+    times = {name: float(record[name]) for name in ("time_ns", "low_ns", "high_ns")}
+    return {**record, **times, "config": dict(choice.config), "evidence": choice.evidence.value}
+
+
+def _dump(record: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError:
+        raise TableError("a number of the table is not finite") from None
+
+
+def _hash(content: Mapping[str, object]) -> str:
+    return hashlib.sha256(_dump(content).encode()).hexdigest()
+
+
+def _load(text: str) -> dict[str, object]:
+    body = text.strip()
+    try:
+        record = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        if not body:
+            raise TableError("the file is empty") from None
+        if body.startswith("{") and (not body.endswith("}") or error.pos >= len(text.rstrip())):
+            raise TableError(f"truncated: it ends at line {len(text.splitlines())} inside the table") from None
+        raise TableError(f"not a table: no JSON at line {error.lineno}: {error.msg}") from None
+    if not isinstance(record, dict):
+        raise TableError("not a table: its JSON is not an object")
+    return record
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise TableError(f"field {next(k for k in keys if keys.count(k) > 1)!r} stands twice in one object")
+    return record
+
+
+def _refuse_constant(text: str) -> float:
+    raise TableError(f"{text} is not a finite number")
+
+
+def _check_schema(record: Mapping[str, object]) -> None:
+    schema = record.get("schema")
+    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
+        raise TableError(f"not a table: schema={schema!r} is not an integer from 1 on")
+    if schema > SCHEMA:
+        written = record.get("gemmtune")
+        raise TableError(
+            f"schema {schema} (written by gemmtune {written}) is newer than schema {SCHEMA}, the newest that gemmtune "
+            f"{version('gemmtune')} reads: upgrade gemmtune"
+        )
+
+
+class _Fields:
+    """One JSON object of the file: every read is checked, and its message says where."""
+
+    def __init__(self, record: object, where: str, known: set[str]) -> None:
+        if not isinstance(record, dict):
+            raise TableError(f"{where} is not an object")
+        if unknown := sorted(set(record) - known):
+            raise TableError(f"{where} has the unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        if missing := sorted(known - set(record)):
+            raise TableError(f"{where} lacks the field {missing[0]!r}")
+        self._record, self._where = record, where
+
+    def text(self, name: str) -> str:
+        value = self._record[name]
+        if not isinstance(value, str):
+            raise self.bad(name, "text")
+        return value
+
+    def integer(self, name: str, least: int) -> int:
+        value = self._record[name]
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.bad(name, f"an integer from {least} on")
+        return value
+
+    def number(self, name: str, above: float) -> float:
+        value = self._record[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or not value > above:
+            raise self.bad(name, f"a number above {above:g}")
+        return float(value)
+
+    def items(self, name: str) -> list[object]:
+        value = self._record[name]
+        if not isinstance(value, list):
+            raise self.bad(name, "a list")
+        return value
+
+    def value(self, name: str) -> object:
+        return self._record[name]
+
+    def bad(self, name: str, wanted: str) -> TableError:
+        return TableError(f"{self._where}: {name}={self._record[name]!r} is not {wanted}")
+
+
+def _table(record: Mapping[str, object]) -> Table:
+    table = _Fields(dict(record), "the table", set(record))
+    rows = tuple(_row(row, f"row {i}") for i, row in enumerate(table.items("rows"), 1))
+    _refuse_duplicates(row.problem for row in rows)
+    return Table(_device(table.value("device")), rows, table.text("objective"))
+
+
+def _device(record: object) -> Device:
+    texts = {"sku", "name", "arch", "source"}
+    device = _Fields(record, "device", {f.name for f in fields(Device)})
+    numbers = {f.name: device.integer(f.name, least=1) for f in fields(Device) if f.name not in texts}
+    return Device(**{name: device.text(name) for name in texts}, **numbers)  # type: ignore[arg-type]
+
+
+def _row(record: object, where: str) -> Row:
+    row = _Fields(record, where, {"name", "problem", "weight", "choices", "baseline", "margin", "tie_band"})
+    where = f"{where} ({row.text('name')})"
+    problem = _problem(row, where)
+    choices = tuple(_choice(c, f"{where} choice {i}") for i, c in enumerate(row.items("choices"), 1))
+    if not choices:
+        raise TableError(f"{where} has no choice")
+    baseline = row.value("baseline")
+    return Row(
+        problem=problem,
+        choices=choices,
+        baseline=None if baseline is None else _choice(baseline, f"{where} baseline"),
+        margin=row.number("margin", above=-1),
+        tie_band=tuple(_config(config, f"{where} tie_band") for config in row.items("tie_band")),
+    )
+
+
+def _problem(row: _Fields, where: str) -> Problem:
+    record = _Fields(row.value("problem"), f"{where} problem", {f.name for f in fields(Problem) if f.compare})
+    texts = {f.name: record.text(f.name) for f in fields(Problem) if f.compare}
+    try:
+        problem = Problem.from_fields({**texts, "weight": repr(row.number("weight", above=0))})
+    except ProblemError as error:
+        raise TableError(f"{where}: {error}") from None
+    if problem.name != row.text("name"):
+        raise TableError(f"{where}: its problem is {problem.name}")
+    return problem
+
+
+def _choice(record: object, where: str) -> Choice:
+    choice = _Fields(record, where, {f.name for f in fields(Choice)})
+    time_ns, low_ns, high_ns = (choice.number(name, above=0) for name in ("time_ns", "low_ns", "high_ns"))
+    if not low_ns <= time_ns <= high_ns:
+        raise TableError(f"{where}: time_ns={time_ns:g} is outside low_ns={low_ns:g} to high_ns={high_ns:g}")
+    return Choice(
+        space=choice.text("space"),
+        config=_config(choice.value("config"), where),
+        time_ns=time_ns,
+        low_ns=low_ns,
+        high_ns=high_ns,
+        samples=choice.integer("samples", least=1),
+        evidence=_evidence(choice),
+        toolchain=choice.text("toolchain"),
+        protocol=choice.text("protocol"),
+    )
+
+
+def _config(record: object, where: str) -> Config:
+    if not isinstance(record, dict) or not all(isinstance(v, bool | int | float | str) for v in record.values()):
+        raise TableError(f"{where}: config={record!r} is not an object of numbers and texts")
+    return Config(record)
+
+
+def _evidence(record: _Fields) -> Evidence:
+    try:
+        return Evidence(record.text("evidence"))
+    except ValueError:
+        raise record.bad("evidence", f"one of {', '.join(Evidence)}") from None
+
+
+def _refuse_duplicates(problems: Iterable[Problem]) -> None:
+    seen: set[Problem] = set()
+    for problem in problems:
+        if problem in seen:
+            raise TableError(f"two rows are for {problem.name}: one a problem")
+        seen.add(problem)

@@ -1,0 +1,187 @@
+"""What every exporter must hold, as checks that need nothing but its class.
+
+@pytest.mark.parametrize("check", exporter_conformance.CHECKS, ids=lambda check: check.__name__)
+def test_exporter_keeps_its_contract(check):
+    check(MyExporter)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import ContractError, TableError
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.seams.exporter import Exporter
+
+__all__ = ["CHECKS", "check_exporter", "example_table"]
+
+_CONSUMERS = ("torch", "triton", "cutlass", "ray")
+_DEVICE = Device(
+    sku="H200",
+    name="NVIDIA H200",
+    arch="sm_90a",
+    sm_count=132,
+    shared_memory_per_block_bytes=232_448,
+    shared_memory_per_sm_bytes=233_472,
+    l2_bytes=62_914_560,
+    registers_per_sm=65_536,
+    max_threads_per_sm=2048,
+    max_threads_per_block=1024,
+    warp_size=32,
+    boost_clock_mhz=1980,
+    memory_bandwidth_gb_s=4800,
+)
+
+
+def example_table() -> Table:
+    """Three plain bf16 products, the vendor library for each: what every consumer can be told."""
+    names = ("16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt", "512x1280x3420:bf16:nn")
+    return Table(_DEVICE, tuple(_row(name, "aten") for name in names), "latency")
+
+
+def check_exporter(exporter: type[Exporter]) -> None:
+    """Run every check.
+
+    Raises:
+        ContractError: the exporter broke its contract; the message says how.
+    """
+    for check in CHECKS:
+        check(exporter)
+
+
+def writes_text(exporter: type[Exporter]) -> None:
+    """At least one file, every one of them text that UTF-8 can hold."""
+    written = _export(exporter, example_table())
+    _require(bool(written), exporter, "wrote no file")
+    for name, text in written.items():
+        _require(isinstance(text, str), exporter, f"{name} is {type(text).__name__}, not text")
+        text.encode()
+
+
+def names_plain_files(exporter: type[Exporter]) -> None:
+    """A name stays inside the folder it is written to, on every system."""
+    for name in _export(exporter, example_table()):
+        plain = name not in ("", ".", "..") and PurePosixPath(name).name == name == PureWindowsPath(name).name
+        _require(plain, exporter, f"{name!r} is not a plain file name")
+
+
+def repeats_itself(exporter: type[Exporter]) -> None:
+    """The same table gives the same text again: from the same instance and from another."""
+    table, instance = example_table(), exporter()
+    first = dict(instance.export(table))
+    _require(dict(instance.export(table)) == first, exporter, "the second export of one instance differs")
+    _require(dict(exporter().export(table)) == first, exporter, "another instance's export differs")
+
+
+def tells_tables_apart(exporter: type[Exporter]) -> None:
+    """A table with one row less gives other text."""
+    table = example_table()
+    shorter = replace(table, rows=table.rows[:-1])
+    _require(_export(exporter, shorter) != _export(exporter, table), exporter, "a row less gives the same text")
+
+
+def accepts_no_rows(exporter: type[Exporter]) -> None:
+    """A table without rows is a table."""
+    _require(bool(_export(exporter, replace(example_table(), rows=()))), exporter, "wrote no file for an empty table")
+
+
+def refuses_an_unknown_space(exporter: type[Exporter]) -> None:
+    """What the consumer cannot be given raises TableError that names the space and the problem."""
+    row = _row("64x64x64:bf16:nt", "no_such_space")
+    try:
+        exporter().export(replace(example_table(), rows=(row,)))
+    except TableError as error:
+        named = "no_such_space" in str(error) and row.problem.name in str(error)
+        _require(named, exporter, f"its refusal names not both space and problem: {error}")
+        _require("\n" not in str(error), exporter, "its refusal is longer than one line")
+    else:
+        _require(False, exporter, "exported a row of a space it cannot know")
+
+
+def is_pure_in_a_process_of_its_own(exporter: type[Exporter]) -> None:
+    """Loads no consumer, leaves no file behind, and its text depends on no hash seed."""
+    digests = set()
+    for seed in ("1", "2"):
+        report = _probe(exporter, seed)
+        _require(not report["loaded"], exporter, f"imported {report['loaded']}")
+        _require(not report["left"], exporter, f"left {report['left']} in the working directory")
+        digests.add(report["digest"])
+    digests.add(_digest(_export(exporter, example_table())))
+    _require(len(digests) == 1, exporter, "another process writes other text")
+
+
+CHECKS: tuple[Callable[[type[Exporter]], None], ...] = (
+    writes_text,
+    names_plain_files,
+    repeats_itself,
+    tells_tables_apart,
+    accepts_no_rows,
+    refuses_an_unknown_space,
+    is_pure_in_a_process_of_its_own,
+)
+
+_PROBE = """
+import importlib, json, os, sys
+from gemmtune.engine.testing import exporter_conformance as conformance
+module, name = sys.argv[1:]
+exporter = getattr(importlib.import_module(module), name)
+digest = conformance._digest(exporter().export(conformance.example_table()))
+loaded = [package for package in conformance._CONSUMERS if package in sys.modules]
+print(json.dumps({"digest": digest, "loaded": loaded, "left": os.listdir()}))
+"""
+
+
+def _probe(exporter: type[Exporter], hash_seed: str) -> dict[str, object]:
+    """Export in a fresh interpreter, in an empty folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = subprocess.run(  # noqa: S603 - our own interpreter, our own code
+            [sys.executable, "-c", _PROBE, exporter.__module__, exporter.__qualname__],
+            cwd=Path(folder),
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    _require(found.returncode == 0, exporter, f"fails in a process of its own: {found.stderr.strip()[-300:]}")
+    report: dict[str, object] = json.loads(found.stdout)
+    return report
+
+
+def _export(exporter: type[Exporter], table: Table) -> dict[str, str]:
+    return dict(exporter().export(table))
+
+
+def _digest(written: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(written.items())).encode()).hexdigest()
+
+
+def _row(problem: str, space: str) -> Row:
+    choice = Choice(
+        space=space,
+        config=Config({}),
+        time_ns=20_000.0,
+        low_ns=19_900.0,
+        high_ns=20_100.0,
+        samples=32,
+        evidence=Evidence.MEASURED,
+        toolchain="torch 2.13.0",
+        protocol="events-cold-l2",
+    )
+    return Row(Problem.parse(problem), (choice,), choice if space == "aten" else None, 0.0, (choice.config,))
+
+
+def _require(kept: bool, exporter: type[Exporter], broken: str) -> None:
+    if not kept:
+        raise ContractError(f"exporter {exporter.__qualname__}: {broken}")

@@ -1,0 +1,156 @@
+"""Does torch.compile take every row of an exported table, and benchmark nothing? Usage: run.py EXPORT --json OUT.
+
+EXPORT is the folder that `gemmtune export --to inductor` wrote. Needs torch 2.11 to 2.13 and the table's GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+# Set before torch is loaded: what an earlier run left on disk must not answer for this one.
+CACHE = tempfile.TemporaryDirectory()
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = CACHE.name
+
+import torch  # noqa: E402
+import torch._inductor.config  # noqa: E402
+from torch._dynamo.utils import counters  # noqa: E402
+from torch._inductor.utils import run_and_get_code  # noqa: E402
+
+FLUSH_BYTES = 512 << 20  # several times the largest L2
+LEAD_CYCLES = 400_000  # about 0.2 ms in which Python gets ahead of the GPU, so that no launch overhead is timed
+TOLERANCE = {"bf16": 4e-3, "fp16": 5e-4, "fp32": 1e-5, "tf32": 2e-3}  # ‖out − fp64‖ / ‖fp64‖, rounding of the output
+BENCHMARKS = re.compile(r"select_algorithm_|benchmarking\.|.*_bench$")  # Inductor's own counters
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("export", type=Path, help="folder with gemmtune_inductor.py and lookup_table.json")
+    arguments.add_argument("--json", type=Path, required=True, help="where the results go")
+    arguments.add_argument("--launches", type=int, default=60, help="timed launches of each of the two (default 60)")
+    given = arguments.parse_args()
+    if not torch.cuda.is_available():
+        print("no GPU found: this experiment compiles and times on one")
+        return 2
+    lookup = json.loads((given.export / "lookup_table.json").read_text())
+    info = json.loads((given.export / "table_info.json").read_text())
+    here = torch.cuda.get_device_name()
+    if here != info["device"]["name"]:
+        print(f"the table is for {info['device']['name']}, this GPU is {here}")
+        return 2
+
+    sys.path.insert(0, str(given.export))
+    import gemmtune_inductor  # noqa: PLC0415 - where it lies is an argument
+
+    gemmtune_inductor.install()
+    rows = []
+    for key, facts in sorted(info["rows"].items(), key=lambda item: item[1]["problem"]):
+        row = check(facts["problem"], lookup[key][0], gemmtune_inductor.options(), given.launches)
+        print(line(row), flush=True)
+        rows.append(row)
+    failed = [row["problem"] for row in rows if row["failures"]]
+    report = {
+        "device": here,
+        "torch": torch.__version__,
+        "table_sha256": info["table_sha256"],
+        "failed": failed,
+        "rows": rows,
+    }
+    given.json.write_text(json.dumps(report, indent=2) + "\n")
+    print(f"{len(rows) - len(failed)} of {len(rows)} rows hold" + (f"; failed: {', '.join(failed)}" if failed else ""))
+    return 1 if failed else 0
+
+
+def check(problem: str, entry: dict, options: dict, launches: int) -> dict:
+    sizes, dtype, layout = problem.split(":")
+    m, n, k = map(int, sizes.split("x"))
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(dtype, torch.float32)
+    generator = torch.Generator("cuda").manual_seed(0)
+    a = torch.randn((m, k) if layout[0] == "n" else (k, m), generator=generator, device="cuda", dtype=kind)
+    b = torch.randn((k, n) if layout[1] == "n" else (n, k), generator=generator, device="cuda", dtype=kind)
+
+    def product(a, b):
+        return (a if layout[0] == "n" else a.t()) @ (b if layout[1] == "n" else b.t())
+
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = torch.compile(product, dynamic=False, options=options)
+    start = time.perf_counter()
+    out, codes = run_and_get_code(compiled, a, b)
+    torch.cuda.synchronize()
+    compile_seconds = time.perf_counter() - start
+    benchmarks = {name: count for name, count in counters["inductor"].items() if BENCHMARKS.match(name)}
+    reference = product(a.double(), b.double())
+    error = float((out.double() - reference).norm() / reference.norm())
+    del reference
+    table_us, eager_us = times(lambda: compiled(a, b), lambda: product(a, b), launches)
+    failures = [f"{name} counted {count}" for name, count in benchmarks.items()]
+    failures += [f"the generated code lacks {text}" for text in missing(entry, "\n".join(codes))]
+    if not error <= TOLERANCE[dtype]:
+        failures.append(f"error {error:.2e} > {TOLERANCE[dtype]:.0e}")
+    return {
+        "problem": problem,
+        "entry": entry,
+        "failures": failures,
+        "error_norm": error,
+        "benchmarks": benchmarks,
+        "compile_seconds": compile_seconds,
+        "table_us": table_us,
+        "eager_us": eager_us,
+    }
+
+
+def missing(entry: dict, code: str) -> list[str]:
+    """What the code would hold if Inductor had taken the row, and does not."""
+    if entry["template_id"] == "aten::mm":
+        return [text for text in ("extern_kernels.mm(",) if text not in code]
+    wanted = [
+        f"{name} : tl.constexpr = {entry[name]}" for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "EVEN_K")
+    ]
+    wanted += [f"num_stages={entry['num_stages']}", f"num_warps={entry['num_warps']}"]
+    found = [text for text in wanted if text not in code]
+    return [*found, "a Triton kernel alone"] if "extern_kernels.mm(" in code else found
+
+
+def times(first, second, launches: int) -> tuple[float, float]:
+    """Median time of one launch of each, in microseconds: cold L2, the two in turns."""
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+    samples: tuple[list[float], list[float]] = ([], [])
+    for turn in range(launches + 5):
+        for function, kept in zip((first, second), samples, strict=True):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            flush.zero_()
+            torch.cuda._sleep(LEAD_CYCLES)
+            start.record()
+            function()
+            end.record()
+            end.synchronize()
+            if turn >= 5:  # the first ones warm clocks and allocator
+                kept.append(start.elapsed_time(end) * 1e3)
+    return median(samples[0]), median(samples[1])
+
+
+def line(row: dict) -> str:
+    entry = row["entry"]
+    what = "aten"
+    if entry["template_id"] != "aten::mm":
+        what = "{BLOCK_M}x{BLOCK_N}x{BLOCK_K} g{GROUP_M} s{num_stages} w{num_warps}".format(**entry)
+    ratio = row["eager_us"] / row["table_us"]
+    verdict = "ok" if not row["failures"] else "FAILED: " + "; ".join(row["failures"])
+    return (
+        f"{row['problem']:<28} {what:<24} table {row['table_us']:9.1f} us  eager {row['eager_us']:9.1f} us  "
+        f"{ratio:5.2f}x  compile {row['compile_seconds']:5.1f} s  error {row['error_norm']:.1e}  {verdict}"
+    )
+
+
+if __name__ == "__main__":
+    with CACHE, torch._inductor.config.patch(fx_graph_cache=False):
+        sys.exit(main())

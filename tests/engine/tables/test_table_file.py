@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.tables import table_file
+from gemmtune.engine.tables.table_file import (
+    parse_table,
+    read_table,
+    require_device,
+    table_sha256,
+    table_text,
+    write_table,
+)
+
+H200 = Device(
+    "H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 62914560, 65536, 2048, 1024, 32, 1980, 4800, "a test"
+)
+ATEN = Choice("aten", Config({}), 110.0, 108.0, 112.0, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
+TRITON = Choice(
+    "triton_mm",
+    Config({"BLOCK_M": 64, "x": 0.5, "y": True, "z": "a"}),
+    100.5,
+    99,
+    103,
+    32,
+    Evidence.REPLAYED,
+    "t 1",
+    "p",
+)
+ROWS = (
+    Row(replace(Problem.parse("16x4096x4096:bf16:nt"), weight=2.5), (TRITON, ATEN), ATEN, 0.0945, (TRITON.config,)),
+    Row(replace(Problem.parse("64x64x200:tf32:tn"), out_dtype=DType.FP32), (ATEN,), None, 0.0, ()),
+)
+TABLE = Table(H200, ROWS, "latency")
+
+
+def rehash(record):
+    """The text of an edited record whose author also mended the hash."""
+    content = {key: value for key, value in record.items() if key != "sha256"}
+    return table_file._dump({**content, "sha256": table_file._hash(content)})
+
+
+def edited(*path, value, record=None):
+    """The table's text with one value replaced (or removed: value=...) and the hash mended."""
+    record = record or json.loads(table_text(TABLE))
+    target = record
+    for step in path[:-1]:
+        target = target[step]
+    if value is ...:
+        del target[path[-1]]
+    else:
+        target[path[-1]] = value
+    return rehash(record)
+
+
+def test_what_is_written_is_read_back_whole(tmp_path):
+    path = tmp_path / "table.json"
+    write_table(path, TABLE)
+    table = read_table(path)
+    assert table == TABLE
+    assert table.device.source == "a test"
+    assert [row.problem.weight for row in table.rows] == [2.5, 1.0]
+    assert [p.name for p in tmp_path.iterdir()] == ["table.json"]
+
+
+def test_the_text_is_canonical():
+    text = table_text(TABLE)
+    record = json.loads(text)
+    assert text == json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    assert text == table_text(replace(TABLE, rows=ROWS[::-1])) == table_text(parse_table(text, "x"))
+    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (1, "latency", "16x4096x4096:bf16:nt")
+    assert record["sha256"] == table_sha256(TABLE) != table_sha256(replace(TABLE, objective="energy"))
+
+
+def test_a_table_without_rows_is_a_table():
+    empty = replace(TABLE, rows=())
+    assert parse_table(table_text(empty), "x") == empty
+
+
+def test_every_truncation_is_refused():
+    text = table_text(TABLE)
+    for end in range(len(text) - 1):  # without its last newline the table is still whole
+        with pytest.raises(TableError, match=r"truncated|is empty"):
+            parse_table(text[:end], "table.json")
+
+
+@pytest.mark.parametrize(("text", "message"), [("BLOCK_M,time\n1,2\n", "no JSON at line 1"), ("[1]", "not an object")])
+def test_what_is_no_table_is_refused(text, message):
+    with pytest.raises(TableError, match=f"^table.json: not a table: .*{message}"):
+        parse_table(text, "table.json")
+
+
+def test_a_missing_and_a_binary_file_are_refused(tmp_path):
+    with pytest.raises(TableError, match="cannot be read: No such file"):
+        read_table(tmp_path / "none.json")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(TableError, match="not UTF-8"):
+        read_table(tmp_path / "binary")
+
+
+def test_an_edited_number_is_found_by_the_hash():
+    with pytest.raises(TableError, match=r"^table\.json: edited after it was written: its sha256 does not match"):
+        parse_table(table_text(TABLE).replace('"BLOCK_M": 64', '"BLOCK_M": 32'), "table.json")
+
+
+def test_a_newer_schema_is_named_beside_ours_before_anything_else_is_looked_at():
+    with pytest.raises(TableError, match=r"schema 2 \(written by gemmtune 9\.1\) is newer than schema 1, .*: upgrade"):
+        parse_table('{"schema": 2, "gemmtune": "9.1", "strange": 1}', "table.json")
+
+
+ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("schema",), ..., "schema=None is not an integer"),
+        (("schema",), True, "schema=True is not an integer"),
+        (("colour",), 1, "the table has the unknown field 'colour'"),
+        (("rows",), ..., "the table lacks the field 'rows'"),
+        (("rows",), {}, "the table: rows={} is not a list"),
+        (("rows", 1), [], "row 2 is not an object"),
+        (("objective",), 3, "objective=3 is not text"),
+        ((*DEVICE, "sm_count"), 0, "device: sm_count=0 is not an integer from 1 on"),
+        ((*DEVICE, "sm_count"), True, "sm_count=True is not an integer"),
+        ((*DEVICE, "name"), ..., "device lacks the field 'name'"),
+        ((*ROW, "hint"), 1, "row 1 has the unknown field 'hint'"),
+        ((*ROW, "name"), "1x1x1:bf16:nt", r"row 1 \(1x1x1:bf16:nt\): its problem is 16x4096x4096:bf16:nt"),
+        ((*ROW, "problem", "m"), "0", "m=0 is not an integer from 1"),
+        ((*ROW, "problem", "m"), 16, "m=16 is not text"),
+        ((*ROW, "problem", "k"), ..., "problem lacks the field 'k'"),
+        ((*ROW, "problem", "a_dtype"), "fp7", "a_dtype='fp7' is not one of"),
+        ((*ROW, "weight"), 0, "weight=0 is not a number above 0"),
+        ((*ROW, "margin"), "much", "margin='much' is not a number above -1"),
+        ((*ROW, "choices"), [], "has no choice"),
+        ((*ROW, "baseline"), 1, "baseline is not an object"),
+        ((*ROW, "tie_band"), [3], "config=3 is not an object"),
+        ((*CHOICE, "time_ns"), -1, "time_ns=-1 is not a number above 0"),
+        ((*CHOICE, "time_ns"), 98, "time_ns=98 is outside low_ns=99 to high_ns=103"),
+        ((*CHOICE, "samples"), 0, "samples=0 is not an integer from 1 on"),
+        ((*CHOICE, "samples"), 1.5, "samples=1.5 is not an integer"),
+        ((*CHOICE, "evidence"), "hearsay", "evidence='hearsay' is not one of measured, replayed, estimated"),
+        ((*CHOICE, "config"), {"BLOCK_M": [1]}, "is not an object of numbers and texts"),
+        ((*CHOICE, "space"), None, "space=None is not text"),
+        ((*CHOICE, "colour"), "red", r"row 1 \(16x4096x4096:bf16:nt\) choice 1 has the unknown field 'colour'"),
+        ((*CHOICE, "protocol"), ..., "lacks the field 'protocol'"),
+    ],
+)
+def test_every_broken_field_is_named(path, value, message):
+    with pytest.raises(TableError, match=message) as caught:
+        parse_table(edited(*path, value=value), "table.json")
+    assert str(caught.value).startswith("table.json: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_not_a_number_is_refused_both_ways():
+    with pytest.raises(TableError, match="NaN is not a finite number"):
+        parse_table(table_text(TABLE).replace("100.5", "NaN"), "x")
+    with pytest.raises(TableError, match="not finite"):
+        table_text(replace(TABLE, rows=(replace(ROWS[0], margin=float("inf")),)))
+
+
+def test_a_field_that_stands_twice_is_refused():
+    with pytest.raises(TableError, match="'objective' stands twice"):
+        parse_table(table_text(TABLE).replace('"objective"', '"objective": "x",\n  "objective"'), "x")
+
+
+def test_two_rows_for_one_problem_are_refused_both_ways():
+    record = json.loads(table_text(TABLE))
+    record["rows"].append(record["rows"][0])
+    with pytest.raises(TableError, match="two rows are for 16x4096x4096:bf16:nt"):
+        parse_table(rehash(record), "table.json")
+    with pytest.raises(TableError, match="two rows are for 16x4096x4096:bf16:nt"):
+        table_text(replace(TABLE, rows=(ROWS[0], ROWS[0])))
+
+
+@pytest.mark.parametrize("folder", ["missing", "file"])
+def test_an_unwritable_folder_is_a_usage_error(tmp_path, folder):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match=r"cannot write the table .*table\.json: .*; nothing was changed"):
+        write_table(tmp_path / folder / "table.json", TABLE)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_write_that_fails_leaves_the_old_table_and_no_litter(tmp_path, monkeypatch):
+    path = tmp_path / "table.json"
+    path.write_text("old")
+
+    def refuse(self, target):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(UsageError, match="Permission denied"):
+        write_table(path, TABLE)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["table.json"]
+
+
+def test_a_table_of_another_gpu_is_refused_with_both_names():
+    b200 = replace(H200, sku="B200", name="NVIDIA B200")
+    with pytest.raises(DeviceError, match="the table is for NVIDIA H200, not NVIDIA B200"):
+        require_device(TABLE, b200)
+    require_device(TABLE, replace(H200, source="elsewhere"))
+    for field in fields(Device):
+        if field.compare:
+            other = replace(H200, **{field.name: "other" if isinstance(getattr(H200, field.name), str) else 1})
+            with pytest.raises(DeviceError, match=field.name):
+                require_device(TABLE, other)
