@@ -1,0 +1,66 @@
+"""The builder process: config in, artifact or the reason there is none out. Runs on a CPU."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from gemmtune.engine.measure.process import ProcessPool
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.space import BuildError
+
+__all__ = ["BuildFailure", "BuildJob", "builder_pool"]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildJob:
+    """One config to build."""
+
+    task: Task
+    """The task it belongs to."""
+    config: Config
+    """The config."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFailure:
+    """A config that did not build."""
+
+    reason: str
+    """Why, for a person."""
+    build_seconds: float
+    """What finding out cost."""
+
+
+def builder_pool(
+    spaces: tuple[str, ...], folder: Path, size: int, deadline_seconds: float
+) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
+    """Processes that build for `spaces` and leave binaries in `folder`.
+
+    They see no GPU: a build must not depend on the one that happens to be there.
+    """
+    preload = ["gemmtune.engine.measure.builder"]
+    for name in spaces:
+        preload.extend(registry.space(name).preload)
+    return ProcessPool(
+        partial(_Builder, folder), size, deadline_seconds, preload=preload, environment={"CUDA_VISIBLE_DEVICES": ""}
+    )
+
+
+class _Builder:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, job: BuildJob) -> Artifact | BuildFailure:
+        started = time.perf_counter()
+        try:
+            return registry.space(job.task.space).build(job.task, job.config, self._folder)
+        except BuildError as error:
+            return BuildFailure(str(error), time.perf_counter() - started)
+        except Exception as error:  # a plug-in's bug is this config's failure, not the campaign's
+            return BuildFailure(f"{type(error).__name__}: {error}"[:500], time.perf_counter() - started)

@@ -1,0 +1,57 @@
+"""The tensors of a problem on the GPU. Imports torch."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+
+from gemmtune.engine.records.problem import DType, Layout, Problem
+
+__all__ = ["Operands", "make_operands"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """A, B and the output of one problem."""
+
+    a: torch.Tensor
+    """m×k, with the problem's dtype and layout."""
+    b: torch.Tensor
+    """k×n, with the problem's dtype and layout."""
+    out: torch.Tensor
+    """m×n, row-major."""
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory of the three."""
+        return self.a.nbytes + self.b.nbytes + self.out.nbytes
+
+
+def make_operands(problem: Problem, device: torch.device) -> Operands:
+    """Standard-normal A and B, the same for the same problem everywhere, and an uninitialised output.
+
+    Normal values because zeros run faster: 8192³ in bf16 is 13 % faster on zeros than on random data (H200).
+
+    Raises:
+        torch.OutOfMemoryError: they do not fit.
+    """
+    seed = int.from_bytes(hashlib.sha256(problem.name.encode()).digest()[:8], "big") >> 1
+    generator = torch.Generator(device).manual_seed(seed)
+    return Operands(
+        a=_normal((problem.m, problem.k), problem.a_dtype, problem.a_layout, generator),
+        b=_normal((problem.k, problem.n), problem.b_dtype, problem.b_layout, generator),
+        out=torch.empty((problem.m, problem.n), dtype=_dtype(problem.out_dtype), device=device),
+    )
+
+
+def _normal(size: tuple[int, int], dtype: DType, layout: Layout, generator: torch.Generator) -> torch.Tensor:
+    stored = size if layout is Layout.N else size[::-1]
+    values = torch.randn(stored, dtype=_dtype(dtype), device=generator.device, generator=generator)
+    return values if layout is Layout.N else values.t()
+
+
+def _dtype(dtype: DType) -> torch.dtype:
+    found: torch.dtype = getattr(torch, dtype.torch_name)
+    return found

@@ -1,0 +1,67 @@
+"""Whether an output is right, against a product in float64. Imports torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from gemmtune.engine.measure.operands import Operands
+from gemmtune.engine.records.problem import DType, Problem
+
+__all__ = ["Comparison", "Reference"]
+
+# ‖out − reference‖ / ‖reference‖ that rounding alone may cause. Rounding the output to a 2⁻ᵖ grid costs 2⁻ᵖ/√12 to
+# 2⁻ᵖ/√3 in this norm; the bounds leave a factor of about four, and fp32 accumulation over any k stays far below.
+_TOLERANCE = {DType.BF16: 8e-3, DType.FP16: 1e-3, DType.FP32: 1e-4}
+_TF32_TOLERANCE = 2e-3  # both operands rounded to 10 bits of mantissa
+# The largest single error, in units of the reference's root mean square: a normal tail of 5 to 6 sigma. It finds the
+# one wrong tile that drowns in the norm of a large output.
+_WORST_ELEMENT = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One output beside the reference."""
+
+    error_norm: float
+    """‖out − reference‖ / ‖reference‖; NaN where an element was not written or is NaN."""
+    reason: str
+    """What is wrong; empty when the output is right."""
+
+
+class Reference:
+    """The product of one problem's operands in float64, kept in float32."""
+
+    def __init__(self, problem: Problem, operands: Operands) -> None:
+        """Compute it, row block by row block, so that float64 copies stay small."""
+        self._tolerance = _TF32_TOLERANCE if problem.allow_tf32 else _TOLERANCE[problem.out_dtype]
+        b = operands.b.double()
+        rows = max(1, 2**27 // problem.n)  # at most 1 GiB of float64 output at once
+        blocks = [(operands.a[i : i + rows].double() @ b).float() for i in range(0, problem.m, rows)]
+        self._expected = torch.cat(blocks)
+        # Inputs are standard normal, so an element has variance k; the floor keeps outputs of a few elements, which
+        # may all be near 0, from turning rounding into a large relative error.
+        floor = (problem.m * problem.n * problem.k) ** 0.5
+        self._norm = max(float(self._expected.norm()), floor)
+        self._rms = self._norm / (problem.m * problem.n) ** 0.5
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory it holds."""
+        return self._expected.nbytes
+
+    def compare(self, out: torch.Tensor) -> Comparison:
+        """Compare an output that was poisoned with NaN before the launch."""
+        difference = out.float() - self._expected
+        error_norm, worst = torch.stack([difference.norm() / self._norm, difference.abs().max() / self._rms]).tolist()
+        reason, worst_bound = "", _WORST_ELEMENT * self._tolerance
+        if math.isnan(error_norm):
+            missing = int(out.isnan().sum())
+            reason = f"{missing} of {out.numel()} output elements are NaN or were not written"
+        elif error_norm > self._tolerance:
+            reason = f"error norm {error_norm:.2e} > {self._tolerance:.0e}"
+        elif worst > worst_bound:
+            reason = f"an element is off by {worst:.2e} of the output's root mean square > {worst_bound:.1e}"
+        return Comparison(error_norm, reason)

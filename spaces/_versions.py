@@ -1,0 +1,22 @@
+"""Installed versions, read from package metadata without importing anything."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.errors import ToolchainMissing
+
+__all__ = ["toolchain_of"]
+
+
+def toolchain_of(*packages: str) -> Toolchain:
+    """The installed versions of `packages`.
+
+    Raises:
+        ToolchainMissing: one of them is not installed.
+    """
+    try:
+        return Toolchain(tuple(sorted((package, version(package)) for package in packages)))
+    except PackageNotFoundError as missing:
+        raise ToolchainMissing(f"{missing.name} is not installed: pip install 'gemmtune[triton]'") from None
