@@ -1,0 +1,115 @@
+"""What a campaign is asked to do, and the TOML file that says it.
+
+space = "triton_mm"                 # or a list of names
+sampler = "evolution"
+budget = 64                         # evaluations a task
+seed = 0
+problems = ["16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"]
+
+[[problem]]                         # the long form, with a weight
+m = 1
+n = 6144
+k = 4096
+dtype = "bf16"
+layout = "nt"
+weight = 20
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.problem import Problem
+
+__all__ = ["BASELINE_SPACE", "Plan", "read_plan"]
+
+_T = TypeVar("_T")
+_KEYS = {"problem", "problems", "space", "sampler", "pruner", "objective", "budget", "seed", "batch"}
+
+BASELINE_SPACE = "aten"
+"""Measured for every problem, whatever else is searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A campaign before it meets a device."""
+
+    problems: tuple[Problem, ...] = ()
+    """What to tune for, each once; empty for every problem of the embedded landscapes."""
+    spaces: tuple[str, ...] = ("triton_mm",)
+    """The spaces to search."""
+    sampler: str = "evolution"
+    """The sampler of every task."""
+    pruners: tuple[str, ...] = ()
+    """Asked between build and measurement."""
+    objective: str = "latency"
+    """What to minimise."""
+    budget: int = 64
+    """Evaluations a task, failures included."""
+    seed: int = 0
+    """Seed of every random choice."""
+    batch: int = 8
+    """Configs a sampler is asked for at once; more keeps more builders busy and learns later."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of bounds and a problem named twice."""
+        if self.budget < 1 or self.batch < 1:
+            raise UsageError(f"budget={self.budget} and batch={self.batch} must both be at least 1")
+        names = [problem.name for problem in self.problems]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"problem {name} is named twice; name it once, with the sum of its weights")
+
+
+def read_plan(path: Path) -> Plan:
+    """Read a campaign file.
+
+    Raises:
+        UsageError: it is missing, not TOML, or has an unknown key or a value of the wrong kind.
+    """
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"cannot read campaign {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"campaign {path} is not TOML: {error}") from None
+    unknown = sorted(set(content) - _KEYS)
+    if unknown:
+        raise UsageError(f"campaign {path} has an unknown key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
+
+    def one(name: str, kind: type[_T], default: _T) -> _T:
+        return _kind(path, name, content.get(name, default), kind)
+
+    def names(name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        value = content.get(name, list(default))
+        return tuple(_kind(path, name, n, str) for n in (value if isinstance(value, list) else [value]))
+
+    default = Plan()
+    return Plan(
+        problems=(
+            *(Problem.parse(text) for text in names("problems", ())),
+            *(_problem(path, number, record) for number, record in enumerate(one("problem", list, []), 1)),
+        ),
+        spaces=names("space", default.spaces),
+        sampler=one("sampler", str, default.sampler),
+        pruners=names("pruner", default.pruners),
+        objective=one("objective", str, default.objective),
+        budget=one("budget", int, default.budget),
+        seed=one("seed", int, default.seed),
+        batch=one("batch", int, default.batch),
+    )
+
+
+def _problem(path: Path, number: int, record: object) -> Problem:
+    fields = _kind(path, f"problem {number}", record, dict)
+    return Problem.from_fields({str(name): str(value) for name, value in fields.items()})
+
+
+def _kind(path: Path, name: str, value: object, kind: type[_T]) -> _T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise UsageError(f"campaign {path}: {name} = {value!r} is not a {kind.__name__}")
+    return value

@@ -1,0 +1,127 @@
+"""A fleet that answers from recorded landscapes: no GPU, no compiler, the same answers every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import Space
+
+__all__ = ["ReplayFleet", "landscape_of", "recorded_feasible"]
+
+
+class ReplayFleet:
+    """Answers each submitted config with its recorded outcome."""
+
+    evidence: Evidence = Evidence.REPLAYED
+    """Looked up, not timed."""
+
+    def __init__(self, landscapes: Iterable[Landscape]) -> None:
+        """Answer from these; where two hold one task, the first does."""
+        self._landscapes = tuple(landscapes)
+        self._of_task: dict[Task, Landscape] = {}
+        self._finished: list[Measurement] = []
+
+    def toolchain(self, task: Task) -> Toolchain:
+        """The recorded toolchain; none where the file does not say.
+
+        Raises:
+            LandscapeError: no landscape holds the task, or its toolchain is not `package version, ...`.
+        """
+        landscape = self._landscape(task)
+        text = landscape.context.get("toolchain", "")
+        try:
+            return Toolchain.parse(text)
+        except IndexError:
+            raise LandscapeError(f"{landscape.source}: task.toolchain {text!r} is not 'package version, ...'") from None
+
+    def protocol(self, task: Task) -> str:
+        """The recorded protocol; empty where the file does not say.
+
+        Raises:
+            LandscapeError: no landscape holds the task.
+        """
+        return self._landscape(task).context.get("protocol", "")
+
+    def optimum_ns(self, task: Task) -> float:
+        """The best recorded time of the task.
+
+        Raises:
+            LandscapeError: no landscape holds the task.
+            ValueError: nothing recorded of it is ok.
+        """
+        return self._landscape(task).optimum_ns
+
+    def submit(self, task: Task, config: Config) -> None:
+        """Look the config up; `collect` returns it.
+
+        Raises:
+            LandscapeError: no landscape holds the task.
+        """
+        landscape = self._landscape(task)
+        file = Path(landscape.source).name
+        point = landscape.points.get(config)
+        samples: tuple[float, ...] = ()
+        if point is not None and point.time_ns is not None:
+            samples = point.samples_ns or (point.time_ns,)
+        self._finished.append(
+            Measurement(
+                task=task,
+                config=config,
+                status=point.status if point else Status.INVALID,
+                evidence=self.evidence,
+                protocol=self.protocol(task),
+                toolchain=self.toolchain(task),
+                worker=f"replay:{file}",
+                created_at=landscape.context.get("date", ""),
+                reason=point.reason if point else f"not in the recorded landscape {file}",
+                samples_ns=samples,
+                resources=point.resources if point else None,
+                build_seconds=point.build_seconds if point else None,
+            )
+        )
+
+    def collect(self, timeout_seconds: float) -> list[Measurement]:
+        """Everything submitted since the last call, in its order; never waits."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def close(self) -> None:
+        """Forget what was not collected."""
+        self._finished = []
+
+    def _landscape(self, task: Task) -> Landscape:
+        if task not in self._of_task:
+            self._of_task[task] = landscape_of(task, self._landscapes)
+        return self._of_task[task]
+
+
+def landscape_of(task: Task, landscapes: Iterable[Landscape]) -> Landscape:
+    """The first landscape of the task's problem, and of its space and device where the file names them.
+
+    Raises:
+        LandscapeError: there is none; the message lists what is recorded.
+    """
+    recorded = []
+    for landscape in landscapes:
+        space = landscape.context.get("space", task.space)
+        sku = landscape.context.get("device", task.device.sku)
+        if (landscape.problem, space, sku) == (task.problem, task.space, task.device.sku):
+            return landscape
+        recorded.append(f"{sku}/{space}/{landscape.name}")
+    raise LandscapeError(f"no recorded landscape of {task.key}; recorded: {', '.join(recorded) or 'none'}")
+
+
+def recorded_feasible(space: Space, task: Task, landscape: Landscape) -> tuple[Config, ...]:
+    """The recorded configs that pass the space's check and were not invalid when recorded, in file order."""
+    return tuple(
+        config
+        for config, point in landscape.points.items()
+        if point.status is not Status.INVALID and space.check(task, config)
+    )

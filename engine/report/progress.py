@@ -1,0 +1,123 @@
+"""Progress of a running campaign, on standard error: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gemmtune.engine.campaign.plan import BASELINE_SPACE
+from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher
+from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.problem import Problem
+
+__all__ = ["watching"]
+
+_LINE_SECONDS = 10.0
+
+
+@contextmanager
+def watching(quiet: bool) -> Iterator[Watcher]:
+    """A watcher for the time of a campaign; a quiet one says nothing."""
+    console = Console(stderr=True, quiet=quiet)
+    if not console.is_terminal:
+        yield _Lines(quiet)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Bar(progress)
+
+
+class _Standing:
+    """What is known so far."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.done = 0
+        self.new = 0
+        self._best: dict[Problem, float] = {}
+        self._baseline: dict[Problem, float] = {}
+        self._started = time.monotonic()
+
+    def began(self, searches: Sequence[TaskSearch]) -> None:
+        self.total = sum(search.evaluations for search in searches)
+        self._started = time.monotonic()
+
+    def measured(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
+        self.done += 1
+        self.new += not known
+        if score is None:
+            return
+        task = measurement.task
+        of_space = self._baseline if task.space == BASELINE_SPACE else self._best
+        of_space[task.problem] = min(score, of_space.get(task.problem, score))
+
+    @property
+    def rate(self) -> str:
+        return f"{self.new / max(time.monotonic() - self._started, 1e-3):.1f}/s"
+
+    @property
+    def seconds_left(self) -> float:
+        elapsed = time.monotonic() - self._started
+        return (self.total - self.done) * elapsed / max(self.new, 1)
+
+    def against_baseline(self, problem: Problem) -> str:
+        if problem not in self._best:
+            return f"{problem.name}"
+        best = f"{problem.name} best {self._best[problem] / 1e3:.1f} µs"
+        if problem in self._baseline:
+            best += f", {self._baseline[problem] / self._best[problem]:.3f}× {BASELINE_SPACE}"
+        return best
+
+
+class _Bar(_Standing):
+    def __init__(self, progress: Progress) -> None:
+        super().__init__()
+        self._progress = progress
+        self._bar = progress.add_task("tuning", total=None, rate="")
+
+    def began(self, searches: Sequence[TaskSearch]) -> None:
+        super().began(searches)
+        self._progress.update(self._bar, total=self.total)
+
+    def measured(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
+        super().measured(measurement, score, known=known)
+        description = self.against_baseline(measurement.task.problem)
+        self._progress.update(self._bar, completed=self.done, rate=self.rate, description=description)
+
+    def waited(self) -> None:
+        """The bar's clock moves by itself."""
+
+
+class _Lines(_Standing):
+    def __init__(self, quiet: bool) -> None:
+        super().__init__()
+        self._quiet = quiet
+        self._last = time.monotonic()
+
+    def measured(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
+        super().measured(measurement, score, known=known)
+        self._say(self.against_baseline(measurement.task.problem))
+
+    def waited(self) -> None:
+        self._say("waiting")
+
+    def _say(self, what: str) -> None:
+        now = time.monotonic()
+        if self._quiet or now - self._last < _LINE_SECONDS:
+            return
+        self._last = now
+        line = f"{self.done}/{self.total} evaluations, {self.rate}, about {self.seconds_left:.0f} s left; {what}"
+        print(line, file=sys.stderr, flush=True)
