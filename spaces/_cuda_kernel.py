@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from typing import Any
 
 import torch
 from cuda.bindings import driver
@@ -33,8 +34,7 @@ class CudaKernel:
         self._threads = int(launch["threads"])
         self._shared_bytes = int(launch["shared_bytes"])
         if self._shared_bytes > _STATIC_SHARED_BYTES:
-            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            _checked(driver.cuFuncSetAttribute(self._function, attribute, self._shared_bytes))
+            self._prefer_shared_memory()
         self._types = (ctypes.c_void_p,) * (3 + len(_NO_SCRATCH))
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
@@ -51,8 +51,23 @@ class CudaKernel:
         """Unload the module."""
         _checked(driver.cuModuleUnload(self._module))
 
+    def _prefer_shared_memory(self) -> None:
+        """Configure the function as Triton's loader and Inductor's launcher do (triton/backends/nvidia/driver.c).
 
-def _checked(result: tuple[object, ...]) -> object:
+        That is no detail: with shared memory preferred little L1 is left, and copies of less than 16 bytes go through
+        L1. One binary for a ragged k (1024x1280x3420, tile 128x128x64, 4 stages) took 69 µs launched by Inductor and
+        37 µs launched without this (H200, 2026-11-21). What is timed must be what production launches.
+        """
+        function, attribute = self._function, driver.CUfunction_attribute
+        optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+        limit = _checked(driver.cuDeviceGetAttribute(optin, torch.cuda.current_device()))
+        static = _checked(driver.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
+        _checked(driver.cuFuncSetCacheConfig(function, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED))
+        dynamic = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _checked(driver.cuFuncSetAttribute(function, dynamic, limit - static))
+
+
+def _checked(result: tuple[Any, ...]) -> Any:  # noqa: ANN401 (cuda.bindings has no types)
     status, *values = result
     if status != driver.CUresult.CUDA_SUCCESS:
         raise RuntimeError(f"CUDA driver: {status.name if isinstance(status, driver.CUresult) else status}")

@@ -69,7 +69,8 @@ class Bench:
         return Reading(Status.OK, "", samples_ns, comparison.error_norm, before, after)
 
     def _failed(self, error: Exception) -> Reading | Last[Reading]:
-        reading = Reading(Status.RUN_FAILED, f"{type(error).__name__}: {error}".strip()[:500])
+        first_line = next(iter(str(error).splitlines()), "")
+        reading = Reading(Status.RUN_FAILED, f"{type(error).__name__}: {first_line}"[:500])
         try:
             torch.cuda.synchronize()
         except RuntimeError:
