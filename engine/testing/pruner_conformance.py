@@ -1,0 +1,156 @@
+"""What every pruner must hold, as checks that need nothing but its class.
+
+@pytest.mark.parametrize("check", pruner_conformance.CHECKS, ids=lambda check: check.__name__)
+def test_pruner_keeps_its_contract(check):
+    check(MyPruner)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.pruner import Candidate, Pruner
+
+__all__ = ["CHECKS", "check_pruner"]
+
+_TASK = Task(
+    Problem(m=2048, n=4096, k=4096),
+    Device(
+        sku="H200",
+        name="NVIDIA H200",
+        arch="sm_90a",
+        sm_count=132,
+        shared_memory_per_block_bytes=232_448,
+        shared_memory_per_sm_bytes=233_472,
+        l2_bytes=62_914_560,
+        registers_per_sm=65_536,
+        max_threads_per_sm=2048,
+        max_threads_per_block=1024,
+        warp_size=32,
+        boost_clock_mhz=1980,
+        memory_bandwidth_gb_s=4800,
+    ),
+    "example",
+)
+_TOOLCHAIN = Toolchain((("example", "1.0"),))
+
+
+def check_pruner(pruner: type[Pruner]) -> None:
+    """Run every check.
+
+    Raises:
+        ContractError: the pruner broke its contract; the message says how.
+    """
+    for check in CHECKS:
+        check(pruner)
+
+
+def keeps_without_evidence(pruner: type[Pruner]) -> None:
+    """A config nothing is known of, in a search that just began, is kept."""
+    verdict = _judge(pruner(), Candidate(_TASK, Config({"tile": 64})), [])
+    _require(bool(verdict), pruner, f"dropped a candidate without evidence: {verdict.reason}")
+
+
+def keeps_a_library_kernel(pruner: type[Pruner]) -> None:
+    """An artifact without resources or a file, as a vendor's library has, is no evidence against it."""
+    verdict = _judge(pruner(), Candidate(_TASK, Config({}), _artifact(None)), [])
+    _require(bool(verdict), pruner, f"dropped a library kernel without evidence: {verdict.reason}")
+
+
+def survives_a_history_of_failures(pruner: type[Pruner]) -> None:
+    """Failures have no times; a history of nothing else is judged like any other."""
+    failures = [_measurement(i, status) for i, status in enumerate(Status) if status is not Status.OK]
+    for candidate in _candidates():
+        _judge(pruner(), candidate, failures)
+
+
+def gives_every_no_its_reason(pruner: type[Pruner]) -> None:
+    """A rejection names its rule and its reason, whatever the evidence."""
+    for candidate in _candidates():
+        verdict = _judge(pruner(), candidate, _history())
+        _require(bool(verdict) or bool(verdict.rule), pruner, f"gave no rule for {verdict.reason!r}")
+
+
+def judges_by_the_evidence_alone(pruner: type[Pruner]) -> None:
+    """The same evidence gives the same verdict: from a new instance, in another order, and a second time."""
+    candidates, history, one = _candidates(), _history(), pruner()
+    first = [_judge(one, candidate, history) for candidate in candidates]
+    second = [_judge(one, candidate, history) for candidate in reversed(candidates)][::-1]
+    fresh = [_judge(pruner(), candidate, history) for candidate in candidates]
+    _require(first == second == fresh, pruner, "judged the same evidence differently")
+
+
+def leaves_the_history_alone(pruner: type[Pruner]) -> None:
+    """The history belongs to the caller."""
+    history = _history()
+    for candidate in _candidates():
+        _judge(pruner(), candidate, history)
+    _require(history == _history(), pruner, "changed the history it was given")
+
+
+CHECKS: tuple[Callable[[type[Pruner]], None], ...] = (
+    keeps_without_evidence,
+    keeps_a_library_kernel,
+    survives_a_history_of_failures,
+    gives_every_no_its_reason,
+    judges_by_the_evidence_alone,
+    leaves_the_history_alone,
+)
+"""Every check, by itself."""
+
+
+def _judge(pruner: Pruner, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
+    verdict: object = pruner.judge(candidate, history)
+    if not isinstance(verdict, Verdict):
+        raise ContractError(f"pruner {type(pruner).__qualname__} returned {verdict!r}, not a Verdict")
+    return verdict
+
+
+def _candidates() -> list[Candidate]:
+    """Before the build, built lean, built greedy, and half measured: fast and slow."""
+    lean, greedy = Resources(64, 16_384, 0, 128), Resources(255, 232_448, 4096, 1024)
+    configs = [Config({"tile": 2**i}) for i in range(5)]
+    return [
+        Candidate(_TASK, configs[0]),
+        Candidate(_TASK, configs[1], _artifact(lean)),
+        Candidate(_TASK, configs[2], _artifact(greedy)),
+        Candidate(_TASK, configs[3], _artifact(lean), (9e4, 9.1e4)),
+        Candidate(_TASK, configs[4], _artifact(lean), (9e7, 9.1e7)),
+    ]
+
+
+def _history() -> list[Measurement]:
+    return [_measurement(i, status) for i, status in enumerate([Status.OK, *Status])]
+
+
+def _measurement(number: int, status: Status) -> Measurement:
+    ok = status is Status.OK
+    return Measurement(
+        task=_TASK,
+        config=Config({"tile": 1000 + number}),
+        status=status,
+        evidence=Evidence.MEASURED,
+        protocol="example",
+        toolchain=_TOOLCHAIN,
+        worker="example",
+        created_at="2026-01-01T00:00:00+00:00",
+        reason="" if ok else "an example of a failure",
+        samples_ns=(1e5 + number, 1.01e5 + number) if ok else (),
+    )
+
+
+def _artifact(resources: Resources | None) -> Artifact:
+    return Artifact("example", "example", "", "0" * 16, (), resources, 0.5, _TOOLCHAIN)
+
+
+def _require(held: bool, pruner: type[Pruner], broken: str) -> None:
+    if not held:
+        raise ContractError(f"pruner {pruner.__qualname__} {broken}")

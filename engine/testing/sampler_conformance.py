@@ -1,0 +1,205 @@
+"""What every sampler must hold, as checks that need nothing but its class.
+
+    @pytest.mark.parametrize("check", sampler_conformance.CHECKS, ids=lambda check: check.__name__)
+    def test_sampler_keeps_its_contract(check):
+        check(MySampler)
+
+Every check drives a whole search and raises ContractError at the first broken promise: a config off the feasible set,
+asked twice, or more than were asked for; nothing asked although something is left. Each states what it adds to that.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from gemmtune.engine.records.config import Config, Param, Value
+from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.search import Search
+from gemmtune.engine.seams.sampler import Sampler
+
+__all__ = ["CHECKS", "check_sampler"]
+
+_Outcome = Callable[[Config], Trial]
+
+
+def check_sampler(sampler: type[Sampler]) -> None:
+    """Run every check.
+
+    Raises:
+        ContractError: the sampler broke its contract; the message says how.
+    """
+    for check in CHECKS:
+        check(sampler)
+
+
+def exhausts_the_feasible_set(sampler: type[Sampler]) -> None:
+    """Asked beyond its budget, it asks every config once, then nothing."""
+    search = _search()
+    asked = _drive(sampler, search, _bowl, batch=1)
+    _require(len(asked) == len(search.feasible), sampler, f"asked {len(asked)} of {len(search.feasible)} configs")
+
+
+def exhausts_in_batches(sampler: type[Sampler]) -> None:
+    """A batch that does not divide the set, and may be larger than what is left, loses no config."""
+    search = _search(budget=1000)
+    asked = _drive(sampler, search, _bowl, batch=7)
+    _require(len(asked) == len(search.feasible), sampler, f"asked {len(asked)} of {len(search.feasible)} configs")
+
+
+def survives_failures(sampler: type[Sampler]) -> None:
+    """Failures of every kind among good results, from the first trial on, do not end the search."""
+    failures = [status for status in Status if status is not Status.OK]
+
+    def outcome(config: Config) -> Trial:
+        failed = config.integer("tile") >= 64
+        status = failures[config.integer("stages") % len(failures)]
+        return Trial(config, status, None) if failed else _bowl(config)
+
+    _drive(sampler, _search(), outcome, batch=3)
+
+
+def survives_nothing_but_failures(sampler: type[Sampler]) -> None:
+    """Where nothing works, it goes on until everything was tried."""
+    _drive(sampler, _search(), lambda config: Trial(config, Status.RUN_FAILED, None), batch=3)
+
+
+def survives_equal_scores(sampler: type[Sampler]) -> None:
+    """Where everything is equally fast, it goes on."""
+    _drive(sampler, _search(), lambda config: Trial(config, Status.OK, 5e4), batch=3)
+
+
+def searches_without_seeds(sampler: type[Sampler]) -> None:
+    """No known starting point is no obstacle."""
+    _drive(sampler, _search(seeds=()), _bowl, batch=3)
+
+
+def searches_one_config(sampler: type[Sampler]) -> None:
+    """A set of one config is asked, then nothing."""
+    _drive(sampler, _grid({"tile": (64,), "kind": ("a",)}), _flat, batch=4)
+
+
+def searches_one_ordered_param(sampler: type[Sampler]) -> None:
+    """One dimension is enough."""
+    _drive(sampler, _grid({"tile": tuple(2**i for i in range(14))}), _flat, batch=1)
+
+
+def searches_one_unordered_param(sampler: type[Sampler]) -> None:
+    """One category is enough."""
+    _drive(sampler, _grid({"kind": tuple("abcdefghijklmn")}), _flat, batch=1)
+
+
+def searches_values_of_every_type(sampler: type[Sampler]) -> None:
+    """Booleans, fractions and text are values like integers."""
+    _drive(sampler, _grid({"swap": (False, True), "split": (0.25, 0.5, 1.0), "kind": ("n", "t")}), _flat, batch=2)
+
+
+def asks_nothing_of_an_empty_set(sampler: type[Sampler]) -> None:
+    """Where nothing is feasible, nothing is asked."""
+    _drive(sampler, Search((Param("tile", (1, 2)),), (), (), budget=8, seed=0), _flat, batch=2)
+
+
+def repeats_itself(sampler: type[Sampler]) -> None:
+    """The same search and the same outcomes give the same sequence; the process's own random state plays no part."""
+    sequences = []
+    for state in (1, 2):
+        random.seed(state)
+        np.random.seed(state)
+        sequences.append(_drive(sampler, _search(), _bowl, batch=4, most=20))
+    _require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of the same search")
+
+
+def resumes_from_a_database(sampler: type[Sampler]) -> None:
+    """A new instance, told the recorded outcomes of what it asks again, goes on where the first one was."""
+    whole = _drive(sampler, _search(), _bowl, batch=4, most=24)
+    database = {config: _bowl(config) for config in whole[:16]}
+    resumed = sampler(_search())
+    for start in range(0, 16, 4):
+        again = resumed.ask(4)
+        _require(
+            again == whole[start : start + 4], sampler, f"asked {again} where {whole[start : start + 4]} is recorded"
+        )
+        resumed.tell([database[config] for config in again])
+    _require(resumed.ask(4) == whole[16:20], sampler, "went another way after it was resumed")
+
+
+CHECKS: tuple[Callable[[type[Sampler]], None], ...] = (
+    exhausts_the_feasible_set,
+    exhausts_in_batches,
+    survives_failures,
+    survives_nothing_but_failures,
+    survives_equal_scores,
+    searches_without_seeds,
+    searches_one_config,
+    searches_one_ordered_param,
+    searches_one_unordered_param,
+    searches_values_of_every_type,
+    asks_nothing_of_an_empty_set,
+    repeats_itself,
+    resumes_from_a_database,
+)
+"""Every check, by itself."""
+
+
+def _drive(sampler: type[Sampler], search: Search, outcome: _Outcome, *, batch: int, most: int = 1000) -> list[Config]:
+    """Ask and tell until the set is exhausted or `most` were asked, holding the sampler to its promises on the way."""
+    running = sampler(search)
+    left = set(search.feasible)
+    asked: list[Config] = []
+    while len(asked) < most:
+        configs = running.ask(batch)
+        _require(len(configs) <= batch, sampler, f"asked {len(configs)} configs where {batch} were asked for")
+        _require(bool(configs) or not left, sampler, f"asked nothing, {len(left)} configs are left")
+        if not configs:
+            break
+        for config in configs:
+            _require(
+                config in left, sampler, f"asked {config}, {'again' if config in asked else 'which is not feasible'}"
+            )
+            left.remove(config)
+            asked.append(config)
+        running.tell([outcome(config) for config in configs])
+    return asked
+
+
+def _search(budget: int = 12, seeds: Sequence[int] = (20, 3)) -> Search:
+    """28 feasible configs with gaps between them, a category, and a param of one value; `seeds` are positions."""
+    params = (
+        Param("tile", (16, 32, 64, 128)),
+        Param("stages", (2, 3, 4, 5)),
+        Param("kind", ("n", "t"), ordered=False),
+        Param("warps", (4,)),
+    )
+    feasible = [c for c in _product(params) if c.integer("tile") * c.integer("stages") <= 400]
+    return Search(params, tuple(feasible), tuple(feasible[i] for i in seeds), budget, seed=7)
+
+
+def _grid(values: Mapping[str, tuple[Value, ...]]) -> Search:
+    params = tuple(Param(name, those, ordered=not isinstance(those[0], str)) for name, those in values.items())
+    return Search(params, tuple(_product(params)), (), budget=8, seed=7)
+
+
+def _product(params: Sequence[Param]) -> list[Config]:
+    names = [param.name for param in params]
+    return [Config(dict(zip(names, values, strict=True))) for values in product(*(param.values for param in params))]
+
+
+def _bowl(config: Config) -> Trial:
+    """Best at tile 64, 4 stages, kind t."""
+    steps = abs(math.log2(config.integer("tile")) - 6) + abs(config.integer("stages") - 4) + (config["kind"] == "n")
+    return Trial(config, Status.OK, 1e4 * (1 + steps))
+
+
+def _flat(config: Config) -> Trial:
+    """Some time above 0 that depends on the config alone."""
+    return Trial(config, Status.OK, 1e4 + int(config.digest[:4], 16))
+
+
+def _require(held: bool, sampler: type[Sampler], broken: str) -> None:
+    if not held:
+        raise ContractError(f"sampler {sampler.__qualname__} {broken}")

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.search.exhaustive import ExhaustiveSampler
+from gemmtune.engine.testing.pruner_conformance import check_pruner
+from gemmtune.engine.testing.sampler_conformance import check_sampler
+
+
+class Repeats(ExhaustiveSampler):
+    def ask(self, count):
+        return list(self.search.feasible[:count])
+
+
+class Invents(ExhaustiveSampler):
+    def ask(self, count):
+        return [Config({"tile": 7})]
+
+
+class Overdoes(ExhaustiveSampler):
+    def ask(self, count):
+        return super().ask(count + 1)
+
+
+class GivesUp(ExhaustiveSampler):
+    def ask(self, count):
+        return super().ask(count) if self._next < 10 else []
+
+
+class Wanders(ExhaustiveSampler):
+    started = 0
+
+    def __init__(self, search):
+        super().__init__(search)
+        Wanders.started += 1
+        self._turned = Wanders.started
+
+    def ask(self, count):
+        batch = super().ask(count)
+        return batch[::-1] if self._turned % 2 else batch
+
+
+class DropsBlindly(Pruner):
+    def judge(self, candidate, history):
+        return Verdict.no("hunch", "it looks slow")
+
+
+class KeepsAll(Pruner):
+    def judge(self, candidate, history):
+        return Verdict.yes()
+
+
+class DropsWithoutRule(Pruner):
+    def judge(self, candidate, history):
+        return Verdict(reason="no") if candidate.samples_ns else Verdict.yes()
+
+
+class DropsEverySecond(Pruner):
+    def __init__(self):
+        self.judged = 0
+
+    def judge(self, candidate, history):
+        self.judged += 1
+        return Verdict.no("turn", "2 of 2") if self.judged > 2 else Verdict.yes()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "broken"),
+    [
+        (Repeats, "Repeats asked .* again"),
+        (Invents, "Invents asked .* which is not feasible"),
+        (Overdoes, "Overdoes asked 2 configs where 1 were asked for"),
+        (Wanders, "Wanders asked another sequence in a second run"),
+        (GivesUp, "GivesUp asked nothing, .* configs are left"),
+    ],
+)
+def test_broken_sampler_is_named_with_what_it_broke(sampler, broken):
+    with pytest.raises(ContractError, match=broken):
+        check_sampler(sampler)
+
+
+@pytest.mark.parametrize(
+    ("pruner", "broken"),
+    [
+        (DropsBlindly, "DropsBlindly dropped a candidate without evidence: it looks slow"),
+        (DropsWithoutRule, "DropsWithoutRule gave no rule for 'no'"),
+        (DropsEverySecond, "DropsEverySecond judged the same evidence differently"),
+    ],
+)
+def test_broken_pruner_is_named_with_what_it_broke(pruner, broken):
+    with pytest.raises(ContractError, match=broken):
+        check_pruner(pruner)
+
+
+def test_sound_plugins_pass():
+    check_sampler(ExhaustiveSampler)
+    check_pruner(KeepsAll)
+
+
+def test_suites_import_without_pytest():
+    script = (
+        "import sys\n"
+        "sys.modules['pytest'] = None\n"
+        "import gemmtune.engine.testing.sampler_conformance, gemmtune.engine.testing.pruner_conformance\n"
+        "print([name for name in ('torch', 'triton', 'optuna') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.search.feasible import census
+
+DEVICE = Device("TOY", "Toy", "sm_90a", 1, 1000, 1000, 1, 1, 1, 1, 32, 1, 1)
+TASK = Task(Problem(m=64, n=64, k=64), DEVICE, "toy")
+
+
+class ToySpace(Space):
+    def __init__(self, tiles: int = 4, stages: int = 3) -> None:
+        self.tiles, self.stages = tiles, stages
+
+    def params(self, task: Task) -> tuple[Param, ...]:
+        return (Param("tile", tuple(range(1, self.tiles + 1))), Param("stages", tuple(range(1, self.stages + 1))))
+
+    def check(self, task: Task, config: Config) -> Verdict:
+        tile, stages = config.integer("tile"), config.integer("stages")
+        if tile * stages > 6:
+            return Verdict.no("shared memory", f"{tile * stages} B > 6 B")
+        if tile == 3:
+            return Verdict.no("divisible", f"64 is not a multiple of {tile}")
+        return Verdict.yes()
+
+    def seeds(self, task: Task) -> tuple[Config, ...]:
+        return ()
+
+    def toolchain(self) -> Toolchain:
+        return Toolchain(())
+
+    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
+        raise NotImplementedError
+
+    def load(self, artifact: Artifact, task: Task) -> Launchable:
+        raise NotImplementedError
+
+
+class EmptySpace(ToySpace):
+    def points(self, task: Task) -> Iterator[Config]:
+        return iter(())
+
+
+def test_census_counts_every_point_once():
+    found = census(ToySpace(), TASK)
+    assert found.points == 12
+    assert len(found.feasible) + sum(found.rejections.values()) == found.points
+    assert found.rejections == {"divisible": 2, "shared memory": 3}
+
+
+def test_census_keeps_the_order_of_enumeration():
+    found = census(ToySpace(), TASK)
+    assert [(c["tile"], c["stages"]) for c in found.feasible] == [
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (2, 1),
+        (2, 2),
+        (2, 3),
+        (4, 1),
+    ]
+
+
+def test_census_shows_the_first_reason_of_each_rule():
+    assert census(ToySpace(), TASK).examples == {
+        "divisible": "64 is not a multiple of 3",
+        "shared memory": "9 B > 6 B",
+    }
+
+
+def test_census_of_an_empty_space_is_empty():
+    found = census(EmptySpace(), TASK)
+    assert (found.points, found.feasible, found.rejections, found.examples) == (0, (), {}, {})
+
+
+@pytest.mark.timeout(10)
+def test_census_of_ten_thousand_points_takes_under_a_second():
+    start = time.process_time()
+    assert census(ToySpace(tiles=100, stages=100), TASK).points == 10_000
+    assert time.process_time() - start < 1
