@@ -53,6 +53,7 @@ def main() -> int:
     rows = []
     for key, facts in sorted(info["rows"].items(), key=lambda item: item[1]["problem"]):
         row = check(facts["problem"], lookup[key][0], gemmtune_inductor.options(), given.launches)
+        row["row_us"] = facts["time_ns"] / 1e3
         print(line(row), flush=True)
         rows.append(row)
     failed = [row["problem"] for row in rows if row["failures"]]
@@ -146,8 +147,8 @@ def line(row: dict) -> str:
     ratio = row["eager_us"] / row["table_us"]
     verdict = "ok" if not row["failures"] else "FAILED: " + "; ".join(row["failures"])
     return (
-        f"{row['problem']:<28} {what:<24} table {row['table_us']:9.1f} us  eager {row['eager_us']:9.1f} us  "
-        f"{ratio:5.2f}x  compile {row['compile_seconds']:5.1f} s  error {row['error_norm']:.1e}  {verdict}"
+        f"{row['problem']:<24} {what:<20} row {row['row_us']:7.1f} us  compiled {row['table_us']:7.1f} us  "
+        f"eager {row['eager_us']:7.1f} us {ratio:5.2f}x  compile {row['compile_seconds']:5.1f} s  error {row['error_norm']:.1e}  {verdict}"
     )
 
 
