@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, cast
 
 import typer
-from rich.console import Console
 
 from gemmtune.engine.campaign import session
 from gemmtune.engine.campaign.fleet import Fleet
@@ -25,7 +29,7 @@ from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.measure.telemetry import gpu_names
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import DeviceError, GemmtuneError, UsageError
+from gemmtune.engine.records.errors import DeviceError, GemmtuneError, TableError, UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report import campaign as campaign_report
@@ -45,7 +49,6 @@ __all__ = ["main"]
 app = typer.Typer(
     name="gemmtune",
     help="Finds the fastest configuration of a GEMM kernel for every shape, and ships the answer as a table.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -95,13 +98,19 @@ def tune(
     _look_up(plan)
     wanted = catalogue.device(device) if device else None
     target, searches, fleet = _source(plan, wanted, replay or [], builders)
-    with closing(fleet), Database.open(_database_url(out, database)) as store, progress.watching(as_json) as watcher:
-        result = session.execute(plan, target, searches, fleet, store, watcher)
+    with closing(fleet), Database.open(_database_url(out, database)) as store:
+        if isinstance(fleet, ReplayFleet) and not replay:
+            _say_why_replayed()
+        with progress.watching(as_json) as watcher:
+            result = session.execute(plan, target, searches, fleet, store, watcher)
     write_table(out / "table.json", result.table)
-    _export(out / "table.json", registry.names(Exporter), out)
-    summary = campaign_report.summary(plan, target, result, out)
-    _write(out / "summary.txt", summary)
-    print(json.dumps(campaign_report.summary_record(plan, target, result), indent=2) if as_json else summary)
+    exported, notes = _export_what_can_be(out / "table.json", out)
+    written = [out / "table.json", *exported, out / "summary.txt"]
+    _write(out / "summary.txt", campaign_report.summary(plan, target, result, notes, written))
+    if as_json:
+        _print_json(campaign_report.summary_record(plan, target, result, notes, written))
+    else:
+        print(campaign_report.summary(plan, target, result, notes, written, _columns()), end="")
 
 
 @app.command()
@@ -153,23 +162,30 @@ def replay(
     """Measure a sampler on recorded landscapes: optimum over best found, mean over problems and seeds."""
     registry.sampler(sampler)
     study = replay_study(session.read_all(files), sampler, budget, seeds=seeds, batch=batch)
-    print(json.dumps(study.to_json()) if as_json else study_report.study(study))
+    if as_json:
+        _print_json(study.to_json())
+    else:
+        print(study_report.study(study))
 
 
 @app.command()
 def show(
-    path: Annotated[Path, typer.Argument(help="A table (table.json) or a database of measurements.")],
+    source: Annotated[str, typer.Argument(help="A table (its name ends in .json), or a database: file or URL.")],
     as_json: AsJson = False,
 ) -> None:
     """Print a table's rows, or what a database holds."""
-    if path.suffix == ".json":
-        table = read_table(path)
-        print(json.dumps(holdings.table_record(table), indent=2) if as_json else holdings.table(table))
+    if source.endswith(".json"):
+        table = read_table(Path(source))
+        if as_json:
+            _print_json(holdings.table_record(table))
+        else:
+            print(holdings.table(table, _columns()))
         return
-    if not path.exists():
-        raise UsageError(f"no database {path}")
-    with Database.open(str(path)) as store:
-        print(json.dumps(holdings.database_record(store), indent=2) if as_json else holdings.database(store))
+    with Database.open(source, create=False) as store:
+        if as_json:
+            _print_json(holdings.database_record(store))
+        else:
+            print(holdings.database(store, _columns()))
 
 
 @app.command()
@@ -182,9 +198,10 @@ def export(
     device: Annotated[str | None, typer.Option(help="Refuse a table of another device.")] = None,
 ) -> None:
     """Write a table as the files its consumer loads."""
-    if device:
+    if device is not None:
         require_device(read_table(table), catalogue.device(device))
-    for path in _export(table, (to,), out or table.parent):
+    files = registry.exporter(to).export(read_table(table))
+    for path in _write_all(files, (out or table.parent) / to):
         print(path)
 
 
@@ -200,19 +217,71 @@ def describe_space(
     task = Task(Problem.parse(problem), catalogue.device(device), name)
     count = census(found, task)
     arguments = (task, found.params(task), count, found.seeds(task))
-    print(json.dumps(space_report.space_record(*arguments), indent=2) if as_json else space_report.space(*arguments))
+    if as_json:
+        _print_json(space_report.space_record(*arguments))
+    else:
+        print(space_report.space(*arguments, _columns()))
 
 
 def main() -> None:
     """Run the command line; a wrong use ends with one line and exit status 2."""
     try:
-        app(standalone_mode=True)
+        with _stoppable():
+            status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        sys.exit(status)
     except GemmtuneError as error:
-        Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(f"gemmtune: {error}")
+        _complain(str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("gemmtune: stopped; the same command goes on where it was")
-        sys.exit(130)
+    except _CommandLineError as error:
+        command = error.ctx.command_path if error.ctx else "gemmtune"
+        _complain(f"{error.format_message().rstrip('.')}; see {command} --help")
+        sys.exit(2)
+    except _Stopped as stopped:
+        _complain("stopped; tune and record go on where they were when they are given again")
+        sys.exit(128 + stopped.signal)
+
+
+# The base of all that typer says of a command line; it stands in click, or in typer's own copy of click.
+_CommandLineError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+
+
+class _Stopped(BaseException):
+    """Ctrl-C or a polite kill; no Exception, so that nothing on the way takes it for a failure of its own."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = number
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Let SIGINT and SIGTERM end what runs in order, with its processes; one that is ignored stays ignored."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise _Stopped(number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _complain(message: str) -> None:
+    print(f"gemmtune: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _print_json(record: Mapping[str, object]) -> None:
+    print(json.dumps(record, indent=2, ensure_ascii=False))
+
+
+def _columns() -> int | None:
+    """Columns of the terminal; a file or a pipe has no limit."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _parse(problems: Sequence[str]) -> tuple[Problem, ...]:
@@ -246,19 +315,18 @@ def _source(
         spaces = tuple(dict.fromkeys(search.task.space for search in searches))
         fleet = LocalFleet(spaces, registry.objective(plan.objective).protocol, builders=builders, pruners=pruners)
         return present, searches, fleet
-    if not files:
-        names = gpu_names()
-        why = f"{names[0]} found, but not gemmtune[triton]: pip install 'gemmtune[triton]'" if names else "No GPU found"
-        print(f"{why}; using the recorded landscapes.", file=sys.stderr)
-    landscapes = session.read_all(list(files) or embedded())
-    if wanted is not None and not files:
-        landscapes = tuple(x for x in landscapes if x.context.get("device") == wanted.sku)
-        if not landscapes:
-            raise DeviceError(f"nothing is recorded of {wanted.sku}; tune on a machine that has one")
+    landscapes = session.completed(session.read_all(list(files) or embedded()), plan, wanted)
     target = session.replayed_device(landscapes)
     if wanted not in (None, target):
-        raise DeviceError(f"--device {wanted.sku if wanted else ''}, but the landscapes are of {target.sku}")
+        recorded = "the landscapes are" if files else "there is no GPU here and the recorded landscapes are"
+        raise DeviceError(f"--device {wanted.sku if wanted else ''}, but {recorded} of {target.sku}")
     return target, session.replayed_searches(plan, target, landscapes), ReplayFleet(landscapes)
+
+
+def _say_why_replayed() -> None:
+    names = gpu_names()
+    why = f"{names[0]} found, but not gemmtune[triton]: pip install 'gemmtune[triton]'" if names else "No GPU found"
+    print(f"{why}; using the recorded landscapes.", file=sys.stderr)
 
 
 def _recorded_problems(plan: Plan) -> tuple[Problem, ...]:
@@ -275,35 +343,50 @@ def _gpu_or_fail(command: str) -> Device:
 
 
 def _database_url(out: Path, database: str | None) -> str:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"cannot write to {out}: {error.strerror}; name another folder with --out") from None
+    _make_folder(out)
     return database or str(out / "measurements.db")
 
 
-def _export(table: Path, names: Sequence[str], out: Path) -> list[Path]:
-    """Export what the file holds, not what memory holds: the file is what ships."""
-    written = []
-    content = read_table(table)
-    for name in names:
-        files = registry.exporter(name).export(content)
-        folder = out / name
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from None
+
+
+def _export_what_can_be(table: Path, out: Path) -> tuple[list[Path], list[str]]:
+    """Export to every consumer that can be given this table; the notes say which cannot, and why."""
+    written, notes = [], []
+    content = read_table(table)  # what the file holds, not what memory holds: the file is what ships
+    for name in registry.names(Exporter):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from None
-        for file, body in files.items():
-            _write(folder / file, body)
-            written.append(folder / file)
-    return written
+            files = registry.exporter(name).export(content)
+        except TableError as error:
+            old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""
+            notes.append(f"not exported to {name}: {error}{old}")
+        else:
+            written += _write_all(files, out / name)
+    return written, notes
+
+
+def _write_all(files: Mapping[str, str], folder: Path) -> list[Path]:
+    _make_folder(folder)
+    for name, body in files.items():
+        _write(folder / name, body)
+    return [folder / name for name in files]
 
 
 def _write(path: Path, body: str) -> None:
+    """Write the file, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.write_text(body, encoding="utf-8")
+        temporary.write_text(body, encoding="utf-8")
+        temporary.replace(path)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from None
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"cannot write {path}: {error.strerror}; name another folder with --out") from None
 
 
 if __name__ == "__main__":

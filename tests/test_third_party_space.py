@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+from gemmtune.engine.tables.table_file import read_table
 
 PYPROJECT = """\
 [build-system]
@@ -117,4 +121,67 @@ print(type(space).__module__, len(points), sum(bool(space.check(task, point)) fo
     assert run("-c", program).split() == ["toy_space", "8", "4"]
 
 
-# The command line: `run("-m", "gemmtune.engine.cli", "tune", "--space", "toy", ...)`.
+def test_it_keeps_the_contract_of_a_space(run: Run):
+    program = """
+from gemmtune.engine.seams import registry
+from gemmtune.engine.testing.space_conformance import check_space
+check_space(type(registry.space("toy")))
+print("kept")
+"""
+    assert run("-c", program) == "kept\n"
+
+
+RECORD = """
+import sys
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.landscape_file import write_landscapes
+
+space, device = registry.space("toy"), catalogue.device("H200")
+context = {"space": "toy", "device": device.sku, "protocol": "by hand", "toolchain": space.toolchain().text}
+landscapes = []
+for best, problem in ((2, Problem.parse("16x16x16")), (6, Problem.parse("32x16x16:fp16"))):
+    task, points = Task(problem, device, "toy"), {}
+    for config in space.points(task):
+        if verdict := space.check(task, config):
+            time_ns = 1000.0 + 100 * abs(config.integer("TILE") - best)
+            points[config] = Point(config, Status.OK, time_ns, samples_ns=(time_ns,) * 9)
+        else:
+            points[config] = Point(config, Status.INVALID, None, reason=verdict.reason)
+    landscapes.append(Landscape(problem.name, "", space.params(task), points, problem, context))
+write_landscapes(sys.argv[1], landscapes)
+"""
+CLI = ("-m", "gemmtune.engine.cli")
+
+
+def test_the_command_line_describes_it(run: Run):
+    record = json.loads(run(*CLI, "space", "toy", "--problem", "16x16x16", "--json"))
+    assert record["params"] == {"TILE": [1, 2, 3, 4, 5, 6, 7, 8]}
+    assert (record["points"], record["feasible"], record["rejections"]) == (8, 4, {"even": 4})
+    assert record["examples"] == {"even": "TILE=1 is odd"}
+
+
+def test_the_command_line_tunes_it(run: Run, tmp_path: Path):
+    landscape, out = tmp_path / "toy.csv.gz", tmp_path / "out"
+    run("-c", RECORD, str(landscape))
+    printed = run(*CLI, "tune", "--space", "toy", "--replay", str(landscape), "--out", str(out))
+    rows = {row.problem.name: row for row in read_table(out / "table.json").rows}
+    best = {name: (row.choices[0].space, dict(row.choices[0].config)) for name, row in rows.items()}
+    assert best == {"16x16x16:bf16:nt": ("toy", {"TILE": 2}), "32x16x16:fp16:nt": ("toy", {"TILE": 6})}
+    assert {row.choices[0].time_ns for row in rows.values()} == {1000.0}
+    assert "mean fraction of the recorded optimum: 1.0000" in printed
+
+    # Inductor has no template for it: the table is written all the same, and one line says what is not, and why.
+    (note,) = [line for line in printed.splitlines() if "not exported" in line]
+    assert note.startswith("not exported to inductor: ")
+    assert "no Inductor template for space 'toy'" in note
+    assert sorted(path.name for path in out.iterdir()) == ["measurements.db", "summary.txt", "table.json"]
+    assert (out / "summary.txt").read_text() == printed
+    (out / "inductor").mkdir()
+    again = json.loads(run(*CLI, "tune", "--space", "toy", "--replay", str(landscape), "--out", str(out), "--json"))
+    assert again["notes"] == [f"{note}; {out / 'inductor'} is of an earlier table"]
+    assert again["written"] == [str(out / "table.json"), str(out / "summary.txt")]

@@ -18,6 +18,8 @@ weight = 20
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +30,7 @@ from gemmtune.engine.records.problem import Problem
 __all__ = ["BASELINE_SPACE", "Plan", "read_plan"]
 
 _T = TypeVar("_T")
+_KINDS: dict[type, str] = {int: "an integer", str: "a text", list: "a list of tables", dict: "a table of m, n, k, ..."}
 _KEYS = {"problem", "problems", "space", "sampler", "pruner", "objective", "budget", "seed", "batch"}
 
 BASELINE_SPACE = "aten"
@@ -56,43 +59,54 @@ class Plan:
     """Configs a sampler is asked for at once; more keeps more builders busy and learns later."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds and a problem named twice."""
-        if self.budget < 1 or self.batch < 1:
-            raise UsageError(f"budget={self.budget} and batch={self.batch} must both be at least 1")
-        names = [problem.name for problem in self.problems]
-        for name in names:
-            if names.count(name) > 1:
-                raise UsageError(f"problem {name} is named twice; name it once, with the sum of its weights")
+        """Refuse numbers out of bounds, nothing to search, and a problem named twice."""
+        for name, least in (("budget", 1), ("batch", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if value < least:
+                raise UsageError(f"{name}={value} is below {least}")
+        if not self.spaces:
+            raise UsageError("no space to search; the default is triton_mm")
+        names = Counter(problem.name for problem in self.problems)
+        for name, times in names.items():
+            if times > 1:
+                raise UsageError(f"problem {name} is named {times} times; name it once, with the sum of its weights")
 
 
 def read_plan(path: Path) -> Plan:
     """Read a campaign file.
 
     Raises:
-        UsageError: it is missing, not TOML, or has an unknown key or a value of the wrong kind.
+        UsageError: it is missing, not TOML, or has an unknown key, a value of the wrong kind or one out of bounds.
     """
     try:
-        content = tomllib.loads(path.read_text())
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read campaign {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"campaign {path} is not TOML: {error}") from None
+    try:
+        return _plan(content)
+    except UsageError as error:
+        raise UsageError(f"campaign {path}: {error}") from None
+
+
+def _plan(content: Mapping[str, object]) -> Plan:
     unknown = sorted(set(content) - _KEYS)
     if unknown:
-        raise UsageError(f"campaign {path} has an unknown key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
+        raise UsageError(f"unknown key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
 
     def one(name: str, kind: type[_T], default: _T) -> _T:
-        return _kind(path, name, content.get(name, default), kind)
+        return _kind(name, content.get(name, default), kind)
 
     def names(name: str, default: tuple[str, ...]) -> tuple[str, ...]:
         value = content.get(name, list(default))
-        return tuple(_kind(path, name, n, str) for n in (value if isinstance(value, list) else [value]))
+        return tuple(_kind(name, n, str) for n in (value if isinstance(value, list) else [value]))
 
     default = Plan()
     return Plan(
         problems=(
             *(Problem.parse(text) for text in names("problems", ())),
-            *(_problem(path, number, record) for number, record in enumerate(one("problem", list, []), 1)),
+            *(_problem(number, record) for number, record in enumerate(one("problem", list, []), 1)),
         ),
         spaces=names("space", default.spaces),
         sampler=one("sampler", str, default.sampler),
@@ -104,12 +118,12 @@ def read_plan(path: Path) -> Plan:
     )
 
 
-def _problem(path: Path, number: int, record: object) -> Problem:
-    fields = _kind(path, f"problem {number}", record, dict)
+def _problem(number: int, record: object) -> Problem:
+    fields = _kind(f"problem {number}", record, dict)
     return Problem.from_fields({str(name): str(value) for name, value in fields.items()})
 
 
-def _kind(path: Path, name: str, value: object, kind: type[_T]) -> _T:
+def _kind(name: str, value: object, kind: type[_T]) -> _T:
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise UsageError(f"campaign {path}: {name} = {value!r} is not a {kind.__name__}")
+        raise UsageError(f"{name}={value!r} is not {_KINDS[kind]}")
     return value

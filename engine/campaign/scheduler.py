@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,11 +11,12 @@ from typing import Protocol
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.tuner import Tuner
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Measurement, Status, Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 
@@ -56,7 +58,13 @@ class TaskSearch:
 
 
 def prepare(
-    task: Task, space: Space, feasible: tuple[Config, ...], sampler: str, budget: int, seed: int, batch: int
+    task: Task,
+    space: Space,
+    feasible: tuple[Config, ...],
+    sampler: type[Sampler],
+    budget: int,
+    seed: int,
+    batch: int,
 ) -> TaskSearch:
     """A fresh search of one task; every task draws from its own stream of the campaign's seed."""
     own_seed = int.from_bytes(hashlib.sha256(f"{seed}/{task.key}".encode()).digest()[:4], "big")
@@ -69,7 +77,7 @@ def prepare(
         budget=budget,
         seed=own_seed,
     )
-    return TaskSearch(task, Tuner(registry.sampler(sampler)(search), budget, batch), budget)
+    return TaskSearch(task, Tuner(sampler(search), budget, batch), budget)
 
 
 def run(
@@ -79,6 +87,11 @@ def run(
 
     Each measurement is in the database before its sampler hears of it, and what the database holds is not measured
     again: a campaign that was killed goes on where it was.
+
+    Raises:
+        ContractError: the fleet returned what was not submitted, or returned it again; a sampler or the objective
+            broke its contract.
+        StoreError: the database refused.
     """
     watcher.began(searches)
     for search in searches:
@@ -99,12 +112,19 @@ def run(
             continue
         database.add(finished)
         for measurement in finished:
-            search = active[measurement.task]
-            search.results[measurement.config] = measurement
+            _accept(measurement, active.get(measurement.task), fleet)
             watcher.measured(measurement, _score(objective, measurement), known=False)
-        for task in {measurement.task for measurement in finished}:
+        for task in dict.fromkeys(measurement.task for measurement in finished):
             if not _advance(active[task], fleet, objective, watcher):
                 del active[task]
+
+
+def _accept(measurement: Measurement, search: TaskSearch | None, fleet: Fleet) -> None:
+    config = measurement.config
+    if search is None or config not in search.batch or config in search.results:
+        what = "again" if search and config in search.results else "which was not submitted"
+        raise ContractError(f"fleet {type(fleet).__qualname__} returned {measurement.task.key} {config}, {what}")
+    search.results[config] = measurement
 
 
 def _advance(search: TaskSearch, fleet: Fleet, objective: Objective, watcher: Watcher) -> bool:
@@ -131,4 +151,10 @@ def _trial(objective: Objective, measurement: Measurement) -> Trial:
 
 
 def _score(objective: Objective, measurement: Measurement) -> float | None:
-    return objective.score(measurement) if measurement.status is Status.OK else None
+    if measurement.status is not Status.OK:
+        return None
+    score = objective.score(measurement)
+    if not 0 < score < math.inf:
+        name = type(objective).__qualname__
+        raise ContractError(f"objective {name} gave {measurement.config} the score {score}, not a number above 0")
+    return score

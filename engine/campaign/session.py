@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gemmtune.engine.campaign.fleet import Fleet
@@ -20,12 +20,23 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.feasible import census
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscape_file import read_landscapes
 from gemmtune.engine.tables.select import build_table
 
-__all__ = ["Finding", "Result", "execute", "measured_searches", "replayed_device", "replayed_searches"]
+__all__ = [
+    "Finding",
+    "Result",
+    "completed",
+    "execute",
+    "measured_searches",
+    "read_all",
+    "replayed_device",
+    "replayed_searches",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +82,47 @@ def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
     if not plan.problems:
         raise UsageError("no problem to tune: name one, for example --problem 2048x4096x4096:bf16:nt")
     searches = []
+    spaces = _spaces(plan)
     for problem in plan.problems:
-        for name in _spaces(plan):
-            space, task = registry.space(name), Task(problem, device, name)
+        for name, (space, sampler) in spaces.items():
+            task = Task(problem, device, name)
             count = census(space, task)
             if not count.feasible:
                 why = "; ".join(dict.fromkeys(count.examples.values()))
                 raise UsageError(f"space {name} has nothing for {problem.name} on {device.sku}: {why}")
-            searches.append(_search(plan, task, count.feasible))
+            searches.append(prepare(task, space, count.feasible, sampler, plan.budget, plan.seed, plan.batch))
     return searches
+
+
+def completed(landscapes: Sequence[Landscape], plan: Plan, device: Device | None) -> tuple[Landscape, ...]:
+    """The landscapes, with what their files leave open: the device, if one is asked for, and the space searched.
+
+    Raises:
+        LandscapeError: a landscape names no space, and the plan searches several.
+    """
+    unsaid = {"space": plan.spaces[0]} | ({"device": device.sku} if device else {})
+    for landscape in landscapes:
+        if "space" not in landscape.context and len(plan.spaces) > 1:
+            spaces = " and ".join(plan.spaces)
+            raise LandscapeError(f"{landscape.source} has no column task.space: search one space, not {spaces}")
+    return tuple(replace(landscape, context=unsaid | dict(landscape.context)) for landscape in landscapes)
 
 
 def replayed_device(landscapes: Sequence[Landscape]) -> Device:
     """The one device the landscapes were recorded on.
 
     Raises:
-        LandscapeError: a landscape names no device, or they name several.
+        LandscapeError: a landscape names no problem or no device, or they name several devices.
+        DeviceError: the catalogue does not know the device.
     """
     for landscape in landscapes:
-        if "device" not in landscape.context or landscape.problem is None:
+        if landscape.problem is None:
             raise LandscapeError(
-                f"{landscape.source} names no GEMM problem and device to tune for; "
+                f"{landscape.source} names no GEMM problem to tune for (columns problem.m, problem.n, problem.k); "
                 f"to measure samplers on it: gemmtune replay {landscape.source}"
             )
+        if "device" not in landscape.context:
+            raise LandscapeError(f"{landscape.source} has no column task.device: name the device with --device")
     found = sorted({landscape.context["device"] for landscape in landscapes})
     if len(found) != 1:
         raise LandscapeError(
@@ -106,22 +135,27 @@ def replayed_searches(plan: Plan, device: Device, landscapes: Sequence[Landscape
     """The searches of a campaign that replays: the plan's problems, or every recorded one.
 
     Raises:
-        LandscapeError: a problem is not recorded; the message lists those that are.
+        LandscapeError: a problem is not recorded in a space (the message lists those that are), or nothing recorded
+            of it is feasible there.
     """
-    recorded = [p for space in plan.spaces for p in _problems(landscapes, space)]
+    recorded = {name: _problems(landscapes, name) for name in (BASELINE_SPACE, *plan.spaces)}
+    problems = plan.problems or tuple(dict.fromkeys(p for name in plan.spaces for p in recorded[name]))
+    if not problems:
+        raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; {_overview(landscapes)}")
     searches = []
-    for problem in plan.problems or tuple(dict.fromkeys(recorded)):
-        for name in _spaces(plan):
+    spaces = _spaces(plan)
+    for problem in problems:
+        for name, (space, sampler) in spaces.items():
             task = Task(problem, device, name)
-            if name == BASELINE_SPACE and problem not in _problems(landscapes, name):
-                continue  # somebody's landscape without a baseline: the table then says so
-            if problem not in _problems(landscapes, name):
+            if problem in recorded[name]:
+                feasible = _recorded(task, space, landscapes)
+                searches.append(prepare(task, space, feasible, sampler, plan.budget, plan.seed, plan.batch))
+            elif name in plan.spaces:
                 raise LandscapeError(
-                    f"no GPU here, and {problem.name} is not recorded in space {name}; "
-                    f"recorded: {', '.join(p.name for p in _problems(landscapes, name)) or 'nothing'}"
+                    f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured; "
+                    f"recorded: {', '.join(p.name for p in recorded[name]) or 'nothing'}"
                 )
-            space = registry.space(name)
-            searches.append(_search(plan, task, recorded_feasible(space, task, landscape_of(task, landscapes))))
+            # else somebody's landscape without a baseline: the table then says so
     return searches
 
 
@@ -145,19 +179,40 @@ def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
     return tuple(landscape for path in paths for landscape in read_landscapes(path))
 
 
-def _spaces(plan: Plan) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((BASELINE_SPACE, *plan.spaces)))
+def _spaces(plan: Plan) -> dict[str, tuple[Space, type[Sampler]]]:
+    """Every space of the plan with its sampler, the baseline first: of its one config there is nothing to search."""
+    names = dict.fromkeys((BASELINE_SPACE, *plan.spaces))
+    samplers = {name: "exhaustive" if name == BASELINE_SPACE else plan.sampler for name in names}
+    return {name: (registry.space(name), registry.sampler(sampler)) for name, sampler in samplers.items()}
 
 
 def _problems(landscapes: Sequence[Landscape], space: str) -> tuple[Problem, ...]:
-    return tuple(x.problem for x in landscapes if x.problem is not None and x.context.get("space", space) == space)
+    return tuple(x.problem for x in landscapes if x.problem is not None and x.context["space"] == space)
 
 
-def _search(plan: Plan, task: Task, feasible: tuple[Config, ...]) -> TaskSearch:
-    space = registry.space(task.space)
-    if task.space == BASELINE_SPACE:  # one config: nothing to search
-        return prepare(task, space, feasible, "exhaustive", len(feasible), plan.seed, plan.batch)
-    return prepare(task, space, feasible, plan.sampler, plan.budget, plan.seed, plan.batch)
+def _overview(landscapes: Sequence[Landscape]) -> str:
+    spaces = sorted({landscape.context["space"] for landscape in landscapes})
+    return f"recorded: {', '.join(spaces) or 'nothing'}"
+
+
+def _recorded(task: Task, space: Space, landscapes: Sequence[Landscape]) -> tuple[Config, ...]:
+    """The recorded configs that may be asked for: points of the space that pass its check."""
+    landscape = landscape_of(task, landscapes)
+    params = {param.name: param.values for param in space.params(task)}
+    recorded = {param.name for param in landscape.params}
+    if recorded != set(params):
+        raise LandscapeError(
+            f"{landscape.source}: {landscape.name} has the parameters {', '.join(sorted(recorded)) or 'none'}, "
+            f"space {task.space} has {', '.join(sorted(params)) or 'none'}; name its space in a column task.space"
+        )
+    points = {c: p for c, p in landscape.points.items() if all(c[name] in values for name, values in params.items())}
+    feasible = recorded_feasible(space, task, replace(landscape, points=points))
+    if not feasible:
+        raise LandscapeError(
+            f"{landscape.source}: none of the {len(landscape.points)} configs recorded of {landscape.name} is feasible "
+            f"in space {task.space} on {task.device.sku}"
+        )
+    return feasible
 
 
 def _findings(searches: Sequence[TaskSearch], fleet: Fleet) -> tuple[Finding, ...]:

@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
+from statistics import median
 
+from gemmtune.engine.campaign.plan import BASELINE_SPACE
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.table import Choice, Row, Table
-from gemmtune.engine.report.layout import config_text, microseconds, table_text
+from gemmtune.engine.records.table import Choice, Table
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.report.layout import config_text, count, microseconds, table_text
 from gemmtune.engine.store.database import Database
 
 __all__ = ["database", "database_record", "table", "table_record"]
 
+_LEFT = ("problem", "run", "evidence", "config", "task", "failed", "best config")
 
-def table(shown: Table) -> str:
+
+def table(shown: Table, width: int | None = None) -> str:
     """One line a row: what production should run, and how sure that is."""
-    headers = ["problem", "run", "µs", "95 % interval", "aten µs", "margin", "ties", "evidence", "config"]
-    rows = [_row(row) for row in shown.rows]
-    title = f"{shown.device.name}: {len(shown.rows)} rows, objective {shown.objective}"
-    return f"{title}\n\n{table_text(headers, rows, left=('problem', 'run', 'evidence', 'config'))}"
+    rows = shown.rows
+    first = [row.choices[0] for row in rows]
+    columns = {
+        "problem": [row.problem.name for row in rows],
+        "run": [choice.space for choice in first],
+        "µs": [microseconds(choice.time_ns) for choice in first],
+        "95 % interval": [f"{microseconds(choice.low_ns)}–{microseconds(choice.high_ns)}" for choice in first],
+        f"{BASELINE_SPACE} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
+        "margin": [f"{row.margin:+.1%}" for row in rows],
+        "ties": [str(len(row.tie_band)) for row in rows],
+    }
+    evidence = [choice.evidence.value for choice in first]
+    if len(set(evidence)) > 1:
+        columns["evidence"] = evidence
+    columns["config"] = [
+        config_text(Task(row.problem, shown.device, row.choices[0].space), row.choices[0].config) for row in rows
+    ]
+    title = f"{shown.device.name}: {count(len(rows), 'row')}, objective {shown.objective}"
+    if len(set(evidence)) == 1:
+        title += f", {evidence[0]}"
+    body = table_text(list(columns), list(zip(*columns.values(), strict=True)), _LEFT, width)
+    return f"{title}\n\n{body}"
 
 
 def table_record(shown: Table) -> dict[str, object]:
@@ -38,14 +63,19 @@ def table_record(shown: Table) -> dict[str, object]:
     }
 
 
-def database(shown: Database) -> str:
+def database(shown: Database, width: int | None = None) -> str:
     """One line a task: evaluations, failures by status, the fastest."""
     headers = ["task", "evidence", "evals", "best µs", "failed", "best config"]
-    rows = []
-    for record in _tasks(shown):
-        failed = ", ".join(f"{count} {status}" for status, count in record.failed.items()) or "-"
-        rows.append([*record.key, str(record.evaluations), microseconds(record.best_ns), failed, record.best_config])
-    return table_text(headers, rows, left=("task", "evidence", "failed", "best config"))
+    rows, records = [], _tasks(shown)
+    for record in records:
+        failed = ", ".join(f"{number} {status}" for status, number in record.failed.items()) or "-"
+        best = config_text(record.task, record.best)
+        rows.append(
+            [record.task.key, record.evidence, str(record.evaluations), microseconds(record.best_ns), failed, best]
+        )
+    total = sum(record.evaluations for record in records)
+    title = f"{count(len(rows), 'task')}, {count(total, 'measurement')}"
+    return f"{title}\n\n{table_text(headers, rows, _LEFT, width)}" if rows else title
 
 
 def database_record(shown: Database) -> dict[str, object]:
@@ -53,55 +83,40 @@ def database_record(shown: Database) -> dict[str, object]:
     return {
         "tasks": [
             {
-                "task": record.key[0],
-                "evidence": record.key[1],
+                "task": record.task.key,
+                "evidence": record.evidence,
                 "evaluations": record.evaluations,
                 "failures": dict(record.failed),
                 "best_ns": record.best_ns,
-                "best_config": record.best_config,
+                "best_config": None if record.best is None else dict(record.best),
             }
             for record in _tasks(shown)
         ]
     }
 
 
+@dataclass(slots=True)
 class _TaskRecord:
-    def __init__(self, key: tuple[str, str]) -> None:
-        self.key = key
-        self.evaluations = 0
-        self.failed: Counter[str] = Counter()
-        self.best_ns: float | None = None
-        self.best_config = "-"
+    task: Task
+    evidence: str
+    evaluations: int = 0
+    failed: Counter[str] = field(default_factory=Counter)
+    best_ns: float | None = None
+    best: Config | None = None
 
 
 def _tasks(shown: Database) -> list[_TaskRecord]:
-    records: dict[tuple[str, str], _TaskRecord] = {}
+    records: dict[tuple[Task, str], _TaskRecord] = {}
     for m in shown.measurements():
-        key = (m.task.key, m.evidence.value)
-        record = records.setdefault(key, _TaskRecord(key))
+        record = records.setdefault((m.task, m.evidence.value), _TaskRecord(m.task, m.evidence.value))
         record.evaluations += 1
         if m.status is not Status.OK:
             record.failed[m.status.value] += 1
             continue
-        middle = sorted(m.samples_ns)[len(m.samples_ns) // 2]
+        middle = median(m.samples_ns)
         if record.best_ns is None or middle < record.best_ns:
-            record.best_ns, record.best_config = middle, config_text(m.config)
+            record.best_ns, record.best = middle, m.config
     return list(records.values())
-
-
-def _row(row: Row) -> list[str]:
-    first = row.choices[0]
-    return [
-        row.problem.name,
-        first.space,
-        microseconds(first.time_ns),
-        f"{microseconds(first.low_ns)}–{microseconds(first.high_ns)}",
-        microseconds(row.baseline.time_ns if row.baseline else None),
-        f"{row.margin:+.1%}",
-        str(len(row.tie_band)),
-        first.evidence.value,
-        config_text(first.config),
-    ]
 
 
 def _choice(choice: Choice) -> dict[str, object]:

@@ -2,37 +2,70 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table as RichTable
+from functools import cache
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.space import Space
 
-__all__ = ["config_text", "microseconds", "table_text"]
+__all__ = ["config_text", "count", "microseconds", "table_text"]
 
-
-def table_text(headers: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = ()) -> str:
-    """Rows under headers, as wide as they need to be; columns are right-aligned unless their header is in `left`."""
-    grid = RichTable(box=SIMPLE_HEAD, pad_edge=False)
-    for header in headers:
-        grid.add_column(header, justify="left" if header in left else "right", no_wrap=True)
-    for row in rows:
-        grid.add_row(*row)
-    buffer = io.StringIO()
-    Console(file=buffer, width=240, color_system=None, highlight=False, markup=False).print(grid)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines() if line.strip())
+_GAP = "  "
 
 
-def config_text(config: Config | None) -> str:
-    """`BLOCK_K=64 BLOCK_M=128 …`; a dash for none."""
+def table_text(
+    headers: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = (), width: int | None = None
+) -> str:
+    """Rows under headers; columns are right-aligned unless their header is in `left`.
+
+    Where that is wider than `width`, the last cell of each row that has one stands on a line of its own below it.
+    """
+    rows = list(rows)
+    lines = _lines(headers, rows, left)
+    if width is None or max(map(len, lines)) <= width:
+        return "\n".join(lines)
+    head, rule, *body = _lines(headers[:-1], [row[:-1] for row in rows], left)
+    below = [[f"    {row[-1]}"] if row[-1] else [] for row in rows]
+    return "\n".join([head, rule, *(text for line, more in zip(body, below, strict=True) for text in (line, *more))])
+
+
+def config_text(task: Task, config: Config | None) -> str:
+    """`BLOCK_M=128 BLOCK_N=64 …` in the order of the space's params, where it is installed; a dash for no config."""
     if config is None:
         return "-"
-    return " ".join(f"{name}={value}" for name, value in config.items()) or "(library)"
+    space = _space(task.space)
+    order = [param.name for param in space.params(task)] if space else []
+    names = [*(name for name in order if name in config), *(name for name in config if name not in order)]
+    return " ".join(f"{name}={config[name]}" for name in names)
 
 
 def microseconds(time_ns: float | None) -> str:
     """One decimal; a dash for none."""
     return "-" if time_ns is None else f"{time_ns / 1e3:.1f}"
+
+
+def count(number: int, thing: str) -> str:
+    """`1 row`, `10 rows`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _lines(headers: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+    aligns = ["<" if header in left else ">" for header in headers]
+    rule = ["─" * width for width in widths]
+    lines = []
+    for row in (headers, rule, *rows):
+        cells = (f"{cell:{align}{width}}" for cell, align, width in zip(row, aligns, widths, strict=True))
+        lines.append(_GAP.join(cells).rstrip())
+    return lines
+
+
+@cache
+def _space(name: str) -> Space | None:
+    try:
+        return registry.space(name)
+    except GemmtuneError:
+        return None

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from gemmtune.engine.campaign.plan import BASELINE_SPACE
 from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher
@@ -28,15 +29,14 @@ def watching(quiet: bool) -> Iterator[Watcher]:
         yield _Lines(quiet)
         return
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=8),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
+        TimeRemainingColumn(compact=True),
         TextColumn("left"),
-        TimeRemainingColumn(),
+        TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True)),  # cut where it does not fit
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, expand=True) as progress:
         yield _Bar(progress)
 
 
@@ -66,7 +66,8 @@ class _Standing:
 
     @property
     def rate(self) -> str:
-        return f"{self.new / max(time.monotonic() - self._started, 1e-3):.1f}/s"
+        rate = self.new / max(time.monotonic() - self._started, 1e-3)
+        return f"{rate:.{1 if rate < 100 else 0}f}/s"
 
     @property
     def seconds_left(self) -> float:
@@ -76,7 +77,7 @@ class _Standing:
     def against_baseline(self, problem: Problem) -> str:
         if problem not in self._best:
             return f"{problem.name}"
-        best = f"{problem.name} best {self._best[problem] / 1e3:.1f} µs"
+        best = f"{problem.name} {self._best[problem] / 1e3:.1f} µs"
         if problem in self._baseline:
             best += f", {self._baseline[problem] / self._best[problem]:.3f}× {BASELINE_SPACE}"
         return best

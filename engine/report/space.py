@@ -4,35 +4,37 @@ from __future__ import annotations
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import table_text
+from gemmtune.engine.report.layout import count, table_text
 from gemmtune.engine.search.feasible import Census
 
 __all__ = ["space", "space_record"]
 
 
-def space(task: Task, params: tuple[Param, ...], count: Census, seeds: tuple[Config, ...]) -> str:
+def space(
+    task: Task, params: tuple[Param, ...], found: Census, seeds: tuple[Config, ...], width: int | None = None
+) -> str:
     """The parameters, the points, and each rule's rejections with an example."""
     lines = [f"{task.space} for {task.problem.name} on {task.device.name} ({task.device.arch})", ""]
     if params:
         lines += [table_text(["param", "values"], [[p.name, _values(p)] for p in params], left=("param", "values")), ""]
-    lines.append(f"{count.points} points, {len(count.feasible)} feasible, {len(seeds)} seeds")
-    if count.rejections:
-        rows = [[rule, str(number), count.examples[rule]] for rule, number in count.rejections.items()]
-        lines += ["", table_text(["rejected by", "points", "for example"], rows, left=("rejected by", "for example"))]
+    lines.append(f"{count(found.points, 'point')}, {len(found.feasible)} feasible, {count(len(seeds), 'seed')}")
+    if found.rejections:
+        rows = [[rule, str(number), found.examples[rule]] for rule, number in found.rejections.items()]
+        lines += ["", table_text(["rejected by", "points", "for example"], rows, ("rejected by", "for example"), width)]
     return "\n".join(lines)
 
 
-def space_record(task: Task, params: tuple[Param, ...], count: Census, seeds: tuple[Config, ...]) -> dict[str, object]:
+def space_record(task: Task, params: tuple[Param, ...], found: Census, seeds: tuple[Config, ...]) -> dict[str, object]:
     """The same for programs."""
     return {
         "space": task.space,
         "problem": task.problem.name,
         "device": task.device.sku,
         "params": {param.name: list(param.values) for param in params},
-        "points": count.points,
-        "feasible": len(count.feasible),
-        "rejections": dict(count.rejections),
-        "examples": dict(count.examples),
+        "points": found.points,
+        "feasible": len(found.feasible),
+        "rejections": dict(found.rejections),
+        "examples": dict(found.examples),
         "seeds": [dict(seed) for seed in seeds],
     }
 

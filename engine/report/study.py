@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmtune.engine.campaign.study import StudyResult
-from gemmtune.engine.report.layout import table_text
+from gemmtune.engine.report.layout import count, table_text
 
 __all__ = ["study"]
 
@@ -12,5 +12,6 @@ def study(result: StudyResult) -> str:
     """One line a problem, the mean last."""
     rows = [[name, f"{fraction:.4f}"] for name, fraction in result.problems.items()]
     rows.append(["mean", f"{result.fraction_of_optimum:.4f}"])
-    title = f"sampler {result.sampler}, budget {result.budget}, {result.seeds} seeds: optimum / best found"
+    terms = f"sampler {result.sampler}, budget {result.budget}, {count(result.seeds, 'seed')}"
+    title = f"{terms}: optimum / best found"
     return f"{title}\n\n{table_text(['problem', 'of optimum'], rows, left=('problem',))}"

@@ -1,0 +1,112 @@
+"""A campaign file becomes a plan, or one line that says what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.campaign.plan import Plan, read_plan
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.problem import DType, Layout, Problem
+
+WHOLE = """\
+space = ["triton_mm", "aten"]
+sampler = "tpe"
+pruner = ["static"]
+objective = "latency"
+budget = 12
+seed = 9
+batch = 3
+problems = ["16x4096x4096:fp16:tn"]
+
+[[problem]]
+m = 1
+n = 6144
+k = 4096
+dtype = "bf16"
+layout = "nn"
+weight = 2.5
+
+[[problem]]
+m = 8
+n = 8
+k = 8
+a_dtype = "fp32"
+b_dtype = "fp32"
+out_dtype = "fp32"
+allow_tf32 = "true"
+"""
+
+
+def plan(tmp_path, text: str) -> Plan:
+    path = tmp_path / "c.toml"
+    path.write_text(text, encoding="utf-8")
+    return read_plan(path)
+
+
+def test_every_key_is_read(tmp_path):
+    read = plan(tmp_path, WHOLE)
+    assert read == Plan(
+        problems=(
+            Problem.parse("16x4096x4096:fp16:tn"),
+            Problem(1, 6144, 4096, b_layout=Layout.N),
+            Problem.parse("8x8x8:tf32"),
+        ),
+        spaces=("triton_mm", "aten"),
+        sampler="tpe",
+        pruners=("static",),
+        objective="latency",
+        budget=12,
+        seed=9,
+        batch=3,
+    )
+    assert [problem.weight for problem in read.problems] == [1.0, 2.5, 1.0]
+    assert read.problems[2].a_dtype is DType.FP32
+
+
+def test_what_a_file_leaves_out_is_the_default(tmp_path):
+    assert plan(tmp_path, "") == Plan()
+    assert plan(tmp_path, 'space = "aten"\npruner = "static"') == Plan(spaces=("aten",), pruners=("static",))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("budge = 3", r"unknown key 'budge'; known: batch, budget, .*, space"),
+        ("budget = 0", r"budget=0 is below 1"),
+        ("batch = -1", r"batch=-1 is below 1"),
+        ("seed = -1", r"seed=-1 is below 0"),
+        ("budget = '8'", r"budget='8' is not an integer"),
+        ("budget = false", r"budget=False is not an integer"),
+        ("sampler = ['tpe']", r"sampler=\['tpe'\] is not a text"),
+        ("space = [1]", r"space=1 is not a text"),
+        ("space = []", r"no space to search"),
+        ("problem = 3", r"problem=3 is not a list of tables"),
+        ("problem = [3]", r"problem 1=3 is not a table"),
+        ("[problem]\nm = 1", r"problem=.* is not a list of tables"),
+        ("problems = ['1x1x1', '1x1x1:bf16']", r"problem 1x1x1:bf16:nt is named 2 times; name it once"),
+        ("[[problem]]\nm = 1.5\nn = 1\nk = 1", r"m='1.5' is not an integer from 1"),
+        ("[[problem]]\nm = 0\nn = 1\nk = 1", r"m=0 is not an integer from 1"),
+        ("budget = 1\nbudget = 2", r"is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_said_with_the_file(tmp_path, text, said):
+    with pytest.raises(UsageError, match=rf"^campaign .*c\.toml:? .*{said}"):
+        plan(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(UsageError, match=r"cannot read campaign .*none\.toml: No such file"):
+        read_plan(tmp_path / "none.toml")
+    with pytest.raises(UsageError, match="cannot read campaign"):
+        read_plan(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b'sampler = "\xe9"')
+    with pytest.raises(UsageError, match="is not TOML"):
+        read_plan(tmp_path / "latin.toml")
+
+
+def test_the_example_in_the_module_is_a_campaign(tmp_path):
+    from gemmtune.engine.campaign import plan as module
+
+    read = plan(tmp_path, module.__doc__.split("\n", 1)[1])
+    assert [problem.name for problem in read.problems][-1] == "1x6144x4096:bf16:nt"
+    assert read.problems[-1].weight == 20

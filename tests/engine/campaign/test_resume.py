@@ -1,0 +1,100 @@
+"""A campaign killed at any instant goes on where it was: nothing is lost, nothing is measured twice."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.measure.gpu import present_device
+
+pytestmark = pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures")
+
+GEMMTUNE = Path(sys.executable).with_name("gemmtune")
+COMMAND = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "tpe",
+           "--budget", "150", "--batch", "1", "--seed", "5")  # fmt: skip
+FILES = ("table.json", "inductor/lookup_table.json", "inductor/table_info.json", "summary.txt")
+ALL = 2 * (150 + 1)
+"""Measurements of the whole campaign: two problems and their baselines."""
+
+
+def tune(folder: Path) -> None:
+    done = subprocess.run(COMMAND, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def kill_after(folder: Path, rows: int, seconds: float) -> None:
+    """Run until the database holds that many rows, then some seconds more, and kill."""
+    process = subprocess.Popen(COMMAND, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and (rows and count(folder) < rows):
+        time.sleep(0.005)
+    time.sleep(seconds)
+    process.kill()
+    process.wait()
+
+
+def count(folder: Path) -> int:
+    path = folder / "out/measurements.db"
+    if not path.exists():
+        return 0
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute("SELECT count(*) FROM measurements").fetchone()[0]
+    except sqlite3.OperationalError:  # its tables are being made
+        return 0
+
+
+def stored(folder: Path) -> dict[str, list[tuple]]:
+    """Task to its measurements in the order of insertion; empty before there is a database."""
+    path = folder / "out/measurements.db"
+    if not path.exists():
+        return {}
+    query = """SELECT tasks.key, config, status, samples_ns, protocol, evidence, toolchain_id
+               FROM measurements JOIN tasks ON tasks.id = task_id ORDER BY measurements.id"""
+    found = defaultdict(list)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        if connection.execute("SELECT name FROM sqlite_master WHERE name = 'measurements'").fetchone():
+            for key, *rest in connection.execute(query):
+                found[key].append(tuple(rest))
+    return dict(found)
+
+
+def test_a_killed_campaign_ends_as_an_undisturbed_one(tmp_path):
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    calm.mkdir()
+    killed.mkdir()
+    tune(calm)
+    expected = stored(calm)
+    assert sum(map(len, expected.values())) == ALL
+
+    instants = random.Random(20261121)
+    starts = [(0, instants.uniform(0.0, 2.0)) for _ in range(2)]  # while it starts: imports, landscapes, the database
+    searches = [(instants.randrange(1, ALL - 40), instants.uniform(0.0, 0.05)) for _ in range(4)]
+    grown = []
+    for rows_to_see, seconds in (*starts, *sorted(searches)):
+        before = stored(killed)
+        kill_after(killed, rows_to_see, seconds)
+        after = stored(killed)
+        for task, rows in after.items():
+            kept = before.get(task, [])
+            assert rows[: len(kept)] == kept, "a measurement was lost"
+            assert rows == expected[task][: len(rows)], "it was not gone on with as it was begun"
+        grown.append(sum(map(len, after.values())))
+    assert sum(0 < rows < ALL for rows in grown) >= 3, f"too few kills met the search: {grown}"
+
+    tune(killed)
+    assert stored(killed) == expected
+    for rows in stored(killed).values():
+        assert len({config for config, *_ in rows}) == len(rows)
+    for name in FILES:
+        assert (killed / "out" / name).read_bytes() == (calm / "out" / name).read_bytes(), name
+    litter = {path.name for path in (killed / "out").rglob("*")} - {path.name for path in (calm / "out").rglob("*")}
+    assert {name for name in litter if not name.endswith(".part")} == set()

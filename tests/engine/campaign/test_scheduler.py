@@ -1,0 +1,339 @@
+"""The scheduler keeps the fleet fed and the database first, whatever order results come in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.campaign.scheduler import TaskSearch, prepare, run
+from gemmtune.engine.measure.statistics import median_interval
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status, Trial
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.space import Space
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.select import build_table
+from gemmtune.engine.tables.table_file import table_text
+
+H200 = Device("H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 60 << 20, 65536, 2048, 1024, 32, 1980, 4800)
+TASKS = tuple(Task(Problem(m, 64, 64), H200, "toy") for m in (1, 2, 3, 4, 5, 6))
+TOOLS = Toolchain((("toy", "1.0"),))
+CONFIGS = tuple(Config({"x": x, "y": y}) for x in range(6) for y in range(5))
+EVOLUTION = registry.sampler("evolution")
+
+
+class Toy(Space):
+    """Thirty configs; the first of the seeds is feasible."""
+
+    def params(self, task):
+        return (Param("x", tuple(range(6))), Param("y", tuple(range(5))))
+
+    def check(self, task, config):
+        return Verdict.yes()
+
+    def seeds(self, task):
+        return (CONFIGS[17], Config({"x": 99, "y": 0}))
+
+    def toolchain(self):
+        return TOOLS
+
+    def build(self, task, config, folder):
+        raise NotImplementedError
+
+    def load(self, artifact, task):
+        raise NotImplementedError
+
+
+class Median(Objective):
+    protocol = "fake"
+    unit = "ns"
+
+    def score(self, measurement):
+        return median_interval(measurement.samples_ns)[0]
+
+
+def outcome(task: Task, config: Config) -> Measurement:
+    """Best at (4, 3); x = 0 fails."""
+    x, y = config.integer("x"), config.integer("y")
+    good = x > 0
+    return Measurement(
+        task=task,
+        config=config,
+        status=Status.OK if good else Status.RUN_FAILED,
+        evidence=Evidence.MEASURED,
+        protocol="fake",
+        toolchain=TOOLS,
+        worker="scripted",
+        created_at="2026-11-21T00:00:00+00:00",
+        reason="" if good else "x = 0 crashes",
+        samples_ns=(1000.0 * task.problem.m + 100 * abs(x - 4) + 10 * abs(y - 3),) * 9 if good else (),
+    )
+
+
+class ScriptedFleet:
+    """Finishes in an order of its own, some at a time, and sometimes nothing."""
+
+    evidence = Evidence.MEASURED
+
+    def __init__(self, seed: int | None = None, at_a_time: int = 3) -> None:
+        self.random = None if seed is None else random.Random(seed)
+        self.at_a_time = at_a_time
+        self.submitted: list[tuple[Task, Config]] = []
+        self.running: list[tuple[Task, Config]] = []
+        self.waits = 0
+
+    def toolchain(self, task):
+        return TOOLS
+
+    def protocol(self, task):
+        return "fake"
+
+    def submit(self, task, config):
+        self.submitted.append((task, config))
+        self.running.append((task, config))
+
+    def collect(self, timeout_seconds):
+        assert timeout_seconds > 0
+        if self.random is None:
+            finished, self.running = self.running[: self.at_a_time], self.running[self.at_a_time :]
+        else:
+            if self.random.random() < 0.2:
+                self.waits += 1
+                return []
+            self.random.shuffle(self.running)
+            count = self.random.randint(1, self.at_a_time)
+            finished, self.running = self.running[:count], self.running[count:]
+        return [outcome(task, config) for task, config in finished]
+
+    def close(self):
+        self.running = []
+
+
+class Listener:
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.searches: list[TaskSearch] = []
+        self.heard: list[tuple[Measurement, float | None, bool]] = []
+        self.waits = 0
+
+    def began(self, searches):
+        self.searches.extend(searches)
+
+    def measured(self, measurement, score, *, known):
+        self.heard.append((measurement, score, known))
+
+    def waited(self):
+        self.waits += 1
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Database.open(tmp_path / "m.db") as opened:
+        yield opened
+
+
+def searches(tasks: Sequence[Task] = TASKS, sampler: type[Sampler] = EVOLUTION, budget=15, seed=0, batch=4):
+    return [prepare(task, Toy(), CONFIGS, sampler, budget, seed, batch) for task in tasks]
+
+
+def scheduled(database: Database, fleet, found: list[TaskSearch] | None = None) -> tuple[list[TaskSearch], Listener]:
+    found, listener = found or searches(), Listener()
+    run(found, fleet, database, Median(), listener)
+    return found, listener
+
+
+def trials(found: Sequence[TaskSearch]) -> list[tuple[Trial, ...]]:
+    return [search.tuner.trials for search in found]
+
+
+def test_each_task_draws_from_its_own_stream_of_the_seed():
+    first, second, again = searches(TASKS[:1], seed=1), searches(TASKS[1:2], seed=1), searches(TASKS[:1], seed=1)
+    asked = [search[0].tuner.next_batch() for search in (first, second, again)]
+    assert asked[0] == asked[2] != asked[1]
+    assert asked[0] != searches(TASKS[:1], seed=2)[0].tuner.next_batch()
+    assert asked[0][0] == CONFIGS[17]  # the feasible seed; the other never reaches a sampler
+
+
+def test_a_budget_is_at_most_what_is_feasible():
+    assert [search.evaluations for search in searches(budget=7)] == [7] * 6
+    assert [search.evaluations for search in searches(budget=10**9)] == [30] * 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_completion_changes_nothing(tmp_path, seed):
+    tables = []
+    for number, fleet in enumerate((ScriptedFleet(at_a_time=10**6), ScriptedFleet(seed, 1), ScriptedFleet(seed, 7))):
+        with Database.open(tmp_path / f"{number}.db") as database:
+            found, _ = scheduled(database, fleet)
+            table = build_table(H200, Median(), "latency", database.measurements())
+        tables.append((trials(found), table_text(table)))
+    assert tables[0] == tables[1] == tables[2]
+
+
+def test_samplers_hear_each_batch_in_the_order_they_asked(database):
+    class Witness(EVOLUTION):
+        def __init__(self, search):
+            super().__init__(search)
+            self.asked, self.told = [], []
+
+        def ask(self, count):
+            self.asked.extend(batch := super().ask(count))
+            return batch
+
+        def tell(self, told):
+            self.told.extend(trial.config for trial in told)
+            assert self.told == self.asked
+            known = database.known(task_of[self.search.seed], "fake", Evidence.MEASURED, TOOLS)
+            assert set(self.told) <= set(known)  # what a sampler hears is in the database already
+            super().tell(told)
+
+    found = searches(sampler=Witness)
+    task_of = {search.tuner._sampler.search.seed: search.task for search in found}
+    scheduled(database, ScriptedFleet(3), found)
+    assert [len(search.tuner._sampler.told) for search in found] == [15] * 6
+
+
+def test_failures_are_told_and_counted_and_kept(database):
+    (found,), listener = scheduled(database, ScriptedFleet(), searches(TASKS[:1], budget=30))
+    failed = [trial for trial in found.tuner.trials if trial.status is Status.RUN_FAILED]
+    assert len(found.tuner.trials) == 30
+    assert {trial.config["x"] for trial in failed} == {0}
+    assert len(failed) == 5
+    assert all(trial.score is None for trial in failed)
+    assert sum(m.reason == "x = 0 crashes" for m in database.measurements()) == 5
+    assert sum(score is None for _, score, _ in listener.heard) == 5
+    assert found.tuner.best.config == Config({"x": 4, "y": 3})
+
+
+def test_several_tasks_are_in_work_at_once_and_no_more_than_a_few(database):
+    fleet = ScriptedFleet(at_a_time=1)
+    most = 0
+    real = fleet.collect
+
+    def collect(timeout_seconds):
+        nonlocal most
+        most = max(most, len({task for task, _ in fleet.running}))
+        return real(timeout_seconds)
+
+    fleet.collect = collect
+    scheduled(database, fleet)
+    assert 1 < most < len(TASKS)
+    assert {task for task, _ in fleet.submitted} == set(TASKS)
+
+
+def test_a_watcher_hears_everything(database):
+    fleet = ScriptedFleet(11)
+    found, listener = scheduled(database, fleet)
+    assert listener.searches == found
+    assert len(listener.heard) == sum(search.evaluations for search in found) == 90
+    assert {(m.task, m.config) for m, _, _ in listener.heard} == set(fleet.submitted)
+    assert all(score == (Median().score(m) if m.status is Status.OK else None) for m, score, _ in listener.heard)
+    assert not any(known for _, _, known in listener.heard)
+    assert listener.waits == fleet.waits > 0
+
+
+def test_what_is_known_is_not_submitted_again(database):
+    found, _ = scheduled(database, ScriptedFleet(5))
+    fleet = ScriptedFleet(6)
+    again, listener = scheduled(database, fleet)
+    assert fleet.submitted == []
+    assert trials(again) == trials(found)
+    assert len(listener.heard) == 90
+    assert all(known for _, _, known in listener.heard)
+
+
+def test_a_campaign_cut_off_anywhere_goes_on_to_the_same_end(tmp_path):
+    class CutError(Exception):
+        pass
+
+    class Dies(ScriptedFleet):
+        def collect(self, timeout_seconds):
+            if len(self.submitted) > self.limit:
+                raise CutError
+            return super().collect(timeout_seconds)
+
+    with Database.open(tmp_path / "whole.db") as database:
+        expected = trials(scheduled(database, ScriptedFleet())[0])
+    with Database.open(tmp_path / "cut.db") as database:
+        submitted = []
+        for limit in (10, 25, 26, 40):
+            dying = Dies(limit, at_a_time=2)
+            dying.limit = limit
+            with pytest.raises(CutError):
+                scheduled(database, dying)
+            stored = {(m.task, m.config) for m in database.measurements()}
+            submitted += [pair for pair in dying.submitted if pair in stored]
+        last = ScriptedFleet(1)
+        assert trials(scheduled(database, last)[0]) == expected
+        measured = submitted + last.submitted
+    assert len(measured) == len(set(measured)) == 90
+
+
+def test_a_replayed_campaign_is_the_same_as_the_landscape_says(database):
+    points = {}
+    for config in CONFIGS:
+        m = outcome(TASKS[0], config)
+        points[config] = Point(config, m.status, m.samples_ns[0] if m.samples_ns else None, reason=m.reason)
+    context = {"space": "toy", "device": "H200", "protocol": "fake", "toolchain": TOOLS.text}
+    landscape = Landscape("p", "toy.csv", Toy().params(TASKS[0]), points, TASKS[0].problem, context)
+    replayed, _ = scheduled(database, ReplayFleet([landscape]), searches(TASKS[:1]))
+    scripted, _ = scheduled(database, ScriptedFleet(), searches(TASKS[:1]))
+    assert trials(replayed) == trials(scripted)
+    assert {m.evidence for m in database.measurements()} == {Evidence.REPLAYED, Evidence.MEASURED}
+
+
+def test_another_toolchain_or_protocol_is_measured_anew(database):
+    scheduled(database, ScriptedFleet())
+    newer = ScriptedFleet()
+    newer.toolchain = lambda task: Toolchain((("toy", "2.0"),))
+    scheduled(database, newer)
+    assert len(newer.submitted) == 90
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (lambda task, config: [outcome(TASKS[5], config)], r"H200/toy/6x64x64:bf16:nt .*, which was not submitted"),
+        (lambda task, config: [outcome(task, Config({"x": 77, "y": 0}))], r"x=77, y=0.*, which was not submitted"),
+        (lambda task, config: [outcome(task, config)] * 2, r"fleet .*Broken returned .*, again"),
+    ],
+)
+def test_a_fleet_that_breaks_its_contract_is_named(database, returned, said):
+    class Broken(ScriptedFleet):
+        def collect(self, timeout_seconds):
+            return returned(*self.running[0])
+
+    with pytest.raises(ContractError, match=said):
+        scheduled(database, Broken(), searches(TASKS[:1]))
+
+
+def test_a_sampler_that_breaks_its_contract_is_named(database):
+    class Stuck(EVOLUTION):
+        def ask(self, count):
+            return [CONFIGS[0]]
+
+    with pytest.raises(ContractError, match=r"sampler .*Stuck asked for Config\(x=0, y=0\) again"):
+        scheduled(database, ScriptedFleet(), searches(TASKS[:1], Stuck))
+
+
+@pytest.mark.parametrize("score", [0.0, -1.0, float("inf"), float("nan")])
+def test_an_objective_that_breaks_its_contract_is_named(database, score):
+    class Broken(Median):
+        def score(self, measurement):
+            return score
+
+    with pytest.raises(ContractError, match=rf"objective .*Broken gave .* the score {score}"):
+        run(searches(TASKS[:1]), ScriptedFleet(), database, Broken(), Listener())

@@ -1,0 +1,170 @@
+"""From plan to table: the tasks of a campaign, and what it finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.recording import landscape_from
+from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import DeviceError, LandscapeError, UnknownPlugin, UsageError
+from gemmtune.engine.records.landscape import Point
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscape_file import read_landscapes, write_landscapes
+
+H200 = catalogue.device("H200")
+DECODE, MIDDLE = Problem.parse("16x4096x4096"), Problem.parse("128x2880x2880")
+PLAN = Plan(problems=(DECODE, MIDDLE), sampler="random", budget=9)
+
+
+class Nobody:
+    """Listens to nothing."""
+
+    def began(self, searches):
+        pass
+
+    def measured(self, measurement, score, *, known):
+        pass
+
+    def waited(self):
+        pass
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    landscapes = session.read_all(embedded())
+    return tuple(landscape for landscape in landscapes if landscape.problem in (DECODE, MIDDLE))
+
+
+def only(landscapes, space):
+    return tuple(landscape for landscape in landscapes if landscape.context["space"] == space)
+
+
+def executed(plan, landscapes, path):
+    searches, fleet = session.replayed_searches(plan, H200, landscapes), ReplayFleet(landscapes)
+    with Database.open(path) as database:
+        return session.execute(plan, H200, searches, fleet, database, Nobody())
+
+
+def test_the_baseline_of_each_problem_is_a_task_and_comes_first(recorded):
+    for searches in (session.replayed_searches(PLAN, H200, recorded), session.measured_searches(PLAN, H200)):
+        assert [(search.task.problem, search.task.space, search.evaluations) for search in searches] == [
+            (DECODE, "aten", 1),
+            (DECODE, "triton_mm", 9),
+            (MIDDLE, "aten", 1),
+            (MIDDLE, "triton_mm", 9),
+        ]
+
+
+def test_a_space_named_twice_and_the_baseline_named_are_searched_once(recorded):
+    plan = replace(PLAN, spaces=("triton_mm", "aten", "triton_mm"), problems=(DECODE,))
+    assert [search.task.space for search in session.replayed_searches(plan, H200, recorded)] == ["aten", "triton_mm"]
+
+
+def test_without_problems_every_recorded_one_is_tuned(recorded):
+    searches = session.replayed_searches(replace(PLAN, problems=()), H200, recorded)
+    assert {search.task.problem for search in searches} == {DECODE, MIDDLE}
+
+
+def test_findings_say_what_was_found_against_baseline_and_optimum(recorded, tmp_path):
+    plan = replace(PLAN, sampler="exhaustive", budget=10**6, problems=(DECODE,))
+    result = executed(plan, recorded, tmp_path / "m.db")
+    (finding,) = result.findings
+    (landscape,) = [x for x in only(recorded, "triton_mm") if x.problem == DECODE]
+    (baseline,) = [x for x in only(recorded, "aten") if x.problem == DECODE]
+    assert (finding.problem, finding.space, finding.fraction_of_optimum) == (DECODE, "triton_mm", 1.0)
+    assert finding.time_ns == landscape.optimum_ns
+    assert finding.baseline_ns == baseline.optimum_ns
+    assert landscape.points[finding.config].time_ns == landscape.optimum_ns
+    assert finding.evaluations == len(result.measurements) - 1
+    (row,) = result.table.rows
+    assert (row.problem, row.choices[0].space) == (DECODE, "triton_mm")
+    assert row.baseline.time_ns == baseline.optimum_ns
+
+
+def test_failures_are_counted_by_status_and_cost_budget(recorded, tmp_path):
+    (landscape,) = [x for x in only(recorded, "triton_mm") if x.problem == DECODE]
+    points = dict(landscape.points)
+    for config in list(points)[::2]:
+        points[config] = Point(config, Status.BUILD_FAILED, None, reason="no")
+    broken = (replace(landscape, points=points), *only(recorded, "aten"))
+    plan = replace(PLAN, problems=(DECODE,), sampler="exhaustive", budget=20)
+    (finding,) = executed(plan, broken, tmp_path / "m.db").findings
+    assert finding.evaluations == 20
+    assert 5 < finding.failures["build_failed"] < 20
+    nothing = {config: Point(config, Status.RUN_FAILED, None) for config in points}
+    (finding,) = executed(plan, (replace(landscape, points=nothing),), tmp_path / "n.db").findings
+    assert (finding.config, finding.time_ns, finding.baseline_ns, finding.fraction_of_optimum) == (None, None, None, 0)
+
+
+def test_the_table_is_built_from_all_that_is_known_of_its_tasks(recorded, tmp_path):
+    full = replace(PLAN, sampler="exhaustive", budget=10**6, problems=(DECODE,))
+    best = executed(full, recorded, tmp_path / "m.db").table
+    again = executed(replace(full, sampler="random", budget=2), recorded, tmp_path / "m.db")
+    assert again.table == best
+    assert again.findings[0].evaluations == 2
+
+
+def test_landscapes_may_leave_the_space_and_the_device_open(recorded):
+    bare = tuple(replace(landscape, context={}) for landscape in only(recorded, "triton_mm"))
+    completed = session.completed(bare, PLAN, H200)
+    assert session.replayed_device(completed) == H200
+    searches = session.replayed_searches(PLAN, H200, completed)
+    assert [search.task.space for search in searches] == ["triton_mm", "triton_mm"]  # never taken for the baseline
+    assert session.completed(recorded, replace(PLAN, spaces=("x", "y")), catalogue.device("B200")) == recorded
+    with pytest.raises(LandscapeError, match=r"no column task\.space: search one space, not x and y"):
+        session.completed(bare, replace(PLAN, spaces=("x", "y")), H200)
+    with pytest.raises(LandscapeError, match=r"no column task\.device"):
+        session.replayed_device(session.completed(bare, PLAN, None))
+
+
+def test_what_is_not_recorded_is_named_with_what_is(recorded):
+    other = replace(PLAN, problems=(Problem(17, 4096, 4096),))
+    with pytest.raises(LandscapeError, match=r"17x4096x4096:bf16:nt is not recorded in space triton_mm.*16x4096x4096"):
+        session.replayed_searches(other, H200, recorded)
+    with pytest.raises(LandscapeError, match="nothing is recorded in space triton_mm; recorded: aten"):
+        session.replayed_searches(replace(PLAN, problems=()), H200, only(recorded, "aten"))
+    with pytest.raises(UnknownPlugin, match="no space 'nope'"):
+        session.replayed_searches(replace(PLAN, spaces=("nope",)), H200, recorded)
+
+
+def test_a_device_the_catalogue_lacks_and_two_devices_are_refused(recorded):
+    def of(sku, landscape):
+        return replace(landscape, context=dict(landscape.context) | {"device": sku})
+
+    with pytest.raises(DeviceError, match="no device 'H2000'"):
+        session.replayed_device([of("H2000", recorded[0])])
+    with pytest.raises(LandscapeError, match=r"2 devices \(H100, H200\)"):
+        session.replayed_device([of("H100", recorded[0]), recorded[1]])
+    with pytest.raises(LandscapeError, match="gemmtune replay"):
+        session.replayed_device([replace(recorded[0], problem=None)])
+
+
+def test_nothing_to_measure_is_refused_with_the_reason():
+    with pytest.raises(UsageError, match="no problem to tune"):
+        session.measured_searches(Plan(), H200)
+    with pytest.raises(UsageError, match=r"space aten has nothing for 2x4x4x4:bf16:nt:bmm on H200: aten runs mm"):
+        session.measured_searches(Plan(problems=(Problem.parse("2x4x4x4:bf16:nt:bmm"),)), H200)
+
+
+def test_a_sweep_becomes_the_landscape_it_was_replayed_from(recorded, tmp_path):
+    plan = replace(PLAN, sampler="exhaustive", budget=10**6, problems=(DECODE,))
+    result = executed(plan, recorded, tmp_path / "m.db")
+    (original,) = [x for x in only(recorded, "triton_mm") if x.problem == DECODE]
+    task = Task(DECODE, H200, "triton_mm")
+    measured = {m.config: m for m in result.measurements if m.task == task}
+    landscape = landscape_from(task, registry.space("triton_mm"), original.points, measured)
+    assert landscape.points == {config: original.points[config] for config in original.points if config in measured}
+    assert landscape.context == original.context
+    write_landscapes(tmp_path / "again.csv.gz", [landscape])
+    (read,) = read_landscapes(tmp_path / "again.csv.gz")
+    assert (read.points, read.problem, read.context) == (landscape.points, DECODE, original.context)

@@ -1,0 +1,625 @@
+"""What a person and a program get from the command line, on a machine without a GPU."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine import cli
+from gemmtune.engine.campaign.replay import recorded_feasible
+from gemmtune.engine.campaign.study import replay_study
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Row
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscape_file import read_landscapes, write_landscapes
+from gemmtune.engine.tables.table_file import read_table, write_table
+
+pytestmark = pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures")
+
+GEMMTUNE = Path(sys.executable).with_name("gemmtune")
+NO_GPU = "No GPU found; using the recorded landscapes.\n"
+DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"  # on the first triton_mm wins by a tenth
+TWO = ("--problem", DECODE, "--problem", MIDDLE)
+TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400")  # all there is of the first problem, 400 of the second
+FILES = ("table.json", "inductor/lookup_table.json", "inductor/table_info.json", "inductor/gemmtune_inductor.py")
+
+
+class Ran:
+    """How one command ended."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        self.status, self.out, self.err = status, out, err
+
+    @property
+    def record(self) -> dict:
+        return json.loads(self.out)
+
+
+def script(*arguments: str | Path, cwd: Path) -> Ran:
+    """The installed console script, in a process of its own."""
+    done = subprocess.run([GEMMTUNE, *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=100)
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """The command line in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str | Path) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["gemmtune", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return Ran(ended.value.code or 0, captured.out, captured.err)
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory) -> Path:
+    """A folder in which two problems were tuned into `out`; look, do not touch."""
+    folder = tmp_path_factory.mktemp("tuned")
+    assert script(*TUNE, cwd=folder).status == 0
+    return folder
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def shipped(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def row_of(problem: str, folder: Path) -> Row:
+    return next(row for row in read_table(folder / "out/table.json").rows if row.problem.name == problem)
+
+
+@cache
+def recorded_configs(problem: str) -> int:
+    (landscape,) = [x for x in read_landscapes(embedded("triton_mm")[0]) if x.name == problem]
+    task = Task(Problem.parse(problem), catalogue.device("H200"), "triton_mm")
+    return len(recorded_feasible(registry.space("triton_mm"), task, landscape))
+
+
+def stored(path: Path) -> list[tuple]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT task_id, config, status, samples_ns FROM measurements ORDER BY id").fetchall()
+
+
+def problem_columns(problem: str) -> Mapping[str, str]:
+    fields = Problem.parse(problem).to_fields()
+    return {f"problem.{name}": text for name, text in fields.items()}
+
+
+# tune ---------------------------------------------------------------------------------------------------------------
+
+
+def test_tune_without_anything_tunes_what_is_recorded(tmp_path):
+    first = script("tune", cwd=tmp_path)
+    assert (first.status, first.err) == (0, NO_GPU)
+    out = tmp_path / "out"
+    table = read_table(out / "table.json")
+    recorded = {landscape.problem for landscape in read_landscapes(embedded("triton_mm")[0])}
+    assert {row.problem for row in table.rows} == recorded
+    assert table.device == catalogue.device("H200")
+    assert len(json.loads((out / "inductor/lookup_table.json").read_text())) == len(recorded)
+    summary = (out / "summary.txt").read_text()
+    assert summary == first.out
+    for problem in recorded:
+        (line,) = [line for line in summary.splitlines() if line.startswith(f"{problem.name} ")]
+        assert 0.7 < float(re.split(r"\s{2,}", line)[4]) <= 1.0, line
+    mean = re.search(r"mean fraction of the recorded optimum: ([\d.]+)", summary)
+    assert mean
+    assert float(mean[1]) > 0.9
+    assert len(stored(out / "measurements.db")) == len(recorded) * (64 + 1)
+
+    before, rows = contents(out), stored(out / "measurements.db")
+    again = script("tune", cwd=tmp_path)
+    assert (again.status, again.out, again.err) == (0, first.out, first.err)
+    after = contents(out)
+    assert {name: after[name] for name in FILES} == {name: before[name] for name in FILES}
+    assert stored(out / "measurements.db") == rows
+
+
+def test_the_same_seed_elsewhere_gives_the_same_bytes_and_another_a_legal_table(run, tuned, tmp_path):
+    assert run(*TUNE, "--seed", "0", "--out", "here").status == 0
+    assert shipped(tmp_path / "here") == shipped(tuned / "out")
+    assert stored(tmp_path / "here/measurements.db") == stored(tuned / "out/measurements.db")
+    assert run(*TUNE, "--seed", "7", "--out", "other").status == 0
+    assert stored(tmp_path / "other/measurements.db") != stored(tuned / "out/measurements.db")
+    other = read_table(tmp_path / "other/table.json")
+    assert [row.problem.name for row in other.rows] == sorted([DECODE, MIDDLE])
+    device = catalogue.device("H200")
+    for row in other.rows:
+        for choice in row.choices:
+            assert registry.space(choice.space).check(Task(row.problem, device, choice.space), choice.config)
+
+
+def test_tune_json_is_one_object_and_nothing_else(run, tuned):
+    ran = run(*TUNE, "--json")
+    assert (ran.status, ran.err) == (0, NO_GPU)
+    record = ran.record
+    assert {name: record[name] for name in ("device", "sampler", "budget", "seed", "rows")} == {
+        "device": "H200",
+        "sampler": "random",
+        "budget": 400,
+        "seed": 0,
+        "rows": 2,
+    }
+    assert [(t["problem"], t["space"], t["evaluations"], t["failures"]) for t in record["tasks"]] == [
+        (DECODE, "triton_mm", recorded_configs(DECODE), {}),
+        (MIDDLE, "triton_mm", 400, {}),
+    ]
+    fractions = [t["fraction_of_optimum"] for t in record["tasks"]]
+    assert record["fraction_of_optimum"] == pytest.approx(sum(fractions) / 2)
+    assert all(0 < fraction <= 1 for fraction in fractions)
+    assert record["notes"] == []
+    assert record["written"] == [f"out/{name}" for name in (*FILES, "summary.txt")]
+    assert all(Path(path).exists() for path in record["written"])
+    assert fractions[0] == 1.0
+    best = row_of(DECODE, tuned).choices[0]
+    assert record["tasks"][0]["config"] == dict(best.config)
+    assert record["tasks"][0]["time_ns"] == best.time_ns
+
+
+CAMPAIGN = f"""\
+space = ["triton_mm"]
+sampler = "random"
+pruner = "static"
+objective = "latency"
+budget = 5
+seed = 3
+batch = 2
+problems = ["{DECODE}"]
+
+[[problem]]
+m = 128
+n = 2880
+k = 2880
+dtype = "bf16"
+layout = "nt"
+weight = 20
+"""
+
+
+def test_a_campaign_file_says_it_all_and_the_command_line_has_the_last_word(run, tmp_path):
+    Path("campaign.toml").write_text(CAMPAIGN)
+    record = run("tune", "campaign.toml", "--json").record
+    assert (record["sampler"], record["budget"], record["seed"]) == ("random", 5, 3)
+    assert [(task["problem"], task["evaluations"]) for task in record["tasks"]] == [(DECODE, 5), (MIDDLE, 5)]
+    weights = {row.problem.name: row.problem.weight for row in read_table(tmp_path / "out/table.json").rows}
+    assert weights == {DECODE: 1.0, MIDDLE: 20.0}
+    given = ("--sampler", "exhaustive", "--budget", "4", "--seed", "0", "--problem", "256x6144x4096")
+    record = run("tune", "campaign.toml", *given, "--json", "--out", "second").record
+    assert (record["sampler"], record["budget"], record["seed"]) == ("exhaustive", 4, 0)
+    assert [(task["problem"], task["evaluations"]) for task in record["tasks"]] == [("256x6144x4096:bf16:nt", 4)]
+
+
+def test_the_database_may_lie_elsewhere(run, tmp_path):
+    assert run("tune", "--problem", DECODE, "--budget", "2", "--database", "all.db").status == 0
+    assert len(stored(tmp_path / "all.db")) == 3
+    assert not Path("out/measurements.db").exists()
+
+
+def test_the_baseline_alone_can_be_tuned(run):
+    ran = run("tune", "--space", "aten", "--problem", DECODE)
+    assert ran.status == 0
+    assert "1 problem in aten" in ran.out
+    assert "rows of the table: 1 aten" in ran.out
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """The decode problem's landscape of triton_mm in a file of its own: every twelfth config, the best among them."""
+    landscapes = read_landscapes(embedded("triton_mm")[0])
+    whole = next(x for x in landscapes if x.problem and x.problem.name == DECODE)
+    points = list(whole.points.items())[::12]
+    points.append(min(whole.points.items(), key=lambda item: item[1].time_ns or 1e9))
+    path = tmp_path_factory.mktemp("small") / "small.csv"
+    write_landscapes(path, [replace(whole, points=dict(points))])
+    return path
+
+
+def test_tune_replays_the_file_it_is_given(run, small):
+    ran = run("tune", "--replay", small, "--sampler", "exhaustive", "--budget", "1000", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    (task,) = ran.record["tasks"]
+    assert (task["problem"], task["fraction_of_optimum"], task["baseline_ns"]) == (DECODE, 1.0, None)
+    assert read_table(Path("out/table.json")).rows[0].choices[0].space == "triton_mm"
+
+
+def test_what_a_file_leaves_open_the_command_line_says(run, small):
+    (landscape,) = read_landscapes(small)
+    write_landscapes("bare.csv", [replace(landscape, context={})])
+    refused = run("tune", "--replay", "bare.csv", "--budget", "4")
+    assert (refused.status, refused.err) == (
+        2,
+        "gemmtune: bare.csv has no column task.device: name the device with --device\n",
+    )
+    assert run("tune", "--replay", "bare.csv", "--budget", "4", "--device", "h200").status == 0
+    both = run("tune", "--replay", "bare.csv", "--device", "H200", "--space", "triton_mm", "--space", "aten")
+    assert (both.status, both.err) == (
+        2,
+        "gemmtune: bare.csv has no column task.space: search one space, not triton_mm and aten\n",
+    )
+
+
+# space, replay, show, export, record --------------------------------------------------------------------------------
+
+
+def test_space_counts_every_point_once(run):
+    record = run("space", "triton_mm", "--problem", DECODE, "--device", "h200", "--json").record
+    assert (record["space"], record["problem"], record["device"]) == ("triton_mm", DECODE, "H200")
+    points = 1
+    for values in record["params"].values():
+        points *= len(values)
+    assert record["points"] == points == record["feasible"] + sum(record["rejections"].values())
+    assert record["params"]["BLOCK_M"] == [16, 32, 64, 128, 256]
+    assert record["examples"].keys() == record["rejections"].keys()
+    assert record["examples"]["BLOCK_M beyond the problem"] == "BLOCK_M 32 > 16, the padded m of 16"
+    assert record["seeds"]
+    assert all(seed.keys() == record["params"].keys() for seed in record["seeds"])
+
+
+def test_space_for_a_person_says_the_same(run):
+    ran = run("space", "triton_mm", "--problem", DECODE)
+    assert ran.status == 0
+    record = run("space", "triton_mm", "--problem", DECODE, "--json").record
+    assert f"{record['points']} points, {record['feasible']} feasible, {len(record['seeds'])} seeds" in ran.out
+    for name, values in record["params"].items():
+        assert re.search(rf"^{name} +{' '.join(map(str, values))}$", ran.out, re.MULTILINE)
+    for rule, count in record["rejections"].items():
+        assert re.search(rf"^{rule} +{count}  {re.escape(record['examples'][rule])}$", ran.out, re.MULTILINE)
+
+
+def test_replay_json_is_the_promised_object(run, small):
+    ran = run("replay", small, "--sampler", "random", "--budget", "6", "--seeds", "3", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    record = ran.record
+    assert list(record) == ["sampler", "budget", "seeds", "fraction_of_optimum", "problems"]
+    assert (record["sampler"], record["budget"], record["seeds"]) == ("random", 6, 3)
+    assert list(record["problems"]) == [DECODE]
+    assert 0 < record["problems"][DECODE] == record["fraction_of_optimum"] <= 1
+    assert record == replay_study(read_landscapes(small), "random", 6, seeds=3).to_json()
+
+
+def test_replay_for_a_person_ends_with_the_mean(run, small):
+    lines = run("replay", small, "--sampler", "exhaustive", "--budget", "1000", "--seeds", "1").out.splitlines()
+    assert lines[0] == "sampler exhaustive, budget 1000, 1 seed: optimum / best found"
+    assert [line.split() for line in lines[-2:]] == [[DECODE, "1.0000"], ["mean", "1.0000"]]
+
+
+def test_show_reads_a_table(run, tuned):
+    table = read_table(tuned / "out/table.json")
+    record = run("show", tuned / "out/table.json", "--json").record
+    assert (record["device"], record["objective"]) == ("H200", "latency")
+    assert [(row["problem"], row["choices"][0]["config"]) for row in record["rows"]] == [
+        (row.problem.name, dict(row.choices[0].config)) for row in table.rows
+    ]
+    assert [row["choices"][0]["time_ns"] for row in record["rows"]] == [row.choices[0].time_ns for row in table.rows]
+    text = run("show", tuned / "out/table.json").out
+    assert text.startswith("NVIDIA H200: 2 rows, objective latency, replayed\n")
+    row = row_of(DECODE, tuned)
+    (line,) = [line for line in text.splitlines() if line.startswith(DECODE)]
+    config = row.choices[0].config
+    assert line.endswith(f"BLOCK_M={config['BLOCK_M']} BLOCK_N={config['BLOCK_N']} BLOCK_K={config['BLOCK_K']} "
+                         f"GROUP_M={config['GROUP_M']} num_stages={config['num_stages']} "
+                         f"num_warps={config['num_warps']}")  # fmt: skip
+    assert f" {row.choices[0].time_ns / 1e3:.1f} " in line
+
+
+def test_show_reads_a_database(run, tuned):
+    record = run("show", tuned / "out/measurements.db", "--json").record
+    tasks = {task["task"]: task for task in record["tasks"]}
+    assert set(tasks) == {f"H200/{space}/{problem}" for space in ("aten", "triton_mm") for problem in (DECODE, MIDDLE)}
+    best = tasks[f"H200/triton_mm/{DECODE}"]
+    assert (best["evidence"], best["evaluations"], best["failures"]) == ("replayed", recorded_configs(DECODE), {})
+    choice = row_of(DECODE, tuned).choices[0]
+    assert (best["best_ns"], best["best_config"]) == (choice.time_ns, dict(choice.config))
+    assert tasks[f"H200/aten/{DECODE}"]["best_config"] == {}
+    text = run("show", tuned / "out/measurements.db").out
+    assert text.startswith(f"4 tasks, {recorded_configs(DECODE) + 400 + 2} measurements\n")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"H200/triton_mm/{DECODE} ")]
+    assert line.split()[1:4] == ["replayed", str(recorded_configs(DECODE)), f"{choice.time_ns / 1e3:.1f}"]
+
+
+def test_export_writes_what_tune_wrote(run, tuned, tmp_path):
+    ran = run("export", tuned / "out/table.json", "--to", "inductor", "--out", "exported", "--device", "H200")
+    assert ran.status == 0
+    assert ran.out.splitlines() == [f"exported/{name}" for name in FILES[1:]]
+    for name in FILES[1:]:
+        assert (tmp_path / "exported" / name).read_bytes() == (tuned / "out" / name).read_bytes()
+
+
+def test_record_needs_a_gpu_and_says_so(run, tmp_path):
+    refusal(run("record", "--problem", DECODE), "record measures", "no GPU here")
+    assert contents(tmp_path) == {}
+
+
+def test_a_narrow_terminal_gets_the_config_below_its_row(run, tuned, monkeypatch):
+    monkeypatch.setattr(cli, "_columns", lambda: 80)
+    for shown in ("table.json", "measurements.db"):
+        lines = run("show", tuned / "out" / shown).out.splitlines()
+        assert max(map(len, lines)) <= 80
+        row = next(number for number, line in enumerate(lines) if DECODE in line and "triton_mm" in line)
+        assert lines[row + 1].startswith("    BLOCK_M=")
+
+
+def test_help_is_quick_and_without_arguments_it_is_what_comes(tmp_path):
+    began = time.monotonic()
+    helped = script("--help", cwd=tmp_path)
+    assert time.monotonic() - began < 5  # about 0.5 s on an idle core
+    assert helped.status == 0
+    assert all(command in helped.out for command in ("tune", "record", "replay", "show", "export", "space"))
+    bare = script(cwd=tmp_path)
+    assert (bare.status, bare.out, bare.err) == (0, helped.out, "")
+
+
+def test_the_command_line_starts_without_the_heavy_packages(tmp_path):
+    program = "import sys; import gemmtune.engine.cli; print(sorted({'torch', 'triton', 'optuna'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "[]\n"
+
+
+# bad input: one line, status 2, nothing touched ---------------------------------------------------------------------
+
+
+def refusal(ran: Ran, *said: str) -> None:
+    assert ran.status == 2, ran.err
+    assert ran.out == ""
+    assert re.fullmatch(r"gemmtune: [^\n]+\n", ran.err), ran.err
+    for words in said:
+        assert words in ran.err
+
+
+@pytest.fixture
+def refused(run, tuned, small, tmp_path):
+    """Check that a command is refused in one line that says these words, in a folder of earlier results."""
+
+    def check(arguments: Sequence[str | Path], *said: str) -> None:
+        before = contents(tmp_path)
+        refusal(run(*arguments), *said)
+        assert contents(tmp_path) == before
+
+    (tmp_path / "out/inductor").mkdir(parents=True)
+    for name in (*FILES, "measurements.db", "summary.txt"):
+        (tmp_path / "out" / name).write_bytes((tuned / "out" / name).read_bytes())
+    (tmp_path / "small.csv").write_text(small.read_text())
+    return check
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tune", "--space", "triton"], ["no space 'triton'", "aten, triton_mm"]),
+        (["space", "triton", "--problem", DECODE], ["no space 'triton'", "aten, triton_mm"]),
+        (["tune", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
+        (["replay", "small.csv", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
+        (["tune", "--objective", "beauty"], ["no objective 'beauty'", "known: latency"]),
+        (["tune", "--pruner", "secateurs"], ["no pruner 'secateurs'", "known: static"]),
+        (["export", "out/table.json", "--to", "abacus"], ["no exporter 'abacus'", "known: inductor"]),
+        (["tune", "--device", "H300"], ["no device 'H300'", "H100-PCIe, H100-SXM, H200"]),
+        (["space", "triton_mm", "--problem", DECODE, "--device", "H300"], ["no device 'H300'", "H200"]),
+        (["tune", "--device", "H100"], ["H100-SXM", "no GPU here", "of H200"]),
+        (["tune", "--device", "H100", "--replay", "small.csv"], ["H100-SXM", "of H200"]),
+        (["tune", "--problem", "16x4096"], ["malformed problem '16x4096'", "2048x4096x4096:bf16:nt"]),
+        (["tune", "--problem", ""], ["malformed problem ''", "2048x4096x4096:bf16:nt"]),
+        (["tune", "--problem", "16x4096x4096\n:bf16"], ["malformed problem '16x4096x4096\\n:bf16'"]),
+        (["space", "triton_mm", "--problem", "sixteen"], ["malformed problem 'sixteen'"]),
+        (["record", "--problem", "16xx4096"], ["malformed problem '16xx4096'"]),
+        (["tune", "--problem", "0x4096x4096"], ["m=0 ", "from 1 to 2147483647"]),
+        (["tune", "--problem", f"{2**31}x4096x4096"], ["m=2147483648 ", "from 1 to 2147483647"]),
+        (["tune", "--problem", "16x4096x4096:bf17"], ["'bf17'", "bf16, fp16, fp32"]),
+        (["tune", "--problem", "16x4096x4096:bf16:qq"], ["layout 'qq'", "nn, nt, tn, tt"]),
+        (["tune", "--problem", DECODE, "--problem", "16x4096x4096"], [f"problem {DECODE} is named 2 times"]),
+        (["tune", "--problem", "17x4096x4096"], ["17x4096x4096:bf16:nt is not recorded", "GPU", DECODE, MIDDLE]),
+        (["tune", "--replay", "small.csv", "--problem", MIDDLE], [f"{MIDDLE} is not recorded", f"recorded: {DECODE}"]),
+        (["tune", "--replay", "small.csv", "--space", "aten"], ["nothing is recorded in space aten", "triton_mm"]),
+        (["tune", "--replay", "none.csv"], ["no landscape file none.csv"]),
+        (["replay", "none.csv"], ["no landscape file none.csv"]),
+        (["replay", "out/table.json"], ["out/table.json"]),
+        (["show", "none.json"], ["none.json", "No such file"]),
+        (["show", "none.db"], ["no database none.db", "gemmtune tune"]),
+        (["show", "out/summary.txt"], ["out/summary.txt", "not a database"]),
+        (["export", "none.json"], ["none.json", "No such file"]),
+        (["export", "small.csv"], ["small.csv", "not a table"]),
+        (["export", "out/table.json", "--device", "H100"], ["NVIDIA H200", "NVIDIA H100", "tune on this GPU"]),
+        (["tune", "none.toml"], ["none.toml", "No such file"]),
+        (["tune", "small.csv"], ["small.csv is not TOML"]),
+        (["tune", "--budget", "0"], ["--budget", "1", "gemmtune tune --help"]),
+        (["tune", "--budget", "many"], ["--budget", "integer", "gemmtune tune --help"]),
+        (["tune", "--seed", "-1"], ["--seed", "0", "gemmtune tune --help"]),
+        (["tune", "--batch", "0"], ["--batch", "1", "gemmtune tune --help"]),
+        (["replay", "small.csv", "--seeds", "0"], ["--seeds", "1", "gemmtune replay --help"]),
+        (["tune", "--sampling", "random"], ["--sampling", "gemmtune tune --help"]),
+        (["tune", "one.toml", "two.toml"], ["two.toml", "gemmtune tune --help"]),
+        (["space", "triton_mm"], ["--problem", "gemmtune space --help"]),
+        (["replay"], ["FILE", "gemmtune replay --help"]),
+        (["tuna"], ["'tuna'", "gemmtune --help"]),
+    ],
+)
+def test_a_wrong_use_is_one_line_and_touches_nothing(refused, arguments, said):
+    refused(arguments, *said)
+
+
+def test_the_console_script_ends_as_the_process_should(tmp_path):
+    refusal(script("tune", "--space", "triton", cwd=tmp_path), "no space 'triton'")
+    refusal(script("tune", "--budget", "0", cwd=tmp_path), "--budget")
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("campaign", "said"),
+    [
+        ("budgets = 5", ["unknown key 'budgets'", "batch, budget, objective, problem"]),
+        ("budget = '5'", ["budget='5' is not an integer"]),
+        ("budget = 5.5", ["budget=5.5 is not an integer"]),
+        ("budget = true", ["budget=True is not an integer"]),
+        ("budget = 0", ["budget=0 is below 1"]),
+        ("seed = -1", ["seed=-1 is below 0"]),
+        ("batch = 0", ["batch=0 is below 1"]),
+        ("sampler = 3", ["sampler=3 is not a text"]),
+        ("space = []", ["no space to search"]),
+        ("space = 'triton'", ["no space 'triton'"]),
+        ("problem = 'x'", ["problem='x' is not a list of tables"]),
+        ("problem = ['16x16x16']", ["problem 1='16x16x16' is not a table"]),
+        ("problems = ['16x16']", ["malformed problem '16x16'"]),
+        ("[[problem]]\nm = 1\nn = 1", ["'k' is missing"]),
+        ("[[problem]]\nm = 1\nn = 1\nk = 1\nq = 1", ["unknown problem field 'q'"]),
+        ("[[problem]]\nm = 1\nn = 1\nk = 1\nweight = 0", ["weight=0"]),
+        ("budget = ", ["not TOML"]),
+        ("\x00", ["not TOML"]),
+    ],
+)
+def test_a_wrong_campaign_file_is_named(refused, tmp_path, campaign, said):
+    (tmp_path / "wrong.toml").write_text(campaign)
+    named = [] if "no space 'triton'" in said else ["wrong.toml"]
+    refused(["tune", "wrong.toml"], *named, *said)
+
+
+def test_a_landscape_without_a_column_it_needs(refused, tmp_path, small):
+    lines = small.read_text().splitlines()
+    for column, said in (("status", "no column status"), ("time_us", "time_us or time_ms")):
+        (tmp_path / "lacking.csv").write_text("\n".join([lines[0].replace(column, "gone.gone"), *lines[1:]]))
+        refused(["tune", "--replay", "lacking.csv"], "lacking.csv", said)
+        refused(["replay", "lacking.csv"], "lacking.csv", said)
+    (tmp_path / "lacking.csv").write_text("\n".join([lines[0].replace("problem.m", "gone.gone"), *lines[1:]]))
+    refused(["tune", "--replay", "lacking.csv"], "lacking.csv", "problem.m")
+
+
+def test_a_landscape_of_other_parameters(refused, tmp_path):
+    columns = dict(problem_columns(DECODE)) | {"task.device": "H200", "x": "1", "time_us": "2.0", "status": "ok"}
+    (tmp_path / "x.csv").write_text(f"{','.join(columns)}\n{','.join(columns.values())}\n")
+    refused(["tune", "--replay", "x.csv"], "x.csv", "parameters x", "space triton_mm has BLOCK_K", "task.space")
+
+
+def test_a_landscape_of_values_the_space_does_not_have(refused, tmp_path, small):
+    (landscape,) = read_landscapes(small)
+    config, point = next(iter(landscape.points.items()))
+    strange = type(config)({**config, "BLOCK_M": 48})
+    write_landscapes(tmp_path / "s.csv", [replace(landscape, points={strange: replace(point, config=strange)})])
+    refused(["tune", "--replay", "s.csv"], "s.csv", "none of the 1 configs", "feasible in space triton_mm")
+
+
+def test_landscapes_of_two_devices(refused, tmp_path, small):
+    (landscape,) = read_landscapes(small)
+    other = replace(landscape, context=dict(landscape.context) | {"device": "H100"})
+    write_landscapes(tmp_path / "other.csv", [other])
+    refused(["tune", "--replay", "small.csv", "--replay", "other.csv"], "2 devices", "H100, H200")
+
+
+def test_a_landscape_that_names_no_gemm(refused, tmp_path):
+    (tmp_path / "conv.csv").write_text("x,time_us,status\n1,2.0,ok\n2,3.0,ok\n")
+    refused(["tune", "--replay", "conv.csv", "--device", "H200"], "conv.csv", "gemmtune replay conv.csv")
+
+
+def test_a_damaged_table_is_neither_shown_nor_exported(refused, tmp_path):
+    whole = (tmp_path / "out/table.json").read_text()
+    damages = {
+        "truncated": whole[: len(whole) // 2],
+        "edited": whole.replace('"samples": 9', '"samples": 8', 1),
+        "newer": whole.replace('"schema": 1', '"schema": 2', 1),
+        "empty": "",
+    }
+    for said, text in damages.items():
+        assert text != whole
+        (tmp_path / "damaged.json").write_text(text)
+        refused(["export", "damaged.json"], "damaged.json", said)
+        refused(["show", "damaged.json"], "damaged.json", said)
+
+
+def test_a_table_that_a_consumer_cannot_be_given_is_not_exported(refused, tmp_path):
+    table = read_table(tmp_path / "out/table.json")
+    row = table.rows[0]
+    foreign = replace(row, choices=(replace(row.choices[0], space="toy"),))
+    write_table(tmp_path / "foreign.json", replace(table, rows=(foreign,)))
+    refused(["export", "foreign.json"], "no Inductor template for space 'toy'", "aten, triton_mm")
+
+
+@pytest.mark.parametrize("out", ["small.csv/out", "small.csv", "/proc/gemmtune"])
+def test_an_output_folder_that_cannot_be_written(refused, out):
+    refused(["tune", "--problem", DECODE, "--out", out], f"cannot write to {out}", "--out")
+    refused(["export", "out/table.json", "--out", out], f"cannot write to {out}", "--out")
+
+
+def test_a_database_where_none_can_be(refused):
+    refused(["tune", "--database", "small.csv/x.db"], "small.csv/x.db", "folder must exist and be writable")
+    refused(["tune", "--database", "nosuchdb://x"], "cannot open database nosuchdb://x")
+
+
+def test_a_database_of_a_newer_schema(refused, tmp_path):
+    with closing(sqlite3.connect(tmp_path / "out/measurements.db")) as connection:
+        connection.execute("UPDATE schema_version SET version = 99")
+        connection.commit()
+    for arguments in (["tune", *TWO], ["show", "out/measurements.db"]):
+        refused(arguments, "out/measurements.db has schema 99", "knows schema 1", "use the gemmtune that wrote it")
+
+
+def test_a_database_that_is_none_or_of_something_else(refused, tmp_path):
+    with closing(sqlite3.connect(tmp_path / "theirs.db")) as connection:
+        connection.execute("CREATE TABLE songs (title TEXT)")
+    (tmp_path / "text.db").write_text("not a database, only a text that is long enough to be taken for one" * 20)
+    for arguments in (["show"], ["tune", "--problem", DECODE, "--database"]):
+        refused([*arguments, "theirs.db"], "theirs.db is a database of something else", "songs")
+        refused([*arguments, "text.db"], "text.db", "not a database")
+
+
+# stopped ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_campaign_says_so_and_keeps_what_it_has(tmp_path, number):
+    arguments = ["tune", "--problem", MIDDLE, "--sampler", "tpe", "--budget", "3000", "--batch", "1"]
+    # A background job of a shell ignores Ctrl-C, and so would this one, where the tests are such a job.
+    program = "import os, signal, sys; signal.signal({}, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", program.format(int(number)), GEMMTUNE, *arguments]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    database = tmp_path / "out/measurements.db"
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if database.exists() and database.stat().st_size and len(_measured(database)) > 20:
+            break
+        time.sleep(0.1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert out == ""
+    assert err.startswith(NO_GPU)
+    assert re.fullmatch(r"gemmtune: stopped; [^\n]+\n", err.removeprefix(NO_GPU))
+    with Database.open(database) as opened:
+        kept = list(opened.measurements())
+    assert 20 < len(kept) < 3001
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db"]
+
+
+def _measured(path: Path) -> list[tuple]:
+    try:
+        return stored(path)
+    except sqlite3.OperationalError:  # its tables are being made
+        return []
