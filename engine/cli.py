@@ -157,11 +157,16 @@ def replay(
     budget: Annotated[int, typer.Option(min=1, help="Evaluations a problem, failures included.")] = 64,
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions, with seeds 0 to S-1.")] = 10,
     batch: Annotated[int, typer.Option(min=1, help="Configs asked for at once.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; the result does not depend on it.")] = 1,
+    cold: Annotated[bool, typer.Option("--cold", help="Without the starting points of the recorded space.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a sampler on recorded landscapes: optimum over best found, mean over problems and seeds."""
     registry.sampler(sampler)
-    study = replay_study(session.read_all(files), sampler, budget, seeds=seeds, batch=batch)
+    landscapes = session.read_all(files)
+    terms = {"seeds": seeds, "batch": batch, "workers": workers}
+    with progress.counting("searches", quiet=as_json) as count:
+        study = replay_study(landscapes, sampler, budget, **terms, cold=cold, progress=count)
     if as_json:
         _print_json(study.to_json())
     else:

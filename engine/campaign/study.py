@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -11,11 +11,15 @@ from pathlib import Path
 from statistics import fmean
 
 from gemmtune.engine.campaign.tuner import Tuner
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.landscape_cells import file_stem
 
 __all__ = ["StudyResult", "replay_study"]
@@ -58,6 +62,8 @@ def replay_study(
     seeds: int,
     batch: int = 1,
     workers: int = 1,
+    cold: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> StudyResult:
     """Search each landscape once a seed.
 
@@ -70,6 +76,9 @@ def replay_study(
         seeds: searches a landscape, at least 1.
         batch: configs asked for at once.
         workers: processes; the result does not depend on it.
+        cold: keep from the sampler the seeds of the space that a landscape names; by default it has them, as in a
+            campaign. A landscape that names no registered space has none.
+        progress: called with the searches done and their total, as they end.
 
     Raises:
         UnknownPlugin: no sampler of that name.
@@ -86,23 +95,55 @@ def replay_study(
         raise LandscapeError(f"nothing to search: no landscape with 2 feasible configs or more ({names})")
     step = -(-seeds // workers)  # a landscape travels once a chunk, not once a seed
     chunks = [range(start, min(start + step, seeds)) for start in range(0, seeds, step)]
-    jobs = [(landscape, sampler_name, budget, chunk, batch) for landscape in searched for chunk in chunks]
-    if workers == 1:
-        results = [_fractions(*job) for job in jobs]
-    else:
-        with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
-            results = [future.result() for future in [pool.submit(_fractions, *job) for job in jobs]]
-    fractions = [fraction for result in results for fraction in result]
+    starts = [() if cold else _starting_points(landscape) for landscape in searched]
+    jobs = [
+        (landscape, points, sampler_name, budget, chunk, batch)
+        for landscape, points in zip(searched, starts, strict=True)
+        for chunk in chunks
+    ]
+    fractions: list[float] = []
+    for result in _results(jobs, workers):
+        fractions.extend(result)
+        progress(len(fractions), seeds * len(searched))
     means = [fmean(fractions[start : start + seeds]) for start in range(0, len(fractions), seeds)]
     return StudyResult(sampler_name, budget, seeds, dict(zip(_labels(searched), means, strict=True)))
 
 
-def _fractions(landscape: Landscape, sampler_name: str, budget: int, seeds: range, batch: int) -> list[float]:
+_Job = tuple[Landscape, tuple[Config, ...], str, int, range, int]
+
+
+def _results(jobs: Sequence[_Job], workers: int) -> Iterator[list[float]]:
+    """Each job's fractions, in the order of the jobs."""
+    if workers == 1:
+        yield from (_fractions(*job) for job in jobs)
+        return
+    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
+        yield from (future.result() for future in [pool.submit(_fractions, *job) for job in jobs])
+
+
+def _starting_points(landscape: Landscape) -> tuple[Config, ...]:
+    """The seeds a campaign would give the sampler; none where the file does not say what was recorded, and where."""
+    name, sku = landscape.context.get("space"), landscape.context.get("device")
+    if landscape.problem is None or name not in registry.names(Space) or sku is None:
+        return ()
+    task = Task(landscape.problem, catalogue.device(sku), name)
+    feasible = {point.config for point in _feasible(landscape)}
+    return tuple(config for config in registry.space(name).seeds(task) if config in feasible)
+
+
+def _fractions(
+    landscape: Landscape,
+    starting_points: tuple[Config, ...],
+    sampler_name: str,
+    budget: int,
+    seeds: range,
+    batch: int,
+) -> list[float]:
     feasible = tuple(point.config for point in _feasible(landscape))
     sampler = registry.sampler(sampler_name)
     fractions = []
     for seed in seeds:
-        search = Search(params=landscape.params, feasible=feasible, seeds=(), budget=budget, seed=seed)
+        search = Search(params=landscape.params, feasible=feasible, seeds=starting_points, budget=budget, seed=seed)
         tuner = Tuner(sampler(search), budget, batch)
         while not tuner.done:
             points = [landscape.points[config] for config in tuner.next_batch()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -16,7 +16,7 @@ from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.problem import Problem
 
-__all__ = ["watching"]
+__all__ = ["counting", "watching"]
 
 _LINE_SECONDS = 10.0
 
@@ -38,6 +38,18 @@ def watching(quiet: bool) -> Iterator[Watcher]:
     )
     with Progress(*columns, console=console, transient=True, expand=True) as progress:
         yield _Bar(progress)
+
+
+@contextmanager
+def counting(what: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with the number done and the total; it draws a bar where there is a terminal."""
+    console = Console(stderr=True, quiet=quiet)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 class _Standing:

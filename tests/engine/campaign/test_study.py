@@ -16,6 +16,8 @@ from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscape_file import read_landscapes
 
 OK, FAILED, INVALID = Status.OK, Status.RUN_FAILED, Status.INVALID
 
@@ -138,3 +140,26 @@ def test_an_unknown_sampler_and_empty_studies_are_refused():
     for wrong in ({"budget": 0, "seeds": 1}, {"budget": 1, "seeds": 0}, {"budget": 1, "seeds": 1, "workers": 0}):
         with pytest.raises(ValueError, match="=0 is below 1"):
             replay_study([landscape([1.0, 2.0])], "from_seed", **wrong)
+
+
+def test_a_landscape_of_a_known_space_gives_the_sampler_that_spaces_seeds_unless_the_study_is_cold():
+    recorded = [x for path in embedded("triton_mm") for x in read_landscapes(path) if x.name == "16x4096x4096:bf16:nt"]
+    replay_study(recorded, "from_seed", 1, seeds=1)
+    replay_study(recorded, "from_seed", 1, seeds=1, cold=True)
+    replay_study([landscape([3.0, 1.0])], "from_seed", 1, seeds=1)
+    warm, cold, foreign = FromSeed.searches
+    assert warm.seeds
+    assert set(warm.seeds) <= set(warm.feasible)
+    assert cold.seeds == foreign.seeds == ()
+
+
+def test_progress_is_told_after_each_landscape():
+    heard = []
+    replay_study(
+        [landscape([3.0, 1.0]), landscape([2.0, 1.0], "q")],
+        "from_seed",
+        2,
+        seeds=3,
+        progress=lambda done, total: heard.append((done, total)),
+    )
+    assert heard == [(3, 6), (6, 6)]
