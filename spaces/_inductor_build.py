@@ -22,7 +22,7 @@ from torch._inductor.codecache import PyCodeCache
 from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel.mm import mm_template
 from torch._inductor.kernel_inputs import MMKernelInputs
-from torch._inductor.runtime import triton_helpers
+from torch._inductor.runtime import triton_helpers, triton_heuristics
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.template_heuristics.registry import get_template_heuristic
 from torch._inductor.virtualized import V
@@ -88,16 +88,20 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
     scratch_bytes = facts.global_scratch_size + facts.profile_scratch_size
     if scratch_bytes:
         raise BuildError(f"the binary wants {scratch_bytes} B of scratch memory, which the loader does not give")
-    digest = hashlib.sha256(cubin).hexdigest()
-    path = folder / f"{digest}.cubin"
-    path.write_bytes(cubin)
+    key = space.artifact_key(task, config)
+    # Named by its key, for two configs may give one binary and each artifact's file is its own to delete; written
+    # whole or not at all.
+    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
+    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+        file.write(cubin)
+    Path(file.name).replace(path)
     registers, spill_bytes = _registers_and_spills(path)
     threads = facts.num_warps * task.device.warp_size
     return Artifact(
-        key=space.artifact_key(task, config),
+        key=key,
         space=task.space,
         path=str(path),
-        digest=digest,
+        digest=hashlib.sha256(cubin).hexdigest(),
         launch=(
             ("entry", facts.name),
             ("grid_x", rendering.grid[0]),
@@ -162,6 +166,9 @@ def _buffer(
 def _compile(rendering: Rendering) -> _CompiledKernel:
     """Compile through Inductor's own autotuner object, so that signature, constants and options are Inductor's."""
     kernel = getattr(PyCodeCache.load_by_key_path(rendering.module_key, rendering.module_path), rendering.kernel_name)
+    # Line information holds the source's path; one name for all, so that equal kernels are equal binaries.
+    function = kernel.fn.fn
+    function.__code__ = function.__code__.replace(co_filename=f"{rendering.kernel_name}.py")
     compiled: list[_CompiledKernel] = []
     compiler = triton.compile
 
@@ -170,10 +177,11 @@ def _compile(rendering: Rendering) -> _CompiledKernel:
         return compiled[-1]
 
     try:
-        with patch.object(triton, "compile", keep):
+        # Inductor logs the whole source of a kernel that does not compile; here that is one config among thousands.
+        with patch.object(triton, "compile", keep), patch.object(triton_heuristics.log, "disabled", True):
             kernel.precompile(warm_cache_only=True)
     except Exception as error:
-        raise BuildError(_first_line(error)) from error
+        raise BuildError(_reason(error)) from error
     finally:
         PyCodeCache.cache_clear()
     if len(compiled) != 1:
@@ -181,9 +189,10 @@ def _compile(rendering: Rendering) -> _CompiledKernel:
     return compiled[0]
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}".strip()[:500]
+def _reason(error: Exception) -> str:
+    """The kind of error with its first and last line: Triton names the place first and the trouble last."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' … '.join(dict.fromkeys(lines[:1] + lines[-1:]))}"[:500]
 
 
 def _registers_and_spills(cubin: Path) -> tuple[int, int]:

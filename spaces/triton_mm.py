@@ -79,7 +79,8 @@ class TritonMmSpace(Space):
                 "operation", f"triton_mm renders a plain mm, not {problem.op} with epilogue {problem.epilogue}"
             )
         if not problem.a_dtype == problem.b_dtype == problem.out_dtype or problem.acc_dtype is not DType.FP32:
-            return Verdict.no("dtypes", "triton_mm needs A, B and the output of one dtype, accumulated in fp32")
+            given = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"
+            return Verdict.no("dtypes", f"triton_mm needs A, B and out of one dtype accumulated in fp32, not {given}")
         block_m, block_n, block_k = config.integer("BLOCK_M"), config.integer("BLOCK_N"), config.integer("BLOCK_K")
         num_stages, num_warps = config.integer("num_stages"), config.integer("num_warps")
         for name, block, size in (("M", block_m, problem.m), ("N", block_n, problem.n), ("K", block_k, problem.k)):
@@ -176,7 +177,9 @@ def _least_shared_bytes(task: Task, block_m: int, block_n: int, block_k: int, nu
     one less; a tile whose rows are not 4-byte aligned cannot be copied asynchronously and has one buffer.
     """
     problem = task.problem
-    tensor_cores = problem.a_dtype is not DType.FP32 or problem.allow_tf32
+    # Below these sizes Inductor 2.13 computes a tf32 problem in full fp32 (`MMTemplateConfigMixin.get_extra_kwargs`).
+    tf32 = problem.allow_tf32 and problem.m >= 16 and min(problem.n, problem.k) >= 512
+    tensor_cores = problem.a_dtype is not DType.FP32 or tf32
     wgmma = task.device.capability[0] == 9 and tensor_cores and block_m >= 64 and num_warps % 4 == 0
     pipelined = num_stages if wgmma else max(num_stages - 1, 1)
     row_a = problem.k if problem.a_layout is Layout.N else problem.m

@@ -35,7 +35,7 @@ class Resources:
     shared_bytes: int
     """Shared memory a block, static and dynamic."""
     spill_bytes: int
-    """Local memory a thread: registers that did not fit."""
+    """Local memory a thread, the binary's stack frame: registers that did not fit, and at times a few bytes more."""
     threads: int
     """Threads a block."""
 

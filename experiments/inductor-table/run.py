@@ -47,7 +47,7 @@ def main() -> int:
         return 2
 
     sys.path.insert(0, str(given.export))
-    import gemmtune_inductor  # noqa: PLC0415 - where it lies is an argument
+    import gemmtune_inductor
 
     gemmtune_inductor.install()
     rows = []
@@ -148,7 +148,8 @@ def line(row: dict) -> str:
     verdict = "ok" if not row["failures"] else "FAILED: " + "; ".join(row["failures"])
     return (
         f"{row['problem']:<24} {what:<20} row {row['row_us']:7.1f} us  compiled {row['table_us']:7.1f} us  "
-        f"eager {row['eager_us']:7.1f} us {ratio:5.2f}x  compile {row['compile_seconds']:5.1f} s  error {row['error_norm']:.1e}  {verdict}"
+        f"eager {row['eager_us']:7.1f} us {ratio:5.2f}x  compile {row['compile_seconds']:5.1f} s  "
+        f"error {row['error_norm']:.1e}  {verdict}"
     )
 
 

@@ -21,7 +21,7 @@ def error(found, reference):
 
 def main(export):
     sys.path.insert(0, export)
-    import gemmtune_inductor  # noqa: PLC0415 - where it lies is an argument
+    import gemmtune_inductor
 
     gemmtune_inductor.install()
     torch.manual_seed(0)

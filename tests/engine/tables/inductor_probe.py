@@ -207,7 +207,7 @@ def handler():
 
 def main(export, other, cases):
     sys.path.insert(0, export)
-    import gemmtune_inductor  # noqa: PLC0415 - where it lies is an argument
+    import gemmtune_inductor
 
     old = OldThread()
     everywhere = [lambda job: job(), in_thread, old]

@@ -29,7 +29,7 @@ BACKWARD = {"BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 128, "GROUP_M": 8, "num_sta
 def gpu_name():
     if find_spec("torch") is None or find_spec("triton") is None:
         pytest.skip("torch or triton is not installed")
-    import torch  # noqa: PLC0415 - optional
+    import torch
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA GPU on this machine")

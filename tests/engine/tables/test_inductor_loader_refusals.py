@@ -29,7 +29,7 @@ ROW = {
 
 @pytest.fixture
 def loader():
-    from gemmtune.engine.tables.loaders import inductor  # noqa: PLC0415 - loads torch
+    from gemmtune.engine.tables.loaders import inductor
 
     yield inductor
     inductor.uninstall()
@@ -41,7 +41,7 @@ def file(tmp_path):
 
 
 def chooser():
-    from torch._inductor.virtualized import V  # noqa: PLC0415 - loads torch
+    from torch._inductor.virtualized import V
 
     return type(V.choices).__name__
 
@@ -127,8 +127,8 @@ def test_a_refused_second_table_leaves_the_first_in_place(loader, file):
 
 
 def test_another_handler_is_not_replaced(loader, file):
-    from torch._inductor.choices import InductorChoices  # noqa: PLC0415 - loads torch
-    from torch._inductor.virtualized import V  # noqa: PLC0415 - loads torch
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.virtualized import V
 
     class Mine(InductorChoices):
         pass

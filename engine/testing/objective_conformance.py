@@ -1,0 +1,145 @@
+"""What every objective must hold, as checks that need nothing but its class.
+
+@pytest.mark.parametrize("check", objective_conformance.CHECKS, ids=lambda check: check.__name__)
+def test_objective_keeps_its_contract(check):
+    check(MyObjective)
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Resources, Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.measurement import DeviceState, Evidence, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.objective import Objective
+
+__all__ = ["CHECKS", "check_objective", "example_measurement"]
+
+_HEAVY = ("torch", "triton", "cutlass", "ray")
+_SAMPLES_NS = (91_800.0, 90_200.0, 90_500.0, 90_300.0, 97_100.0, 90_400.0, 90_250.0, 90_350.0, 90_450.0)
+
+
+def example_measurement(samples_ns: tuple[float, ...] = _SAMPLES_NS) -> Measurement:
+    """A measurement that is ok, with everything a worker reports."""
+    return Measurement(
+        task=Task(Problem.parse("2048x4096x4096:bf16:nt"), catalogue.device("H200"), "example"),
+        config=Config({"tile": 64}),
+        status=Status.OK,
+        evidence=Evidence.MEASURED,
+        protocol="example",
+        toolchain=Toolchain((("example", "1.0"),)),
+        worker="example",
+        created_at="2026-01-01T00:00:00+00:00",
+        samples_ns=samples_ns,
+        error_norm=1.6e-3,
+        before=DeviceState(1980, 3201, 41, 180_000),
+        after=DeviceState(1950, 3201, 44, 520_000),
+        resources=Resources(168, 147_456, 0, 256),
+        build_seconds=0.5,
+    )
+
+
+def check_objective(objective: type[Objective]) -> None:
+    """Run every check.
+
+    Raises:
+        ContractError: the objective broke its contract; the message says how.
+    """
+    for check in CHECKS:
+        check(objective)
+
+
+def names_its_protocol_and_unit(objective: type[Objective]) -> None:
+    """Both are text, and the class has them: a campaign asks before it makes an instance."""
+    for name in ("protocol", "unit"):
+        value: object = getattr(objective, name, None)
+        _require(isinstance(value, str) and bool(value.strip()), objective, f"has the {name} {value!r}")
+
+
+def scores_what_is_ok(objective: type[Objective]) -> None:
+    """Finite and above 0, from one sample up, from a microsecond to a second."""
+    for samples in (_SAMPLES_NS, _SAMPLES_NS[:1], _SAMPLES_NS[:2], (1e3,) * 9, (1e9, 1.1e9, 1.2e9)):
+        _score(objective, example_measurement(samples))
+
+
+def gives_a_failure_no_score(objective: type[Objective]) -> None:
+    """ValueError, whatever else the failed measurement holds."""
+    for status in Status:
+        for samples in ((), _SAMPLES_NS):
+            if status is Status.OK:
+                continue
+            failed = replace(example_measurement(samples), status=status, reason="an example of a failure")
+            try:
+                score = objective().score(failed)
+            except ValueError:
+                continue
+            _require(False, objective, f"scored a measurement that is {status} with {score}")
+
+
+def prefers_the_faster(objective: type[Objective]) -> None:
+    """Where all else is equal, the kernel of lower samples has the lower score."""
+    shares = (0.5, 0.9, 0.999, 1.0, 1.001, 1.1, 2.0)
+    scores = [_score(objective, example_measurement(tuple(share * x for x in _SAMPLES_NS))) for share in shares]
+    _require(scores == sorted(set(scores)), objective, f"scored ever slower launches {scores}")
+
+
+def repeats_itself(objective: type[Objective]) -> None:
+    """The same measurement gives the same score: a second time, and from another instance."""
+    one, measurement = objective(), example_measurement()
+    scores = {one.score(measurement), one.score(measurement), objective().score(measurement)}
+    _require(len(scores) == 1, objective, f"scored one measurement {sorted(scores)}")
+
+
+def scores_lightly(objective: type[Objective]) -> None:
+    """In a process of its own, no heavy package is loaded."""
+    found = subprocess.run(  # noqa: S603 (our own interpreter, our own code)
+        [sys.executable, "-c", _PROBE, objective.__module__, objective.__qualname__],
+        env=dict(os.environ),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    _require(found.returncode == 0, objective, f"fails in a process of its own: {found.stderr.strip()[-300:]}")
+    _require(not found.stdout.strip(), objective, f"imported {found.stdout.strip()} to score")
+
+
+CHECKS: tuple[Callable[[type[Objective]], None], ...] = (
+    names_its_protocol_and_unit,
+    scores_what_is_ok,
+    gives_a_failure_no_score,
+    prefers_the_faster,
+    repeats_itself,
+    scores_lightly,
+)
+"""Every check, by itself."""
+
+_PROBE = """
+import importlib, sys
+from gemmtune.engine.testing import objective_conformance as conformance
+module, name = sys.argv[1:]
+getattr(importlib.import_module(module), name)().score(conformance.example_measurement())
+print(*(package for package in conformance._HEAVY if package in sys.modules))
+"""
+
+
+def _score(objective: type[Objective], measurement: Measurement) -> float:
+    score: object = objective().score(measurement)
+    if isinstance(score, bool) or not isinstance(score, int | float):
+        raise ContractError(f"objective {objective.__qualname__}: scored {score!r}, not a number")
+    _require(0 < score < math.inf, objective, f"scored {measurement.samples_ns} with {score}")
+    return float(score)
+
+
+def _require(kept: bool, objective: type[Objective], broken: str) -> None:
+    if not kept:
+        raise ContractError(f"objective {objective.__qualname__}: {broken}")

@@ -1,0 +1,69 @@
+"""One binary, launched with shared memory preferred over L1 and without. Usage: run.py --json OUT. Needs a CUDA GPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import torch
+from cuda.bindings import driver
+
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.operands import make_operands
+from gemmtune.engine.measure.timing import ColdL2Events
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.spaces._cuda_kernel import CudaKernel
+from gemmtune.spaces.triton_mm import TritonMmSpace
+
+# k = 3420: rows of 6,840 bytes, so operands are copied 8 bytes at a time. k = 3424: 16 bytes at a time.
+PROBLEMS = ("1024x1280x3420:bf16:nt", "1024x1280x3424:bf16:nt", "2048x4096x4096:bf16:nt")
+TILE = Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 4, "num_warps": 4})
+ROUNDS = 20
+
+
+class WithoutPreference(CudaKernel):
+    """Only what the launch needs: the dynamic shared memory."""
+
+    def _prefer_shared_memory(self) -> None:
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        (status,) = driver.cuFuncSetAttribute(self._function, attribute, self._shared_bytes)
+        assert status == driver.CUresult.CUDA_SUCCESS, status
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--json", type=Path, required=True, help="where the results go")
+    given = arguments.parse_args()
+    device = present_device()
+    if device is None:
+        raise SystemExit("no GPU found: this experiment times on one")
+    cuda = torch.device("cuda", 0)
+    timing = ColdL2Events(device.l2_bytes, cuda)
+    space, rows = TritonMmSpace(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for text in PROBLEMS:
+            task = Task(Problem.parse(text), device, "triton_mm")
+            artifact = space.build(task, TILE, Path(folder))
+            operands = make_operands(task.problem, cuda)
+            kernels = {"preferred": CudaKernel(artifact), "not": WithoutPreference(artifact)}
+            samples = {name: [] for name in kernels}
+            for turn in range(ROUNDS + 1):
+                for name, kernel in kernels.items():
+                    milliseconds = timing.time_once(partial(kernel, operands.a, operands.b, operands.out))
+                    if turn:  # the first also loads the kernel
+                        samples[name].append(milliseconds * 1e3)
+            preferred, without = median(samples["preferred"]), median(samples["not"])
+            rows.append({"problem": text, "preferred_us": preferred, "not_us": without, "samples_us": samples})
+            print(f"{text:<24} preferred {preferred:7.1f} us  not {without:7.1f} us  ratio {preferred / without:5.2f}")
+    facts = {"device": device.name, "torch": torch.__version__, "config": dict(TILE), "rows": rows}
+    given.json.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

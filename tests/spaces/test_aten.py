@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.spaces.aten import AtenSpace
+
+
+def task(problem="64x48x80:bf16:nt"):
+    return Task(Problem.parse(problem), catalogue.device("H200"), "aten")
+
+
+def test_there_is_one_config_and_it_is_the_seed():
+    assert AtenSpace().params(task()) == ()
+    assert list(AtenSpace().points(task())) == [Config({})] == list(AtenSpace().seeds(task()))
+    assert AtenSpace().check(task(), Config({}))
+
+
+@pytest.mark.parametrize("problem", ["64x64x64:bf16:nt:addmm", "2x64x64x64:bf16:nt:bmm"])
+def test_another_operation_is_rejected_by_its_name(problem):
+    verdict = AtenSpace().check(task(problem), Config({}))
+    assert verdict.rule == "operation"
+    assert verdict.reason == f"aten runs mm, not {problem.rsplit(':', 1)[1]}"
+    assert AtenSpace().seeds(task(problem)) == ()
+
+
+def test_the_artifact_names_the_librarys_entry_and_leaves_no_file(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    artifact = AtenSpace().build(task(), Config({}), tmp_path)
+    assert (artifact.key, artifact.space, artifact.path, artifact.launch) == ("aten::mm", "aten", "", ())
+    assert artifact.digest == hashlib.sha256(b"aten::mm").hexdigest()
+    assert artifact.resources is None
+    assert artifact.toolchain.versions == (("torch", version("torch")),)
+    assert not any(tmp_path.iterdir())
+
+
+def test_every_task_shares_the_librarys_entry():
+    other = Task(Problem.parse("1x1x1:fp32:tn"), catalogue.device("A100"), "aten")
+    assert AtenSpace().artifact_key(task(), Config({})) == AtenSpace().artifact_key(other, Config({}))
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "tf32"])
+def test_the_loaded_kernel_multiplies(dtype, layout, tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision
+    problem = Problem.parse(f"5x6x7:{dtype}:{layout}")
+    element = getattr(torch, problem.a_dtype.torch_name)
+    a, b = torch.arange(35, dtype=element), torch.arange(42, dtype=element)
+    a = a.reshape(5, 7) if layout[0] == "n" else a.reshape(7, 5).t()
+    b = b.reshape(7, 6) if layout[1] == "n" else b.reshape(6, 7).t()
+    out = torch.full((5, 6), float("nan"), dtype=element)
+    one = Task(problem, catalogue.device("H200"), "aten")
+    kernel = AtenSpace().load(AtenSpace().build(one, Config({}), tmp_path), one)
+    try:
+        kernel(a, b, out)
+        assert matmul.fp32_precision == ("tf32" if dtype == "tf32" else "ieee")
+    finally:
+        matmul.fp32_precision = before
+        kernel.close()
+    assert torch.equal(out, (a.double() @ b.double()).to(element))

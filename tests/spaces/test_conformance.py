@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import hashlib
+from importlib.util import find_spec
+
+import pytest
+
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.engine.testing import space_conformance
+from gemmtune.engine.testing.space_conformance import check_build, example_tasks
+
+OWN = {"aten", "triton_mm"}
+
+
+@pytest.mark.parametrize("check", space_conformance.CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", registry.names(Space))
+def test_registered_space_keeps_the_contract(name, check):
+    check(type(registry.space(name)))
+
+
+@pytest.mark.parametrize("name", sorted(OWN & set(registry.names(Space))))
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_own_space_builds_as_it_promises(name, number, tmp_path):
+    if find_spec("torch") is None or find_spec("triton") is None:
+        pytest.skip("torch or triton is not installed")
+    space, task = registry.space(name), example_tasks()[number]
+    artifact = check_build(type(space), task, space.seeds(task)[0], tmp_path)
+    assert artifact.key == space.artifact_key(task, space.seeds(task)[0])
+
+
+class Toy(Space):
+    """Eight tiles, odd ones refused; the binary is its config's text."""
+
+    def params(self, task):
+        return (Param("TILE", (1, 2, 3, 4, 5, 6, 7, 8)),)
+
+    def check(self, task, config):
+        tile = config.integer("TILE")
+        return Verdict.no("even", f"TILE {tile} is odd") if tile % 2 else Verdict.yes()
+
+    def seeds(self, task):
+        return (Config({"TILE": 4}),)
+
+    def toolchain(self):
+        return Toolchain((("toy", "1.0"),))
+
+    def build(self, task, config, folder):
+        if config.integer("TILE") > 8:
+            raise BuildError(f"TILE {config['TILE']} > 8")
+        return self._artifact(task, config, folder, config.json.encode())
+
+    def _artifact(self, task, config, folder, binary, digest=None):
+
+        path = folder / "kernel.bin"
+        path.write_bytes(binary)
+        digest = digest or hashlib.sha256(binary).hexdigest()
+        return Artifact(self.artifact_key(task, config), task.space, str(path), digest, (), None, 0.0, self.toolchain())
+
+    def load(self, artifact, task):
+        raise NotImplementedError
+
+
+class TwiceTheValue(Toy):
+    def params(self, task):
+        return (Param("TILE", (1, 2, 2, 4)),)
+
+
+class Descending(Toy):
+    def params(self, task):
+        return (Param("TILE", (8, 4, 2, 1)),)
+
+
+class OffItsParams(Toy):
+    def points(self, task):
+        yield Config({"TILE": 9})
+
+
+class BareNo(Toy):
+    def check(self, task, config):
+        return config.integer("TILE") % 2 == 0
+
+
+class ValueInTheRule(Toy):
+    def params(self, task):
+        return (Param("TILE", tuple(range(1, 101))),)
+
+    def check(self, task, config):
+        tile = config.integer("TILE")
+        return Verdict.no(f"odd {tile}", f"TILE {tile} is odd") if tile % 2 else Verdict.yes()
+
+
+class NeverContent(Toy):
+    def check(self, task, config):
+        return Verdict.no("mood", "not today")
+
+
+class InfeasibleSeed(Toy):
+    def seeds(self, task):
+        return (Config({"TILE": 3}),)
+
+
+class OneKey(Toy):
+    def artifact_key(self, task, config):
+        return "toy"
+
+
+class Remembers(Toy):
+    seen = 0
+
+    def check(self, task, config):
+        Remembers.seen += 1
+        return Verdict.no("count", f"asked {Remembers.seen} times") if config["TILE"] == 1 else Verdict.yes()
+
+
+class Blurred(Toy):
+    def toolchain(self):
+        return Toolchain((("toy", "1.0"), ("a", "2")))
+
+
+class PreloadsNothing(Toy):
+    preload = ("no_such_module_at_all",)
+
+
+@pytest.mark.parametrize(
+    ("space", "check", "broken"),
+    [
+        (TwiceTheValue, space_conformance.spans_its_params, "TILE has a value twice"),
+        (Descending, space_conformance.spans_its_params, "ordered and not ascending"),
+        (OffItsParams, space_conformance.has_points_of_its_params, "not of its params"),
+        (BareNo, space_conformance.explains_every_rejection, "not with a Verdict"),
+        (ValueInTheRule, space_conformance.explains_every_rejection, "51 rules"),
+        (NeverContent, space_conformance.is_of_use, "rejects every point"),
+        (InfeasibleSeed, space_conformance.seeds_where_it_is_feasible, "rejects its seed .* TILE 3 is odd"),
+        (OneKey, space_conformance.tells_binaries_apart, "one artifact key"),
+        (Remembers, space_conformance.is_stateless, "a second time"),
+        (Blurred, space_conformance.names_its_toolchain, "toolchain"),
+        (PreloadsNothing, space_conformance.preloads_what_exists, "no_such_module_at_all"),
+    ],
+)
+def test_suite_catches_a_broken_space(space, check, broken):
+    with pytest.raises(ContractError, match=broken):
+        check(space)
+
+
+class RandomBytes(Toy):
+    def build(self, task, config, folder):
+        super().build(task, config, folder)
+        return self._artifact(task, config, folder, str(folder).encode())
+
+
+class WrongDigest(Toy):
+    def build(self, task, config, folder):
+        return self._artifact(task, config, folder, b"kernel", digest="0" * 64)
+
+
+class Litters(Toy):
+    def build(self, task, config, folder):
+        (folder / "kernel.ptx").write_text("left")
+        return super().build(task, config, folder)
+
+
+class AnotherError(Toy):
+    def build(self, task, config, folder):
+        if config.integer("TILE") > 8:
+            raise KeyError(config["TILE"])
+        return super().build(task, config, folder)
+
+
+class BuildsAnything(Toy):
+    def build(self, task, config, folder):
+        return self._artifact(task, config, folder, config.json.encode())
+
+
+@pytest.mark.parametrize(
+    ("space", "broken"),
+    [
+        (RandomBytes, "4 times into 4 binaries"),
+        (WrongDigest, "gave the digest 000"),
+        (Litters, r"left .*kernel\.ptx"),
+        (AnotherError, r"raised KeyError\(1000009\), not BuildError"),
+        (BuildsAnything, r"built Config\(TILE=1000009\)"),
+    ],
+)
+def test_build_check_catches_a_broken_build(space, broken, tmp_path):
+    with pytest.raises(ContractError, match=broken):
+        check_build(space, example_tasks()[0], Config({"TILE": 4}), tmp_path)
+
+
+def test_suite_accepts_a_right_space(tmp_path):
+    for check in space_conformance.CHECKS:
+        if check is not space_conformance.describes_itself_lightly:  # it imports the class by name: not from here
+            check(Toy)
+    assert check_build(Toy, example_tasks()[0], Config({"TILE": 4}), tmp_path).digest
