@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from itertools import product
 
 import numpy as np
@@ -95,16 +94,13 @@ def test_one_config_has_no_axes_and_is_nearest_to_nothing_in_particular():
     assert encoding.neighbours(0).tolist() == []
 
 
-def test_eighteen_thousand_configs_of_fifteen_params_are_searched_in_milliseconds():
+def test_each_of_eighteen_thousand_configs_of_fifteen_params_is_nearest_to_itself_while_free():
     rng = np.random.default_rng(0)
     levels = np.unique(rng.integers(0, 6, (18_000, 15)), axis=0)
     params = tuple(Param(f"p{i}", tuple(range(6))) for i in range(15))
-    feasible = [Config({f"p{i}": int(value) for i, value in enumerate(row)}) for row in levels]
-    start = time.process_time()
-    encoding = Encoding(params, feasible)
-    encoded = time.process_time()
-    free = np.ones(len(feasible), bool)
+    encoding = Encoding(params, [Config({f"p{i}": int(value) for i, value in enumerate(row)}) for row in levels])
+    free = np.ones(len(levels), bool)
     for position in range(20):
-        free[encoding.nearest(encoding.points[position], free)] = False
-    assert encoded - start < 2
-    assert (time.process_time() - encoded) / 20 < 0.05
+        assert encoding.nearest(encoding.points[position], free) == position
+        free[position] = False
+        assert encoding.nearest(encoding.points[position], free) != position

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
@@ -84,8 +81,6 @@ def test_census_of_an_empty_space_is_empty():
     assert (found.points, found.feasible, found.rejections, found.examples) == (0, (), {}, {})
 
 
-@pytest.mark.timeout(10)
-def test_census_of_ten_thousand_points_takes_under_a_second():
-    start = time.process_time()
-    assert census(ToySpace(tiles=100, stages=100), TASK).points == 10_000
-    assert time.process_time() - start < 1
+def test_census_counts_each_of_ten_thousand_points_once():
+    found = census(ToySpace(tiles=100, stages=100), TASK)
+    assert found.points == 10_000 == len(found.feasible) + sum(found.rejections.values())
