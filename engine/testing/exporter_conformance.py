@@ -9,40 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import PurePosixPath, PureWindowsPath
 
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import ContractError, TableError
+from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.testing._contract import require, run_alone
 
 __all__ = ["CHECKS", "check_exporter", "example_table"]
 
-_CONSUMERS = ("torch", "triton", "cutlass", "ray")
-_DEVICE = Device(
-    sku="H200",
-    name="NVIDIA H200",
-    arch="sm_90a",
-    sm_count=132,
-    shared_memory_per_block_bytes=232_448,
-    shared_memory_per_sm_bytes=233_472,
-    l2_bytes=62_914_560,
-    registers_per_sm=65_536,
-    max_threads_per_sm=2048,
-    max_threads_per_block=1024,
-    warp_size=32,
-    boost_clock_mhz=1980,
-    memory_bandwidth_gb_s=4800,
-)
+_DEVICE = catalogue.device("H200")
 
 
 def example_table() -> Table:
@@ -64,9 +46,9 @@ def check_exporter(exporter: type[Exporter]) -> None:
 def writes_text(exporter: type[Exporter]) -> None:
     """At least one file, every one of them text that UTF-8 can hold."""
     written = _export(exporter, example_table())
-    _require(bool(written), exporter, "wrote no file")
+    require(bool(written), exporter, "wrote no file")
     for name, text in written.items():
-        _require(isinstance(text, str), exporter, f"{name} is {type(text).__name__}, not text")
+        require(isinstance(text, str), exporter, f"{name} is {type(text).__name__}, not text")
         text.encode()
 
 
@@ -74,27 +56,27 @@ def names_plain_files(exporter: type[Exporter]) -> None:
     """A name stays inside the folder it is written to, on every system."""
     for name in _export(exporter, example_table()):
         plain = name not in ("", ".", "..") and PurePosixPath(name).name == name == PureWindowsPath(name).name
-        _require(plain, exporter, f"{name!r} is not a plain file name")
+        require(plain, exporter, f"{name!r} is not a plain file name")
 
 
 def repeats_itself(exporter: type[Exporter]) -> None:
     """The same table gives the same text again: from the same instance and from another."""
     table, instance = example_table(), exporter()
     first = dict(instance.export(table))
-    _require(dict(instance.export(table)) == first, exporter, "the second export of one instance differs")
-    _require(dict(exporter().export(table)) == first, exporter, "another instance's export differs")
+    require(dict(instance.export(table)) == first, exporter, "the second export of one instance differs")
+    require(dict(exporter().export(table)) == first, exporter, "another instance's export differs")
 
 
 def tells_tables_apart(exporter: type[Exporter]) -> None:
     """A table with one row less gives other text."""
     table = example_table()
     shorter = replace(table, rows=table.rows[:-1])
-    _require(_export(exporter, shorter) != _export(exporter, table), exporter, "a row less gives the same text")
+    require(_export(exporter, shorter) != _export(exporter, table), exporter, "a row less gives the same text")
 
 
 def accepts_no_rows(exporter: type[Exporter]) -> None:
     """A table without rows is a table."""
-    _require(bool(_export(exporter, replace(example_table(), rows=()))), exporter, "wrote no file for an empty table")
+    require(bool(_export(exporter, replace(example_table(), rows=()))), exporter, "wrote no file for an empty table")
 
 
 def refuses_an_unknown_space(exporter: type[Exporter]) -> None:
@@ -104,22 +86,22 @@ def refuses_an_unknown_space(exporter: type[Exporter]) -> None:
         exporter().export(replace(example_table(), rows=(row,)))
     except TableError as error:
         named = "no_such_space" in str(error) and row.problem.name in str(error)
-        _require(named, exporter, f"its refusal names not both space and problem: {error}")
-        _require("\n" not in str(error), exporter, "its refusal is longer than one line")
+        require(named, exporter, f"its refusal names not both space and problem: {error}")
+        require("\n" not in str(error), exporter, "its refusal is longer than one line")
     else:
-        _require(False, exporter, "exported a row of a space it cannot know")
+        require(False, exporter, "exported a row of a space it cannot know")
 
 
 def is_pure_in_a_process_of_its_own(exporter: type[Exporter]) -> None:
     """Loads no consumer, leaves no file behind, and its text depends on no hash seed."""
     digests = set()
     for seed in ("1", "2"):
-        report = _probe(exporter, seed)
-        _require(not report["loaded"], exporter, f"imported {report['loaded']}")
-        _require(not report["left"], exporter, f"left {report['left']} in the working directory")
+        report = run_alone(_PROBE, exporter, seed)
+        require(not report["loaded"], exporter, f"imported {report['loaded']}")
+        require(not report["left"], exporter, f"left {report['left']} in the working directory")
         digests.add(report["digest"])
     digests.add(_digest(_export(exporter, example_table())))
-    _require(len(digests) == 1, exporter, "another process writes other text")
+    require(len(digests) == 1, exporter, "another process writes other text")
 
 
 CHECKS: tuple[Callable[[type[Exporter]], None], ...] = (
@@ -135,28 +117,13 @@ CHECKS: tuple[Callable[[type[Exporter]], None], ...] = (
 _PROBE = """
 import importlib, json, os, sys
 from gemmtune.engine.testing import exporter_conformance as conformance
+from gemmtune.engine.testing._contract import HEAVY
 module, name = sys.argv[1:]
 exporter = getattr(importlib.import_module(module), name)
 digest = conformance._digest(exporter().export(conformance.example_table()))
-loaded = [package for package in conformance._CONSUMERS if package in sys.modules]
+loaded = [package for package in HEAVY if package in sys.modules]
 print(json.dumps({"digest": digest, "loaded": loaded, "left": os.listdir()}))
 """
-
-
-def _probe(exporter: type[Exporter], hash_seed: str) -> dict[str, object]:
-    """Export in a fresh interpreter, in an empty folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = subprocess.run(  # noqa: S603 - our own interpreter, our own code
-            [sys.executable, "-c", _PROBE, exporter.__module__, exporter.__qualname__],
-            cwd=Path(folder),
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    _require(found.returncode == 0, exporter, f"fails in a process of its own: {found.stderr.strip()[-300:]}")
-    report: dict[str, object] = json.loads(found.stdout)
-    return report
 
 
 def _export(exporter: type[Exporter], table: Table) -> dict[str, str]:
@@ -180,8 +147,3 @@ def _row(problem: str, space: str) -> Row:
         protocol="events-cold-l2",
     )
     return Row(Problem.parse(problem), (choice,), choice if space == "aten" else None, 0.0, (choice.config,))
-
-
-def _require(kept: bool, exporter: type[Exporter], broken: str) -> None:
-    if not kept:
-        raise ContractError(f"exporter {exporter.__qualname__}: {broken}")

@@ -8,9 +8,6 @@ def test_objective_keeps_its_contract(check):
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -22,10 +19,10 @@ from gemmtune.engine.records.measurement import DeviceState, Evidence, Measureme
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.testing._contract import require, run_alone
 
 __all__ = ["CHECKS", "check_objective", "example_measurement"]
 
-_HEAVY = ("torch", "triton", "cutlass", "ray")
 _SAMPLES_NS = (91_800.0, 90_200.0, 90_500.0, 90_300.0, 97_100.0, 90_400.0, 90_250.0, 90_350.0, 90_450.0)
 
 
@@ -63,7 +60,7 @@ def names_its_protocol_and_unit(objective: type[Objective]) -> None:
     """Both are text, and the class has them: a campaign asks before it makes an instance."""
     for name in ("protocol", "unit"):
         value: object = getattr(objective, name, None)
-        _require(isinstance(value, str) and bool(value.strip()), objective, f"has the {name} {value!r}")
+        require(isinstance(value, str) and bool(value.strip()), objective, f"has the {name} {value!r}")
 
 
 def scores_what_is_ok(objective: type[Objective]) -> None:
@@ -83,34 +80,27 @@ def gives_a_failure_no_score(objective: type[Objective]) -> None:
                 score = objective().score(failed)
             except ValueError:
                 continue
-            _require(False, objective, f"scored a measurement that is {status} with {score}")
+            require(False, objective, f"scored a measurement that is {status} with {score}")
 
 
 def prefers_the_faster(objective: type[Objective]) -> None:
     """Where all else is equal, the kernel of lower samples has the lower score."""
     shares = (0.5, 0.9, 0.999, 1.0, 1.001, 1.1, 2.0)
     scores = [_score(objective, example_measurement(tuple(share * x for x in _SAMPLES_NS))) for share in shares]
-    _require(scores == sorted(set(scores)), objective, f"scored ever slower launches {scores}")
+    require(scores == sorted(set(scores)), objective, f"scored ever slower launches {scores}")
 
 
 def repeats_itself(objective: type[Objective]) -> None:
     """The same measurement gives the same score: a second time, and from another instance."""
     one, measurement = objective(), example_measurement()
     scores = {one.score(measurement), one.score(measurement), objective().score(measurement)}
-    _require(len(scores) == 1, objective, f"scored one measurement {sorted(scores)}")
+    require(len(scores) == 1, objective, f"scored one measurement {sorted(scores)}")
 
 
 def scores_lightly(objective: type[Objective]) -> None:
     """In a process of its own, no heavy package is loaded."""
-    found = subprocess.run(  # noqa: S603 (our own interpreter, our own code)
-        [sys.executable, "-c", _PROBE, objective.__module__, objective.__qualname__],
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    _require(found.returncode == 0, objective, f"fails in a process of its own: {found.stderr.strip()[-300:]}")
-    _require(not found.stdout.strip(), objective, f"imported {found.stdout.strip()} to score")
+    loaded = run_alone(_PROBE, objective)["loaded"]
+    require(not loaded, objective, f"imported {loaded} to score")
 
 
 CHECKS: tuple[Callable[[type[Objective]], None], ...] = (
@@ -124,11 +114,12 @@ CHECKS: tuple[Callable[[type[Objective]], None], ...] = (
 """Every check, by itself."""
 
 _PROBE = """
-import importlib, sys
+import importlib, json, sys
 from gemmtune.engine.testing import objective_conformance as conformance
+from gemmtune.engine.testing._contract import HEAVY
 module, name = sys.argv[1:]
 getattr(importlib.import_module(module), name)().score(conformance.example_measurement())
-print(*(package for package in conformance._HEAVY if package in sys.modules))
+print(json.dumps({"loaded": [package for package in HEAVY if package in sys.modules]}))
 """
 
 
@@ -136,10 +127,5 @@ def _score(objective: type[Objective], measurement: Measurement) -> float:
     score: object = objective().score(measurement)
     if isinstance(score, bool) or not isinstance(score, int | float):
         raise ContractError(f"objective {objective.__qualname__}: scored {score!r}, not a number")
-    _require(0 < score < math.inf, objective, f"scored {measurement.samples_ns} with {score}")
+    require(0 < score < math.inf, objective, f"scored {measurement.samples_ns} with {score}")
     return float(score)
-
-
-def _require(kept: bool, objective: type[Objective], broken: str) -> None:
-    if not kept:
-        raise ContractError(f"objective {objective.__qualname__}: {broken}")

@@ -9,35 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.pruner import Candidate, Pruner
+from gemmtune.engine.testing._contract import require
 
 __all__ = ["CHECKS", "check_pruner"]
 
 _TASK = Task(
     Problem(m=2048, n=4096, k=4096),
-    Device(
-        sku="H200",
-        name="NVIDIA H200",
-        arch="sm_90a",
-        sm_count=132,
-        shared_memory_per_block_bytes=232_448,
-        shared_memory_per_sm_bytes=233_472,
-        l2_bytes=62_914_560,
-        registers_per_sm=65_536,
-        max_threads_per_sm=2048,
-        max_threads_per_block=1024,
-        warp_size=32,
-        boost_clock_mhz=1980,
-        memory_bandwidth_gb_s=4800,
-    ),
+    catalogue.device("H200"),
     "example",
 )
 _TOOLCHAIN = Toolchain((("example", "1.0"),))
@@ -56,13 +43,13 @@ def check_pruner(pruner: type[Pruner]) -> None:
 def keeps_without_evidence(pruner: type[Pruner]) -> None:
     """A config nothing is known of, in a search that just began, is kept."""
     verdict = _judge(pruner(), Candidate(_TASK, Config({"tile": 64})), [])
-    _require(bool(verdict), pruner, f"dropped a candidate without evidence: {verdict.reason}")
+    require(bool(verdict), pruner, f"dropped a candidate without evidence: {verdict.reason}")
 
 
 def keeps_a_library_kernel(pruner: type[Pruner]) -> None:
     """An artifact without resources or a file, as a vendor's library has, is no evidence against it."""
     verdict = _judge(pruner(), Candidate(_TASK, Config({}), _artifact(None)), [])
-    _require(bool(verdict), pruner, f"dropped a library kernel without evidence: {verdict.reason}")
+    require(bool(verdict), pruner, f"dropped a library kernel without evidence: {verdict.reason}")
 
 
 def survives_a_history_of_failures(pruner: type[Pruner]) -> None:
@@ -76,7 +63,7 @@ def gives_every_no_its_reason(pruner: type[Pruner]) -> None:
     """A rejection names its rule and its reason, whatever the evidence."""
     for candidate in _candidates():
         verdict = _judge(pruner(), candidate, _history())
-        _require(bool(verdict) or bool(verdict.rule), pruner, f"gave no rule for {verdict.reason!r}")
+        require(bool(verdict) or bool(verdict.rule), pruner, f"gave no rule for {verdict.reason!r}")
 
 
 def judges_by_the_evidence_alone(pruner: type[Pruner]) -> None:
@@ -85,7 +72,7 @@ def judges_by_the_evidence_alone(pruner: type[Pruner]) -> None:
     first = [_judge(one, candidate, history) for candidate in candidates]
     second = [_judge(one, candidate, history) for candidate in reversed(candidates)][::-1]
     fresh = [_judge(pruner(), candidate, history) for candidate in candidates]
-    _require(first == second == fresh, pruner, "judged the same evidence differently")
+    require(first == second == fresh, pruner, "judged the same evidence differently")
 
 
 def leaves_the_history_alone(pruner: type[Pruner]) -> None:
@@ -93,7 +80,7 @@ def leaves_the_history_alone(pruner: type[Pruner]) -> None:
     history = _history()
     for candidate in _candidates():
         _judge(pruner(), candidate, history)
-    _require(history == _history(), pruner, "changed the history it was given")
+    require(history == _history(), pruner, "changed the history it was given")
 
 
 CHECKS: tuple[Callable[[type[Pruner]], None], ...] = (
@@ -149,8 +136,3 @@ def _measurement(number: int, status: Status) -> Measurement:
 
 def _artifact(resources: Resources | None) -> Artifact:
     return Artifact("example", "example", "", "0" * 16, (), resources, 0.5, _TOOLCHAIN)
-
-
-def _require(held: bool, pruner: type[Pruner], broken: str) -> None:
-    if not held:
-        raise ContractError(f"pruner {pruner.__qualname__} {broken}")

@@ -18,10 +18,10 @@ from itertools import product
 import numpy as np
 
 from gemmtune.engine.records.config import Config, Param, Value
-from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.testing._contract import require
 
 __all__ = ["CHECKS", "check_sampler"]
 
@@ -42,14 +42,14 @@ def exhausts_the_feasible_set(sampler: type[Sampler]) -> None:
     """Asked beyond its budget, it asks every config once, then nothing."""
     search = _search()
     asked = _drive(sampler, search, _bowl, batch=1)
-    _require(len(asked) == len(search.feasible), sampler, f"asked {len(asked)} of {len(search.feasible)} configs")
+    require(len(asked) == len(search.feasible), sampler, f"asked {len(asked)} of {len(search.feasible)} configs")
 
 
 def exhausts_in_batches(sampler: type[Sampler]) -> None:
     """A batch that does not divide the set, and may be larger than what is left, loses no config."""
     search = _search(budget=1000)
     asked = _drive(sampler, search, _bowl, batch=7)
-    _require(len(asked) == len(search.feasible), sampler, f"asked {len(asked)} of {len(search.feasible)} configs")
+    require(len(asked) == len(search.feasible), sampler, f"asked {len(asked)} of {len(search.feasible)} configs")
 
 
 def survives_failures(sampler: type[Sampler]) -> None:
@@ -111,7 +111,7 @@ def repeats_itself(sampler: type[Sampler]) -> None:
         random.seed(state)
         np.random.seed(state)
         sequences.append(_drive(sampler, _search(), _bowl, batch=4, most=20))
-    _require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of the same search")
+    require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of the same search")
 
 
 def resumes_from_a_database(sampler: type[Sampler]) -> None:
@@ -121,11 +121,11 @@ def resumes_from_a_database(sampler: type[Sampler]) -> None:
     resumed = sampler(_search())
     for start in range(0, 16, 4):
         again = resumed.ask(4)
-        _require(
+        require(
             again == whole[start : start + 4], sampler, f"asked {again} where {whole[start : start + 4]} is recorded"
         )
         resumed.tell([database[config] for config in again])
-    _require(resumed.ask(4) == whole[16:20], sampler, "went another way after it was resumed")
+    require(resumed.ask(4) == whole[16:20], sampler, "went another way after it was resumed")
 
 
 CHECKS: tuple[Callable[[type[Sampler]], None], ...] = (
@@ -153,12 +153,12 @@ def _drive(sampler: type[Sampler], search: Search, outcome: _Outcome, *, batch: 
     asked: list[Config] = []
     while len(asked) < most:
         configs = running.ask(batch)
-        _require(len(configs) <= batch, sampler, f"asked {len(configs)} configs where {batch} were asked for")
-        _require(bool(configs) or not left, sampler, f"asked nothing, {len(left)} configs are left")
+        require(len(configs) <= batch, sampler, f"asked {len(configs)} configs where {batch} were asked for")
+        require(bool(configs) or not left, sampler, f"asked nothing, {len(left)} configs are left")
         if not configs:
             break
         for config in configs:
-            _require(
+            require(
                 config in left, sampler, f"asked {config}, {'again' if config in asked else 'which is not feasible'}"
             )
             left.remove(config)
@@ -198,8 +198,3 @@ def _bowl(config: Config) -> Trial:
 def _flat(config: Config) -> Trial:
     """Some time above 0 that depends on the config alone."""
     return Trial(config, Status.OK, 1e4 + int(config.digest[:4], 16))
-
-
-def _require(held: bool, sampler: type[Sampler], broken: str) -> None:
-    if not held:
-        raise ContractError(f"sampler {sampler.__qualname__} {broken}")

@@ -12,12 +12,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
-import json
 import math
 import os
 import pickle
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -33,10 +30,10 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.engine.testing._contract import require, run_alone
 
 __all__ = ["CHECKS", "check_build", "check_space", "example_tasks"]
 
-_HEAVY = ("torch", "triton", "cutlass", "ray")
 _MOST_POINTS = 20_000  # of a larger space, the first so many are looked at
 _STATED = 7  # of these, every so many is compared between instances and processes
 _MOST_RULES = 40
@@ -81,8 +78,8 @@ def spans_its_params(space: type[Space]) -> None:
         if not isinstance(params, tuple) or not all(isinstance(param, Param) for param in params):
             raise ContractError(f"space {space.__qualname__}: params are {params!r}, not a tuple of Param")
         names = [param.name for param in params]
-        _require(all(names), space, "a param has no name")
-        _require(len(set(names)) == len(names), space, f"two params of one name among {', '.join(names)}")
+        require(all(names), space, "a param has no name")
+        require(len(set(names)) == len(names), space, f"two params of one name among {', '.join(names)}")
         for param in params:
             _look_at_values(space, param)
 
@@ -92,10 +89,10 @@ def has_points_of_its_params(space: type[Space]) -> None:
     for task in example_tasks():
         values = {param.name: set(param.values) for param in space().params(task)}
         points = _points(space, task)
-        _require(bool(points), space, f"has no point for {task.problem.name}")
-        _require(len(set(points)) == len(points), space, f"has a point twice for {task.problem.name}")
+        require(bool(points), space, f"has no point for {task.problem.name}")
+        require(len(set(points)) == len(points), space, f"has a point twice for {task.problem.name}")
         for point in points:
-            _require(_is_of(point, values), space, f"has the point {point}, which is not of its params")
+            require(_is_of(point, values), space, f"has the point {point}, which is not of its params")
 
 
 def explains_every_rejection(space: type[Space]) -> None:
@@ -107,17 +104,17 @@ def explains_every_rejection(space: type[Space]) -> None:
             if not isinstance(verdict, Verdict):
                 raise ContractError(f"space {space.__qualname__}: judged {point} as {verdict!r}, not with a Verdict")
             named = bool(verdict.rule) and bool(verdict.reason.strip())
-            _require(bool(verdict) or named, space, f"rejected {point} without a rule or a reason")
-            _require(bool(verdict) <= (not verdict.rule), space, f"accepted {point} by the rule {verdict.rule!r}")
-            _require("\n" not in verdict.reason + verdict.rule, space, f"gave more than a line for {point}")
+            require(bool(verdict) or named, space, f"rejected {point} without a rule or a reason")
+            require(bool(verdict) <= (not verdict.rule), space, f"accepted {point} by the rule {verdict.rule!r}")
+            require("\n" not in verdict.reason + verdict.rule, space, f"gave more than a line for {point}")
             rules.add(verdict.rule)
-    _require(len(rules) <= _MOST_RULES, space, f"has {len(rules)} rules: the value belongs into the reason")
+    require(len(rules) <= _MOST_RULES, space, f"has {len(rules)} rules: the value belongs into the reason")
 
 
 def is_of_use(space: type[Space]) -> None:
     """It accepts a point of at least one example."""
     accepted = any(space().check(task, point) for task in example_tasks() for point in _points(space, task))
-    _require(accepted, space, "rejects every point of every example")
+    require(accepted, space, "rejects every point of every example")
 
 
 def seeds_where_it_is_feasible(space: type[Space]) -> None:
@@ -127,11 +124,11 @@ def seeds_where_it_is_feasible(space: type[Space]) -> None:
         seeds: object = space().seeds(task)
         if not isinstance(seeds, tuple):
             raise ContractError(f"space {space.__qualname__}: seeds are {seeds!r}, not a tuple")
-        _require(len(set(seeds)) == len(seeds), space, f"has a seed twice for {task.problem.name}")
+        require(len(set(seeds)) == len(seeds), space, f"has a seed twice for {task.problem.name}")
         for seed in seeds:
-            _require(_is_of(seed, values), space, f"has the seed {seed}, which is not of its params")
+            require(_is_of(seed, values), space, f"has the seed {seed}, which is not of its params")
             verdict = space().check(task, seed)
-            _require(bool(verdict), space, f"rejects its seed {seed} for {task.problem.name}: {verdict.reason}")
+            require(bool(verdict), space, f"rejects its seed {seed} for {task.problem.name}: {verdict.reason}")
 
 
 def tells_binaries_apart(space: type[Space]) -> None:
@@ -139,8 +136,8 @@ def tells_binaries_apart(space: type[Space]) -> None:
     for task in example_tasks():
         points = _points(space, task)
         keys = {space().artifact_key(task, point) for point in points}
-        _require(all(keys), space, "gives an empty artifact key")
-        _require(len(keys) == len(points), space, f"gives two configs of {task.problem.name} one artifact key")
+        require(all(keys), space, "gives an empty artifact key")
+        require(len(keys) == len(points), space, f"gives two configs of {task.problem.name} one artifact key")
 
 
 def is_stateless(space: type[Space]) -> None:
@@ -151,9 +148,9 @@ def is_stateless(space: type[Space]) -> None:
         raise ContractError(f"space {space.__qualname__}: pickles into {copy!r}")
     tasks = example_tasks()
     first = [_says(one, task) for task in tasks]
-    _require(first == [_says(one, task) for task in reversed(tasks)][::-1], space, "says another thing a second time")
-    _require(first == [_says(space(), task) for task in tasks], space, "says another thing from another instance")
-    _require(first == [_says(copy, task) for task in tasks], space, "says another thing after pickling")
+    require(first == [_says(one, task) for task in reversed(tasks)][::-1], space, "says another thing a second time")
+    require(first == [_says(space(), task) for task in tasks], space, "says another thing from another instance")
+    require(first == [_says(copy, task) for task in tasks], space, "says another thing after pickling")
 
 
 def names_its_toolchain(space: type[Space]) -> None:
@@ -161,27 +158,27 @@ def names_its_toolchain(space: type[Space]) -> None:
     try:
         toolchain = space().toolchain()
     except ToolchainMissing as missing:
-        _require("pip install" in str(missing), space, f"does not say what to install: {missing}")
+        require("pip install" in str(missing), space, f"does not say what to install: {missing}")
         return
-    _require(Toolchain.parse(toolchain.text) == toolchain, space, f"has the toolchain {toolchain.text!r}")
-    _require(bool(toolchain.versions) and all(v for _, v in toolchain.versions), space, "has a toolchain of nothing")
+    require(Toolchain.parse(toolchain.text) == toolchain, space, f"has the toolchain {toolchain.text!r}")
+    require(bool(toolchain.versions) and all(v for _, v in toolchain.versions), space, "has a toolchain of nothing")
 
 
 def preloads_what_exists(space: type[Space]) -> None:
     """Modules of that name can be found."""
     for name in space.preload:
-        _require(importlib.util.find_spec(name) is not None, space, f"preloads {name!r}, which does not exist")
+        require(importlib.util.find_spec(name) is not None, space, f"preloads {name!r}, which does not exist")
 
 
 def describes_itself_lightly(space: type[Space]) -> None:
     """In a process of its own: no heavy package is loaded, no file is left, and it says what it says here."""
     said = {_digest(space())}
     for seed in ("1", "2"):
-        report = _probe(space, seed)
-        _require(not report["loaded"], space, f"imported {report['loaded']} to describe itself")
-        _require(not report["left"], space, f"left {report['left']} in the working directory")
+        report = run_alone(_PROBE, space, seed)
+        require(not report["loaded"], space, f"imported {report['loaded']} to describe itself")
+        require(not report["left"], space, f"left {report['left']} in the working directory")
         said.add(str(report["digest"]))
-    _require(len(said) == 1, space, "says another thing in another process")
+    require(len(said) == 1, space, "says another thing in another process")
 
 
 CHECKS: tuple[Callable[[type[Space]], None], ...] = (
@@ -221,29 +218,29 @@ def check_build(space: type[Space], task: Task, config: Config, folder: Path) ->
             break
         built[artifact.digest] = artifact
     else:
-        _require(False, space, f"built {config} {_MOST_BUILDS} times into {_MOST_BUILDS} binaries")
+        require(False, space, f"built {config} {_MOST_BUILDS} times into {_MOST_BUILDS} binaries")
     again = replace(artifact, path="", build_seconds=0.0)
     first = replace(built[artifact.digest], path="", build_seconds=0.0)
-    _require(first == again, space, f"built one binary twice and describes it as {first} and as {again}")
+    require(first == again, space, f"built one binary twice and describes it as {first} and as {again}")
     _refuse_nonsense(space, task, config, Path(tempfile.mkdtemp(dir=folder)))
-    _require(before == (dict(os.environ), Path.cwd()), space, "left another environment or working directory")
+    require(before == (dict(os.environ), Path.cwd()), space, "left another environment or working directory")
     return artifact
 
 
 def _look_at_artifact(space: type[Space], task: Task, config: Config, artifact: Artifact, folder: Path) -> None:
-    _require(artifact.key == space().artifact_key(task, config), space, f"built an artifact of key {artifact.key!r}")
-    _require(artifact.space == task.space, space, f"built an artifact of the space {artifact.space!r}")
-    _require(artifact.toolchain == space().toolchain(), space, f"built with {artifact.toolchain.text}")
-    _require(0 <= artifact.build_seconds < math.inf, space, f"built in {artifact.build_seconds} s")
-    _require(pickle.loads(pickle.dumps(artifact)) == artifact, space, "built what does not pickle")  # noqa: S301 (ours)
+    require(artifact.key == space().artifact_key(task, config), space, f"built an artifact of key {artifact.key!r}")
+    require(artifact.space == task.space, space, f"built an artifact of the space {artifact.space!r}")
+    require(artifact.toolchain == space().toolchain(), space, f"built with {artifact.toolchain.text}")
+    require(0 <= artifact.build_seconds < math.inf, space, f"built in {artifact.build_seconds} s")
+    require(pickle.loads(pickle.dumps(artifact)) == artifact, space, "built what does not pickle")  # noqa: S301 (ours)
     names = [name for name, _ in artifact.launch]
-    _require(len(set(names)) == len(names), space, f"names a launch value twice: {', '.join(names)}")
+    require(len(set(names)) == len(names), space, f"names a launch value twice: {', '.join(names)}")
     left = sorted(str(path) for path in folder.iterdir())
-    _require(left == [artifact.path] * bool(artifact.path), space, f"left {left} for the binary {artifact.path!r}")
+    require(left == [artifact.path] * bool(artifact.path), space, f"left {left} for the binary {artifact.path!r}")
     if artifact.path:
         digest = hashlib.sha256(Path(artifact.path).read_bytes()).hexdigest()
-        _require(artifact.digest == digest, space, f"gave the digest {artifact.digest} to a binary of {digest}")
-    _require(len(artifact.digest) == 64, space, f"gave the digest {artifact.digest!r}, which is no SHA-256")
+        require(artifact.digest == digest, space, f"gave the digest {artifact.digest} to a binary of {digest}")
+    require(len(artifact.digest) == 64, space, f"gave the digest {artifact.digest!r}, which is no SHA-256")
     used, device = artifact.resources, task.device
     if used is not None:
         plausible = (
@@ -253,7 +250,7 @@ def _look_at_artifact(space: type[Space], task: Task, config: Config, artifact: 
             and 0 <= used.shared_bytes <= device.shared_memory_per_block_bytes
             and used.spill_bytes >= 0
         )
-        _require(plausible, space, f"built a kernel that occupies {used}")
+        require(plausible, space, f"built a kernel that occupies {used}")
 
 
 def _refuse_nonsense(space: type[Space], task: Task, config: Config, folder: Path) -> None:
@@ -264,13 +261,13 @@ def _refuse_nonsense(space: type[Space], task: Task, config: Config, folder: Pat
     try:
         space().build(task, nonsense, folder)
     except BuildError as refusal:
-        _require(bool(str(refusal).strip()), space, f"refused {nonsense} without a reason")
+        require(bool(str(refusal).strip()), space, f"refused {nonsense} without a reason")
     except Exception as error:
         broken = f"space {space.__qualname__}: building {nonsense} raised {error!r}, not BuildError"
         raise ContractError(broken) from error
     else:
-        _require(False, space, f"built {nonsense}")
-    _require(not any(folder.iterdir()), space, f"left files behind {nonsense}, which it refused")
+        require(False, space, f"built {nonsense}")
+    require(not any(folder.iterdir()), space, f"left files behind {nonsense}, which it refused")
 
 
 def _impossible(value: Value) -> Value:
@@ -284,17 +281,17 @@ def _impossible(value: Value) -> Value:
 
 def _look_at_values(space: type[Space], param: Param) -> None:
     values = param.values
-    _require(bool(values), space, f"the param {param.name} has no value")
+    require(bool(values), space, f"the param {param.name} has no value")
     for value in values:
-        _require(isinstance(value, bool | int | float | str), space, f"{param.name} has the value {value!r}")
-        _require(not isinstance(value, float) or math.isfinite(value), space, f"{param.name} has the value {value}")
-    _require(len(set(values)) == len(values), space, f"{param.name} has a value twice: {values}")
+        require(isinstance(value, bool | int | float | str), space, f"{param.name} has the value {value!r}")
+        require(not isinstance(value, float) or math.isfinite(value), space, f"{param.name} has the value {value}")
+    require(len(set(values)) == len(values), space, f"{param.name} has a value twice: {values}")
     if param.ordered:
         try:
             ascending = list(values) == sorted(values)
         except TypeError:
             ascending = False
-        _require(ascending, space, f"{param.name} is ordered and not ascending: {values}")
+        require(ascending, space, f"{param.name} is ordered and not ascending: {values}")
 
 
 def _is_of(config: Config, values: dict[str, set[Value]]) -> bool:
@@ -328,6 +325,7 @@ _PROBE = """
 import importlib, json, os, sys
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.testing import space_conformance as conformance
+from gemmtune.engine.testing._contract import HEAVY
 module, name = sys.argv[1:]
 space = getattr(importlib.import_module(module), name)()
 try:
@@ -335,27 +333,6 @@ try:
 except ToolchainMissing:
     pass
 digest = conformance._digest(space)
-loaded = [package for package in conformance._HEAVY if package in sys.modules]
+loaded = [package for package in HEAVY if package in sys.modules]
 print(json.dumps({"digest": digest, "loaded": loaded, "left": os.listdir()}))
 """
-
-
-def _probe(space: type[Space], hash_seed: str) -> dict[str, object]:
-    """Describe the example tasks in a fresh interpreter, in an empty folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = subprocess.run(  # noqa: S603 (our own interpreter, our own code)
-            [sys.executable, "-c", _PROBE, space.__module__, space.__qualname__],
-            cwd=folder,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    _require(found.returncode == 0, space, f"fails in a process of its own: {found.stderr.strip()[-300:]}")
-    report: dict[str, object] = json.loads(found.stdout)
-    return report
-
-
-def _require(kept: bool, space: type[Space], broken: str) -> None:
-    if not kept:
-        raise ContractError(f"space {space.__qualname__}: {broken}")
