@@ -41,6 +41,7 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.search.feasible import census
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscape_file import write_landscapes
 from gemmtune.engine.tables.table_file import read_table, require_device, write_table
 
@@ -106,7 +107,7 @@ def tune(
     write_table(out / "table.json", result.table)
     exported, notes = _export_what_can_be(out / "table.json", out)
     written = [out / "table.json", *exported, out / "summary.txt"]
-    _write(out / "summary.txt", campaign_report.summary(plan, target, result, notes, written))
+    write_whole(out / "summary.txt", campaign_report.summary(plan, target, result, notes, written).encode())
     if as_json:
         _print_json(campaign_report.summary_record(plan, target, result, notes, written))
     else:
@@ -379,19 +380,8 @@ def _export_what_can_be(table: Path, out: Path) -> tuple[list[Path], list[str]]:
 def _write_all(files: Mapping[str, str], folder: Path) -> list[Path]:
     _make_folder(folder)
     for name, body in files.items():
-        _write(folder / name, body)
+        write_whole(folder / name, body.encode())
     return [folder / name for name in files]
-
-
-def _write(path: Path, body: str) -> None:
-    """Write the file, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        temporary.write_text(body, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(f"cannot write {path}: {error.strerror}; name another folder with --out") from None
 
 
 if __name__ == "__main__":

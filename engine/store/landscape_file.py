@@ -23,6 +23,7 @@ from pathlib import Path
 
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscape_reader import parse
 from gemmtune.engine.store.landscape_writer import render
 
@@ -58,25 +59,11 @@ def write_landscapes(path: str | os.PathLike[str], landscapes: Sequence[Landscap
     line, and a landscape without a problem whose name is not `field=value,...` is named by the file.
 
     Raises:
-        LandscapeError: the file cannot be written, or a landscape would not read back equal.
+        UsageError: the file cannot be written.
+        LandscapeError: a landscape would not read back equal.
     """
     file = Path(path)
     data = render(file, landscapes).encode()
     if file.suffix == ".gz":
         data = gzip.compress(data, compresslevel=9, mtime=0)
-    try:
-        _replace(file, data)
-    except OSError as error:
-        raise LandscapeError(f"cannot write {file}: {error.strerror}; choose a folder that can be written") from None
-
-
-def _replace(file: Path, data: bytes) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(file, data)

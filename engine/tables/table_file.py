@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from importlib.metadata import version
@@ -14,10 +12,11 @@ from pathlib import Path
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError, UsageError
+from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.store.files import write_whole
 
 __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
 
@@ -47,22 +46,7 @@ def write_table(path: Path, table: Table) -> None:
         TableError: as `table_text`.
         UsageError: the folder is missing or not writable; what was at `path` is untouched.
     """
-    text = table_text(table)
-    temporary = None
-    try:
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", newline="\n", dir=path.parent, prefix=f".{path.name}.", delete=False
-        ) as file:
-            temporary = Path(file.name)
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)  # a temporary file is its owner's alone; a table is meant to be read
-        temporary.replace(path)
-    except OSError as error:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-        raise UsageError(f"cannot write the table {path}: {error.strerror}; nothing was changed") from error
+    write_whole(path, table_text(table).encode())
 
 
 def read_table(path: Path) -> Table:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.records.errors import LandscapeError, UsageError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
@@ -318,7 +318,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(LandscapeError, match=r"cannot write .*old\.csv\.gz: No space left"):
+    with pytest.raises(UsageError, match=r"cannot write .*old\.csv\.gz: No space left"):
         write_landscapes(path, [simple(value=2)])
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["old.csv.gz"]
@@ -327,5 +327,5 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "nowhere" / "a.csv", tmp_path / "file" / "a.csv"):
-        with pytest.raises(LandscapeError, match=r"cannot write .*a\.csv"):
+        with pytest.raises(UsageError, match=r"cannot write .*a\.csv"):
             write_landscapes(path, [simple()])
