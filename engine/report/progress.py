@@ -19,6 +19,7 @@ from gemmtune.engine.records.problem import Problem
 __all__ = ["counting", "watching"]
 
 _LINE_SECONDS = 10.0
+_TELLING = 8  # new evaluations before the rate is worth extrapolating
 
 
 @contextmanager
@@ -82,9 +83,12 @@ class _Standing:
         return f"{rate:.{1 if rate < 100 else 0}f}/s"
 
     @property
-    def seconds_left(self) -> float:
+    def left(self) -> str:
+        """The time left at the rate so far; while processes still start, the rate says nothing."""
+        if self.new < _TELLING:
+            return "starting"
         elapsed = time.monotonic() - self._started
-        return (self.total - self.done) * elapsed / max(self.new, 1)
+        return f"about {(self.total - self.done) * elapsed / self.new:.0f} s left"
 
     def against_baseline(self, problem: Problem) -> str:
         if problem not in self._best:
@@ -132,5 +136,5 @@ class _Lines(_Standing):
         if self._quiet or now - self._last < _LINE_SECONDS:
             return
         self._last = now
-        line = f"{self.done}/{self.total} evaluations, {self.rate}, about {self.seconds_left:.0f} s left; {what}"
+        line = f"{self.done}/{self.total} evaluations, {self.rate}, {self.left}; {what}"
         print(line, file=sys.stderr, flush=True)
