@@ -96,9 +96,9 @@ class LocalFleet:
 
     def close(self) -> None:
         """End every process and delete the binaries."""
-        if self._started:
-            self._builders.close()
-            self._worker.close()
+        for started in ("_builders", "_worker"):  # each may have failed to start
+            if started in self.__dict__:
+                getattr(self, started).close()
         self._folder.cleanup()
 
     @property

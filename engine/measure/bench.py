@@ -46,12 +46,11 @@ class Bench:
         try:
             operands, reference = self._operands(job.task.problem)
             kernel = registry.space(job.task.space).load(job.artifact, job.task)
+            reading = self._measure(kernel, operands, reference)
+            kernel.close()
         except Exception as error:  # whatever it is, it is this config's failure
             return self._failed(error)
-        try:
-            return self._measure(kernel, operands, reference)
-        except Exception as error:  # as above
-            return self._failed(error)
+        return reading
 
     def _measure(self, kernel: Launchable, operands: Operands, reference: Reference) -> Reading:
         def launch() -> None:
@@ -64,7 +63,6 @@ class Bench:
         if comparison.reason:
             return Reading(Status.WRONG_RESULT, comparison.reason, error_norm=comparison.error_norm, before=before)
         samples_ns = self._timing.time(launch, self._timing.time_once(launch))
-        kernel.close()
         after = self._telemetry.read()
         return Reading(Status.OK, "", samples_ns, comparison.error_norm, before, after)
 

@@ -172,12 +172,12 @@ class ProcessPool(Generic[J, R]):
     def _dispatch(self) -> None:
         for slot in self._slots:
             if self._queue and slot.ready and slot.job is None:
-                job = self._queue.popleft()
-                slot.job = job
+                try:
+                    slot.connection.send(self._queue[0])
+                except (BrokenPipeError, ConnectionResetError):
+                    continue  # it died while it waited, which is no job's fault: the next `collect` replaces it
+                slot.job = self._queue.popleft()
                 slot.deadline = time.monotonic() + self._deadline_seconds
-                # A broken pipe here means the process is gone: the next `collect` finds the loss.
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    slot.connection.send(job)
 
     def _look(self, slot: _Slot[J]) -> tuple[Outcome[J, R] | None, bool]:
         """What became of one process: (its job's outcome or None, whether it must be replaced)."""

@@ -45,16 +45,9 @@ class Reading:
     """The device after the last launch."""
 
 
-def worker_pool(protocol: str, deadline_seconds: float, gpu: str | None = None) -> ProcessPool[MeasureJob, Reading]:
-    """One process on one GPU, timing by `protocol`.
-
-    Args:
-        protocol: name of the timing protocol.
-        deadline_seconds: run time of one job.
-        gpu: the GPU, as CUDA_VISIBLE_DEVICES takes it; None for the first visible one.
-    """
-    environment = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
-    return ProcessPool(partial(_make_bench, protocol), 1, deadline_seconds, environment=environment)
+def worker_pool(protocol: str, deadline_seconds: float) -> ProcessPool[MeasureJob, Reading]:
+    """One process on the first visible GPU, timing by `protocol`; a job may run for `deadline_seconds`."""
+    return ProcessPool(partial(_make_bench, protocol), 1, deadline_seconds)
 
 
 def _make_bench(protocol: str) -> Callable[[MeasureJob], Reading | Last[Reading]]:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,16 @@ def test_what_a_job_started_ends_with_its_process(pool, tmp_path):
     (lost,) = finish(pool(), ("start_a_child_and_exit", path))
     assert lost.loss is Loss.DIED
     assert all_end(pids_in(path))
+
+
+def test_a_process_that_died_while_it_waited_costs_no_job(pool):
+    one = pool()
+    (first,) = finish(one, ("echo", 1))
+    os.kill(first.result[1], signal.SIGKILL)
+    wait(one.connections(), PATIENCE)  # until its end of the connection is closed
+    (second,) = finish(one, ("echo", 2))
+    assert (second.loss, second.result[0]) == (None, 2)
+    assert second.result[1] != first.result[1]
 
 
 def test_a_neighbour_survives_a_restart(pool, tmp_path):
