@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
 
@@ -30,11 +32,21 @@ class Fleet(Protocol):
     def submit(self, task: Task, config: Config) -> None:
         """Enqueue one evaluation; returns at once."""
 
-    def collect(self, timeout_seconds: float) -> list[Measurement]:
+    settles: bool
+    """Whether it can hold a final."""
+
+    def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
+        """Enqueue a final between configs of one problem that were measured ok; only where `settles`."""
+
+    def collect(self, timeout_seconds: float) -> list[Measurement | Final]:
         """What has finished since the last call, in any order.
 
-        Waits up to the timeout for at least one; empty when it passed, or when nothing is submitted.
+        Every final that was enqueued comes back once, or a notice says why it does not. Waits up to the timeout for
+        at least one; empty when it passed, or when nothing is enqueued.
         """
+
+    def notices(self) -> list[str]:
+        """What a person should know since the last call: a job run again, a GPU given up; a line each."""
 
     def close(self) -> None:
         """End every process; what has not been collected is lost."""

@@ -9,7 +9,7 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 
-__all__ = ["DeviceState", "Evidence", "Measurement", "Status", "Trial"]
+__all__ = ["DeviceState", "Estimate", "Evidence", "Measurement", "Status", "Trial"]
 
 
 class Status(StrEnum):
@@ -55,6 +55,20 @@ class DeviceState:
     """GPU temperature."""
     power_mw: int
     """Board power draw."""
+    throttle_reasons: tuple[str, ...] = ()
+    """Why the clocks were held below their maximum, in NVML's terms (`sw_power_cap`), sorted; empty for no reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The time of one launch, as a protocol estimates it from its samples."""
+
+    time_ns: float
+    """Location of the samples, corrected for drift."""
+    low_ns: float
+    """Lower end of its 95 % interval."""
+    high_ns: float
+    """Upper end of its 95 % interval; equal to the time and to `low_ns` where one sample stands behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +94,16 @@ class Measurement:
     reason: str = ""
     """Why the status is not ok; empty when it is."""
     samples_ns: tuple[float, ...] = ()
-    """Time of each launch in launch order."""
+    """Time of each launch in launch order, less the protocol's fixed cost; uncorrected for drift, outliers kept."""
+    estimate: Estimate | None = None
+    """What the protocol makes of the samples; None unless the status is ok."""
+    outliers: tuple[int, ...] = ()
+    """Positions in `samples_ns` that lie far off the others; they are marked, not dropped."""
+    drift: float = 1.0
+    """The reference kernel's time beside the samples over its time when the problem was set up; the estimate is
+    divided by it. 1 where nothing was corrected."""
+    energy_joules: float | None = None
+    """Energy of one launch; None where the protocol does not measure it."""
     error_norm: float | None = None
     """‖out − reference‖ / ‖reference‖; None where nothing was compared."""
     before: DeviceState | None = None
@@ -103,3 +126,5 @@ class Trial:
     """How it ended."""
     score: float | None
     """What the objective made of it, to minimise; None unless the status is ok."""
+    scores: tuple[float, ...] = ()
+    """Every score of an objective of several, `score` first; empty where there is one, or none."""

@@ -23,3 +23,5 @@ class Search:
     """Evaluations the search may spend."""
     seed: int
     """Seed of every random choice."""
+    objectives: int = 1
+    """Scores a trial has; more than 1 for an objective of several parts."""
