@@ -48,7 +48,14 @@ def builder_pool(
     for name in spaces:
         preload.extend(registry.space(name).preload)
     return ProcessPool(
-        partial(_Builder, folder), size, deadline_seconds, preload=preload, environment={"CUDA_VISIBLE_DEVICES": ""}
+        partial(_Builder, folder),
+        size,
+        deadline_seconds,
+        preload=preload,
+        environment={"CUDA_VISIBLE_DEVICES": ""},
+        name="the builders",
+        attempts=2,  # a process may be killed for no fault of its job
+        describe=lambda job: f"the build of {job.task.key} {job.config}",
     )
 
 
