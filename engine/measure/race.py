@@ -1,0 +1,313 @@
+"""Launches go where the ranking is undecided: a screening against the leader, then a final. Knows no kernel.
+
+A candidate is never timed alone: each block of its launches alternates with as many of a reference kernel, which tells
+what the clocks did meanwhile. Figures below come from the simulated campaigns of tests/engine/measure/test_race.py
+where no other source is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp, expm1
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemmtune.engine.measure.drift import Drift
+from gemmtune.engine.measure.statistics import estimate, location_interval
+from gemmtune.engine.records.measurement import Estimate
+
+__all__ = ["Block", "FinalStanding", "Screened", "Standing", "Terms", "Timer", "screen", "settle", "suspicious"]
+
+_LARGEST_LEAD = 0.10
+"""Lead over the leader that is looked at twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Launches of a candidate in turns with launches of the reference kernel; as many of each, in launch order."""
+
+    samples_ns: tuple[float, ...]
+    """Time of each launch of the candidate."""
+    reference_ns: tuple[float, ...]
+    """Time of each launch of the reference kernel."""
+
+
+class Timer(Protocol):
+    """Launches one candidate beside the reference kernel. Every block uses the same operand sets in the same order."""
+
+    def single(self) -> Block:
+        """One launch of each."""
+
+    def block(self) -> Block:
+        """One replay: 8 launches of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The leader so far."""
+
+    estimate: Estimate
+    """Its time, corrected for drift."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How far to go before giving up on a candidate."""
+
+    limits: tuple[float, ...] = (5.0, 1.5, 1.1)
+    """Multiples of the leader's time; a candidate is out when the fastest of its first launches lies above: one launch
+    against the first limit, two against the second, and so on. A single launch may take up to 5 times as long as it
+    should (after idling; twice as long once in 200; H200, 2026-11-21), two in a row hardly ever do. No launch is fast
+    by chance, so the fastest decides; three that scatter by 1.5 %, on one operand set, stay well within 10 %."""
+    most_blocks: int = 4
+    """Blocks of a candidate that stays level with the leader: 35 launches with the singles, whose location repeats to
+    0.2 to 0.5 % (H200, 2026-11-21). That carries near-ties into the final, which decides among them."""
+    margin: float = 0.015
+    """Gap between a candidate's interval and the leader's that ends it: what is left of drift after the correction."""
+    most_repeats: int = 2
+    """Blocks measured again because the clocks moved, for one candidate. Clocks that keep moving are not waited for."""
+    final_confidence: float = 0.99
+    """Confidence at which a finalist is out. Not 95 %: it is tested after each of up to 16 rounds, and to be unlucky
+    once is to be lost."""
+    equivalence: float = 0.001
+    """Difference of time that no longer matters; a final between finalists proven this close has nothing to decide.
+    Kernels that scatter by 1.5 % are never proven that close, long ones that scatter by 0.2 % soon are."""
+    least_rounds: int = 2
+    """Rounds that are played in any case, before a finalist can be out. One late launch among 8 pairs takes the end of
+    their interval with it, and of a finalist that is out no more is learned: with 1 instead of 2 the mean regret bound
+    grows from 0.4 to 1.2 % where 1 % of the launches are late."""
+    most_rounds: int = 16
+    """Rounds of a final: 128 pairs of launches, whose location is good to 0.2 % where one launch scatters by 1.5 %."""
+    final_launches: int = 768
+    """Launches of a final, the reference kernel's included: 6 rounds of 8 finalists, or 16 of 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Screened:
+    """A candidate after its screening."""
+
+    samples_ns: tuple[float, ...]
+    """Time of each launch in launch order, uncorrected; nothing is dropped."""
+    reference_ns: tuple[float, ...]
+    """Time of the reference kernel's launch beside each."""
+    estimate: Estimate
+    """Location of the samples with its 95 % interval, corrected for drift."""
+    drift: float
+    """What the correction divided by."""
+    stopped: str
+    """Why it was given up early, for people; empty when it was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalStanding:
+    """A finalist after the final."""
+
+    index: int
+    """Its position among the timers."""
+    estimate: Estimate
+    """The leader's: location of its samples with its 95 % interval, at the clocks of the final. Another's: the leader's
+    time by the paired ratio, which is free of drift, with the interval of its own samples about it."""
+    samples_ns: tuple[float, ...]
+    """Time of each launch in launch order, uncorrected."""
+    reference_ns: tuple[float, ...]
+    """Time of the reference kernel's launch beside each."""
+    behind: tuple[float, float]
+    """95 % interval of its time over the leader's, minus 1, from paired launches; (0, 0) for the leader itself."""
+    rounds: int
+    """Rounds it took part in."""
+
+
+def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) -> Screened:
+    """Measure one candidate as closely as its rank deserves.
+
+    Single launches end what is far behind. Then blocks are added until the candidate's interval lies below the
+    leader's, or above it by more than `terms.margin`, or there are `terms.most_blocks`; a first candidate, without a
+    leader, gets them all. The estimate is that of the blocks, where there are any: a single launch
+    comes behind a pause of the GPU and takes up to 7 % longer.
+
+    A block beside which the reference moved against the block before is measured again, at most `terms.most_repeats`
+    times: it decides nothing and does not count towards the cap. Its samples stay in with the others, since their own
+    reference launches stand beside them and carry the same clocks into the drift.
+    """
+    samples: list[float] = []
+    reference: list[float] = []
+    singles = 0
+
+    def take(block: Block) -> None:
+        samples.extend(block.samples_ns)
+        reference.extend(block.reference_ns)
+
+    def screened(stopped: str) -> Screened:
+        first = singles if len(samples) > singles else 0
+        factor, raw = drift.factor(reference[first:]), estimate(samples[first:])
+        corrected = Estimate(raw.time_ns / factor, raw.low_ns / factor, raw.high_ns / factor)
+        return Screened(tuple(samples), tuple(reference), corrected, factor, stopped)
+
+    if leader is not None:
+        for count, limit in enumerate(terms.limits, start=1):
+            take(timer.single())
+            multiple = min(samples) / min(reference) * drift.nominal_ns / leader.estimate.time_ns
+            if multiple > limit:
+                launches = "one launch" if count == 1 else f"the fastest of {count} launches"
+                return screened(f"{launches} took {multiple:.3g} times the leader's")
+
+    singles = len(samples)
+    previous: Block | None = None
+    blocks = repeats = 0
+    while blocks < terms.most_blocks:
+        block = timer.block()
+        take(block)
+        disturbed = previous is not None and drift.moved(previous.reference_ns, block.reference_ns)
+        previous = block
+        if disturbed and repeats < terms.most_repeats:
+            repeats += 1
+            continue
+        blocks += 1
+        if leader is None:
+            continue
+        so_far = screened("")
+        if so_far.estimate.low_ns > leader.estimate.high_ns * (1 + terms.margin):
+            gap = so_far.estimate.low_ns / leader.estimate.high_ns - 1
+            return replace(
+                so_far, stopped=f"after {len(samples)} launches its interval lies {gap:.2%} above the leader's"
+            )
+        if so_far.estimate.high_ns < leader.estimate.low_ns:
+            break
+    return screened("")
+
+
+def suspicious(result: Estimate, leader: Standing | None, floor_ns: float) -> str:
+    """Why a result is too good to be believed without a second look; empty when it is not.
+
+    Args:
+        result: what was measured.
+        leader: the leader before it.
+        floor_ns: the time below which the device cannot do the work: its bytes over the bandwidth, its operations over
+            the peak rate.
+    """
+    if result.time_ns < floor_ns:
+        return f"{result.time_ns / 1e3:.2f} µs is below the device's floor of {floor_ns / 1e3:.2f} µs"
+    if leader is not None and (lead := 1 - result.time_ns / leader.estimate.time_ns) > _LARGEST_LEAD:
+        return f"{lead:.0%} faster than the leader, more than {_LARGEST_LEAD:.0%}"
+    return ""
+
+
+def settle(timers: Sequence[Timer], terms: Terms) -> tuple[FinalStanding, ...]:
+    """The final: one block of each finalist a round, in reversed order every second round; best first.
+
+    A finalist is compared with the leader by the ratio of launches at the same position of the same round, so of the
+    same operands: Hodges–Lehmann location and interval of its logarithm. The leader is whoever has the lowest. A
+    finalist is out when its interval lies above 0, from `terms.least_rounds` on. The final ends when one is left, when
+    all that are left are equivalent, after `terms.most_rounds` rounds, or before the round that would exceed
+    `terms.final_launches`.
+
+    Raises:
+        ValueError: there are no timers.
+    """
+    if not timers:
+        raise ValueError("no finalists: a final needs at least one")
+    lanes = [_Lane(index, timer) for index, timer in enumerate(timers)]
+    racing, leader, launches = lanes, lanes[0], 0
+    for played in range(1, terms.most_rounds + 1):
+        for lane in racing if played % 2 else reversed(racing):
+            lane.run()
+        launches += len(racing) * lanes[0].block_launches
+        if played < terms.least_rounds:
+            continue
+        weight = _reference_weight(lanes)
+        leader = _leader(racing, leader, weight)
+        intervals = [_over(lane, leader, weight, terms.final_confidence)[1:] for lane in racing]
+        racing = [lane for lane, (low, _) in zip(racing, intervals, strict=True) if low <= 0]
+        decided = all(low > 0 or max(-low, high) <= terms.equivalence for low, high in intervals)
+        if decided or launches + len(racing) * lanes[0].block_launches > terms.final_launches:
+            break
+    return _standings(lanes, leader)
+
+
+class _Lane:
+    """One finalist with its rounds."""
+
+    def __init__(self, index: int, timer: Timer) -> None:
+        self.index = index
+        self.blocks: list[Block] = []
+        self.reference_levels: list[float] = []
+        self._timer = timer
+
+    def run(self) -> None:
+        """Measure one more block."""
+        block = self._timer.block()
+        self.blocks.append(block)
+        self.reference_levels.append(location_interval(np.log(block.reference_ns))[0])
+
+    @property
+    def block_launches(self) -> int:
+        """Launches of a block, the reference's included."""
+        return len(self.blocks[0].samples_ns) + len(self.blocks[0].reference_ns)
+
+    def reference_logs(self) -> NDArray[np.float64]:
+        """Logarithms of the reference's times, one row a round."""
+        return np.log([block.reference_ns for block in self.blocks])
+
+    def logs(self, weight: float) -> NDArray[np.float64]:
+        """Logarithms of the times less `weight` times those of the reference beside them, one row a round."""
+        return np.log([block.samples_ns for block in self.blocks]) - weight * self.reference_logs()
+
+
+def _reference_weight(lanes: Sequence[_Lane]) -> float:
+    """How much of the reference's logarithm to take off a finalist's, 0 to 1.
+
+    All of it removes every drift, and doubles the noise where there is none. Between the two stands the share of the
+    variance of the reference's block levels that the noise of its launches does not explain. It is the variance within
+    rounds: what moves from round to round moves all finalists alike.
+
+    Mean regret of simulated campaigns: 0.03 % on clocks that step by 5 % every 100 launches, where a weight of 0 gives
+    0.14 %; 0.017 % on steady clocks, where a weight of 1 gives 0.027 %.
+    """
+    if len(lanes) == 1:
+        return 1.0
+    levels = np.concatenate([lane.reference_levels for lane in lanes])
+    noise = np.concatenate([lane.reference_logs() for lane in lanes]) - levels[:, np.newaxis]
+    noise -= np.median(noise, axis=0)  # what an operand set costs is the same in every block, and is no noise
+    explained = (1.4826 * float(np.median(np.abs(noise)))) ** 2 / noise.shape[1]
+    most = max(len(lane.blocks) for lane in lanes)
+    rounds = [[lane.reference_levels[i] for lane in lanes if i < len(lane.blocks)] for i in range(most)]
+    spread = sum(len(row) * float(np.var(row)) for row in rounds)
+    variance = spread / sum(len(row) - 1 for row in rounds)
+    return max(0.0, 1 - explained / variance) if variance else 0.0
+
+
+def _leader(racing: Sequence[_Lane], previous: _Lane, weight: float) -> _Lane:
+    """Whoever has the lowest location over the leader of the round before."""
+    return min(racing, key=lambda lane: _over(lane, previous, weight)[0])
+
+
+def _over(lane: _Lane, leader: _Lane, weight: float, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Logarithm of a finalist's time over the leader's, from the rounds that both took part in, with its interval."""
+    rounds = min(len(lane.blocks), len(leader.blocks))
+    ratios = lane.logs(weight)[:rounds] - leader.logs(weight)[:rounds]
+    return location_interval(ratios.ravel(), confidence)
+
+
+def _standings(lanes: Sequence[_Lane], leader: _Lane) -> tuple[FinalStanding, ...]:
+    """The finalists with their numbers, the leader first, then by time over the leader's."""
+    weight = _reference_weight(lanes)
+    clocks = weight * float(np.median(np.concatenate([lane.reference_levels for lane in lanes])))
+    leader_time = location_interval(leader.logs(weight).ravel())[0] + clocks
+
+    def standing(lane: _Lane) -> tuple[float, FinalStanding]:
+        over, over_low, over_high = _over(lane, leader, weight)
+        own = location_interval(lane.logs(weight).ravel())
+        return over, FinalStanding(
+            index=lane.index,
+            estimate=Estimate(*(exp(leader_time + over + end - own[0]) for end in own)),
+            samples_ns=tuple(sample for block in lane.blocks for sample in block.samples_ns),
+            reference_ns=tuple(sample for block in lane.blocks for sample in block.reference_ns),
+            behind=(expm1(over_low), expm1(over_high)),
+            rounds=len(lane.blocks),
+        )
+
+    others = sorted((standing(lane) for lane in lanes if lane is not leader), key=lambda pair: pair[0])
+    return (standing(leader)[1], *(other for _, other in others))

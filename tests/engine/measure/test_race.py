@@ -1,0 +1,374 @@
+"""The race on a simulated clock: the truth is known, and every launch is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+
+import numpy as np
+import pytest
+
+from gemmtune.engine.measure.drift import Drift
+from gemmtune.engine.measure.race import Block, Screened, Standing, Terms, screen, settle, suspicious
+from gemmtune.engine.measure.statistics import estimate
+from gemmtune.engine.records.measurement import Estimate
+
+from .simulated_clock import SLOTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
+
+TERMS = Terms()
+LEADER = Standing(Estimate(10_000.0, 9_950.0, 10_050.0))
+DRIFT = Drift(20_000.0)
+
+
+# Campaigns: 64 configs in random order, each screened against the best so far; the 8 best meet in the final.
+
+SEEDS = 1000
+CONFIGS = 64
+FIXED_LAUNCHES = CONFIGS * 100
+GOOD = 0.005  # regret of a right pick
+
+
+def landscape(rng):
+    """Times of 64 configs as in real spaces: about 3 within 2 % of the best, 13 within 20 %, a median of 2.5 times."""
+    excess = np.exp(np.log(1.5) + 2.577 * rng.standard_normal(CONFIGS))
+    return 42_800 * (1 + np.minimum(excess, 20))
+
+
+def near_ties(times):
+    """The 8 best within 0.35 % of the best, 0.05 % apart."""
+    order = np.argsort(times)
+    ties = times[order[0]] * (1 + 0.0005 * np.arange(8))
+    times = np.maximum(times, ties[-1])
+    times[order[:8]] = ties
+    return times
+
+
+def drifting(rng):
+    """A ramp of up to 10 % either way over 2,000 launches, and one to six steps of 5 % between."""
+    slope = rng.uniform(-0.1, 0.1) / 2000
+    steps = np.sort(rng.uniform(0, 2000, rng.integers(1, 7)))
+    first = rng.integers(2)
+
+    def level(launches):
+        stepped = (np.searchsorted(steps, launches) + first) % 2
+        return (1 + slope * np.minimum(launches, 2000)) * (1 + 0.05 * stepped)
+
+    return level
+
+
+def restless(rng):
+    """A step of 5 % every 100 launches on average: within nearly every round of a final."""
+    steps = np.cumsum(rng.exponential(100, 100))
+    return lambda launches: 1 + 0.05 * (np.searchsorted(steps, launches) % 2)
+
+
+TRUTHS = ("plain", "drifting", "restless", "heavy-tailed", "near-tie")
+
+
+def draw(truth, seed):
+    """The truth of a seed: true times, the clocks' level as a function of the launch, the share of late launches."""
+    rng = np.random.default_rng([seed, 1])
+    times = landscape(rng)
+    if truth == "near-tie":
+        times = near_ties(times)
+    level = {"drifting": drifting, "restless": restless}.get(truth, lambda _: steady)(rng)
+    return times, level, 0.01 if truth == "heavy-tailed" else 0.0
+
+
+@dataclass(frozen=True)
+class Campaign:
+    truth: str
+    regret: float
+    """Of the pick over the best of all configs."""
+    final_regret: float
+    """Of the pick over the best finalist."""
+    bound: float
+    """What the final says the latter is at most."""
+    launches: int
+    """Of candidates and reference together."""
+    fixed_regret: float
+    """Of the pick by the median of 100 launches of each config, on the same truth."""
+    fixed_launches: int
+
+
+def run_campaign(seed):
+    truth = TRUTHS[seed % len(TRUTHS)]
+    times, level, tail = draw(truth, seed)
+    rng = np.random.default_rng([seed, 2])
+    kernels = [SimulatedKernel.draw(true_ns, rng) for true_ns in times]
+    reference = SimulatedKernel.draw(45_000.0, rng)
+    clock = SimulatedClock([seed, 3], level, tail=tail)
+    timers = [SimulatedTimer(clock, kernel, reference) for kernel in kernels]
+
+    setup = chain.from_iterable(SimulatedTimer(clock, reference, reference).block().reference_ns for _ in range(8))
+    drift = Drift(estimate(list(setup)).time_ns)
+    leader, scores = None, []
+    for timer in timers:
+        result = screen(timer, drift, leader, TERMS)
+        scores.append(result.estimate.time_ns)
+        if leader is None or result.estimate.time_ns < leader.estimate.time_ns:
+            leader = Standing(result.estimate)
+    finalists = np.argsort(scores)[:8]
+    standings = settle([timers[i] for i in finalists], TERMS)
+    pick = times[finalists[standings[0].index]]
+
+    fixed = SimulatedClock([seed, 4], level, tail=tail)
+    medians = [np.median(fixed.times(kernel.true_ns * np.resize(kernel.slots, 100))) for kernel in kernels]
+    return Campaign(
+        truth,
+        pick / times.min() - 1,
+        pick / times[finalists].min() - 1,
+        max(0.0, *(-standing.behind[0] for standing in standings)),
+        clock.launches,
+        times[np.argmin(medians)] / times.min() - 1,
+        fixed.launches,
+    )
+
+
+@pytest.fixture(scope="module")
+def campaigns():
+    return [run_campaign(seed) for seed in range(SEEDS)]
+
+
+def test_campaigns_pick_within_half_a_percent_of_the_best_in_99_of_100(campaigns):
+    assert np.mean([campaign.regret <= GOOD for campaign in campaigns]) >= 0.99
+    for truth in TRUTHS:
+        assert np.mean([campaign.regret <= GOOD for campaign in campaigns if campaign.truth == truth]) >= 0.98
+
+
+def test_campaigns_spend_less_than_a_third_of_the_launches_of_100_repetitions(campaigns):
+    assert {campaign.fixed_launches for campaign in campaigns} == {FIXED_LAUNCHES}
+    assert np.mean([campaign.launches < FIXED_LAUNCHES / 3 for campaign in campaigns]) >= 0.99
+    assert np.mean([campaign.launches for campaign in campaigns]) < FIXED_LAUNCHES / 4
+
+
+def test_campaigns_are_right_more_often_than_100_repetitions_without_a_reference(campaigns):
+    wandering = [campaign for campaign in campaigns if campaign.truth in {"drifting", "restless"}]
+    assert np.mean([campaign.fixed_regret <= GOOD for campaign in wandering]) < 0.9
+    assert np.mean([campaign.regret <= GOOD for campaign in wandering]) >= 0.98
+
+
+@pytest.mark.parametrize("truth", TRUTHS)
+def test_true_regret_is_within_the_bound_at_95_percent(campaigns, truth):
+    of_truth = [campaign for campaign in campaigns if campaign.truth == truth]
+    assert np.mean([campaign.final_regret <= campaign.bound for campaign in of_truth]) >= 0.95
+
+
+def test_same_seed_same_campaign():
+    assert [run_campaign(seed) for seed in range(5)] == [run_campaign(seed) for seed in range(5)]
+
+
+# Screening, on blocks written out.
+
+
+class Scripted:
+    """Hands out blocks in order: of `single` pairs first, then whole ones."""
+
+    def __init__(self, singles=(), blocks=()):
+        self.singles, self.blocks = iter(singles), iter(blocks)
+
+    def single(self):
+        candidate, reference = next(self.singles)
+        return Block((candidate,), (reference,))
+
+    def block(self):
+        return next(self.blocks)
+
+
+def block(candidate=10_000.0, reference=20_000.0):
+    """A block whose launches lie up to 1 % around the given times."""
+    scatter = 1 + 0.01 * np.array([-1, 1, -0.5, 0.5, -0.2, 0.2, -0.1, 0.1])
+    return Block(tuple(candidate * scatter), tuple(reference * scatter))
+
+
+ON_A_PAR = [(10_000.0, 20_000.0)] * 3
+
+
+def test_one_launch_ends_what_is_far_behind():
+    result = screen(Scripted([(61_000.0, 20_000.0)]), DRIFT, LEADER, TERMS)
+    assert result == Screened(
+        (61_000.0,), (20_000.0,), Estimate(61_000.0, 61_000.0, 61_000.0), 1.0, "one launch took 6.1 times the leader's"
+    )
+
+
+def test_three_launches_end_what_is_clearly_behind():
+    timer = Scripted([(11_300.0, 20_000.0), (11_200.0, 20_000.0), (11_500.0, 20_000.0)])
+    result = screen(timer, DRIFT, LEADER, TERMS)
+    assert result.stopped == "the fastest of 3 launches took 1.12 times the leader's"
+    assert len(result.samples_ns) == 3
+
+
+def test_late_launches_do_not_end_a_good_candidate():
+    timer = Scripted([(48_000.0, 20_000.0), (10_100.0, 20_000.0), (25_000.0, 20_000.0)], repeat(block()))
+    result = screen(timer, DRIFT, LEADER, TERMS)
+    assert not result.stopped
+    assert result.samples_ns[:3] == (48_000.0, 10_100.0, 25_000.0)  # kept
+    assert result.estimate.time_ns == pytest.approx(10_000, rel=5e-3)
+
+
+def test_slow_clocks_do_not_end_a_good_candidate():
+    timer = Scripted([(11_500.0, 23_000.0)] * 3, repeat(block(11_500.0, 23_000.0)))
+    result = screen(timer, DRIFT, LEADER, TERMS)
+    assert not result.stopped
+    assert result.drift == pytest.approx(1.15, rel=1e-3)
+    assert result.estimate.time_ns == pytest.approx(10_000, rel=2e-3)
+
+
+def test_a_late_reference_launch_makes_no_leader_of_a_candidate_that_was_ended():
+    result = screen(Scripted([(18_000.0, 90_000.0), (18_100.0, 20_000.0)]), DRIFT, LEADER, TERMS)
+    assert result.stopped == "the fastest of 2 launches took 1.8 times the leader's"
+    assert result.estimate.time_ns == pytest.approx(18_050)
+
+
+def test_without_a_leader_a_candidate_gets_every_block_and_no_single():
+    result = screen(Scripted(blocks=repeat(block())), DRIFT, None, TERMS)
+    assert len(result.samples_ns) == len(result.reference_ns) == TERMS.most_blocks * SLOTS
+    assert not result.stopped
+
+
+def test_on_a_par_with_the_leader_a_candidate_gets_every_block():
+    result = screen(Scripted(ON_A_PAR, repeat(block())), DRIFT, LEADER, TERMS)
+    assert len(result.samples_ns) == 3 + TERMS.most_blocks * SLOTS
+    assert not result.stopped
+
+
+def test_blocks_end_when_the_interval_lies_above_the_leaders():
+    result = screen(Scripted([(10_500.0, 20_000.0)] * 3, repeat(block(10_500.0))), DRIFT, LEADER, TERMS)
+    assert len(result.samples_ns) == 3 + SLOTS
+    assert result.stopped.startswith("after 11 launches its interval lies 3.90% above")
+    assert result.estimate.low_ns > LEADER.estimate.high_ns
+
+
+def test_blocks_end_when_the_interval_lies_below_the_leaders():
+    result = screen(Scripted([(9_000.0, 20_000.0)] * 3, repeat(block(9_000.0))), DRIFT, LEADER, TERMS)
+    assert len(result.samples_ns) == 3 + SLOTS
+    assert not result.stopped
+
+
+def test_a_block_beside_which_the_clocks_moved_is_measured_again_and_kept():
+    slow = block(10_500.0, 21_000.0)
+    result = screen(Scripted(blocks=[block(), slow, slow, slow, slow]), DRIFT, None, TERMS)
+    assert result.samples_ns == block().samples_ns + 4 * slow.samples_ns
+    assert result.drift == pytest.approx(1.0337, rel=1e-3)  # four blocks of five on clocks 5 % slower
+
+
+def test_clocks_that_keep_moving_are_not_waited_for():
+    moving = [block(), block(10_500.0, 21_000.0)] * 10
+    result = screen(Scripted(blocks=moving), DRIFT, None, TERMS)
+    assert len(result.samples_ns) == (TERMS.most_blocks + TERMS.most_repeats) * SLOTS
+
+
+def test_drift_correction_ranks_configs_that_were_timed_on_different_clocks():
+    for seed in range(50):
+        rng = np.random.default_rng([seed, 1])
+        slower, faster, reference = (SimulatedKernel.draw(true_ns, rng) for true_ns in (51_500.0, 50_000.0, 45_000.0))
+        clock = SimulatedClock([seed, 2], lambda launches: 1 + 0.1 * np.clip(launches / 200, 0, 1))
+        early = screen(SimulatedTimer(clock, slower, reference), Drift(45_000.0), None, TERMS)
+        clock.times(np.full(200, 45_000.0))
+        late = screen(SimulatedTimer(clock, faster, reference), Drift(45_000.0), None, TERMS)
+        assert estimate(early.samples_ns).time_ns < estimate(late.samples_ns).time_ns
+        assert early.estimate.time_ns > late.estimate.time_ns
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "leader", "reason"),
+    [
+        (9_200.0, LEADER, ""),
+        (9_200.0, None, ""),
+        (8_500.0, LEADER, "15% faster than the leader, more than 10%"),
+        (7_900.0, None, "7.90 µs is below the device's floor of 8.00 µs"),
+    ],
+)
+def test_results_too_good_to_be_believed_say_why(time_ns, leader, reason):
+    assert suspicious(Estimate(time_ns, time_ns, time_ns), leader, 8_000.0) == reason
+
+
+# The final.
+
+
+def finalists(times, seed=0, noise=0.015, level=steady):
+    rng = np.random.default_rng([seed, 1])
+    clock = SimulatedClock([seed, 2], level, noise)
+    reference = SimulatedKernel.draw(45_000.0, rng)
+    return clock, [SimulatedTimer(clock, SimulatedKernel.draw(true_ns, rng), reference) for true_ns in times]
+
+
+def test_final_returns_the_best_first_with_what_separates_the_rest():
+    _, timers = finalists([46_000.0, 45_000.0, 48_000.0, 45_500.0])
+    standings = settle(timers, TERMS)
+    assert [standing.index for standing in standings] == [1, 3, 0, 2]
+    assert standings[0].behind == (0.0, 0.0)
+    for standing, time_ns in zip(standings, [45_000.0, 45_500.0, 46_000.0, 48_000.0], strict=True):
+        assert standing.behind[0] <= time_ns / 45_000.0 - 1 <= standing.behind[1]
+        assert standing.estimate.time_ns == pytest.approx(time_ns, rel=0.02)
+        assert standing.estimate.low_ns < standing.estimate.time_ns < standing.estimate.high_ns
+        assert len(standing.samples_ns) == len(standing.reference_ns) == SLOTS * standing.rounds
+
+
+def test_final_gives_up_who_is_clearly_behind_and_ends_when_one_is_left():
+    clock, timers = finalists([45_000.0, 50_000.0, 55_000.0])
+    assert [standing.rounds for standing in settle(timers, TERMS)] == [TERMS.least_rounds] * 3
+    assert clock.launches == TERMS.least_rounds * 3 * 2 * SLOTS
+
+
+def test_final_ends_when_all_that_are_left_are_equivalent():
+    clock = SimulatedClock(0, noise=0.0005)
+    kernel = SimulatedKernel(450_000.0, np.ones(SLOTS))
+    standings = settle([SimulatedTimer(clock, kernel, kernel) for _ in range(2)], TERMS)
+    assert standings[0].rounds < TERMS.most_rounds
+    assert max(map(abs, standings[1].behind)) <= TERMS.equivalence
+
+
+def test_final_ends_after_the_most_rounds():
+    _, timers = finalists([45_000.0, 45_010.0])
+    assert [standing.rounds for standing in settle(timers, replace(TERMS, most_rounds=5))] == [5, 5]
+
+
+def test_final_ends_before_its_launches_are_spent():
+    clock, timers = finalists([45_000.0 + i for i in range(8)])
+    settle(timers, replace(TERMS, final_launches=600))
+    assert 600 - 8 * 2 * SLOTS < clock.launches <= 600
+
+
+def test_final_alternates_the_order_of_its_rounds():
+    order = []
+
+    class Noting:
+        def __init__(self, name, timer):
+            self.name, self.timer = name, timer
+
+        def block(self):
+            order.append(self.name)
+            return self.timer.block()
+
+    _, timers = finalists([45_000.0, 45_010.0, 45_020.0])
+    settle([Noting(name, timer) for name, timer in zip("abc", timers, strict=True)], replace(TERMS, most_rounds=3))
+    assert "".join(order[:9]) == "abccbaabc"
+
+
+def test_final_of_one_has_a_leader():
+    _, timers = finalists([45_000.0])
+    (standing,) = settle(timers, TERMS)
+    assert standing.estimate.time_ns == pytest.approx(45_000, rel=0.01)
+    assert standing.behind == (0.0, 0.0)
+
+
+def test_final_sees_through_clocks_that_are_slow_whenever_the_better_one_runs():
+    """Rounds run 0 1, 1 0, 0 1, ...: the level is up in the second and the third block of every four."""
+
+    def level(launches):
+        return 1 + 0.05 * ((launches // (2 * SLOTS) + 1) % 4 // 2)
+
+    covered = 0
+    for seed in range(40):
+        _, timers = finalists([46_000.0, 45_000.0], seed, level=level)
+        first, second = settle(timers, TERMS)
+        assert estimate(first.samples_ns).time_ns > estimate(second.samples_ns).time_ns
+        assert first.index == 1
+        covered += second.behind[0] <= 46_000 / 45_000 - 1 <= second.behind[1]
+    assert covered >= 35
+
+
+def test_no_finalists_are_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        settle([], TERMS)
