@@ -14,7 +14,8 @@ from gemmtune.engine.records.artifact import Artifact
 __all__ = ["CudaKernel"]
 
 _STATIC_SHARED_BYTES = 48 * 1024  # what a block may have without opting in
-_NO_SCRATCH = (0, 0)  # Triton 3.6 and 3.7 take pointers to global and profile scratch behind the user's arguments
+_ARGUMENTS = 3 + 2  # behind the user's, Triton 3.6 and 3.7 take pointers to global and profile scratch, which stay null
+_POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
 
 
 class CudaKernel:
@@ -35,15 +36,22 @@ class CudaKernel:
         self._shared_bytes = int(launch["shared_bytes"])
         if self._shared_bytes > _STATIC_SHARED_BYTES:
             self._prefer_shared_memory()
-        self._types = (ctypes.c_void_p,) * (3 + len(_NO_SCRATCH))
+        # The driver wants pointers to the arguments; made once, a launch costs the host a third.
+        self._arguments = (ctypes.c_void_p * _ARGUMENTS)()
+        first = ctypes.addressof(self._arguments)
+        self._pointers = (ctypes.c_void_p * _ARGUMENTS)(
+            *range(first, first + _ARGUMENTS * _POINTER_BYTES, _POINTER_BYTES)
+        )
+        self._device = torch.cuda.current_device()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         """Enqueue one launch on torch's current stream."""
-        pointers = (a.data_ptr(), b.data_ptr(), out.data_ptr(), *_NO_SCRATCH)
-        stream = torch.cuda.current_stream().cuda_stream
+        self._arguments[:3] = [a.data_ptr(), b.data_ptr(), out.data_ptr()]
+        stream = torch._C._cuda_getCurrentRawStream(self._device)  # as Inductor's own code asks for it
+        pointers = ctypes.addressof(self._pointers)
         _checked(
             driver.cuLaunchKernel(
-                self._function, *self._grid, self._threads, 1, 1, self._shared_bytes, stream, (pointers, self._types), 0
+                self._function, *self._grid, self._threads, 1, 1, self._shared_bytes, stream, pointers, 0
             )
         )
 

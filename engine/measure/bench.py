@@ -1,89 +1,277 @@
-"""What the worker process does with one artifact: load, check, time. Imports torch and uses the GPU."""
+"""What the worker process does with a job: load, check, time. Imports torch and uses the GPU."""
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from statistics import median
 
 import torch
 
-from gemmtune.engine.measure.operands import Operands, make_operands
+from gemmtune.engine.measure import race
+from gemmtune.engine.measure.calm import CalmTimer, Pacer
+from gemmtune.engine.measure.drift import Drift, Settling
+from gemmtune.engine.measure.energy import joules_per_launch
 from gemmtune.engine.measure.process import Last
-from gemmtune.engine.measure.reference import Reference
+from gemmtune.engine.measure.protocols import Protocol
+from gemmtune.engine.measure.reference import Comparison, Reference
+from gemmtune.engine.measure.statistics import estimate, outliers
 from gemmtune.engine.measure.telemetry import Telemetry
-from gemmtune.engine.measure.timing import ColdL2Events
-from gemmtune.engine.measure.worker import MeasureJob, Reading
-from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.measure.timing import Instruments, KernelTimer, OperandRing, reference_kernel
+from gemmtune.engine.measure.worker import FinalJob, FinalReading, MeasureJob, Reading, Settled
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.space import Launchable
+from gemmtune.engine.seams.space import Launchable, Space
 
 __all__ = ["Bench"]
 
+_TERMS = race.Terms()
 _KEPT_SHARE_OF_MEMORY = 0.3
+_RING_SHARE_OF_MEMORY = 0.1
+_NOMINAL_BLOCKS = 8
+_LEVELS = 16  # first readings of the reference that its nominal level is the median of
+_REST_SECONDS = 5e-3
+_ALONE_SECONDS = 10e-3  # of rest before a second look
 
 
 class Bench:
     """One GPU's bench. Called with jobs, one at a time."""
 
-    def __init__(self, protocol: str) -> None:
-        """Take the current GPU.
-
-        Raises:
-            ContractError: no such protocol.
-        """
-        if protocol != ColdL2Events.name:
-            raise ContractError(f"no timing protocol {protocol!r}; known: {ColdL2Events.name}")
+    def __init__(self, protocol: Protocol) -> None:
+        """Take the current GPU."""
+        self._protocol = protocol
         self._device = torch.device("cuda", torch.cuda.current_device())
         properties = torch.cuda.get_device_properties(self._device)
-        self._timing = ColdL2Events(properties.L2_cache_size, self._device)
+        self._l2_bytes = properties.L2_cache_size
+        self._memory_bytes = properties.total_memory
         self._telemetry = Telemetry(f"GPU-{properties.uuid}")
-        self._kept_bytes = int(properties.total_memory * _KEPT_SHARE_OF_MEMORY)
-        self._prepared: OrderedDict[Problem, tuple[Operands, Reference]] = OrderedDict()
+        self._instruments = Instruments(self._l2_bytes, self._device)
+        self._pacer = Pacer(time.perf_counter, time.sleep)
+        self._settled = False
+        self._stands: OrderedDict[Problem, _Stand] = OrderedDict()
+        self._spaces: dict[str, Space] = {}
+        self._leaders: dict[Task, race.Standing] = {}
+        self._upcoming: Callable[[], object | None] = lambda: None
+        self._loaded: tuple[MeasureJob, Launchable] | None = None
 
-    def __call__(self, job: MeasureJob) -> Reading | Last[Reading]:
-        """Measure one artifact. A failure is a reading too; after one that leaves the GPU unusable the process ends."""
+    def __call__(self, job: MeasureJob | FinalJob) -> Reading | FinalReading | Last[Reading | FinalReading]:
+        """Do one job. A failure is a reading too; after one that leaves the GPU unusable the process ends."""
+        return self._final(job) if isinstance(job, FinalJob) else self._measure(job)
+
+    def look_ahead(self, upcoming: Callable[[], object | None]) -> None:
+        """Load the next job's artifact while the GPU works on this one's."""
+        self._upcoming = upcoming
+
+    def _measure(self, job: MeasureJob) -> Reading | Last[Reading | FinalReading]:
         try:
-            operands, reference = self._operands(job.task.problem)
-            kernel = registry.space(job.task.space).load(job.artifact, job.task)
-            reading = self._measure(kernel, operands, reference)
+            stand = self._stand(job.task.problem)
+            kernel = self._load(job)
+            reading = self._time(job, kernel, stand)
             kernel.close()
         except Exception as error:  # whatever it is, it is this config's failure
-            return self._failed(error)
+            reading = Reading(Status.RUN_FAILED, _reason(error))
+            return reading if self._usable() else Last(reading)
         return reading
 
-    def _measure(self, kernel: Launchable, operands: Operands, reference: Reference) -> Reading:
-        def launch() -> None:
-            kernel(operands.a, operands.b, operands.out)
-
-        before = self._telemetry.read()
-        operands.out.fill_(float("nan"))
-        self._timing.time_once(launch)  # the first launch also loads the kernel
-        comparison = reference.compare(operands.out)
+    def _time(self, job: MeasureJob, kernel: Launchable, stand: _Stand) -> Reading:
+        judge = stand.start_check(kernel, -1)  # the last set: the first timed launches find theirs cold
+        timer = KernelTimer(kernel, stand.ring, self._instruments)
+        leader = self._leader(job)
+        if leader is not None:
+            timer.start_single()  # behind the check's launches: one wait for both
+        before = self._telemetry.read()  # while the GPU works, as the next line
+        self._load_ahead()
+        comparison = judge()
         if comparison.reason:
             return Reading(Status.WRONG_RESULT, comparison.reason, error_norm=comparison.error_norm, before=before)
-        samples_ns = self._timing.time(launch, self._timing.time_once(launch))
-        after = self._telemetry.read()
-        return Reading(Status.OK, "", samples_ns, comparison.error_norm, before, after)
+        calm = self._calm(timer, stand)
+        found = race.screen(calm, stand.drift, leader, _TERMS)
+        stand.saw(found.reference_ns)
+        if race.suspicious(found.estimate, leader, self._floor_ns(job.task)):
+            time.sleep(_ALONE_SECONDS)
+            comparison = stand.check(kernel, 0)
+            if comparison.reason:
+                return Reading(Status.WRONG_RESULT, comparison.reason, error_norm=comparison.error_norm, before=before)
+            found = race.screen(calm, stand.drift, None, _TERMS)
+        if leader is None or found.estimate.time_ns < leader.estimate.time_ns:
+            self._leaders[job.task] = race.Standing(found.estimate)
+        energy = self._energy(timer, found.estimate.time_ns) if self._protocol.energy else None
+        timer.close()
+        disturbed = tuple(sample for block in calm.set_aside for sample in block.samples_ns)
+        return Reading(
+            status=Status.OK,
+            reason="",
+            samples_ns=found.samples_ns + disturbed,
+            estimate=found.estimate,
+            outliers=(*outliers(found.samples_ns), *range(len(found.samples_ns), len(found.samples_ns + disturbed))),
+            drift=found.drift,
+            energy_joules=energy,
+            error_norm=comparison.error_norm,
+            before=before,
+            after=self._telemetry.read(),
+        )
 
-    def _failed(self, error: Exception) -> Reading | Last[Reading]:
-        first_line = next(iter(str(error).splitlines()), "")
-        reading = Reading(Status.RUN_FAILED, f"{type(error).__name__}: {first_line}"[:500])
+    def _load(self, job: MeasureJob) -> Launchable:
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None and loaded[0] is job:
+            return loaded[1]
+        return self._space(job.task).load(job.artifact, job.task)
+
+    def _load_ahead(self) -> None:
+        upcoming = self._upcoming()
+        if isinstance(upcoming, MeasureJob) and self._loaded is None:
+            with suppress(Exception):  # whatever it is, it will come again when it is that job's turn
+                self._loaded = upcoming, self._space(upcoming.task).load(upcoming.artifact, upcoming.task)
+
+    def _leader(self, job: MeasureJob) -> race.Standing | None:
+        """The best known: the job's, or one that was measured here since the job was queued."""
+        if not job.racing:
+            return None
+        known = [s for s in (job.leader, self._leaders.get(job.task)) if s is not None]
+        return min(known, key=lambda s: s.estimate.time_ns, default=None)
+
+    def _final(self, job: FinalJob) -> FinalReading | Last[Reading | FinalReading]:
+        problem = job.finalists[0].task.problem
+        kernels: dict[int, Launchable] = {}
+        failed: list[tuple[int, str]] = []
+        stand = self._stand(problem)
+        for number, finalist in enumerate(job.finalists):
+            try:
+                kernel = self._space(finalist.task).load(finalist.artifact, finalist.task)
+                reason = stand.check(kernel, 0).reason
+            except Exception as error:  # as above
+                reason = _reason(error)
+                if not self._usable():
+                    return Last(FinalReading((), ((number, reason),)))
+            if reason:
+                failed.append((number, reason))
+            else:
+                kernels[number] = kernel
+        timers = [KernelTimer(kernel, stand.ring, self._instruments) for kernel in kernels.values()]
+        standings = race.settle([self._calm(timer, stand) for timer in timers], _TERMS) if timers else ()
+        numbers = list(kernels)
+        for timer, kernel in zip(timers, kernels.values(), strict=True):
+            timer.close()
+            kernel.close()
+        settled = tuple(Settled(numbers[s.index], s.estimate, s.samples_ns, s.behind) for s in standings)
+        return FinalReading(settled, tuple(failed))
+
+    def _calm(self, timer: KernelTimer, stand: _Stand) -> CalmTimer:
+        return CalmTimer(timer, stand.drift, self._pacer, time.sleep)
+
+    def _energy(self, timer: KernelTimer, time_ns: float) -> float | None:
+        replay, launches = timer.loop()
+        return joules_per_launch(replay, launches, launches * time_ns / 1e9, self._telemetry.energy_mj)
+
+    def _floor_ns(self, task: Task) -> float:
+        """No launch on a cold L2 is faster than its bytes."""
+        if not self._protocol.cold:
+            return 0.0
+        return task.problem.min_bytes / task.device.memory_bandwidth_gb_s
+
+    def _space(self, task: Task) -> Space:
+        if task.space not in self._spaces:  # finding a plug-in by name takes 9 ms
+            self._spaces[task.space] = registry.space(task.space)
+        return self._spaces[task.space]
+
+    def _usable(self) -> bool:
+        """Whether the GPU still answers: after a sticky error every later call in this process fails."""
         try:
             torch.cuda.synchronize()
         except RuntimeError:
-            return Last(reading)  # a sticky error: every later call in this process would fail
-        return reading
+            return False
+        return True
 
-    def _operands(self, problem: Problem) -> tuple[Operands, Reference]:
-        """The problem's tensors, kept for the next job while memory allows."""
-        if problem not in self._prepared:
-            operands = make_operands(problem, self._device)
-            self._prepared[problem] = operands, Reference(problem, operands)
-            while len(self._prepared) > 1 and self._nbytes() > self._kept_bytes:
-                self._prepared.popitem(last=False)
-        self._prepared.move_to_end(problem)
-        return self._prepared[problem]
+    def _stand(self, problem: Problem) -> _Stand:
+        """The problem's tensors and reference level, kept for the next job while memory allows."""
+        if problem not in self._stands:
+            self._make_room()
+            share = int(self._memory_bytes * _RING_SHARE_OF_MEMORY)
+            ring = OperandRing.make(problem, self._protocol.cold, self._l2_bytes, share, self._device)
+            self._stands[problem] = _Stand(problem, ring, self._nominal(ring))
+        self._stands.move_to_end(problem)
+        return self._stands[problem]
 
-    def _nbytes(self) -> int:
-        return sum(operands.nbytes + reference.nbytes for operands, reference in self._prepared.values())
+    def _make_room(self) -> None:
+        kept = int(self._memory_bytes * _KEPT_SHARE_OF_MEMORY)
+        while self._stands and sum(stand.nbytes for stand in self._stands.values()) > kept:
+            self._stands.popitem(last=False)
+
+    def _nominal(self, ring: OperandRing) -> float:
+        """The reference kernel's level on this ring; the first time, only once the clocks have settled."""
+        timer = KernelTimer(reference_kernel, ring, self._instruments)
+        operands = ring.reference[0]
+        reference_kernel(operands.a, operands.b, operands.out)
+        torch.cuda.synchronize()
+
+        def level(blocks: int, pause_seconds: float = 0.0) -> float:
+            samples: list[float] = []
+            for _ in range(blocks):
+                time.sleep(pause_seconds)
+                block = timer.block()
+                samples += block.samples_ns + block.reference_ns
+            return estimate(samples).time_ns
+
+        if not self._settled:
+            settling = Settling(time.perf_counter())
+            while not settling.done:
+                settling.add(level(_NOMINAL_BLOCKS), time.perf_counter())
+            self._instruments.calibrate()
+            self._settled = True
+        nominal_ns = level(_NOMINAL_BLOCKS, _REST_SECONDS)  # on clocks that nothing holds back
+        timer.close()
+        return nominal_ns
+
+
+class _Stand:
+    """One problem on the bench."""
+
+    def __init__(self, problem: Problem, ring: OperandRing, level_ns: float) -> None:
+        self.ring = ring
+        self._alone_ns = level_ns
+        self._levels_ns: list[float] = []
+        self._problem = problem
+        self._references: dict[int, Reference] = {}
+
+    @property
+    def drift(self) -> Drift:
+        """Drift against the reference's level beside the first candidates, whose median no single one decides.
+
+        Before there is one: beside itself, which is off by up to 3 %.
+        """
+        return Drift(median(self._levels_ns or [self._alone_ns]))
+
+    def saw(self, reference_ns: Sequence[float]) -> None:
+        """The reference's launches beside one measurement."""
+        if len(self._levels_ns) < _LEVELS:
+            self._levels_ns.append(estimate(reference_ns).time_ns)
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory it holds."""
+        return self.ring.nbytes + sum(reference.nbytes for reference in self._references.values())
+
+    def check(self, kernel: Launchable, number: int) -> Comparison:
+        """Launch on the operands of that number, the output poisoned before, and compare."""
+        return self.start_check(kernel, number)()
+
+    def start_check(self, kernel: Launchable, number: int) -> Callable[[], Comparison]:
+        """The same without waiting: what it returns waits, and tells."""
+        number %= len(self.ring.kernel)
+        operands = self.ring.kernel[number]
+        if number not in self._references:
+            self._references[number] = Reference(self._problem, operands)
+        reference = self._references[number]
+        operands.out.fill_(float("nan"))
+        kernel(operands.a, operands.b, operands.out)
+        norms = reference.norms(operands.out)
+        return lambda: reference.judge(norms, operands.out)
+
+
+def _reason(error: Exception) -> str:
+    first_line = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first_line}"[:500]

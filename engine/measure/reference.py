@@ -54,13 +54,24 @@ class Reference:
 
     def compare(self, out: torch.Tensor) -> Comparison:
         """Compare an output that was poisoned with NaN before the launch."""
-        difference = out.float() - self._expected
-        error_norm, worst = torch.stack([difference.norm() / self._norm, difference.abs().max() / self._rms]).tolist()
+        return self.judge(self.norms(out), out)
+
+    def norms(self, out: torch.Tensor) -> torch.Tensor:
+        """‖out − reference‖ and the largest absolute difference, as a tensor of two; nothing is waited for."""
+        difference = out - self._expected  # float32, whatever the output's type
+        return torch.stack(
+            [torch.linalg.vector_norm(difference), torch.linalg.vector_norm(difference, ord=float("inf"))]
+        )
+
+    def judge(self, norms: torch.Tensor, out: torch.Tensor) -> Comparison:
+        """What `norms` says of the output they were computed from."""
+        norm, largest = norms.tolist()
+        error_norm, worst = norm / self._norm, largest / self._rms
         reason, worst_bound = "", _WORST_ELEMENT * self._tolerance
         if math.isnan(error_norm):
             missing = int(out.isnan().sum())
             reason = f"{missing} of {out.numel()} output elements are NaN or were not written"
-        elif error_norm > self._tolerance:
+        elif not error_norm <= self._tolerance:
             reason = f"error norm {error_norm:.2e} > {self._tolerance:.0e}"
         elif worst > worst_bound:
             reason = f"an element is off by {worst:.2e} of the output's root mean square > {worst_bound:.1e}"

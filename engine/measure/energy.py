@@ -1,0 +1,65 @@
+"""Energy of one launch, from NVML's energy counter over a long loop. Imports torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+__all__ = ["joules_per_launch"]
+
+_LOOP_SECONDS = 0.5
+_MOST_SECONDS = 5.0
+_BATCH_SECONDS = 2e-3
+
+
+def joules_per_launch(
+    replay: Callable[[], None], launches: int, replay_seconds: float, energy_mj: Callable[[], int | None]
+) -> float | None:
+    """Board energy of one launch while launches follow each other without a pause, idle power included.
+
+    The counter moves in steps of tens of milliseconds, so the loop is cut at two of its steps at least half a second
+    apart: energy between them over launches between them.
+
+    Args:
+        replay: enqueues `launches` launches.
+        launches: launches of one replay.
+        replay_seconds: about how long a replay takes.
+        energy_mj: reads the counter, in millijoules; None where there is none.
+
+    Returns:
+        None where the GPU counts no energy, or its counter stands still.
+    """
+    if energy_mj() is None:
+        return None
+    batch = max(1, round(_BATCH_SECONDS / replay_seconds))
+    first: tuple[float, int, int] | None = None
+    done, last = 0, energy_mj()
+    began = time.perf_counter()
+    event = _enqueue(replay, batch)
+    while time.perf_counter() - began < _MOST_SECONDS:
+        following = _enqueue(replay, batch)  # the next batch is enqueued before the last one ends: no gap
+        event.synchronize()
+        event = following
+        done += batch
+        now = energy_mj()
+        if now is None or last is None or now == last:
+            continue
+        last = now
+        at = time.perf_counter()
+        if first is None:
+            first = at, now, done
+        elif at - first[0] >= _LOOP_SECONDS:
+            torch.cuda.synchronize()
+            return (now - first[1]) / 1e3 / ((done - first[2]) * launches)
+    torch.cuda.synchronize()
+    return None
+
+
+def _enqueue(replay: Callable[[], None], times: int) -> torch.cuda.Event:
+    for _ in range(times):
+        replay()
+    event: torch.cuda.Event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event

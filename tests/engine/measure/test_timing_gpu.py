@@ -1,0 +1,93 @@
+"""The timing protocol on a real GPU: what it must see whatever the GPU is."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.protocols import protocol
+from gemmtune.engine.records.problem import Problem
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(present_device() is None, reason="needs a CUDA GPU and gemmtune[triton]"),
+]
+
+
+@pytest.fixture(scope="module")
+def bench():
+    """Makes a bench of a protocol."""
+    from gemmtune.engine.measure.bench import Bench
+
+    return lambda name: Bench(protocol(name))
+
+
+def timers(bench, problem, kernels):
+    """A timer for each kernel of one problem, each launched once."""
+    from gemmtune.engine.measure.timing import KernelTimer
+
+    stand = bench._stand(Problem.parse(problem))
+    operands = stand.ring.kernel[0]
+    for kernel in kernels:
+        kernel(operands.a, operands.b, operands.out)
+    return [KernelTimer(kernel, stand.ring, bench._instruments) for kernel in kernels]
+
+
+def middle(timer, blocks=5):
+    from gemmtune.engine.measure.statistics import estimate
+
+    return estimate([sample for _ in range(blocks) for sample in timer.block().samples_ns]).time_ns
+
+
+def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_itself(bench):
+    import torch
+
+    cold = bench("graph-cold-l2")
+    empty, vendor = timers(cold, "2048x2048x2048", [lambda *_: cold._instruments.helpers.empty(), partial(mm, torch)])
+    assert middle(empty) < 1500
+    assert middle(vendor) == pytest.approx(cold._stand(Problem.parse("2048x2048x2048")).drift.nominal_ns, rel=0.1)
+    block = vendor.block()
+    assert len(block.samples_ns) == len(block.reference_ns) == 8
+    assert len(vendor.single().samples_ns) == 1
+
+
+def test_twice_the_work_takes_twice_as_long(bench):
+    import torch
+
+    def twice(a, b, out):
+        mm(torch, a, b, out)
+        mm(torch, a, b, out)
+
+    once, both = timers(bench("graph-warm-l2"), "4096x4096x1024", [partial(mm, torch), twice])
+    assert middle(both) / middle(once) == pytest.approx(2, rel=0.25)
+
+
+def test_operands_in_l2_are_faster_than_operands_in_memory(bench):
+    import torch
+
+    (cold,) = timers(bench("graph-cold-l2"), "16x2048x2048", [partial(mm, torch)])
+    (warm,) = timers(bench("graph-warm-l2"), "16x2048x2048", [partial(mm, torch)])
+    assert middle(warm) < 0.9 * middle(cold)
+
+
+def test_an_error_while_launches_are_enqueued_leaves_the_stream_open(bench):
+    import torch
+
+    def fails(a, b, out):
+        raise RuntimeError("no launch")
+
+    cold = bench("graph-cold-l2")
+    good, _ = timers(cold, "64x512x256", [partial(mm, torch), partial(mm, torch)])
+    from gemmtune.engine.measure.timing import KernelTimer
+
+    bad = KernelTimer(fails, cold._stand(Problem.parse("64x512x256")).ring, cold._instruments)
+    for attempt in (bad.single, bad.block):
+        with pytest.raises(RuntimeError, match="no launch"):
+            attempt()
+    assert middle(good, 1) > 0
+
+
+def mm(torch, a, b, out):
+    torch.mm(a, b, out=out)
