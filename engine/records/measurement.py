@@ -45,15 +45,15 @@ class Evidence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """The GPU at one instant, as NVML reports it."""
+    """The GPU at one instant, as NVML reports it; None for what this GPU does not report."""
 
-    sm_clock_mhz: int
+    sm_clock_mhz: int | None
     """SM clock."""
-    memory_clock_mhz: int
+    memory_clock_mhz: int | None
     """Memory clock."""
-    temperature_c: int
+    temperature_c: int | None
     """GPU temperature."""
-    power_mw: int
+    power_mw: int | None
     """Board power draw."""
     throttle_reasons: tuple[str, ...] = ()
     """Why the clocks were held below their maximum, in NVML's terms (`sw_power_cap`), sorted; empty for no reason."""
@@ -98,7 +98,8 @@ class Measurement:
     estimate: Estimate | None = None
     """What the protocol makes of the samples; None unless the status is ok."""
     outliers: tuple[int, ...] = ()
-    """Positions in `samples_ns` that lie far off the others; they are marked, not dropped."""
+    """Positions in `samples_ns` that lie far off the others, and of those, at the end, that were timed while the clocks
+    were held back and stand behind no estimate; they are marked, not dropped."""
     drift: float = 1.0
     """The reference kernel's time beside the samples over its time when the problem was set up; the estimate is
     divided by it. 1 where nothing was corrected."""
