@@ -1,38 +1,13 @@
-"""The database's tables, and records as their rows and back."""
+"""The database's tables."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import TypeVar
+from sqlalchemy import Column, Double, ForeignKey, Integer, MetaData, Table, Text, UniqueConstraint
 
-from sqlalchemy import Column, Double, ForeignKey, Integer, MetaData, RowMapping, Table, Text, UniqueConstraint
+__all__ = ["METADATA", "VERSION", "finals", "measurements", "schema_version", "tasks", "toolchains"]
 
-from gemmtune.engine.records.artifact import Resources, Toolchain
-from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.measurement import DeviceState, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.task import Task
-
-__all__ = [
-    "METADATA",
-    "VERSION",
-    "measurement_of",
-    "measurement_row",
-    "measurements",
-    "schema_version",
-    "task_of",
-    "task_row",
-    "tasks",
-    "toolchain_of",
-    "toolchain_row",
-    "toolchains",
-]
-
-VERSION = 1
-"""Version of the tables below. Raise it with every change to them."""
+VERSION = 2
+"""Version of the tables below. A change to them adds 1, and a step to `upgrade`."""
 
 METADATA = MetaData()
 
@@ -41,7 +16,7 @@ schema_version = Table(
     METADATA,
     Column("version", Integer, primary_key=True, autoincrement=False),
 )
-"""One row: the VERSION the database was made with."""
+"""One row: the VERSION of the database's tables."""
 
 tasks = Table(
     "tasks",
@@ -83,97 +58,23 @@ measurements = Table(
     Column("build_seconds", Double),
     Column("worker", Text, nullable=False),
     Column("created_at", Text, nullable=False),
+    Column("estimate", Text),
+    Column("outliers", Text, nullable=False),
+    Column("drift", Double, nullable=False),
+    Column("energy_joules", Double),
     UniqueConstraint("task_id", "config_digest", "protocol", "evidence", "toolchain_id"),
 )
 """One row a measurement: at most one of a task and config by one protocol, evidence and toolchain. Records are JSON."""
 
-_T = TypeVar("_T")
-
-
-def task_row(task: Task) -> dict[str, str]:
-    """The `tasks` row, without its id; equal tasks give equal rows."""
-    device = {f.name: getattr(task.device, f.name) for f in fields(task.device) if f.compare}
-    return {"key": task.key, "space": task.space, "problem": _json(task.problem.to_fields()), "device": _json(device)}
-
-
-def task_of(row: RowMapping) -> Task:
-    """The task of a `tasks` row."""
-    return Task(
-        problem=Problem.from_fields(json.loads(row["problem"])),
-        device=Device(**json.loads(row["device"])),
-        space=row["space"],
-    )
-
-
-def toolchain_row(toolchain: Toolchain) -> dict[str, str]:
-    """The `toolchains` row, without its id."""
-    return {"versions": _json(toolchain.versions)}
-
-
-def toolchain_of(row: RowMapping) -> Toolchain:
-    """The toolchain of a `toolchains` row."""
-    return Toolchain(tuple((package, version) for package, version in json.loads(row["versions"])))
-
-
-def measurement_row(measurement: Measurement, task_id: int, toolchain_id: int) -> dict[str, object]:
-    """The `measurements` row, without its id."""
-    norm = measurement.error_norm
-    return {
-        "task_id": task_id,
-        "config_digest": measurement.config.digest,
-        "protocol": measurement.protocol,
-        "evidence": str(measurement.evidence),
-        "toolchain_id": toolchain_id,
-        "config": measurement.config.json,
-        "status": str(measurement.status),
-        "reason": _storable(measurement.reason),
-        "samples_ns": _json(measurement.samples_ns),
-        "error_norm": None if norm is None else repr(norm),
-        "before": _record(measurement.before),
-        "after": _record(measurement.after),
-        "resources": _record(measurement.resources),
-        "build_seconds": measurement.build_seconds,
-        "worker": measurement.worker,
-        "created_at": measurement.created_at,
-    }
-
-
-def measurement_of(
-    row: RowMapping, task_by_id: Mapping[int, Task], toolchain_by_id: Mapping[int, Toolchain]
-) -> Measurement:
-    """The measurement of a `measurements` row."""
-    norm = row["error_norm"]
-    return Measurement(
-        task=task_by_id[row["task_id"]],
-        config=Config.from_json(row["config"]),
-        status=Status(row["status"]),
-        evidence=Evidence(row["evidence"]),
-        protocol=row["protocol"],
-        toolchain=toolchain_by_id[row["toolchain_id"]],
-        worker=row["worker"],
-        created_at=row["created_at"],
-        reason=row["reason"],
-        samples_ns=tuple(json.loads(row["samples_ns"])),
-        error_norm=None if norm is None else float(norm),
-        before=_read(DeviceState, row["before"]),
-        after=_read(DeviceState, row["after"]),
-        resources=_read(Resources, row["resources"]),
-        build_seconds=row["build_seconds"],
-    )
-
-
-def _storable(text: str) -> str:
-    # A compiler's or a driver's words may hold bytes that are no text; a database refuses those and NUL.
-    return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
-def _record(record: DeviceState | Resources | None) -> str | None:
-    return None if record is None else _json(asdict(record))
-
-
-def _read(kind: type[_T], text: str | None) -> _T | None:
-    return None if text is None else kind(**json.loads(text))
+finals = Table(
+    "finals",
+    METADATA,
+    Column("id", Integer, primary_key=True),  # grows with insertion
+    Column("problem", Text, nullable=False),
+    Column("device", Text, nullable=False),
+    Column("protocol", Text, nullable=False),
+    Column("worker", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("content", Text, nullable=False),
+)
+"""One row a final. Problem and device as in `tasks`; the content is JSON of the finalists and the refuted."""

@@ -20,7 +20,7 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError
-from gemmtune.engine.records.measurement import DeviceState, Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
@@ -46,9 +46,13 @@ def measured(number: int, task: Task = TASK, **changes: object) -> Measurement:
         worker="host:0:4711",
         created_at="2026-11-21T10:00:00Z",
         samples_ns=(17500.25, 17432.0, 0.1 + 0.2),
+        estimate=Estimate(17449.5, 0.1 + 0.2, 17500.25),
+        outliers=(2,),
+        drift=1.0625,
+        energy_joules=0.0117,
         error_norm=1.25e-3,
         before=STATE,
-        after=replace(STATE, temperature_c=43),
+        after=replace(STATE, temperature_c=43, throttle_reasons=("hw_thermal_slowdown", "sw_power_cap")),
         resources=Resources(255, 196_608, 8, 128),
         build_seconds=0.47,
     )
@@ -60,6 +64,10 @@ FAILED = measured(
     status=Status.WRONG_RESULT,
     reason="off by 0.3\nat [0, 1] ≠",
     samples_ns=(),
+    estimate=None,
+    outliers=(),
+    drift=1.0,
+    energy_joules=None,
     error_norm=math.inf,
     before=None,
     after=None,
@@ -103,7 +111,9 @@ def test_a_reason_that_is_no_text_is_kept_as_escapes(path):
 SIZES = st.integers(1, 2**31 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 FINITE = st.floats(allow_nan=False)
-STATES = st.none() | st.builds(DeviceState, *[st.integers(0, 10**6)] * 4)
+STATES = st.none() | st.builds(
+    DeviceState, *[st.none() | st.integers(0, 10**6)] * 4, st.lists(TEXTS, max_size=2).map(tuple)
+)
 TASKS = st.builds(
     Task,
     problem=st.builds(Problem, SIZES, SIZES, SIZES, a_dtype=st.sampled_from(DType), b_layout=st.sampled_from(Layout)),
@@ -123,6 +133,10 @@ MEASUREMENTS = st.builds(
     created_at=TEXTS,
     reason=TEXTS,
     samples_ns=st.lists(FINITE, max_size=4).map(tuple),
+    estimate=st.none() | st.builds(Estimate, FINITE, FINITE, FINITE),
+    outliers=st.lists(st.integers(0, 511), max_size=3).map(tuple),
+    drift=FINITE,
+    energy_joules=st.none() | FINITE,
     error_norm=st.none() | FINITE,
     before=STATES,
     after=STATES,

@@ -1,0 +1,49 @@
+"""Databases of an older schema, brought to the present one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+
+from sqlalchemy import Connection, bindparam, column, select, table, text, update
+
+from gemmtune.engine.measure.statistics import median_interval
+from gemmtune.engine.records.measurement import Estimate
+from gemmtune.engine.store import schema
+
+__all__ = ["upgrade"]
+
+_PAGE = 1000  # rows in memory at once
+
+
+def upgrade(connection: Connection, version: int) -> None:
+    """Take the database from `version`, 1 to schema.VERSION, to schema.VERSION, inside the caller's transaction."""
+    for step in _STEPS[version - 1 :]:
+        step(connection)
+    connection.execute(update(schema.schema_version).values(version=schema.VERSION))
+
+
+def _add_estimates_and_finals(connection: Connection) -> None:
+    """1 to 2. What was timed before had the median for its estimate, and no correction for drift."""
+    # Written out, not taken from `schema`: this step stays as it is when the tables change again.
+    for added in (
+        "estimate TEXT",
+        "outliers TEXT NOT NULL DEFAULT '[]'",
+        "drift DOUBLE PRECISION NOT NULL DEFAULT 1",
+        "energy_joules DOUBLE PRECISION",
+    ):
+        connection.execute(text(f"ALTER TABLE measurements ADD COLUMN {added}"))
+    schema.finals.create(connection)  # as long as it has not changed since schema 2
+    timed = table("measurements", *map(column, ("id", "status", "samples_ns", "estimate")))
+    ok = select(timed.c.id, timed.c.samples_ns).where(timed.c.status == "ok").order_by(timed.c.id).limit(_PAGE)
+    fill = update(timed).where(timed.c.id == bindparam("of")).values(estimate=bindparam("found"))
+    last = 0
+    while page := connection.execute(ok.where(timed.c.id > last)).all():
+        estimates = [(row_id, Estimate(*median_interval(json.loads(samples)))) for row_id, samples in page]
+        connection.execute(fill, [{"of": row_id, "found": json.dumps(asdict(e))} for row_id, e in estimates])
+        last = page[-1][0]
+
+
+_STEPS: tuple[Callable[[Connection], None], ...] = (_add_estimates_and_finals,)
+"""The step at place i takes schema i + 1 to i + 2."""

@@ -1,0 +1,151 @@
+"""The database keeps every final, whole and in order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.final import Final, Finalist, Refuted
+from gemmtune.engine.records.measurement import Estimate
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.store.database import Database
+
+H200 = Device(
+    "H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 60 << 20, 65536, 2048, 1024, 32, 1980, 4800, "a page"
+)
+PROBLEM = Problem(16, 4096, 4096)
+TRITON, ATEN = Task(PROBLEM, H200, "triton_mm"), Task(PROBLEM, H200, "aten")
+FINAL = Final(
+    finalists=(
+        Finalist(
+            TRITON,
+            Config({"BLOCK_M": 16, "even": True, "order": "rows", "share": 0.5}),
+            Toolchain((("torch", "2.11.0"), ("triton", "3.6.0"))),
+            Estimate(17432.0, 17400.125, 0.1 + 0.2),
+            (17500.25, 17432.0, 17390.5),
+            (0.0, 0.0),
+        ),
+        Finalist(
+            ATEN,
+            Config({}),
+            Toolchain((("torch", "2.11.0"),)),
+            Estimate(17440.0, 17410.0, 17480.0),
+            (17440.0,),
+            (-0.0021, 0.0034),
+        ),
+    ),
+    protocol="graph-cold-l2",
+    worker="host/gpu0/pid4711",
+    created_at="2026-11-21T10:00:00+00:00",
+    refuted=(Refuted(TRITON, Config({"BLOCK_M": 64}), "off by 0.3\nat [0, 1] ≠"),),
+)
+
+
+def of(final, problem=PROBLEM, device=H200):
+    """The same final of another problem, on another device."""
+    moved = {out.task.space: Task(problem, device, out.task.space) for out in final.finalists}
+    return replace(
+        final,
+        finalists=tuple(replace(f, task=moved[f.task.space]) for f in final.finalists),
+        refuted=tuple(replace(out, task=moved[out.task.space]) for out in final.refuted),
+    )
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "gemmtune.db"
+
+
+def test_every_field_of_every_final_reads_back_in_insertion_order(path):
+    later = replace(FINAL, finalists=FINAL.finalists[:1], created_at="2026-11-20T10:00:00+00:00", refuted=())
+    with Database.open(path) as database:
+        database.add_final(FINAL)
+        database.add_final(later)
+        database.add_final(FINAL)
+    with Database.open(path) as database:
+        assert database.finals() == [FINAL, later, FINAL]
+        assert database.finals()[0].regret_bound == 0.0021
+
+
+def test_finals_are_found_by_problem_device_and_protocol(path):
+    other = of(FINAL, Problem(32, 4096, 4096))
+    elsewhere = of(FINAL, device=replace(H200, sm_count=114))
+    warm = replace(FINAL, protocol="graph-warm-l2")
+    with Database.open(path) as database:
+        for final in (FINAL, other, elsewhere, warm):
+            database.add_final(final)
+        assert database.finals(PROBLEM, H200, "graph-cold-l2") == [FINAL]
+        assert database.finals(other.problem, H200, "graph-cold-l2") == [other]
+        assert database.finals(PROBLEM, elsewhere.device, "graph-cold-l2") == [elsewhere]
+        assert database.finals(PROBLEM, H200) == [FINAL, warm]
+        assert database.finals(protocol="graph-warm-l2") == [warm]
+        assert database.finals(Problem(1, 1, 1), H200, "graph-cold-l2") == []
+
+
+def test_a_weight_and_a_source_do_not_make_another_problem(path):
+    with Database.open(path) as database:
+        database.add_final(of(FINAL, replace(PROBLEM, weight=3.0), replace(H200, source="another page")))
+        assert database.finals(PROBLEM, H200, "graph-cold-l2") == [FINAL]
+
+
+def test_a_reason_that_is_no_text_is_kept_as_escapes(path):
+    with Database.open(path) as database:
+        database.add_final(replace(FINAL, refuted=(replace(FINAL.refuted[0], reason="bad \udcff and \0"),)))
+        (back,) = database.finals()
+    assert back.refuted[0].reason == r"bad \udcff and \x00"
+
+
+def test_a_final_the_database_refuses_leaves_nothing(path):
+    with Database.open(path) as database:
+        with pytest.raises(StoreError, match="cannot write to database"):
+            database.add_final(replace(FINAL, worker=None))
+        assert database.finals() == []
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+NUMBERS = st.floats(allow_nan=False)
+CONFIGS = st.dictionaries(TEXTS, st.integers(-(2**70), 2**70) | NUMBERS | st.booleans() | TEXTS, max_size=4).map(Config)
+TASKS = st.builds(Task, st.just(PROBLEM), st.just(H200), TEXTS)
+FINALISTS = st.builds(
+    Finalist,
+    TASKS,
+    CONFIGS,
+    st.builds(Toolchain, st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple)),
+    st.builds(Estimate, NUMBERS, NUMBERS, NUMBERS),
+    st.lists(NUMBERS, max_size=4).map(tuple),
+    st.tuples(NUMBERS, NUMBERS),
+)
+FINALS = st.builds(
+    Final,
+    st.lists(FINALISTS, min_size=1, max_size=3).map(tuple),
+    TEXTS,
+    TEXTS,
+    TEXTS,
+    st.lists(st.builds(Refuted, TASKS, CONFIGS, TEXTS), max_size=2).map(tuple),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(finals=st.lists(FINALS, max_size=3))
+def test_any_final_reads_back_equal(finals):
+    with Database.open("sqlite://") as database:
+        for final in finals:
+            database.add_final(final)
+        assert database.finals() == finals
+        assert database.finals(PROBLEM, H200) == finals
+
+
+def test_an_interval_without_an_upper_end_is_kept(path):
+    open_ended = replace(FINAL.finalists[1], behind=(-0.01, math.inf))
+    with Database.open(path) as database:
+        database.add_final(replace(FINAL, finalists=(FINAL.finalists[0], open_ended)))
+        assert database.finals()[0].finalists[1].behind == (-0.01, math.inf)
