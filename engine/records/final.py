@@ -11,7 +11,7 @@ from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 
-__all__ = ["Final", "Finalist", "Refuted"]
+__all__ = ["Final", "Finalist", "Refuted", "Unsettled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +83,13 @@ class Final:
     def regret_bound(self) -> float:
         """How much slower than the best finalist the leader may be, as a fraction, at the 95 % of the intervals."""
         return max(0.0, *(-f.behind[0] for f in self.finalists))
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """A final that was not held; what was measured before still ranks the problem."""
+
+    problem: Problem
+    """The GEMM."""
+    reason: str
+    """Why not."""

@@ -27,7 +27,7 @@ class Choice:
     high_ns: float
     """Upper end of the time's 95 % interval."""
     samples: int
-    """Number of timed launches behind the estimate."""
+    """Number of timed launches behind the time."""
     evidence: Evidence
     """How the time came about."""
     toolchain: str
@@ -50,6 +50,8 @@ class Row:
     """Baseline time over best time, minus 1, of the fastest choice; 0 without a baseline."""
     tie_band: tuple[Config, ...]
     """Configs whose interval overlaps that of the fastest: as good, as far as was measured."""
+    regret_bound: float | None = None
+    """How much slower than the best finalist the fastest may be, as a fraction; None where no final was held."""
 
 
 @dataclass(frozen=True, slots=True)

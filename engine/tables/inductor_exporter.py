@@ -34,16 +34,17 @@ class InductorExporter(Exporter):
             TableError: a row's problem or space cannot be said in Inductor's terms, or two rows look alike to Inductor.
         """
         lookup: dict[str, list[dict[str, object]]] = {}
-        served: dict[str, Problem] = {}
+        served: dict[str, Row] = {}
         for row in table.rows:
             key = lookup_key(table.device, row.problem)
             if key in lookup:
+                name = served[key].problem.name
                 raise TableError(
-                    f"{served[key].name} and {row.problem.name} have the same Inductor key, which knows neither tf32 "
+                    f"{name} and {row.problem.name} have the same Inductor key, which knows neither tf32 "
                     f"nor the output's dtype: export one of them"
                 )
             lookup[key] = [_entry(row)]
-            served[key] = row.problem
+            served[key] = row
         text = _dump(lookup)
         loader = files("gemmtune.engine.tables.loaders").joinpath("inductor.py").read_text(encoding="utf-8")
         return {
@@ -112,26 +113,28 @@ def _triton_kwargs(problem: Problem, choice: Choice) -> dict[str, object]:
     return {**kwargs, "EVEN_K": even_k, "ACC_TYPE": "tl.float32", "USE_FAST_ACCUM": False}
 
 
-def _info(table: Table, served: Mapping[str, Problem], lookup: str) -> dict[str, object]:
-    choices = {row.problem: row.choices[0] for row in table.rows}
+def _info(table: Table, served: Mapping[str, Row], lookup: str) -> dict[str, object]:
     return {
         "schema": _INFO_SCHEMA,
         "device": {"sku": table.device.sku, "name": table.device.name, "arch": table.device.arch},
         "objective": table.objective,
         "table_sha256": table_sha256(table),
         "lookup_sha256": hashlib.sha256(lookup.encode()).hexdigest(),
-        "toolchains": sorted({choice.toolchain for choice in choices.values()}),
-        "rows": {key: _row_info(problem, choices[problem]) for key, problem in served.items()},
+        "toolchains": sorted({row.choices[0].toolchain for row in table.rows}),
+        "rows": {key: _row_info(row) for key, row in served.items()},
     }
 
 
-def _row_info(problem: Problem, choice: Choice) -> dict[str, object]:
+def _row_info(row: Row) -> dict[str, object]:
+    choice = row.choices[0]
     return {
-        "problem": problem.name,
+        "problem": row.problem.name,
         "space": choice.space,
         "config": dict(choice.config),
         "time_ns": choice.time_ns,
         "evidence": choice.evidence.value,
+        "protocol": choice.protocol,
+        "regret_bound": row.regret_bound,
     }
 
 

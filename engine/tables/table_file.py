@@ -20,8 +20,12 @@ from gemmtune.engine.store.files import write_whole
 
 __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
 
-SCHEMA = 1
-"""Number of the file's schema; a change a reader must know of adds 1."""
+SCHEMA = 2
+"""Number of the file's schema; a change a reader must know of adds 1. Schema 1, whose rows have no `regret_bound`, is
+still read."""
+
+_FIRST_ROW_FIELDS = {"name", "problem", "weight", "choices", "baseline", "margin", "tie_band"}
+_ROW_FIELDS = {1: _FIRST_ROW_FIELDS, 2: _FIRST_ROW_FIELDS | {"regret_bound"}}
 
 
 def table_text(table: Table) -> str:
@@ -73,13 +77,13 @@ def parse_table(text: str, source: str) -> Table:
     """
     try:
         record = _load(text)
-        _check_schema(record)
+        schema = _schema(record)
         known = {"schema", "gemmtune", "sha256", "device", "objective", "rows"}
         _Fields(record, "the table", known)
         content = {key: value for key, value in record.items() if key != "sha256"}
         if record["sha256"] != _hash(content):
             raise TableError("edited after it was written: its sha256 does not match; export it again")
-        return _table(record)
+        return _table(record, schema)
     except TableError as error:
         raise TableError(f"{source}: {error}") from None
 
@@ -122,6 +126,7 @@ def _row_record(row: Row) -> dict[str, object]:
         "baseline": None if row.baseline is None else _choice_record(row.baseline),
         "margin": float(row.margin),
         "tie_band": [dict(config) for config in row.tie_band],
+        "regret_bound": None if row.regret_bound is None else float(row.regret_bound),
     }
 
 
@@ -169,7 +174,7 @@ def _refuse_constant(text: str) -> float:
     raise TableError(f"{text} is not a finite number")
 
 
-def _check_schema(record: Mapping[str, object]) -> None:
+def _schema(record: Mapping[str, object]) -> int:
     schema = record.get("schema")
     if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
         raise TableError(f"not a table: schema={schema!r} is not an integer from 1 on")
@@ -179,6 +184,7 @@ def _check_schema(record: Mapping[str, object]) -> None:
             f"schema {schema} (written by gemmtune {written}) is newer than schema {SCHEMA}, the newest that gemmtune "
             f"{version('gemmtune')} reads: upgrade gemmtune"
         )
+    return schema
 
 
 class _Fields:
@@ -206,10 +212,16 @@ class _Fields:
         return value
 
     def number(self, name: str, above: float) -> float:
-        value = self._record[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or not value > above:
+        value = self._number(name)
+        if value is None or not value > above:
             raise self.bad(name, f"a number above {above:g}")
-        return float(value)
+        return value
+
+    def fraction(self, name: str) -> float:
+        value = self._number(name)
+        if value is None or value < 0:
+            raise self.bad(name, "a number from 0 on")
+        return value
 
     def items(self, name: str) -> list[object]:
         value = self._record[name]
@@ -220,13 +232,19 @@ class _Fields:
     def value(self, name: str) -> object:
         return self._record[name]
 
+    def _number(self, name: str) -> float | None:
+        value = self._record[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+            return None
+        return float(value)
+
     def bad(self, name: str, wanted: str) -> TableError:
         return TableError(f"{self._where}: {name}={self._record[name]!r} is not {wanted}")
 
 
-def _table(record: Mapping[str, object]) -> Table:
+def _table(record: Mapping[str, object], schema: int) -> Table:
     table = _Fields(dict(record), "the table", set(record))
-    rows = tuple(_row(row, f"row {i}") for i, row in enumerate(table.items("rows"), 1))
+    rows = tuple(_row(row, f"row {i}", schema) for i, row in enumerate(table.items("rows"), 1))
     _refuse_duplicates(row.problem for row in rows)
     return Table(_device(table.value("device")), rows, table.text("objective"))
 
@@ -238,20 +256,22 @@ def _device(record: object) -> Device:
     return Device(**{name: device.text(name) for name in texts}, **numbers)  # type: ignore[arg-type]
 
 
-def _row(record: object, where: str) -> Row:
-    row = _Fields(record, where, {"name", "problem", "weight", "choices", "baseline", "margin", "tie_band"})
+def _row(record: object, where: str, schema: int) -> Row:
+    row = _Fields(record, where, _ROW_FIELDS[schema])
     where = f"{where} ({row.text('name')})"
     problem = _problem(row, where)
     choices = tuple(_choice(c, f"{where} choice {i}") for i, c in enumerate(row.items("choices"), 1))
     if not choices:
         raise TableError(f"{where} has no choice")
     baseline = row.value("baseline")
+    bounded = schema > 1 and row.value("regret_bound") is not None
     return Row(
         problem=problem,
         choices=choices,
         baseline=None if baseline is None else _choice(baseline, f"{where} baseline"),
         margin=row.number("margin", above=-1),
         tie_band=tuple(_config(config, f"{where} tie_band") for config in row.items("tie_band")),
+        regret_bound=row.fraction("regret_bound") if bounded else None,
     )
 
 

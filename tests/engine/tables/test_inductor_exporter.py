@@ -72,7 +72,8 @@ def test_an_aten_row_says_aten_alone():
 
 
 def test_the_facts_stand_beside_the_dictionary():
-    table = replace(TABLE, rows=(row("64x64x64", choice("triton_mm", TILES)), row("8x8x8", choice("aten", {}, "t 1"))))
+    settled = replace(row("64x64x64", choice("triton_mm", TILES)), regret_bound=0.004)
+    table = replace(TABLE, rows=(settled, row("8x8x8", choice("aten", {}, "t 1"))))
     files = InductorExporter().export(table)
     info = json.loads(files["table_info.json"])
     assert sorted(files) == ["gemmtune_inductor.py", "lookup_table.json", "table_info.json"]
@@ -87,7 +88,10 @@ def test_the_facts_stand_beside_the_dictionary():
         "config": TILES,
         "time_ns": 100.0,
         "evidence": "measured",
+        "protocol": "events-cold-l2",
+        "regret_bound": 0.004,
     }
+    assert info["rows"][lookup_key(TABLE.device, Problem.parse("8x8x8"))]["regret_bound"] is None
 
 
 def test_the_loader_needs_torch_alone():

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from gemmtune.engine.measure.statistics import median_interval
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError
-from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
@@ -26,7 +27,7 @@ class Fastest(Objective):
     unit = "ns"
 
     def score(self, measurement):
-        return sorted(measurement.samples_ns)[len(measurement.samples_ns) // 2]
+        return measurement.estimate.time_ns
 
 
 def ok(space, samples, tile=0, problem=PROBLEM, **changes):
@@ -40,6 +41,7 @@ def ok(space, samples, tile=0, problem=PROBLEM, **changes):
         worker="host/0",
         created_at="2026-11-21T12:00:00Z",
         samples_ns=tuple(float(s) for s in samples),
+        estimate=Estimate(*median_interval(samples)) if samples else None,
     )
     return replace(measurement, **changes)
 
@@ -68,6 +70,13 @@ def test_a_faster_config_comes_first_with_its_interval_and_margin():
     assert row.margin == pytest.approx(0.10)
 
 
+def test_the_estimate_counts_and_not_the_samples_it_was_made_of():
+    drifted = ok("triton_mm", around(200), tile=1, estimate=Estimate(100.0, 99.0, 102.0), drift=2.0)
+    first = only_row(ok("aten", around(110)), ok("triton_mm", around(104), tile=2), drifted).choices[0]
+    assert first.config == Config({"tile": 1})
+    assert (first.time_ns, first.low_ns, first.high_ns, first.samples) == (100, 99, 102, 9)
+
+
 def test_intervals_that_touch_leave_the_baseline_first():
     row = only_row(ok("aten", around(106)), ok("triton_mm", around(100)))  # 100 + 3 = 106 - 3
     assert [c.space for c in row.choices] == ["aten", "triton_mm"]
@@ -79,6 +88,7 @@ def test_a_slower_field_leaves_the_baseline_first_and_the_margin_at_zero():
     assert [c.space for c in row.choices] == ["aten", "triton_mm"]
     assert row.margin == 0
     assert row.tie_band == (Config({}),)
+    assert row.regret_bound is None
 
 
 @pytest.mark.parametrize(("samples", "first"), [([98.1], "aten"), ([98.0], "triton_mm"), ([98.05] * 5, "aten")])

@@ -38,7 +38,14 @@ TRITON = Choice(
     "p",
 )
 ROWS = (
-    Row(replace(Problem.parse("16x4096x4096:bf16:nt"), weight=2.5), (TRITON, ATEN), ATEN, 0.0945, (TRITON.config,)),
+    Row(
+        replace(Problem.parse("16x4096x4096:bf16:nt"), weight=2.5),
+        (TRITON, ATEN),
+        ATEN,
+        0.0945,
+        (TRITON.config,),
+        regret_bound=0.0031,
+    ),
     Row(replace(Problem.parse("64x64x200:tf32:tn"), out_dtype=DType.FP32), (ATEN,), None, 0.0, ()),
 )
 TABLE = Table(H200, ROWS, "latency")
@@ -78,8 +85,25 @@ def test_the_text_is_canonical():
     record = json.loads(text)
     assert text == json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     assert text == table_text(replace(TABLE, rows=ROWS[::-1])) == table_text(parse_table(text, "x"))
-    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (1, "latency", "16x4096x4096:bf16:nt")
+    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (2, "latency", "16x4096x4096:bf16:nt")
+    assert [row["regret_bound"] for row in record["rows"]] == [0.0031, None]
     assert record["sha256"] == table_sha256(TABLE) != table_sha256(replace(TABLE, objective="energy"))
+
+
+def test_a_table_of_schema_1_is_read_and_knows_no_bound():
+    record = json.loads(table_text(TABLE)) | {"schema": 1}
+    with pytest.raises(TableError, match="row 1 has the unknown field 'regret_bound'"):
+        parse_table(rehash(record), "table.json")
+    for row in record["rows"]:
+        del row["regret_bound"]
+    assert parse_table(rehash(record), "table.json") == replace(
+        TABLE, rows=tuple(replace(row, regret_bound=None) for row in ROWS)
+    )
+
+
+def test_a_bound_may_be_0():
+    row = replace(ROWS[0], regret_bound=0.0)
+    assert parse_table(table_text(replace(TABLE, rows=(row,))), "x").rows == (row,)
 
 
 def test_a_table_without_rows_is_a_table():
@@ -114,8 +138,8 @@ def test_an_edited_number_is_found_by_the_hash():
 
 
 def test_a_newer_schema_is_named_beside_ours_before_anything_else_is_looked_at():
-    with pytest.raises(TableError, match=r"schema 2 \(written by gemmtune 9\.1\) is newer than schema 1, .*: upgrade"):
-        parse_table('{"schema": 2, "gemmtune": "9.1", "strange": 1}', "table.json")
+    with pytest.raises(TableError, match=r"schema 3 \(written by gemmtune 9\.1\) is newer than schema 2, .*: upgrade"):
+        parse_table('{"schema": 3, "gemmtune": "9.1", "strange": 1}', "table.json")
 
 
 ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)
@@ -142,6 +166,9 @@ ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)
         ((*ROW, "problem", "a_dtype"), "fp7", "a_dtype='fp7' is not one of"),
         ((*ROW, "weight"), 0, "weight=0 is not a number above 0"),
         ((*ROW, "margin"), "much", "margin='much' is not a number above -1"),
+        ((*ROW, "regret_bound"), -0.001, "regret_bound=-0.001 is not a number from 0 on"),
+        ((*ROW, "regret_bound"), "small", "regret_bound='small' is not a number from 0 on"),
+        ((*ROW, "regret_bound"), ..., r"row 1 lacks the field 'regret_bound'"),
         ((*ROW, "choices"), [], "has no choice"),
         ((*ROW, "baseline"), 1, "baseline is not an object"),
         ((*ROW, "tie_band"), [3], "config=3 is not an object"),
