@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import median
-
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams.objective import Objective
 
@@ -11,13 +9,19 @@ __all__ = ["Latency"]
 
 
 class Latency(Objective):
-    """Median time of one launch, the inputs coming from device memory."""
+    """Time of one launch in a CUDA graph, the inputs coming from device memory."""
 
-    protocol = "events-cold-l2"
+    protocol = "graph-cold-l2"
     unit = "ns"
 
     def score(self, measurement: Measurement) -> float:
-        """Median of the samples, in nanoseconds."""
-        if measurement.status is not Status.OK:
-            raise ValueError(f"a measurement that is {measurement.status} has no latency: {measurement.reason}")
-        return median(measurement.samples_ns)
+        """The protocol's estimate of the time, corrected for drift, in nanoseconds.
+
+        Raises:
+            ValueError: the measurement's status is not ok, or it has no estimate.
+        """
+        estimate = measurement.estimate
+        if measurement.status is not Status.OK or estimate is None:
+            why = measurement.reason or "it has no estimate"
+            raise ValueError(f"a measurement that is {measurement.status} has no latency: {why}")
+        return estimate.time_ns

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.errors import ContractError, UsageError
 from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
 __all__ = ["Tuner"]
@@ -30,9 +31,12 @@ class Tuner:
 
         Raises:
             ValueError: the budget or the batch is below its bound.
+            UsageError: the search has several objectives, and the sampler takes one; the message names those that
+                take several.
         """
         if budget < 0 or batch < 1:
             raise ValueError(f"budget={budget} is below 0 or batch={batch} below 1")
+        _check_takes(sampler)
         self._sampler = sampler
         self._budget = budget
         self._batch = batch
@@ -90,7 +94,7 @@ class Tuner:
 
         Raises:
             ValueError: the configs are not those of the last batch in its order, or an outcome has a score where it
-                should not, or none where it should.
+                should not, none where it should, or not as many as the search has objectives.
         """
         told = [trial.config for trial in trials]
         if told != self._pending:
@@ -100,6 +104,10 @@ class Tuner:
                 raise ValueError(
                     f"{trial.config}: score {trial.score} with status {trial.status}; ok alone has a score"
                 )
+            objectives = self._sampler.search.objectives
+            due = objectives if objectives > 1 and trial.score is not None else 0
+            if len(trial.scores) != due:
+                raise ValueError(f"{trial.config}: {len(trial.scores)} scores where {due} are due, one an objective")
         self._pending = []
         self._trials.extend(trials)
         for trial in trials:
@@ -109,3 +117,15 @@ class Tuner:
 
     def _broken(self, what: str) -> ContractError:
         return ContractError(f"sampler {type(self._sampler).__qualname__} {what}")
+
+
+def _check_takes(sampler: Sampler) -> None:
+    objectives = sampler.search.objectives
+    if objectives == 1 or sampler.multi_objective:
+        return
+    registered = {registry.sampler(name): name for name in registry.names(Sampler)}
+    several = ", ".join(name for kind, name in registered.items() if kind.multi_objective)
+    name = registered.get(type(sampler), type(sampler).__qualname__)
+    raise UsageError(
+        f"sampler {name} takes one objective, the search has {objectives}; samplers for several: {several}"
+    )

@@ -18,7 +18,7 @@ class Objective(ABC):
     unit: ClassVar[str]
     """Unit of the score, for a person."""
     parts: ClassVar[tuple[str, ...]] = ()
-    """Names of the parts of an objective of several, with their units, the one that ranks first; empty for one."""
+    """Where it has several scores, the name and the unit of each (`latency ns`), the one that ranks first."""
 
     @abstractmethod
     def score(self, measurement: Measurement) -> float:
@@ -26,12 +26,16 @@ class Objective(ABC):
 
         Raises:
             ValueError: the measurement's status is not ok; a failure has no score.
+            UsageError: the measurement is ok and lacks what is minimised; one line that says the way out.
         """
 
     def scores(self, measurement: Measurement) -> tuple[float, ...]:
-        """The score of each part, `score` first, each finite and above 0; by default there is one part.
+        """The score of each part, each finite and above 0, `score` first; `score` alone without parts.
+
+        A search that takes several looks for the Pareto front of them; everything else goes by `score`.
 
         Raises:
             ValueError: as `score`.
+            UsageError: as `score`.
         """
         return (self.score(measurement),)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
@@ -19,6 +20,10 @@ class Sampler(ABC):
     configs is a function of the Search and of what was told: a search resumes by asking again and telling from the
     database.
     """
+
+    multi_objective: ClassVar[bool] = False
+    """Whether it searches for the Pareto front where `Search.objectives` is above 1; it is given no such search
+    otherwise. The trials of one that is ok then have as many `scores`, each to minimise."""
 
     def __init__(self, search: Search) -> None:
         """Begin a search. `search` is the only source of randomness and of configs."""

@@ -15,6 +15,8 @@ __all__ = ["ExhaustiveSampler"]
 class ExhaustiveSampler(Sampler):
     """The feasible set from first to last. Neither the seed nor the seeds matter to it."""
 
+    multi_objective = True
+
     def __init__(self, search: Search) -> None:
         """Start at the first config."""
         super().__init__(search)

@@ -17,6 +17,8 @@ __all__ = ["RandomSampler"]
 class RandomSampler(Sampler):
     """The feasible set in a shuffled order. It ignores the seeds: a yardstick knows nothing."""
 
+    multi_objective = True
+
     def __init__(self, search: Search) -> None:
         """Shuffle once; the order depends on the search's seed and the size of its set alone."""
         super().__init__(search)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from statistics import median
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
-from gemmtune.engine.records.measurement import DeviceState, Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
@@ -24,10 +25,12 @@ from gemmtune.engine.testing._contract import require, run_alone
 __all__ = ["CHECKS", "check_objective", "example_measurement"]
 
 _SAMPLES_NS = (91_800.0, 90_200.0, 90_500.0, 90_300.0, 97_100.0, 90_400.0, 90_250.0, 90_350.0, 90_450.0)
+_POWER_WATTS = 600.0
 
 
 def example_measurement(samples_ns: tuple[float, ...] = _SAMPLES_NS) -> Measurement:
-    """A measurement that is ok, with everything a worker reports."""
+    """A measurement that is ok, with everything a worker reports: its energy is that of 600 W for the median launch."""
+    time_ns = median(samples_ns)
     return Measurement(
         task=Task(Problem.parse("2048x4096x4096:bf16:nt"), catalogue.device("H200"), "example"),
         config=Config({"tile": 64}),
@@ -38,6 +41,8 @@ def example_measurement(samples_ns: tuple[float, ...] = _SAMPLES_NS) -> Measurem
         worker="example",
         created_at="2026-01-01T00:00:00+00:00",
         samples_ns=samples_ns,
+        estimate=Estimate(time_ns, min(samples_ns), max(samples_ns)),
+        energy_joules=_POWER_WATTS * time_ns * 1e-9,
         error_norm=1.6e-3,
         before=DeviceState(1980, 3201, 41, 180_000),
         after=DeviceState(1950, 3201, 44, 520_000),
@@ -63,28 +68,50 @@ def names_its_protocol_and_unit(objective: type[Objective]) -> None:
         require(isinstance(value, str) and bool(value.strip()), objective, f"has the {name} {value!r}")
 
 
+def names_its_parts(objective: type[Objective]) -> None:
+    """An objective has one score and no parts, or several parts, each of a name of its own with its unit."""
+    parts: object = objective.parts
+    named = isinstance(parts, tuple) and all(isinstance(part, str) and len(part.split()) > 1 for part in parts)
+    require(named, objective, f"has the parts {parts!r}, not a tuple of names with their units")
+    several = len(set(objective.parts)) == len(objective.parts) != 1
+    require(several, objective, f"has the parts {parts!r}; name none, or several once each")
+
+
 def scores_what_is_ok(objective: type[Objective]) -> None:
     """Finite and above 0, from one sample up, from a microsecond to a second."""
     for samples in (_SAMPLES_NS, _SAMPLES_NS[:1], _SAMPLES_NS[:2], (1e3,) * 9, (1e9, 1.1e9, 1.2e9)):
         _score(objective, example_measurement(samples))
 
 
+def scores_every_part(objective: type[Objective]) -> None:
+    """A score a part, finite and above 0, the first of them the score; where there are no parts, the score alone."""
+    measurement = example_measurement()
+    scores = objective().scores(measurement)
+    due = len(objective.parts) or 1
+    require(len(scores) == due, objective, f"gave the scores {scores} where {due} are due")
+    require(all(0 < score < math.inf for score in scores), objective, f"gave the scores {scores}")
+    first = _score(objective, measurement)
+    require(scores[0] == first, objective, f"gave the scores {scores}, which do not begin with the score {first}")
+
+
 def gives_a_failure_no_score(objective: type[Objective]) -> None:
-    """ValueError, whatever else the failed measurement holds."""
+    """ValueError, of score and scores, whatever else the failed measurement holds."""
+    complete = example_measurement()
+    bare = replace(complete, samples_ns=(), estimate=None, energy_joules=None)
     for status in Status:
-        for samples in ((), _SAMPLES_NS):
-            if status is Status.OK:
-                continue
-            failed = replace(example_measurement(samples), status=status, reason="an example of a failure")
-            try:
-                score = objective().score(failed)
-            except ValueError:
-                continue
-            require(False, objective, f"scored a measurement that is {status} with {score}")
+        for example in (bare, complete):
+            for score in (objective().score, objective().scores):
+                if status is Status.OK:
+                    continue
+                try:
+                    given = score(replace(example, status=status, reason="an example of a failure"))
+                except ValueError:
+                    continue
+                require(False, objective, f"scored a measurement that is {status} with {given}")
 
 
 def prefers_the_faster(objective: type[Objective]) -> None:
-    """Where all else is equal, the kernel of lower samples has the lower score."""
+    """At the same power, the kernel of lower samples has the lower score."""
     shares = (0.5, 0.9, 0.999, 1.0, 1.001, 1.1, 2.0)
     scores = [_score(objective, example_measurement(tuple(share * x for x in _SAMPLES_NS))) for share in shares]
     require(scores == sorted(set(scores)), objective, f"scored ever slower launches {scores}")
@@ -105,7 +132,9 @@ def scores_lightly(objective: type[Objective]) -> None:
 
 CHECKS: tuple[Callable[[type[Objective]], None], ...] = (
     names_its_protocol_and_unit,
+    names_its_parts,
     scores_what_is_ok,
+    scores_every_part,
     gives_a_failure_no_score,
     prefers_the_faster,
     repeats_itself,

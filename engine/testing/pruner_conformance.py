@@ -13,7 +13,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
-from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -120,6 +120,7 @@ def _history() -> list[Measurement]:
 
 def _measurement(number: int, status: Status) -> Measurement:
     ok = status is Status.OK
+    low_ns, high_ns = 1e5 + number, 1.01e5 + number
     return Measurement(
         task=_TASK,
         config=Config({"tile": 1000 + number}),
@@ -130,7 +131,8 @@ def _measurement(number: int, status: Status) -> Measurement:
         worker="example",
         created_at="2026-01-01T00:00:00+00:00",
         reason="" if ok else "an example of a failure",
-        samples_ns=(1e5 + number, 1.01e5 + number) if ok else (),
+        samples_ns=(low_ns, high_ns) if ok else (),
+        estimate=Estimate((low_ns + high_ns) / 2, low_ns, high_ns) if ok else None,
     )
 
 

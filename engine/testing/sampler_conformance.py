@@ -6,6 +6,7 @@
 
 Every check drives a whole search and raises ContractError at the first broken promise: a config off the feasible set,
 asked twice, or more than were asked for; nothing asked although something is left. Each states what it adds to that.
+Those of several objectives hold for a sampler that says `multi_objective`.
 """
 
 from __future__ import annotations
@@ -128,6 +129,28 @@ def resumes_from_a_database(sampler: type[Sampler]) -> None:
     require(resumed.ask(4) == whole[16:20], sampler, "went another way after it was resumed")
 
 
+def searches_two_objectives(sampler: type[Sampler]) -> None:
+    """Two scores that pull apart, and failures of every kind among them, from the first trial on, end no search."""
+    if not sampler.multi_objective:
+        return
+    failures = [status for status in Status if status is not Status.OK]
+
+    def outcome(config: Config) -> Trial:
+        failed = config.integer("tile") >= 64
+        status = failures[config.integer("stages") % len(failures)]
+        return Trial(config, status, None) if failed else _two(config)
+
+    _drive(sampler, _search(objectives=2), outcome, batch=3, most=18)
+
+
+def repeats_itself_on_two_objectives(sampler: type[Sampler]) -> None:
+    """The same search and the same outcomes give the same sequence with two scores too."""
+    if not sampler.multi_objective:
+        return
+    sequences = [_drive(sampler, _search(objectives=2), _two, batch=4, most=16) for _ in range(2)]
+    require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of two objectives")
+
+
 CHECKS: tuple[Callable[[type[Sampler]], None], ...] = (
     exhausts_the_feasible_set,
     exhausts_in_batches,
@@ -142,6 +165,8 @@ CHECKS: tuple[Callable[[type[Sampler]], None], ...] = (
     asks_nothing_of_an_empty_set,
     repeats_itself,
     resumes_from_a_database,
+    searches_two_objectives,
+    repeats_itself_on_two_objectives,
 )
 """Every check, by itself."""
 
@@ -167,7 +192,7 @@ def _drive(sampler: type[Sampler], search: Search, outcome: _Outcome, *, batch: 
     return asked
 
 
-def _search(budget: int = 12, seeds: Sequence[int] = (20, 3)) -> Search:
+def _search(budget: int = 12, seeds: Sequence[int] = (20, 3), objectives: int = 1) -> Search:
     """28 feasible configs with gaps between them, a category, and a param of one value; `seeds` are positions."""
     params = (
         Param("tile", (16, 32, 64, 128)),
@@ -176,7 +201,7 @@ def _search(budget: int = 12, seeds: Sequence[int] = (20, 3)) -> Search:
         Param("warps", (4,)),
     )
     feasible = [c for c in _product(params) if c.integer("tile") * c.integer("stages") <= 400]
-    return Search(params, tuple(feasible), tuple(feasible[i] for i in seeds), budget, seed=7)
+    return Search(params, tuple(feasible), tuple(feasible[i] for i in seeds), budget, 7, objectives)
 
 
 def _grid(values: Mapping[str, tuple[Value, ...]]) -> Search:
@@ -189,10 +214,19 @@ def _product(params: Sequence[Param]) -> list[Config]:
     return [Config(dict(zip(names, values, strict=True))) for values in product(*(param.values for param in params))]
 
 
+def _steps(config: Config) -> float:
+    return 1 + abs(math.log2(config.integer("tile")) - 6) + abs(config.integer("stages") - 4) + (config["kind"] == "n")
+
+
 def _bowl(config: Config) -> Trial:
     """Best at tile 64, 4 stages, kind t."""
-    steps = abs(math.log2(config.integer("tile")) - 6) + abs(config.integer("stages") - 4) + (config["kind"] == "n")
-    return Trial(config, Status.OK, 1e4 * (1 + steps))
+    return Trial(config, Status.OK, 1e4 * _steps(config))
+
+
+def _two(config: Config) -> Trial:
+    """The bowl's time, and an energy that falls with the tile."""
+    time_ns = 1e4 * _steps(config)
+    return Trial(config, Status.OK, time_ns, (time_ns, 1 / config.integer("tile")))
 
 
 def _flat(config: Config) -> Trial:

@@ -8,10 +8,11 @@ import pytest
 
 from gemmtune.engine.campaign.tuner import Tuner
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.errors import ContractError, UsageError
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.search.evolution import EvolutionSampler
 
 CONFIGS = tuple(Config({"x": number}) for number in range(10))
 STRANGER = Config({"x": 99})
@@ -33,6 +34,12 @@ class InOrder(Sampler):
         self.told.extend(trials)
 
 
+class Several(InOrder):
+    """Takes several objectives."""
+
+    multi_objective = True
+
+
 class Scripted(InOrder):
     """Asks what it is told to, right or wrong."""
 
@@ -42,8 +49,8 @@ class Scripted(InOrder):
         return self.script(count)
 
 
-def search(budget: int = 10) -> Search:
-    return Search((Param("x", tuple(range(10))),), CONFIGS, (), budget, 0)
+def search(budget: int = 10, objectives: int = 1) -> Search:
+    return Search((Param("x", tuple(range(10))),), CONFIGS, (), budget, 0, objectives)
 
 
 def scored(config: Config) -> Trial:
@@ -164,3 +171,40 @@ def test_a_score_stands_for_ok_alone(status, score):
 def test_bounds_are_checked(budget, batch):
     with pytest.raises(ValueError, match="below"):
         Tuner(InOrder(search()), budget, batch)
+
+
+@pytest.mark.parametrize(("sampler", "name"), [(EvolutionSampler, "evolution"), (InOrder, "InOrder")])
+def test_several_objectives_need_a_sampler_for_several(sampler, name):
+    several = "exhaustive, gp, nsga2, random, tpe"
+    said = f"sampler {name} takes one objective, the search has 2; samplers for several: {several}"
+    with pytest.raises(UsageError, match=f"^{said}$"):
+        Tuner(sampler(search(objectives=2)), budget=10)
+
+
+def test_of_several_scores_the_first_ranks():
+    sampler = Several(search(objectives=2))
+    tuner = Tuner(sampler, budget=3, batch=3)
+    trials = [
+        Trial(CONFIGS[0], Status.OK, 2.0, (2.0, 1.0)),
+        Trial(CONFIGS[1], Status.OK, 1.0, (1.0, 2.0)),
+        Trial(CONFIGS[2], Status.RUN_FAILED, None),
+    ]
+    tuner.next_batch()
+    tuner.tell(trials)
+    assert (tuner.best, sampler.told) == (trials[1], trials)
+
+
+@pytest.mark.parametrize(
+    ("objectives", "status", "scores", "said"),
+    [
+        (2, Status.OK, (), "0 scores where 2 are due"),
+        (2, Status.OK, (1.0,), "1 scores where 2 are due"),
+        (1, Status.OK, (1.0, 2.0), "2 scores where 0 are due"),
+        (2, Status.TIMED_OUT, (1.0, 2.0), "2 scores where 0 are due"),
+    ],
+)
+def test_a_success_has_a_score_an_objective(objectives, status, scores, said):
+    tuner = Tuner(Several(search(objectives=objectives)), budget=10)
+    (config,) = tuner.next_batch()
+    with pytest.raises(ValueError, match=said):
+        tuner.tell([Trial(config, status, 1.0 if status is Status.OK else None, scores)])

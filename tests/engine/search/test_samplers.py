@@ -54,19 +54,39 @@ def configs():
 FEASIBLE = configs()
 
 
-def search(budget=64, seed=3, seeds=()):
-    return Search(PARAMS, FEASIBLE, seeds, budget, seed)
+def search(budget=64, seed=3, seeds=(), objectives=1):
+    return Search(PARAMS, FEASIBLE, seeds, budget, seed, objectives)
+
+
+def off(config, **best):
+    return sum(abs(math.log2(config.integer(name) / value)) for name, value in best.items())
 
 
 def cost(config):
     """A GEMM in caricature, in ns: best at 128x256x64 in columns, with 4 stages and 8 warps."""
-    best = {"m": 128, "n": 256, "k": 64, "stages": 4, "warps": 8}
-    off = sum(abs(math.log2(config.integer(name) / value)) for name, value in best.items())
-    return 1e5 * (1 + 0.2 * off + 0.1 * (config["order"] == "row"))
+    return 1e5 * (1 + 0.2 * off(config, m=128, n=256, k=64, stages=4, warps=8) + 0.1 * (config["order"] == "row"))
+
+
+def energy(config):
+    """In joules: best at 64x256x32 in columns, with 3 stages and 4 warps."""
+    return 0.03 * (1 + 0.2 * off(config, m=64, n=256, k=32, stages=3, warps=4) + 0.1 * (config["order"] == "row"))
 
 
 def trial(config):
     return Trial(config, Status.OK, cost(config))
+
+
+def pair(config):
+    return Trial(config, Status.OK, cost(config), (cost(config), energy(config)))
+
+
+def hypervolume(asked):
+    """Share of the box under twice the best cost and energy that a search's results dominate."""
+    volume, height = 0.0, 2.0
+    for x, y in sorted((cost(config) / 1e5, energy(config) / 0.03) for config in asked):
+        if y < height and x < 2:
+            volume, height = volume + (2 - x) * (height - y), y
+    return volume
 
 
 def run(sampler, evaluations, batch=1, outcome=trial):
@@ -206,6 +226,41 @@ def test_failures_are_told_as_the_worst_seen_once_something_worked():
     run(sampler, 4, outcome=outcome)
     values = [t.value for t in sampler._study.get_trials(deepcopy=False) if t.state is optuna.trial.TrialState.COMPLETE]
     assert values == [math.log(5e4), math.log(2e5), math.log(2e5)]
+
+
+def test_the_samplers_for_several_objectives():
+    several = [name for name in registry.names(Sampler) if registry.sampler(name).multi_objective]
+    assert several == ["exhaustive", "gp", "nsga2", "random", "tpe"]
+
+
+@pytest.mark.parametrize("sampler", [GP, Nsga2Sampler, TpeSampler])
+def test_optuna_learns_every_score(sampler):
+    running: OptunaSampler = sampler(search(budget=12, objectives=2))
+    asked = run(running, 12, batch=3, outcome=pair)
+    learned = [t for t in running._study.get_trials(deepcopy=False) if t.state is optuna.trial.TrialState.COMPLETE]
+    assert [t.values for t in learned] == [[math.log(cost(c)), math.log(energy(c))] for c in asked]
+
+
+def test_failures_are_told_as_the_worst_seen_of_each_score():
+    sampler = TpeSampler(search(objectives=2))
+    outcomes = iter([(2e5, 0.1), (5e4, 0.3), None])
+
+    def outcome(config):
+        scores = next(outcomes)
+        return Trial(config, Status.OK, scores[0], scores) if scores else Trial(config, Status.RUN_FAILED, None)
+
+    run(sampler, 3, outcome=outcome)
+    values = [t.values for t in sampler._study.get_trials(deepcopy=False) if t.values is not None]
+    assert values[-1] == [math.log(2e5), math.log(0.3)]
+
+
+@pytest.mark.parametrize("sampler", [Nsga2Sampler, TpeSampler])
+def test_multi_objective_samplers_find_a_better_front_than_random(sampler):
+    def found(kind):
+        searches = (kind(search(budget=96, seed=seed, objectives=2)) for seed in range(5))
+        return sum(hypervolume(run(each, 96, outcome=pair)) for each in searches) / 5
+
+    assert found(sampler) / hypervolume(FEASIBLE) > 0.8 > found(RandomSampler) / hypervolume(FEASIBLE)
 
 
 def test_gp_without_torch_says_what_to_install(monkeypatch):
