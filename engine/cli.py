@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -25,6 +25,7 @@ from gemmtune.engine.campaign.recording import landscape_from
 from gemmtune.engine.campaign.replay import ReplayFleet
 from gemmtune.engine.campaign.scheduler import TaskSearch, run
 from gemmtune.engine.campaign.study import replay_study
+from gemmtune.engine.measure.clock_lock import ClockLock, visible_gpu
 from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.measure.telemetry import gpu_names
 from gemmtune.engine.records import catalogue
@@ -61,6 +62,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for 
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of every random choice.")]
 DatabaseUrl = Annotated[str | None, typer.Option("--database", help="File or URL. [default: OUT/measurements.db]")]
 Builders = Annotated[int | None, typer.Option(min=1, help="Builder processes. [default: cores less one]")]
+_LOCK_HELP = (
+    "Lock the SM clock meanwhile, at one that every problem holds under the power limit. It changes a setting of the "
+    "whole GPU: only for a machine that is yours."
+)
+LockClocks = Annotated[int | None, typer.Option("--lock-clocks", min=1, metavar="MHZ", help=_LOCK_HELP)]
 
 
 @app.command()
@@ -79,6 +85,7 @@ def tune(
     replay: Annotated[list[Path] | None, typer.Option(help="Answer from this landscape. Repeat for more.")] = None,
     database: DatabaseUrl = None,
     builders: Builders = None,
+    lock_clocks: LockClocks = None,
     as_json: AsJson = False,
 ) -> None:
     """Search for the best config of each problem and write the table, its exports and a summary to OUT.
@@ -99,10 +106,11 @@ def tune(
     _look_up(plan)
     wanted = catalogue.device(device) if device else None
     target, searches, fleet = _source(plan, wanted, replay or [], builders)
-    with closing(fleet), Database.open(_database_url(out, database)) as store:
+    clocks = _clocks(lock_clocks, fleet)
+    with closing(fleet), clocks, Database.open(_database_url(out, database)) as store:
         if isinstance(fleet, ReplayFleet) and not replay:
             _say_why_replayed()
-        with progress.watching(as_json) as watcher:
+        with progress.watching(as_json, registry.objective(plan.objective).unit) as watcher:
             result = session.execute(plan, target, searches, fleet, store, watcher)
     write_table(out / "table.json", result.table)
     exported, notes = _export_what_can_be(out / "table.json", out)
@@ -122,6 +130,7 @@ def record(
     objective: Annotated[str, typer.Option(help="Names the timing protocol.")] = "latency",
     database: DatabaseUrl = None,
     builders: Builders = None,
+    lock_clocks: LockClocks = None,
 ) -> None:
     """Measure every feasible config of each problem on this machine's GPU; write OUT/<device>_<space>.csv.gz.
 
@@ -131,10 +140,11 @@ def record(
     plan = Plan(_parse(problem or []), spaces, "exhaustive", (), objective, budget=sys.maxsize, batch=256)
     _look_up(plan)
     target = _gpu_or_fail("record")
-    searches = session.measured_searches(plan, target)
-    fleet = LocalFleet(spaces, registry.objective(objective).protocol, builders=builders)
-    with closing(fleet), Database.open(_database_url(out, database)) as store, progress.watching(False) as watcher:
-        run(searches, fleet, store, registry.objective(objective), watcher)
+    searches, minimised = session.measured_searches(plan, target), registry.objective(objective)
+    fleet = LocalFleet(spaces, minimised.protocol, builders=builders, racing=False)  # full samples of every config
+    store_url, clocks = _database_url(out, database), _clocks(lock_clocks, fleet)
+    with closing(fleet), clocks, Database.open(store_url) as store, progress.watching(False, minimised.unit) as watcher:
+        run(searches, fleet, store, minimised, watcher, settle=False)
         for name in spaces:
             landscapes = [
                 landscape_from(
@@ -327,6 +337,16 @@ def _source(
         recorded = "the landscapes are" if files else "there is no GPU here and the recorded landscapes are"
         raise DeviceError(f"--device {wanted.sku if wanted else ''}, but {recorded} of {target.sku}")
     return target, session.replayed_searches(plan, target, landscapes), ReplayFleet(landscapes)
+
+
+def _clocks(mhz: int | None, fleet: Fleet) -> AbstractContextManager[None]:
+    """A context that locks the clocks of the GPU that is measured, if that is asked for."""
+    if mhz is None:
+        return nullcontext()
+    if isinstance(fleet, ReplayFleet):
+        print("clocks are not locked: recorded landscapes answer, nothing is measured", file=sys.stderr)
+        return nullcontext()
+    return ClockLock(visible_gpu(), mhz, lambda line: print(line, file=sys.stderr))
 
 
 def _say_why_replayed() -> None:

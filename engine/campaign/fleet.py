@@ -7,11 +7,18 @@ from typing import Protocol
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import Final
+from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
 
-__all__ = ["Fleet"]
+__all__ = ["FINALISTS", "Finished", "Fleet"]
+
+FINALISTS = 8
+"""Configs of one problem's searched spaces that meet in its final; the baseline is there besides."""
+
+
+Finished = Measurement | Final | Unsettled
+"""What comes back from a fleet."""
 
 
 class Fleet(Protocol):
@@ -32,17 +39,18 @@ class Fleet(Protocol):
     def submit(self, task: Task, config: Config) -> None:
         """Enqueue one evaluation; returns at once."""
 
-    settles: bool
-    """Whether it can hold a final."""
+    @property
+    def settles(self) -> bool:
+        """Whether it can hold a final."""
 
     def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
         """Enqueue a final between configs of one problem that were measured ok; only where `settles`."""
 
-    def collect(self, timeout_seconds: float) -> list[Measurement | Final]:
+    def collect(self, timeout_seconds: float) -> list[Finished]:
         """What has finished since the last call, in any order.
 
-        Every final that was enqueued comes back once, or a notice says why it does not. Waits up to the timeout for
-        at least one; empty when it passed, or when nothing is enqueued.
+        Every final that was enqueued comes back once, held or not. Waits up to the timeout for at least one; empty
+        when it passed, or when nothing is enqueued.
         """
 
     def notices(self) -> list[str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from statistics import median
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Landscape, Point
-from gemmtune.engine.records.measurement import Measurement, Status
+from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import Space
 
@@ -37,11 +36,10 @@ def landscape_from(
 
 
 def _point(measurement: Measurement) -> Point:
-    ok = measurement.status is Status.OK
     return Point(
         config=measurement.config,
         status=measurement.status,
-        time_ns=median(measurement.samples_ns) if ok else None,
+        time_ns=measurement.estimate.time_ns if measurement.estimate else None,
         samples_ns=measurement.samples_ns,
         reason=measurement.reason,
         resources=measurement.resources,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from gemmtune.engine.campaign.fleet import Finished
+from gemmtune.engine.measure.statistics import median_interval
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import LandscapeError
-from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.errors import ContractError, LandscapeError
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import Space
 
@@ -21,12 +23,14 @@ class ReplayFleet:
 
     evidence: Evidence = Evidence.REPLAYED
     """Looked up, not timed."""
+    settles: bool = False
+    """What was recorded cannot be timed again."""
 
     def __init__(self, landscapes: Iterable[Landscape]) -> None:
         """Answer from these; where two hold one task, the first does."""
         self._landscapes = tuple(landscapes)
         self._of_task: dict[Task, Landscape] = {}
-        self._finished: list[Measurement] = []
+        self._finished: list[Finished] = []
 
     def toolchain(self, task: Task) -> Toolchain:
         """The recorded toolchain; none where the file does not say.
@@ -67,9 +71,7 @@ class ReplayFleet:
         landscape = self._landscape(task)
         file = Path(landscape.source).name
         point = landscape.points.get(config)
-        samples: tuple[float, ...] = ()
-        if point is not None and point.time_ns is not None:
-            samples = point.samples_ns or (point.time_ns,)
+        samples, estimate = _timing(point) if point else ((), None)
         self._finished.append(
             Measurement(
                 task=task,
@@ -82,15 +84,30 @@ class ReplayFleet:
                 created_at=landscape.context.get("date", ""),
                 reason=point.reason if point else f"not in the recorded landscape {file}",
                 samples_ns=samples,
+                estimate=estimate,
                 resources=point.resources if point else None,
                 build_seconds=point.build_seconds if point else None,
             )
         )
 
-    def collect(self, timeout_seconds: float) -> list[Measurement]:
+    def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
+        """Refuse.
+
+        Raises:
+            ContractError: always, for `settles` is False.
+        """
+        raise ContractError(
+            f"{type(self).__qualname__} was asked for a final of {len(candidates)} configs: settles=False"
+        )
+
+    def collect(self, timeout_seconds: float) -> list[Finished]:
         """Everything submitted since the last call, in its order; never waits."""
         finished, self._finished = self._finished, []
         return finished
+
+    def notices(self) -> list[str]:
+        """Nothing happens here that a person should know."""
+        return []
 
     def close(self) -> None:
         """Forget what was not collected."""
@@ -100,6 +117,17 @@ class ReplayFleet:
         if task not in self._of_task:
             self._of_task[task] = landscape_of(task, self._landscapes)
         return self._of_task[task]
+
+
+def _timing(point: Point) -> tuple[tuple[float, ...], Estimate | None]:
+    """The recorded launches, or the time in their place, and the estimate: the recorded time with their interval."""
+    time_ns = point.time_ns
+    if time_ns is None:
+        return (), None
+    samples = point.samples_ns or (time_ns,)
+    _, low_ns, high_ns = median_interval(samples)
+    # The time may have been corrected for drift, or be a mean: the interval is that of the launches as they were.
+    return samples, Estimate(time_ns, min(low_ns, time_ns), max(high_ns, time_ns))
 
 
 def landscape_of(task: Task, landscapes: Iterable[Landscape]) -> Landscape:

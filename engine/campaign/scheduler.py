@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gemmtune.engine.campaign.fleet import Fleet
+from gemmtune.engine.campaign.finals import Finals
+from gemmtune.engine.campaign.fleet import Finished, Fleet
 from gemmtune.engine.campaign.tuner import Tuner
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Measurement, Status, Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.records.task import Task
@@ -34,6 +36,12 @@ class Watcher(Protocol):
 
     def measured(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
         """One evaluation is done; `known` when the database answered."""
+
+    def settled(self, final: Final | Unsettled) -> None:
+        """The final of one problem is over, or cannot be held."""
+
+    def noticed(self, notice: str) -> None:
+        """Something a person should know; one line."""
 
     def waited(self) -> None:
         """Nothing finished for a moment."""
@@ -65,6 +73,7 @@ def prepare(
     budget: int,
     seed: int,
     batch: int,
+    objectives: int = 1,
 ) -> TaskSearch:
     """A fresh search of one task; every task draws from its own stream of the campaign's seed."""
     own_seed = int.from_bytes(hashlib.sha256(f"{seed}/{task.key}".encode()).digest()[:4], "big")
@@ -76,14 +85,21 @@ def prepare(
         seeds=tuple(config for config in space.seeds(task) if config in members),
         budget=budget,
         seed=own_seed,
+        objectives=objectives,
     )
     return TaskSearch(task, Tuner(sampler(search), budget, batch), budget)
 
 
 def run(
-    searches: Sequence[TaskSearch], fleet: Fleet, database: Database, objective: Objective, watcher: Watcher
+    searches: Sequence[TaskSearch],
+    fleet: Fleet,
+    database: Database,
+    objective: Objective,
+    watcher: Watcher,
+    *,
+    settle: bool = True,
 ) -> None:
-    """Run every search to its end.
+    """Run every search to its end, and hold each problem's final where the fleet can.
 
     Each measurement is in the database before its sampler hears of it, and what the database holds is not measured
     again: a campaign that was killed goes on where it was.
@@ -91,32 +107,63 @@ def run(
     Raises:
         ContractError: the fleet returned what was not submitted, or returned it again; a sampler or the objective
             broke its contract.
+        GemmtuneError: the fleet has nothing left to measure with.
         StoreError: the database refused.
     """
     watcher.began(searches)
     for search in searches:
         toolchain, protocol = fleet.toolchain(search.task), fleet.protocol(search.task)
         search.known = database.known(search.task, protocol, fleet.evidence, toolchain)
-    waiting = list(reversed(searches))
-    active: dict[Task, TaskSearch] = {}
-    while waiting or active:
-        while waiting and len(active) < _TASKS_AT_ONCE:
-            search = waiting.pop()
-            if _advance(search, fleet, objective, watcher):
-                active[search.task] = search
-        if not active:
-            continue
-        finished = fleet.collect(_WAIT_SECONDS)
+    tasks = [search.task for search in searches]
+    finals = Finals(tasks, fleet, database, objective) if settle and fleet.settles else None
+    _Run(fleet, database, objective, watcher, finals).run(searches)
+
+
+class _Run:
+    """One campaign on its way."""
+
+    def __init__(
+        self, fleet: Fleet, database: Database, objective: Objective, watcher: Watcher, finals: Finals | None
+    ) -> None:
+        self._fleet = fleet
+        self._database = database
+        self._objective = objective
+        self._watcher = watcher
+        self._finals = finals
+        self._active: dict[Task, TaskSearch] = {}
+
+    def run(self, searches: Sequence[TaskSearch]) -> None:
+        waiting = list(reversed(searches))
+        while waiting or self._active or (self._finals and self._finals.open):
+            while waiting and len(self._active) < _TASKS_AT_ONCE:
+                search = waiting.pop()
+                self._active[search.task] = search
+                self._go_on(search)
+            if self._active or (self._finals and self._finals.open):
+                self._take(self._fleet.collect(_WAIT_SECONDS))
+
+    def _take(self, finished: Sequence[Finished]) -> None:
+        for notice in self._fleet.notices():
+            self._watcher.noticed(notice)
         if not finished:
-            watcher.waited()
-            continue
-        database.add(finished)
-        for measurement in finished:
-            _accept(measurement, active.get(measurement.task), fleet)
-            watcher.measured(measurement, _score(objective, measurement), known=False)
-        for task in dict.fromkeys(measurement.task for measurement in finished):
-            if not _advance(active[task], fleet, objective, watcher):
-                del active[task]
+            self._watcher.waited()
+        measured = [m for m in finished if isinstance(m, Measurement)]
+        self._database.add(measured)
+        for measurement in measured:
+            _accept(measurement, self._active.get(measurement.task), self._fleet)
+            self._watcher.measured(measurement, _score(self._objective, measurement), known=False)
+        for final in finished:
+            if not isinstance(final, Measurement) and self._finals is not None:
+                self._finals.over(final)
+                self._watcher.settled(final)
+        for task in dict.fromkeys(measurement.task for measurement in measured):
+            self._go_on(self._active[task])
+
+    def _go_on(self, search: TaskSearch) -> None:
+        if not _advance(search, self._fleet, self._objective, self._watcher):
+            del self._active[search.task]
+            if self._finals is not None:
+                self._finals.ended(search.task)
 
 
 def _accept(measurement: Measurement, search: TaskSearch | None, fleet: Fleet) -> None:
@@ -147,7 +194,9 @@ def _advance(search: TaskSearch, fleet: Fleet, objective: Objective, watcher: Wa
 
 
 def _trial(objective: Objective, measurement: Measurement) -> Trial:
-    return Trial(measurement.config, measurement.status, _score(objective, measurement))
+    score = _score(objective, measurement)
+    scores = () if score is None or not objective.parts else objective.scores(measurement)
+    return Trial(measurement.config, measurement.status, score, scores)
 
 
 def _score(objective: Objective, measurement: Measurement) -> float | None:

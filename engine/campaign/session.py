@@ -14,12 +14,14 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import LandscapeError, UsageError
+from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.feasible import census
@@ -38,6 +40,9 @@ __all__ = [
     "replayed_searches",
 ]
 
+_OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
+"""What can be minimised on recordings, by what the name of their protocol says of the cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -49,9 +54,9 @@ class Finding:
     """The space searched."""
     config: Config | None
     """The fastest config; None when nothing was ok."""
-    time_ns: float | None
-    """Its score."""
-    baseline_ns: float | None
+    score: float | None
+    """Its score, in the objective's unit."""
+    baseline_score: float | None
     """The baseline's score on the same problem."""
     evaluations: int
     """Configs evaluated, failures included."""
@@ -90,7 +95,9 @@ def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
             if not count.feasible:
                 why = "; ".join(dict.fromkeys(count.examples.values()))
                 raise UsageError(f"space {name} has nothing for {problem.name} on {device.sku}: {why}")
-            searches.append(prepare(task, space, count.feasible, sampler, plan.budget, plan.seed, plan.batch))
+            searches.append(
+                prepare(task, space, count.feasible, sampler, plan.budget, plan.seed, plan.batch, _parts(plan))
+            )
     return searches
 
 
@@ -137,19 +144,23 @@ def replayed_searches(plan: Plan, device: Device, landscapes: Sequence[Landscape
     Raises:
         LandscapeError: a problem is not recorded in a space (the message lists those that are), or nothing recorded
             of it is feasible there.
+        UsageError: what was recorded is not what the objective minimises: other cache terms, or no energy.
     """
     recorded = {name: _problems(landscapes, name) for name in (BASELINE_SPACE, *plan.spaces)}
     problems = plan.problems or tuple(dict.fromkeys(p for name in plan.spaces for p in recorded[name]))
     if not problems:
         raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; {_overview(landscapes)}")
     searches = []
-    spaces = _spaces(plan)
+    spaces, recordings = _spaces(plan), ReplayFleet(landscapes)
     for problem in problems:
         for name, (space, sampler) in spaces.items():
             task = Task(problem, device, name)
             if problem in recorded[name]:
                 feasible = _recorded(task, space, landscapes)
-                searches.append(prepare(task, space, feasible, sampler, plan.budget, plan.seed, plan.batch))
+                _check_objective(plan.objective, task, feasible, recordings)
+                searches.append(
+                    prepare(task, space, feasible, sampler, plan.budget, plan.seed, plan.batch, _parts(plan))
+                )
             elif name in plan.spaces:
                 raise LandscapeError(
                     f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured; "
@@ -165,18 +176,28 @@ def execute(
     """Run the searches and build the table from everything the database holds of their tasks."""
     objective = registry.objective(plan.objective)
     run(searches, fleet, database, objective, watcher)
-    measurements: list[Measurement] = []
+    known: dict[Task, Mapping[Config, Measurement]] = {}
+    finals: dict[Problem, list[Final]] = {}
     for search in searches:
         task = search.task
-        known = database.known(task, fleet.protocol(task), fleet.evidence, fleet.toolchain(task))
-        measurements.extend(known.values())
-    table = build_table(device, objective, plan.objective, measurements, BASELINE_SPACE)
-    return Result(table, _findings(searches, fleet), tuple(measurements))
+        known[task] = database.known(task, fleet.protocol(task), fleet.evidence, fleet.toolchain(task))
+        if fleet.settles and task.problem not in finals:
+            finals[task.problem] = database.finals(task.problem, device, fleet.protocol(task))
+    measurements = tuple(m for of_task in known.values() for m in of_task.values())
+    held = [final for of_problem in finals.values() for final in of_problem]
+    table = build_table(device, objective, plan.objective, measurements, BASELINE_SPACE, finals=held)
+    best = {s.task: _best(s, objective, known[s.task], finals.get(s.task.problem, ())) for s in searches}
+    return Result(table, _findings(searches, fleet, best), measurements)
 
 
 def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
     """The landscapes of all files, in order."""
     return tuple(landscape for path in paths for landscape in read_landscapes(path))
+
+
+def _parts(plan: Plan) -> int:
+    """Scores a trial has."""
+    return max(1, len(registry.objective(plan.objective).parts))
 
 
 def _spaces(plan: Plan) -> dict[str, tuple[Space, type[Sampler]]]:
@@ -215,32 +236,73 @@ def _recorded(task: Task, space: Space, landscapes: Sequence[Landscape]) -> tupl
     return feasible
 
 
-def _findings(searches: Sequence[TaskSearch], fleet: Fleet) -> tuple[Finding, ...]:
-    best = {search.task: search.tuner.best for search in searches}
+def _check_objective(name: str, task: Task, feasible: Sequence[Config], fleet: ReplayFleet) -> None:
+    """Refuse an objective whose numbers are not those that were recorded."""
+    objective, protocol = registry.objective(name), fleet.protocol(task)
+    recorded, wanted = _cache(protocol), _cache(objective.protocol)
+    if recorded and wanted and recorded != wanted:
+        raise UsageError(
+            f"objective {name} times with protocol {objective.protocol}, and {task.key} was recorded with {protocol}: "
+            f"measure on a GPU, or minimise {_OBJECTIVES[recorded]}"
+        )
+    for config in feasible:
+        fleet.submit(task, config)
+        for answer in fleet.collect(0.0):
+            if isinstance(answer, Measurement) and answer.status is Status.OK:
+                objective.scores(answer)  # which says itself what it lacks
+                return
+
+
+def _cache(protocol: str) -> str:
+    """What a protocol's name says of the cache when a launch begins; empty where it says nothing that is known here."""
+    return next((cache for cache in _OBJECTIVES if cache in protocol), "")
+
+
+_Best = tuple[Config, float] | tuple[None, None]
+
+
+def _findings(searches: Sequence[TaskSearch], fleet: Fleet, best: Mapping[Task, _Best]) -> tuple[Finding, ...]:
     findings = []
     for search in searches:
         task, trials = search.task, search.tuner.trials
         if task.space == BASELINE_SPACE:
             continue
-        baseline = best.get(Task(task.problem, task.device, BASELINE_SPACE))
-        found = best[task]
+        _, baseline_score = best.get(Task(task.problem, task.device, BASELINE_SPACE), (None, None))
+        config, score = best[task]
         failures: dict[str, int] = {}
         for trial in trials:
             if trial.status is not Status.OK:
                 failures[trial.status.value] = failures.get(trial.status.value, 0) + 1
         fraction = None
         if isinstance(fleet, ReplayFleet):
-            fraction = fleet.optimum_ns(task) / found.score if found is not None and found.score else 0.0
+            fraction = fleet.optimum_ns(task) / score if score else 0.0
         findings.append(
             Finding(
                 problem=task.problem,
                 space=task.space,
-                config=found.config if found else None,
-                time_ns=found.score if found else None,
-                baseline_ns=baseline.score if baseline else None,
+                config=config,
+                score=score,
+                baseline_score=baseline_score,
                 evaluations=len(trials),
                 failures=failures,
                 fraction_of_optimum=fraction,
             )
         )
     return tuple(findings)
+
+
+def _best(
+    search: TaskSearch, objective: Objective, known: Mapping[Config, Measurement], finals: Sequence[Final]
+) -> _Best:
+    """The best config of one task that may ship, and its score: the problem's last final before the search's trials.
+
+    As in the table, what a final refuted is out for good, and a final tells of the binaries that it timed alone.
+    """
+    refuted = {out.config for final in finals for out in final.refuted if out.task == search.task}
+    for finalist in finals[-1].finalists if finals else ():  # the best first
+        measured = known.get(finalist.config) if finalist.task == search.task else None
+        if measured and measured.toolchain == finalist.toolchain and finalist.config not in refuted:
+            settled = replace(measured, samples_ns=finalist.samples_ns, estimate=finalist.estimate)
+            return finalist.config, objective.score(settled)
+    scored = [(t.config, t.score) for t in search.tuner.trials if t.score is not None and t.config not in refuted]
+    return min(scored, key=lambda trial: trial[1], default=(None, None))

@@ -9,7 +9,8 @@
     │   ├── TableError            a table file is malformed, damaged, or of another schema
     │   └── StoreError            a database cannot be opened, or is of another schema
     ├── ContractError             a plug-in broke the contract of its seam; the message names the plug-in
-    └── ToolchainMissing          an optional package is needed and absent; the message names the extra to install
+    ├── ToolchainMissing          an optional package is needed and absent; the message names the extra to install
+    └── process.Quarantined       (in measure/) no worker starts any more: a GPU is lost; what was measured is kept
 
 An expected failure of a candidate (it does not build, it is wrong, it hangs) is never an exception: it is a
 Measurement whose status says so.

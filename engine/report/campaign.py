@@ -9,9 +9,12 @@ from pathlib import Path
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
 from gemmtune.engine.campaign.session import Finding, Result
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import config_text, count, microseconds, table_text
+from gemmtune.engine.report.front import Scored, front_record, front_text
+from gemmtune.engine.report.layout import bound, config_text, count, readable, readable_unit, table_text
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.select import unserved
 
 __all__ = ["summary", "summary_record"]
@@ -20,18 +23,25 @@ __all__ = ["summary", "summary_record"]
 def summary(
     plan: Plan, device: Device, result: Result, notes: Sequence[str], written: Sequence[Path], width: int | None = None
 ) -> str:
-    """One line a task, what the table says, and where the files are; on `width` columns, where that is given."""
-    findings = result.findings
+    """One line a task, what the table says, and where the files are; on `width` columns, where that is given.
+
+    Where the objective has parts, the Pareto front of each task too.
+    """
+    findings, objective = result.findings, registry.objective(plan.objective)
+    unit = readable_unit(objective.unit)
     replayed = any(m.evidence is Evidence.REPLAYED for m in result.measurements)
     ships = {row.problem: row.choices[0].space for row in result.table.rows}
+    regret = {row.problem: row.regret_bound for row in result.table.rows}
     columns: dict[str, list[str]] = {"problem": [f.problem.name for f in findings]}
     if len(plan.spaces) > 1:
         columns["space"] = [f.space for f in findings]
-    columns["best µs"] = [microseconds(f.time_ns) for f in findings]
-    columns[f"{BASELINE_SPACE} µs"] = [microseconds(f.baseline_ns) for f in findings]
+    columns[f"best {unit}"] = [readable(f.score, objective.unit) for f in findings]
+    columns[f"{BASELINE_SPACE} {unit}"] = [readable(f.baseline_score, objective.unit) for f in findings]
     columns[f"vs {BASELINE_SPACE}"] = [_lead(f) for f in findings]
     if replayed:
         columns["of optimum"] = [_share(f.fraction_of_optimum) for f in findings]
+    if any(regret.get(f.problem) is not None for f in findings):
+        columns["regret"] = [bound(regret.get(f.problem)) for f in findings]
     columns["evals"] = [str(f.evaluations) for f in findings]
     if any(f.failures for f in findings):
         columns["failed"] = [str(sum(f.failures.values())) for f in findings]
@@ -46,6 +56,10 @@ def summary(
         "",
         *([table_text(list(columns), rows, ("problem", "space", "ships", "best config"), width), ""] if rows else []),
     ]
+    for finding in findings:
+        scored = _scored(finding, objective, result)
+        if scored:
+            lines += [front_text(Task(finding.problem, device, finding.space), objective.parts, scored, width), ""]
     mean = _mean_fraction(findings)
     if mean is not None:
         lines.append(f"mean fraction of the recorded optimum: {mean:.4f}")
@@ -59,14 +73,18 @@ def summary_record(
     plan: Plan, device: Device, result: Result, notes: Sequence[str], written: Sequence[Path]
 ) -> dict[str, object]:
     """The same for programs."""
+    objective = registry.objective(plan.objective)
+    fronts = [front_record(objective.parts, _scored(f, objective, result)) for f in result.findings]
     return {
         "device": device.sku,
+        "objective": plan.objective,
+        "unit": objective.unit,
         "sampler": plan.sampler,
         "budget": plan.budget,
         "seed": plan.seed,
         "fraction_of_optimum": _mean_fraction(result.findings),
         "rows": len(result.table.rows),
-        "tasks": [_record(f) for f in result.findings],
+        "tasks": [_record(f) | {"front": front} for f, front in zip(result.findings, fronts, strict=True)],
         "notes": list(notes),
         "written": [str(path) for path in written],
     }
@@ -77,18 +95,29 @@ def _record(finding: Finding) -> dict[str, object]:
         "problem": finding.problem.name,
         "space": finding.space,
         "config": None if finding.config is None else dict(finding.config),
-        "time_ns": finding.time_ns,
-        "baseline_ns": finding.baseline_ns,
+        "score": finding.score,
+        "baseline_score": finding.baseline_score,
         "evaluations": finding.evaluations,
         "failures": dict(finding.failures),
         "fraction_of_optimum": finding.fraction_of_optimum,
     }
 
 
+def _scored(finding: Finding, objective: Objective, result: Result) -> list[Scored]:
+    """Every config of the task that was ok, with its scores; nothing for an objective without parts."""
+    return [
+        (m.config, objective.scores(m))
+        for m in result.measurements
+        if objective.parts
+        and m.status is Status.OK
+        and (m.task.problem, m.task.space) == (finding.problem, finding.space)
+    ]
+
+
 def _lead(finding: Finding) -> str:
-    if finding.time_ns is None or finding.baseline_ns is None:
+    if finding.score is None or finding.baseline_score is None:
         return "-"
-    return f"{finding.baseline_ns / finding.time_ns:.3f}×"
+    return f"{finding.baseline_score / finding.score:.3f}×"
 
 
 def _share(fraction: float | None) -> str:

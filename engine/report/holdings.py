@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from functools import cache
 
 from gemmtune.engine.campaign.plan import BASELINE_SPACE
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.final import Final, Finalist, Refuted
+from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.table import Choice, Table
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import config_text, count, microseconds, table_text
+from gemmtune.engine.report.front import Scored, front_record, front_text
+from gemmtune.engine.report.layout import bound, config_text, count, microseconds, table_text
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 
 __all__ = ["database", "database_record", "table", "table_record"]
 
-_LEFT = ("problem", "run", "evidence", "config", "task", "failed", "best config")
+_LEFT = ("problem", "run", "evidence", "protocol", "config", "task", "failed", "best config", "final", "leader")
 
 
 def table(shown: Table, width: int | None = None) -> str:
@@ -32,6 +37,8 @@ def table(shown: Table, width: int | None = None) -> str:
         "margin": [f"{row.margin:+.1%}" for row in rows],
         "ties": [str(len(row.tie_band)) for row in rows],
     }
+    if any(row.regret_bound is not None for row in rows):
+        columns["regret"] = [bound(row.regret_bound) for row in rows]
     evidence = [choice.evidence.value for choice in first]
     if len(set(evidence)) > 1:
         columns["evidence"] = evidence
@@ -55,6 +62,7 @@ def table_record(shown: Table) -> dict[str, object]:
                 "problem": row.problem.name,
                 "margin": row.margin,
                 "ties": len(row.tie_band),
+                "regret_bound": row.regret_bound,
                 "choices": [_choice(choice) for choice in row.choices],
                 "baseline_ns": row.baseline.time_ns if row.baseline else None,
             }
@@ -64,59 +72,121 @@ def table_record(shown: Table) -> dict[str, object]:
 
 
 def database(shown: Database, width: int | None = None) -> str:
-    """One line a task: evaluations, failures by status, the fastest."""
-    headers = ["task", "evidence", "evals", "best µs", "failed", "best config"]
-    rows, records = [], _tasks(shown)
-    for record in records:
-        failed = ", ".join(f"{number} {status}" for status, number in record.failed.items()) or "-"
-        best = config_text(record.task, record.best)
-        rows.append(
-            [record.task.key, record.evidence, str(record.evaluations), microseconds(record.best_ns), failed, best]
-        )
+    """One line a task: evaluations, failures by status, the fastest. Then the finals, and each task's Pareto front."""
+    records = _tasks(shown)
+    columns = {"task": [record.task.key for record in records], "evidence": [record.evidence for record in records]}
+    if len({record.protocol for record in records}) > 1:
+        columns["protocol"] = [record.protocol for record in records]
+    columns["evals"] = [str(record.evaluations) for record in records]
+    columns["best µs"] = [microseconds(record.best_ns) for record in records]
+    columns["failed"] = [_failures(record.failed) for record in records]
+    columns["best config"] = [config_text(record.task, record.best) for record in records]
     total = sum(record.evaluations for record in records)
-    title = f"{count(len(rows), 'task')}, {count(total, 'measurement')}"
-    return f"{title}\n\n{table_text(headers, rows, _LEFT, width)}" if rows else title
+    title = f"{count(len({record.task for record in records}), 'task')}, {count(total, 'measurement')}"
+    if not records:
+        return title
+    body = table_text(list(columns), list(zip(*columns.values(), strict=True)), _LEFT, width)
+    parts = _pair().parts
+    fronts = [front_text(record.task, parts, record.paired, width) for record in records if record.paired]
+    return "\n\n".join([title, body, *_finals_text(shown.finals(), width), *fronts])
 
 
 def database_record(shown: Database) -> dict[str, object]:
     """The same for programs."""
+    parts = _pair().parts
     return {
         "tasks": [
             {
                 "task": record.task.key,
                 "evidence": record.evidence,
+                "protocol": record.protocol,
                 "evaluations": record.evaluations,
                 "failures": dict(record.failed),
                 "best_ns": record.best_ns,
                 "best_config": None if record.best is None else dict(record.best),
+                "front": front_record(parts, record.paired),
             }
             for record in _tasks(shown)
-        ]
+        ],
+        "finals": [_final_record(final) for final in shown.finals()],
     }
+
+
+def _finals_text(finals: Sequence[Final], width: int | None) -> list[str]:
+    """The finals in the order they were held, the last of a problem last; nothing where there are none."""
+    if not finals:
+        return []
+    columns = {"final": [f"{final.device.sku}/{final.problem.name}" for final in finals]}
+    if len({final.protocol for final in finals}) > 1:
+        columns["protocol"] = [final.protocol for final in finals]
+    columns["leader"] = [final.leader.task.space for final in finals]
+    columns["µs"] = [microseconds(final.leader.estimate.time_ns) for final in finals]
+    columns["ties"] = [str(len(final.tie_band)) for final in finals]
+    columns["regret"] = [bound(final.regret_bound) for final in finals]
+    if any(final.refuted for final in finals):
+        columns["refuted"] = [str(len(final.refuted)) for final in finals]
+    columns["config"] = [config_text(final.leader.task, final.leader.config) for final in finals]
+    return [count(len(finals), "final"), table_text(list(columns), zip(*columns.values(), strict=True), _LEFT, width)]
+
+
+def _final_record(final: Final) -> dict[str, object]:
+    return {
+        "problem": final.problem.name,
+        "device": final.device.sku,
+        "protocol": final.protocol,
+        "created_at": final.created_at,
+        "leader": _finalist(final.leader) | {"time_ns": final.leader.estimate.time_ns},
+        "tie_band": [_finalist(finalist) for finalist in final.tie_band],
+        "finalists": len(final.finalists),
+        "regret_bound": final.regret_bound,
+        "refuted": [_finalist(out) | {"reason": out.reason} for out in final.refuted],
+    }
+
+
+def _finalist(shown: Finalist | Refuted) -> dict[str, object]:
+    return {"space": shown.task.space, "config": dict(shown.config)}
 
 
 @dataclass(slots=True)
 class _TaskRecord:
+    """What is held of a task by one evidence and protocol: times of several are not compared."""
+
     task: Task
     evidence: str
+    protocol: str
     evaluations: int = 0
     failed: Counter[str] = field(default_factory=Counter)
     best_ns: float | None = None
     best: Config | None = None
+    paired: list[Scored] = field(default_factory=list)
+
+    def add(self, measurement: Measurement) -> None:
+        self.evaluations += 1
+        if measurement.estimate is None:
+            self.failed[measurement.status.value] += 1
+            return
+        time_ns = measurement.estimate.time_ns
+        if self.best_ns is None or time_ns < self.best_ns:
+            self.best_ns, self.best = time_ns, measurement.config
+        if measurement.energy_joules is not None:
+            self.paired.append((measurement.config, _pair().scores(measurement)))
 
 
 def _tasks(shown: Database) -> list[_TaskRecord]:
-    records: dict[tuple[Task, str], _TaskRecord] = {}
+    records: dict[tuple[Task, str, str], _TaskRecord] = {}
     for m in shown.measurements():
-        record = records.setdefault((m.task, m.evidence.value), _TaskRecord(m.task, m.evidence.value))
-        record.evaluations += 1
-        if m.status is not Status.OK:
-            record.failed[m.status.value] += 1
-            continue
-        middle = median(m.samples_ns)
-        if record.best_ns is None or middle < record.best_ns:
-            record.best_ns, record.best = middle, m.config
+        key = m.task, m.evidence.value, m.protocol
+        records.setdefault(key, _TaskRecord(*key)).add(m)
     return list(records.values())
+
+
+@cache
+def _pair() -> Objective:
+    return registry.objective("latency_energy")
+
+
+def _failures(failed: Counter[str]) -> str:
+    return ", ".join(f"{number} {status}" for status, number in failed.items()) or "-"
 
 
 def _choice(choice: Choice) -> dict[str, object]:

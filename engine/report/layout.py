@@ -11,9 +11,10 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["config_text", "count", "microseconds", "table_text"]
+__all__ = ["bound", "config_text", "count", "microseconds", "readable", "readable_unit", "table_text"]
 
 _GAP = "  "
+_READABLE = {"ns": ("µs", 1e3, 1), "J": ("mJ", 1e-3, 2)}  # unit to the one printed, its size, and its decimals
 
 
 def table_text(
@@ -44,7 +45,23 @@ def config_text(task: Task, config: Config | None) -> str:
 
 def microseconds(time_ns: float | None) -> str:
     """One decimal; a dash for none."""
-    return "-" if time_ns is None else f"{time_ns / 1e3:.1f}"
+    return readable(time_ns, "ns")
+
+
+def readable_unit(unit: str) -> str:
+    """The unit a person reads a score in: µs for ns, mJ for J."""
+    return _READABLE[unit][0] if unit in _READABLE else unit
+
+
+def readable(score: float | None, unit: str) -> str:
+    """A score of that unit as a number of the readable one; a dash for none."""
+    _, size, decimals = _READABLE.get(unit, (unit, 1.0, 4))
+    return "-" if score is None else f"{score / size:.{decimals}f}"
+
+
+def bound(share: float | None) -> str:
+    """`≤ 0.12%`; a dash for none."""
+    return "-" if share is None else f"≤ {share:.2%}"
 
 
 def count(number: int, thing: str) -> str:

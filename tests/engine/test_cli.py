@@ -23,7 +23,10 @@ from gemmtune.engine import cli
 from gemmtune.engine.campaign.replay import recorded_feasible
 from gemmtune.engine.campaign.study import replay_study
 from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.process import Quarantined
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.task import Task
@@ -164,8 +167,10 @@ def test_tune_json_is_one_object_and_nothing_else(run, tuned):
     ran = run(*TUNE, "--json")
     assert (ran.status, ran.err) == (0, NO_GPU)
     record = ran.record
-    assert {name: record[name] for name in ("device", "sampler", "budget", "seed", "rows")} == {
+    assert {n: record[n] for n in ("device", "objective", "unit", "sampler", "budget", "seed", "rows")} == {
         "device": "H200",
+        "objective": "latency",
+        "unit": "ns",
         "sampler": "random",
         "budget": 400,
         "seed": 0,
@@ -184,7 +189,8 @@ def test_tune_json_is_one_object_and_nothing_else(run, tuned):
     assert fractions[0] == 1.0
     best = row_of(DECODE, tuned).choices[0]
     assert record["tasks"][0]["config"] == dict(best.config)
-    assert record["tasks"][0]["time_ns"] == best.time_ns
+    assert record["tasks"][0]["score"] == best.time_ns
+    assert record["tasks"][0]["baseline_score"] == row_of(DECODE, tuned).baseline.time_ns
 
 
 CAMPAIGN = f"""\
@@ -249,7 +255,7 @@ def test_tune_replays_the_file_it_is_given(run, small):
     ran = run("tune", "--replay", small, "--sampler", "exhaustive", "--budget", "1000", "--json")
     assert (ran.status, ran.err) == (0, "")
     (task,) = ran.record["tasks"]
-    assert (task["problem"], task["fraction_of_optimum"], task["baseline_ns"]) == (DECODE, 1.0, None)
+    assert (task["problem"], task["fraction_of_optimum"], task["baseline_score"]) == (DECODE, 1.0, None)
     assert read_table(Path("out/table.json")).rows[0].choices[0].space == "triton_mm"
 
 
@@ -418,7 +424,10 @@ def refused(run, tuned, small, tmp_path):
         (["space", "triton", "--problem", DECODE], ["no space 'triton'", "aten, triton_mm"]),
         (["tune", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
         (["replay", "small.csv", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
-        (["tune", "--objective", "beauty"], ["no objective 'beauty'", "known: latency"]),
+        (["tune", "--objective", "beauty"], ["no objective 'beauty'", "known: energy, latency, latency_energy"]),
+        (["tune", "--objective", "energy"], ["has no energy", "events-cold-l2", "measure on a GPU"]),
+        (["tune", "--objective", "latency_energy"], ["has no energy", "measure on a GPU"]),
+        (["tune", "--objective", "latency_warm"], ["graph-warm-l2", "with events-cold-l2", "measure on a GPU"]),
         (["tune", "--pruner", "secateurs"], ["no pruner 'secateurs'", "known: static"]),
         (["export", "out/table.json", "--to", "abacus"], ["no exporter 'abacus'", "known: inductor"]),
         (["tune", "--device", "H300"], ["no device 'H300'", "H100-PCIe, H100-SXM, H200"]),
@@ -541,7 +550,7 @@ def test_a_damaged_table_is_neither_shown_nor_exported(refused, tmp_path):
     damages = {
         "truncated": whole[: len(whole) // 2],
         "edited": whole.replace('"samples": 9', '"samples": 8', 1),
-        "newer": whole.replace('"schema": 1', '"schema": 2', 1),
+        "newer": whole.replace('"schema": 2', '"schema": 3', 1),
         "empty": "",
     }
     for said, text in damages.items():
@@ -575,7 +584,7 @@ def test_a_database_of_a_newer_schema(refused, tmp_path):
         connection.execute("UPDATE schema_version SET version = 99")
         connection.commit()
     for arguments in (["tune", *TWO], ["show", "out/measurements.db"]):
-        refused(arguments, "out/measurements.db has schema 99", "knows schema 1", "use the gemmtune that wrote it")
+        refused(arguments, "out/measurements.db has schema 99", "knows schema 2", "use the gemmtune that wrote it")
 
 
 def test_a_database_that_is_none_or_of_something_else(refused, tmp_path):
@@ -585,6 +594,102 @@ def test_a_database_that_is_none_or_of_something_else(refused, tmp_path):
     for arguments in (["show"], ["tune", "--problem", DECODE, "--database"]):
         refused([*arguments, "theirs.db"], "theirs.db is a database of something else", "songs")
         refused([*arguments, "text.db"], "text.db", "not a database")
+
+
+# a GPU that is only pretended ----------------------------------------------------------------------------------------
+
+
+class PretendedFleet:
+    """Stands in for LocalFleet: everything is ok and takes 10 µs."""
+
+    evidence = Evidence.MEASURED
+    settles = True
+
+    def __init__(self, spaces, protocol_name, **options):
+        self.protocol_name, self.options, self.queue, self.collected = protocol_name, options, [], 0
+        type(self).last = self
+
+    def toolchain(self, task):
+        return Toolchain((("pretended", "1"),))
+
+    def protocol(self, task):
+        return self.protocol_name
+
+    def submit(self, task, config):
+        self.queue.append((task, config))
+
+    def settle(self, candidates):
+        raise AssertionError("no final is due")
+
+    def collect(self, timeout_seconds):
+        finished, self.queue = [self.measured(task, config) for task, config in self.queue], []
+        self.collected += len(finished)
+        return finished
+
+    def measured(self, task, config):
+        return Measurement(
+            task, config, Status.OK, self.evidence, self.protocol_name, self.toolchain(task), "pretended", "2026-11-21",
+            samples_ns=(1e4,) * 32, estimate=Estimate(1e4, 1e4, 1e4), energy_joules=0.004,
+        )  # fmt: skip
+
+    def notices(self):
+        return []
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    monkeypatch.setattr(cli, "present_device", lambda: catalogue.device("H200"))
+
+    def use(fleet=PretendedFleet):
+        monkeypatch.setattr(cli, "LocalFleet", fleet)
+        return fleet
+
+    return use
+
+
+def test_a_lost_gpu_is_one_line_and_everything_measured_stays(run, pretended, tmp_path):
+    class Loses(PretendedFleet):
+        def collect(self, timeout_seconds):
+            if self.collected >= 9:
+                raise Quarantined("GPU 0 is quarantined: 3 worker processes in a row could not start; what was ...")
+            return super().collect(timeout_seconds)
+
+    pretended(Loses)
+    ran = run("tune", "--problem", DECODE, "--budget", "40", "--batch", "8")
+    refusal(ran, "gemmtune: GPU 0 is quarantined: 3 worker processes in a row could not start")
+    assert len(stored(tmp_path / "out/measurements.db")) == 9  # the baseline and a batch
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db"]
+
+
+def test_a_recorded_landscape_has_all_samples_of_every_config_and_no_final(run, pretended, tmp_path):
+    fleet = pretended()
+    ran = run("record", "--problem", "64x64x64", "--out", "recorded")
+    assert ran.status == 0, ran.err
+    assert fleet.last.options["racing"] is False
+    (landscape,) = read_landscapes(tmp_path / "recorded/h200_triton_mm.csv.gz")
+    assert len(landscape.points) > 8
+    assert {len(point.samples_ns) for point in landscape.points.values()} == {32}
+    assert landscape.context["protocol"] == "graph-cold-l2"
+
+
+@pytest.mark.parametrize(
+    ("objective", "unit", "protocol", "score"),
+    [("energy", "J", "graph-cold-l2+energy", 0.004), ("latency_warm", "ns", "graph-warm-l2", 1e4)],
+)
+def test_an_objective_is_measured_by_its_protocol_and_told_in_its_unit(
+    run, pretended, objective, unit, protocol, score
+):
+    class HoldsNoFinal(PretendedFleet):
+        settles = False
+
+    fleet = pretended(HoldsNoFinal)
+    record = run("tune", "--problem", DECODE, "--budget", "8", "--objective", objective, "--json").record
+    assert fleet.last.protocol_name == protocol
+    assert (record["objective"], record["unit"]) == (objective, unit)
+    assert [(task["score"], task["baseline_score"]) for task in record["tasks"]] == [(score, score)]
 
 
 # stopped ------------------------------------------------------------------------------------------------------------

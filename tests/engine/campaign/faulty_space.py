@@ -1,9 +1,14 @@
-"""A space whose configs fail in every way a kernel can; the GPU tests install it as a distribution of its own."""
+"""A space whose configs fail in every way a kernel can; the GPU tests install it as a distribution of its own.
+
+FAULTY_FOLDER is where its kernels leave and find word, in the environment of whoever uses it. FAULTY_FAULTS, where it
+is set, names the configs there are, with commas between them.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,16 +25,24 @@ FAULTS = (
     "none",
     "wrong element",
     "unwritten",
+    "NaN output",
     "illegal address",
     "endless",
     "too much shared memory",
     "does not load",
     "exits",
-    "killed",
+    "kills itself",
+    "waits to be killed",
     "does not build",
     "builder killed",
+    "illegal again",
     "none again",
 )
+TURNS = {"turns wrong": "wrong element", "turns illegal": "illegal address", "turns deadly": "kills itself"}
+"""Right until there is a file `turned` in the folder, and of that fault when loaded after."""
+
+WAITING = "waiting"
+"""The file in which the first process that loads `waits to be killed` says its id."""
 
 PTX = b"""
 .version 7.8
@@ -52,11 +65,18 @@ AGAIN:
     bra AGAIN;
 }
 """
+ENTRIES = {
+    "illegal address": b"illegal",
+    "illegal again": b"illegal",
+    "endless": b"endless",
+    "too much shared memory": b"illegal",
+}
 
 
 class FaultySpace(Space):
     def params(self, task: Task) -> tuple[Param, ...]:
-        return (Param("fault", FAULTS, ordered=False),)
+        chosen = os.environ.get("FAULTY_FAULTS")
+        return (Param("fault", tuple(chosen.split(",")) if chosen else (*FAULTS, *TURNS), ordered=False),)
 
     def check(self, task: Task, config: Config) -> Verdict:
         return Verdict.yes()
@@ -76,29 +96,26 @@ class FaultySpace(Space):
         return Artifact(fault, task.space, "", fault, (), None, 0.0, self.toolchain())
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
-        return FaultyKernel(artifact.key)
+        folder, fault = Path(os.environ["FAULTY_FOLDER"]), artifact.key
+        if fault in TURNS:
+            fault = TURNS[fault] if (folder / "turned").exists() else "none"
+        if fault == "does not load":
+            raise RuntimeError("as asked")
+        if fault == "exits":
+            os._exit(3)
+        if fault == "kills itself":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if fault == "waits to be killed" and not (folder / WAITING).exists():
+            (folder / "written").write_text(str(os.getpid()))
+            (folder / "written").rename(folder / WAITING)
+            time.sleep(3600)
+        return FaultyKernel(fault)
 
 
 class FaultyKernel:
     def __init__(self, fault: str) -> None:
         self.fault = fault
-        if fault == "does not load":
-            raise RuntimeError("as asked")
-        if fault == "exits":
-            os._exit(3)
-        if fault == "killed":
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.function = self.entry() if fault in {"illegal address", "endless", "too much shared memory"} else None
-
-    def entry(self) -> object:
-        import torch
-        from cuda.bindings import driver
-
-        torch.cuda.current_stream()
-        status, module = driver.cuModuleLoadData(PTX)
-        assert status == driver.CUresult.CUDA_SUCCESS, status
-        name = b"endless" if self.fault == "endless" else b"illegal"
-        return driver.cuModuleGetFunction(module, name)[1]
+        self.function = entry(ENTRIES[fault]) if fault in ENTRIES else None
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
         import ctypes
@@ -119,7 +136,19 @@ class FaultyKernel:
             return
         torch.mm(a, b, out=out)
         if self.fault == "wrong element":
-            out[3, 5] += 40
+            out[3, 5].add_(40)
+        if self.fault == "NaN output":
+            out[3, 5].fill_(float("nan"))
 
     def close(self) -> None:
         pass
+
+
+def entry(name: bytes) -> object:
+    import torch
+    from cuda.bindings import driver
+
+    torch.cuda.current_stream()  # makes torch's context current in this thread
+    status, module = driver.cuModuleLoadData(PTX)
+    assert status == driver.CUresult.CUDA_SUCCESS, status
+    return driver.cuModuleGetFunction(module, name)[1]

@@ -12,8 +12,8 @@ from gemmtune.engine.campaign.replay import ReplayFleet, landscape_of, recorded_
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import LandscapeError
-from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.errors import ContractError, LandscapeError
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -65,6 +65,7 @@ def test_a_recorded_config_is_answered_with_all_that_was_recorded(fleet):
         worker="replay:h200.csv",
         created_at="2026-11-21T10:00:00Z",
         samples_ns=(15700.0, 15900.0),
+        estimate=Estimate(15800.0, 15700.0, 15900.0),
         resources=Resources(128, 4096, 0, 64),
         build_seconds=0.4,
     )
@@ -72,18 +73,41 @@ def test_a_recorded_config_is_answered_with_all_that_was_recorded(fleet):
 
 def test_a_time_without_launches_is_one_sample(fleet):
     assert answer(fleet, 2).samples_ns == (16500.0,)
+    assert answer(fleet, 2).estimate == Estimate(16500.0, 16500.0, 16500.0)
+
+
+def test_the_recorded_time_stands_and_its_interval_holds_it(tmp_path):
+    launches = ";".join(f"{time}" for time in (20, 21, 22, 23, 24, 25))
+    rows = "".join(f"16,4096,4096,{x},{time},{launches},ok\n" for x, time in ((1, 22.25), (2, 19.5), (3, 25.5)))
+    path = tmp_path / "corrected.csv"
+    path.write_text(f"problem.m,problem.n,problem.k,x,time_us,times_us,status\n{rows}")
+    fleet = ReplayFleet(read_landscapes(path))
+    assert [answer(fleet, x).estimate for x in (1, 2, 3)] == [
+        Estimate(22250.0, 20000.0, 25000.0),
+        Estimate(19500.0, 19500.0, 25000.0),
+        Estimate(25500.0, 20000.0, 25500.0),
+    ]
 
 
 def test_a_recorded_failure_is_answered_with_its_reason(fleet):
     failed = answer(fleet, 3)
     assert (failed.status, failed.reason, failed.samples_ns) == (Status.TIMED_OUT, "10 s", ())
+    assert failed.estimate is None
+
+
+def test_a_replay_holds_no_final_and_has_nothing_to_say(fleet):
+    assert not fleet.settles
+    with pytest.raises(ContractError, match="ReplayFleet was asked for a final of 2 configs: settles=False"):
+        fleet.settle([(TASK, Config({"x": 1})), (TASK, Config({"x": 2}))])
+    answer(fleet, 1)
+    assert fleet.notices() == []
 
 
 def test_a_config_that_was_not_recorded_is_invalid_and_says_so(fleet):
     missing = answer(fleet, 77)
     assert missing.status is Status.INVALID
     assert missing.reason == "not in the recorded landscape h200.csv"
-    assert missing.samples_ns == ()
+    assert (missing.samples_ns, missing.estimate) == ((), None)
 
 
 def test_a_file_that_says_little_gives_empty_context(fleet):

@@ -15,7 +15,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.landscape import Landscape, Point
-from gemmtune.engine.records.measurement import Evidence, Measurement, Status, Trial
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status, Trial
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -68,6 +68,7 @@ def outcome(task: Task, config: Config) -> Measurement:
     """Best at (4, 3); x = 0 fails."""
     x, y = config.integer("x"), config.integer("y")
     good = x > 0
+    time_ns = 1000.0 * task.problem.m + 100 * abs(x - 4) + 10 * abs(y - 3)
     return Measurement(
         task=task,
         config=config,
@@ -78,14 +79,16 @@ def outcome(task: Task, config: Config) -> Measurement:
         worker="scripted",
         created_at="2026-11-21T00:00:00+00:00",
         reason="" if good else "x = 0 crashes",
-        samples_ns=(1000.0 * task.problem.m + 100 * abs(x - 4) + 10 * abs(y - 3),) * 9 if good else (),
+        samples_ns=(time_ns,) * 9 if good else (),
+        estimate=Estimate(time_ns, time_ns, time_ns) if good else None,
     )
 
 
 class ScriptedFleet:
-    """Finishes in an order of its own, some at a time, and sometimes nothing."""
+    """Finishes in an order of its own, some at a time, and sometimes nothing; holds no finals."""
 
     evidence = Evidence.MEASURED
+    settles = False
 
     def __init__(self, seed: int | None = None, at_a_time: int = 3) -> None:
         self.random = None if seed is None else random.Random(seed)
@@ -117,6 +120,12 @@ class ScriptedFleet:
             finished, self.running = self.running[:count], self.running[count:]
         return [outcome(task, config) for task, config in finished]
 
+    def settle(self, candidates):
+        raise NotImplementedError
+
+    def notices(self):
+        return []
+
     def close(self):
         self.running = []
 
@@ -127,6 +136,7 @@ class Listener:
     def __init__(self) -> None:
         self.searches: list[TaskSearch] = []
         self.heard: list[tuple[Measurement, float | None, bool]] = []
+        self.notices: list[str] = []
         self.waits = 0
 
     def began(self, searches):
@@ -134,6 +144,12 @@ class Listener:
 
     def measured(self, measurement, score, *, known):
         self.heard.append((measurement, score, known))
+
+    def settled(self, final):
+        raise AssertionError(final)
+
+    def noticed(self, notice):
+        self.notices.append(notice)
 
     def waited(self):
         self.waits += 1
@@ -243,6 +259,17 @@ def test_a_watcher_hears_everything(database):
     assert all(score == (Median().score(m) if m.status is Status.OK else None) for m, score, _ in listener.heard)
     assert not any(known for _, _, known in listener.heard)
     assert listener.waits == fleet.waits > 0
+
+
+def test_a_watcher_hears_what_the_fleet_has_to_say_once(database):
+    class Talkative(ScriptedFleet):
+        said = ("GPU 0: no new worker process; trying again", "running it again")
+
+        def notices(self):
+            said, self.said = self.said, ()
+            return list(said)
+
+    assert scheduled(database, Talkative())[1].notices == list(Talkative.said)
 
 
 def test_what_is_known_is_not_submitted_again(database):

@@ -35,6 +35,12 @@ class Nobody:
     def measured(self, measurement, score, *, known):
         pass
 
+    def settled(self, final):
+        pass
+
+    def noticed(self, notice):
+        pass
+
     def waited(self):
         pass
 
@@ -82,8 +88,8 @@ def test_findings_say_what_was_found_against_baseline_and_optimum(recorded, tmp_
     (landscape,) = [x for x in only(recorded, "triton_mm") if x.problem == DECODE]
     (baseline,) = [x for x in only(recorded, "aten") if x.problem == DECODE]
     assert (finding.problem, finding.space, finding.fraction_of_optimum) == (DECODE, "triton_mm", 1.0)
-    assert finding.time_ns == landscape.optimum_ns
-    assert finding.baseline_ns == baseline.optimum_ns
+    assert finding.score == landscape.optimum_ns
+    assert finding.baseline_score == baseline.optimum_ns
     assert landscape.points[finding.config].time_ns == landscape.optimum_ns
     assert finding.evaluations == len(result.measurements) - 1
     (row,) = result.table.rows
@@ -103,7 +109,8 @@ def test_failures_are_counted_by_status_and_cost_budget(recorded, tmp_path):
     assert 5 < finding.failures["build_failed"] < 20
     nothing = {config: Point(config, Status.RUN_FAILED, None) for config in points}
     (finding,) = executed(plan, (replace(landscape, points=nothing),), tmp_path / "n.db").findings
-    assert (finding.config, finding.time_ns, finding.baseline_ns, finding.fraction_of_optimum) == (None, None, None, 0)
+    assert (finding.config, finding.score, finding.baseline_score) == (None, None, None)
+    assert finding.fraction_of_optimum == 0
 
 
 def test_the_table_is_built_from_all_that_is_known_of_its_tasks(recorded, tmp_path):
@@ -154,6 +161,30 @@ def test_nothing_to_measure_is_refused_with_the_reason():
         session.measured_searches(Plan(), H200)
     with pytest.raises(UsageError, match=r"space aten has nothing for 2x4x4x4:bf16:nt:bmm on H200: aten runs mm"):
         session.measured_searches(Plan(problems=(Problem.parse("2x4x4x4:bf16:nt:bmm"),)), H200)
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ("energy", r"has no energy \(protocol events-cold-l2\): measure on a GPU .*, or minimise latency"),
+        ("latency_energy", r"has no energy \(protocol events-cold-l2\)"),
+        ("latency_warm", r"graph-warm-l2, and H200/aten/16x4096x4096:bf16:nt was recorded with events-cold-l2"),
+    ],
+)
+def test_an_objective_that_was_not_recorded_is_refused(recorded, objective, said):
+    with pytest.raises(UsageError, match=said):
+        session.replayed_searches(replace(PLAN, objective=objective), H200, recorded)
+
+
+def test_the_cache_that_was_recorded_is_what_may_be_replayed(recorded):
+    def by(protocol):
+        return [replace(x, context=dict(x.context) | {"protocol": protocol}) for x in recorded]
+
+    warm = replace(PLAN, objective="latency_warm")
+    for plan, protocol in ((warm, "graph-warm-l2"), (warm, ""), (PLAN, "cold_l2"), (PLAN, "graph-cold-l2+energy")):
+        assert len(session.replayed_searches(plan, H200, by(protocol))) == 4
+    with pytest.raises(UsageError, match="recorded with graph-warm-l2: measure on a GPU, or minimise latency_warm"):
+        session.replayed_searches(PLAN, H200, by("graph-warm-l2"))
 
 
 def test_a_sweep_becomes_the_landscape_it_was_replayed_from(recorded, tmp_path):

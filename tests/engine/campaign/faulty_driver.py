@@ -1,0 +1,115 @@
+"""Drives a fleet over the faulty space, in a process of its own, and prints what came of it as one JSON object.
+
+Usage: faulty_driver.py faults | finals | loses [ARGUMENT OF GEMMTUNE]...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from faulty_space import FAULTS, WAITING
+
+from gemmtune.engine import cli
+from gemmtune.engine.campaign.fleet import Finished
+from gemmtune.engine.campaign.local_fleet import LocalFleet
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.final import Final
+from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+
+PROTOCOL = "graph-cold-l2"
+
+
+def faults(task: Task, folder: Path) -> dict[str, object]:
+    """Every fault, and a problem that does not fit the GPU; one process is killed from here."""
+    huge = Task(Problem.parse("900000x900000x1024"), task.device, task.space)
+    fleet = LocalFleet([task.space], PROTOCOL, builders=2, run_deadline_seconds=15)
+    for name in FAULTS:
+        fleet.submit(task, Config({"fault": name}))
+    fleet.submit(huge, Config({"fault": "none"}))
+    finished: list[Finished] = []
+    notices: list[str] = []
+    killed = False
+    while len(finished) < len(FAULTS) + 1:
+        finished += fleet.collect(0.2)
+        notices += fleet.notices()
+        if not killed and (folder / WAITING).exists():
+            os.kill(int((folder / WAITING).read_text()), signal.SIGKILL)
+            killed = True
+    fleet.close()
+    measured = [m for m in finished if isinstance(m, Measurement)]
+    return {
+        "notices": notices,
+        "measurements": [
+            ["huge" if m.task == huge else m.config["fault"], m.status, m.reason, len(m.samples_ns)] for m in measured
+        ],
+    }
+
+
+def finals(task: Task, folder: Path) -> dict[str, object]:
+    """Four configs that are right when they are measured; before their finals, three of them turn."""
+    fleet = LocalFleet([task.space], PROTOCOL, builders=2, run_deadline_seconds=30)
+    measured = ("none", "turns illegal", "turns wrong", "none again")
+    for name in measured:
+        fleet.submit(task, Config({"fault": name}))
+    statuses = {str(m.config["fault"]): m.status for m in _drain(fleet, len(measured)) if isinstance(m, Measurement)}
+    (folder / "turned").touch()
+    fields = ((*measured,), ("none", "turns deadly"), ("none", "none again"))
+    held = [_settled(fleet, task, names) for names in fields]
+    notices = fleet.notices()
+    fleet.close()
+    return {"statuses": statuses, "finals": held, "notices": notices}
+
+
+def _settled(fleet: LocalFleet, task: Task, names: Sequence[str]) -> dict[str, object]:
+    fleet.settle([(task, Config({"fault": name})) for name in names])
+    (final,) = _drain(fleet, 1)
+    if not isinstance(final, Final):
+        return {"unsettled": getattr(final, "reason", "")}
+    return {
+        "finalists": [finalist.config["fault"] for finalist in final.finalists],
+        "tie_band": [finalist.config["fault"] for finalist in final.tie_band],
+        "regret_bound": final.regret_bound,
+        "refuted": {str(out.config["fault"]): out.reason for out in final.refuted},
+    }
+
+
+def _drain(fleet: LocalFleet, count: int) -> list[Finished]:
+    finished: list[Finished] = []
+    while len(finished) < count:
+        finished += fleet.collect(1.0)
+    return finished
+
+
+class Loses(LocalFleet):
+    """From the first result on, new processes see no GPU; the spare process that stands by then still does."""
+
+    def collect(self, timeout_seconds: float) -> list[Finished]:
+        finished = super().collect(timeout_seconds)
+        if finished:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        return finished
+
+
+def main() -> None:
+    what, *arguments = sys.argv[1:]
+    if what == "loses":
+        cli.LocalFleet = Loses
+        sys.argv = ["gemmtune", *arguments]
+        cli.main()
+    device = present_device()
+    assert device is not None
+    task = Task(Problem.parse("64x512x256"), device, "faulty")
+    drive = {"faults": faults, "finals": finals}[what]
+    print(json.dumps(drive(task, Path(os.environ["FAULTY_FOLDER"]))))  # noqa: T201 (a script's answer)
+
+
+if __name__ == "__main__":
+    main()
