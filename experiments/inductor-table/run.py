@@ -24,7 +24,7 @@ import torch._inductor.config  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 from torch._inductor.utils import run_and_get_code  # noqa: E402
 
-FLUSH_BYTES = 512 << 20  # several times the largest L2
+COLD_BYTES = 512 << 20  # several times the largest L2: between two launches on one pair of operands, so much is read
 LEAD_CYCLES = 400_000  # about 0.2 ms in which Python gets ahead of the GPU, so that no launch overhead is timed
 TOLERANCE = {"bf16": 4e-3, "fp16": 5e-4, "fp32": 1e-5, "tf32": 2e-3}  # ‖out − fp64‖ / ‖fp64‖, rounding of the output
 BENCHMARKS = re.compile(r"select_algorithm_|benchmarking\.|.*_bench$")  # Inductor's own counters
@@ -92,7 +92,7 @@ def check(problem: str, entry: dict, options: dict, launches: int) -> dict:
     reference = product(a.double(), b.double())
     error = float((out.double() - reference).norm() / reference.norm())
     del reference
-    table_us, eager_us = times(lambda: compiled(a, b), lambda: product(a, b), launches)
+    table_us, eager_us = times(compiled, product, a, b, launches)
     failures = [f"{name} counted {count}" for name, count in benchmarks.items()]
     failures += [f"the generated code lacks {text}" for text in missing(entry, "\n".join(codes))]
     if not error <= TOLERANCE[dtype]:
@@ -121,22 +121,30 @@ def missing(entry: dict, code: str) -> list[str]:
     return [*found, "a Triton kernel alone"] if "extern_kernels.mm(" in code else found
 
 
-def times(first, second, launches: int) -> tuple[float, float]:
-    """Median time of one launch of each, in microseconds: cold L2, the two in turns."""
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+def times(first, second, a, b, launches: int) -> tuple[float, float]:
+    """Median time of one launch of each, in microseconds: cold L2, the two in turns, less the cost of the events."""
+    copies = max(2, -(-COLD_BYTES // (a.nbytes + b.nbytes)))
+    pairs = [(a, b), *((a.clone(), b.clone()) for _ in range(copies - 1))]
+    nothing = [timed(lambda x, y: torch.cuda._sleep(0), pairs, turn) for turn in range(launches + 5)][5:]
     samples: tuple[list[float], list[float]] = ([], [])
     for turn in range(launches + 5):
         for function, kept in zip((first, second), samples, strict=True):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            flush.zero_()
-            torch.cuda._sleep(LEAD_CYCLES)
-            start.record()
-            function()
-            end.record()
-            end.synchronize()
+            elapsed = timed(function, pairs, 2 * turn + (function is second))
             if turn >= 5:  # the first ones warm clocks and allocator
-                kept.append(start.elapsed_time(end) * 1e3)
+                kept.append(elapsed - median(nothing))
     return median(samples[0]), median(samples[1])
+
+
+def timed(function, pairs, turn: int) -> float:
+    """Microseconds between two events around one call, on operands that were not touched for a while."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    a, b = pairs[turn % len(pairs)]
+    torch.cuda._sleep(LEAD_CYCLES)
+    start.record()
+    function(a, b)
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3
 
 
 def line(row: dict) -> str:

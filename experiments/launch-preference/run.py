@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -13,8 +12,7 @@ import torch
 from cuda.bindings import driver
 
 from gemmtune.engine.measure.gpu import present_device
-from gemmtune.engine.measure.operands import make_operands
-from gemmtune.engine.measure.timing import ColdL2Events
+from gemmtune.engine.measure.timing import Instruments, KernelTimer, OperandRing
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -24,7 +22,8 @@ from gemmtune.spaces.triton_mm import TritonMmSpace
 # k = 3420: rows of 6,840 bytes, so operands are copied 8 bytes at a time. k = 3424: 16 bytes at a time.
 PROBLEMS = ("1024x1280x3420:bf16:nt", "1024x1280x3424:bf16:nt", "2048x4096x4096:bf16:nt")
 TILE = Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 4, "num_warps": 4})
-ROUNDS = 20
+ROUNDS = 5
+RING_BYTES = 4 << 30
 
 
 class WithoutPreference(CudaKernel):
@@ -44,20 +43,23 @@ def main() -> None:
     if device is None:
         raise SystemExit("no GPU found: this experiment times on one")
     cuda = torch.device("cuda", 0)
-    timing = ColdL2Events(device.l2_bytes, cuda)
+    instruments = Instruments(device.l2_bytes, cuda)
+    instruments.calibrate()
     space, rows = TritonMmSpace(), []
     with tempfile.TemporaryDirectory() as folder:
         for text in PROBLEMS:
             task = Task(Problem.parse(text), device, "triton_mm")
             artifact = space.build(task, TILE, Path(folder))
-            operands = make_operands(task.problem, cuda)
-            kernels = {"preferred": CudaKernel(artifact), "not": WithoutPreference(artifact)}
-            samples = {name: [] for name in kernels}
-            for turn in range(ROUNDS + 1):
-                for name, kernel in kernels.items():
-                    milliseconds = timing.time_once(partial(kernel, operands.a, operands.b, operands.out))
-                    if turn:  # the first also loads the kernel
-                        samples[name].append(milliseconds * 1e3)
+            ring = OperandRing.make(task.problem, True, device.l2_bytes, RING_BYTES, cuda)
+            operands = ring.kernel[0]
+            timers = {}
+            for name, kernel in (("preferred", CudaKernel(artifact)), ("not", WithoutPreference(artifact))):
+                kernel(operands.a, operands.b, operands.out)  # loads it
+                timers[name] = KernelTimer(kernel, ring, instruments)
+            samples = {name: [] for name in timers}
+            for _ in range(ROUNDS):
+                for name, timer in timers.items():
+                    samples[name] += [round(sample / 1e3, 2) for sample in timer.block().samples_ns]
             preferred, without = median(samples["preferred"]), median(samples["not"])
             rows.append({"problem": text, "preferred_us": preferred, "not_us": without, "samples_us": samples})
             print(f"{text:<24} preferred {preferred:7.1f} us  not {without:7.1f} us  ratio {preferred / without:5.2f}")

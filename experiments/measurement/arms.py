@@ -1,0 +1,324 @@
+"""The arms of the experiment, each in a process of its own. Usage: arms.py FOLDER ARM [NUMBER]; run.py starts them."""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import os
+import pickle
+import pstats
+import random
+import signal
+import sys
+import time
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import torch
+from run import RATED, REPEATED, SELECTED
+
+from gemmtune.engine.measure import race
+from gemmtune.engine.measure.bench import Bench
+from gemmtune.engine.measure.operands import make_operands
+from gemmtune.engine.measure.process import wait_for_any
+from gemmtune.engine.measure.protocols import protocol
+from gemmtune.engine.measure.reference import Reference
+from gemmtune.engine.measure.timing import SLOTS, KernelTimer
+from gemmtune.engine.measure.worker import FinalJob, MeasureJob, worker_pool
+from gemmtune.engine.seams import registry
+
+PROTOCOL = protocol("graph-cold-l2")
+FINALISTS = 8
+FULL_SAMPLES = race.Terms().most_blocks * SLOTS
+TRUTH_ROUNDS = 30
+
+
+def by_problem(items, names) -> dict:
+    groups = defaultdict(list)
+    for item in items:
+        if item[0].problem.name in names:
+            groups[item[0].problem.name].append(item)
+    return groups
+
+
+def repeated(items, number: int) -> dict:
+    """One pass of the full protocol over every config of four problems, in an order of its own."""
+    bench = Bench(PROTOCOL)
+    chosen = [item for group in by_problem(items, REPEATED).values() for item in group[:50]]
+    random.Random(number).shuffle(chosen)
+    times, again = {}, 0
+    for task, config, artifact in chosen:
+        reading = bench(MeasureJob(task, config, artifact))
+        times[f"{task.problem.name} {config.json}"] = round(reading.estimate.time_ns, 1)
+        again += len(reading.samples_ns) > FULL_SAMPLES
+    print(f"measured again on calmer clocks: {again} of {len(chosen)}")
+    return times
+
+
+def raced(items) -> dict:
+    """What a campaign does: screen each config against the best so far, then a final of the best eight."""
+    bench, found = Bench(PROTOCOL), {}
+    for name, group in by_problem(items, SELECTED).items():
+        order = group[:50]
+        random.Random(0).shuffle(order)
+        warm(bench, order[0])
+        began = time.perf_counter()
+        readings = [bench(MeasureJob(*item, racing=True)) for item in order]
+        screened = time.perf_counter()
+        best = sorted(range(len(order)), key=lambda i: readings[i].estimate.time_ns)[:FINALISTS]
+        final = bench(FinalJob(tuple(MeasureJob(*order[i]) for i in best)))
+        leader, *_ = final.standings
+        found[name] = {
+            "pick": order[best[leader.number]][1].json,
+            "tie_band": [order[best[s.number]][1].json for s in final.standings if s.behind[0] <= 0],
+            "regret_bound": max(0.0, *(-s.behind[0] for s in final.standings)),
+            "screen_seconds": screened - began,
+            "final_seconds": time.perf_counter() - screened,
+            "launches": sum(len(r.samples_ns) for r in readings) + sum(len(s.samples_ns) for s in final.standings),
+        }
+    return found
+
+
+def warm(bench, item) -> None:
+    """Operands, reference level and settled clocks, which every arm is given before its clock starts."""
+    bench(MeasureJob(*item))
+    bench._leaders.clear()
+
+
+def timed_by(folder: Path, items, measure) -> dict:
+    """Another way of timing: every config once, as long as the race and its final took for all."""
+    budget = json.loads((folder / "race.json").read_text())
+    found = {}
+    for name, group in by_problem(items, SELECTED).items():
+        order = group[:50]
+        random.Random(0).shuffle(order)
+        problem = order[0][0].problem
+        operands = make_operands(problem, torch.device("cuda", 0))
+        kernels = [registry.space("triton_mm").load(artifact, task) for task, _, artifact in order]
+        calls = [partial(k, operands.a, operands.b, operands.out) for k in kernels]
+        share_ms = 1e3 * (budget[name]["screen_seconds"] + budget[name]["final_seconds"]) / len(calls)
+        asked = fitting(measure, calls, share_ms)
+        began = time.perf_counter()
+        times = [measure(call, asked) for call in calls]
+        found[name] = {
+            "pick": order[min(range(len(times)), key=times.__getitem__)][1].json,
+            "seconds": time.perf_counter() - began,
+        }
+        for kernel in kernels:
+            kernel.close()
+    return found
+
+
+def fitting(measure, calls, share_ms) -> float:
+    """What to ask for so that a config takes its share of the seconds, found by trying."""
+    asked = share_ms / 4
+    for _ in range(4):
+        began = time.perf_counter()
+        for call in calls[:10]:
+            measure(call, asked)
+        asked *= min(max(share_ms * 10 / (1e3 * (time.perf_counter() - began)), 0.25), 4.0)
+    return asked
+
+
+def with_do_bench(call, milliseconds) -> float:
+    from triton.testing import do_bench
+
+    return do_bench(call, warmup=milliseconds / 5, rep=milliseconds, return_mode="median")
+
+
+def with_inductor(call, milliseconds) -> float:
+    from torch._inductor.runtime.benchmarking import InductorBenchmarker
+
+    rounds = max(1, round(milliseconds / 0.1))
+    return InductorBenchmarker().benchmark_gpu(
+        call, estimation_iters=1, memory_warmup_iters=rounds, benchmark_iters=rounds
+    )
+
+
+def truth(folder: Path, items) -> dict:
+    """A long final between what the arms picked and the ten best of both passes; 240 launches of each."""
+    arms = {arm: json.loads((folder / f"{arm}.json").read_text()) for arm in ("race", "do_bench", "inductor")}
+    bench, found = Bench(PROTOCOL), {}
+    for name, group in by_problem(items, SELECTED).items():
+        order = group[:50]
+        readings = [bench(MeasureJob(*item)) for item in order]
+        ranked = sorted(range(len(order)), key=lambda i: readings[i].estimate.time_ns)[:10]
+        picks = {found_by[name]["pick"] for found_by in arms.values()}
+        meeting = {order[i][1].json: order[i] for i in ranked} | {
+            c.json: (t, c, a) for t, c, a in order if c.json in picks
+        }
+        stand = bench._stand(order[0][0].problem)
+        kernels = [registry.space("triton_mm").load(a, t) for t, _, a in meeting.values()]
+        for kernel in kernels:
+            stand.check(kernel, 0)
+        timers = [bench._calm(KernelTimer(kernel, stand.ring, bench._instruments), stand) for kernel in kernels]
+        lanes = [[] for _ in timers]
+        for played in range(TRUTH_ROUNDS):
+            turns = list(zip(timers, lanes, strict=True))
+            for timer, lane in turns if played % 2 else reversed(turns):
+                block = timer.block()
+                lane.extend(block.samples_ns)
+        times = {config: race.estimate(lane).time_ns for config, lane in zip(meeting, lanes, strict=True)}
+        best = min(times.values())
+        found[name] = {config: round(t / best - 1, 5) for config, t in sorted(times.items(), key=lambda x: x[1])}
+        for kernel in kernels:
+            kernel.close()
+    return found
+
+
+def naive(items) -> dict:
+    """The plain loop: load, check, then 9 launches between events, 256 MB written before each."""
+    found, flush = {}, torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    for name, group in by_problem(items, RATED).items():
+        problem = group[0][0].problem
+        operands = make_operands(problem, torch.device("cuda", 0))
+        reference, space = Reference(problem, operands), registry.space("triton_mm")
+        times = {}
+        for lap in range(2):  # the first lap warms
+            began = time.perf_counter()
+            for task, config, artifact in group[: None if lap else 10]:
+                kernel = space.load(artifact, task)
+                operands.out.fill_(float("nan"))
+                kernel(operands.a, operands.b, operands.out)
+                assert not reference.compare(operands.out).reason
+                pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(9)]
+                for start, end in pairs:
+                    flush.zero_()
+                    start.record()
+                    kernel(operands.a, operands.b, operands.out)
+                    end.record()
+                torch.cuda.synchronize()
+                times[config.json] = median(start.elapsed_time(end) for start, end in pairs)
+                kernel.close()
+        seconds = time.perf_counter() - began
+        found[name] = {"configs": len(group), "seconds": seconds, "pick": min(times, key=times.__getitem__)}
+    return found
+
+
+def rate(items) -> dict:
+    """Configs a second through the worker process, as a campaign feeds it; and the full protocol's winner beside."""
+    found = {}
+    pool = worker_pool(PROTOCOL, ("triton_mm",), 60.0)
+    for name, group in by_problem(items, RATED).items():
+        random.Random(0).shuffle(group)
+        through(pool, [MeasureJob(*group[0])])
+        seconds, raced_readings = through(pool, [MeasureJob(*item, racing=True) for item in group])
+        best = sorted(range(len(group)), key=lambda i: raced_readings[i].estimate.time_ns)[:FINALISTS]
+        final_seconds, (final,) = through(pool, [FinalJob(tuple(MeasureJob(*group[i]) for i in best))])
+        full_seconds, full = through(pool, [MeasureJob(*item) for item in group])
+        full_best = group[min(range(len(group)), key=lambda i: full[i].estimate.time_ns)][1].json
+        band = [group[best[s.number]][1].json for s in final.standings if s.behind[0] <= 0]
+        found[name] = {
+            "configs": len(group),
+            "seconds": seconds,
+            "final_seconds": final_seconds,
+            "full_seconds": full_seconds,
+            "launches": [len(r.samples_ns) for r in raced_readings],
+            "pick": group[best[final.standings[0].number]][1].json,
+            "full_pick": full_best,
+            "full_pick_in_tie_band": full_best in band,
+            "full_pick_behind": next(
+                (s.behind for s in final.standings if group[best[s.number]][1].json == full_best), None
+            ),
+        }
+    pool.close()
+    return found
+
+
+def through(pool, jobs):
+    began = time.perf_counter()
+    for job in jobs:
+        pool.submit(job)
+    results = {}
+    while pool.pending:
+        wait_for_any([pool], 5)
+        for outcome in pool.collect():
+            results[id(outcome.job)] = outcome.result
+    return time.perf_counter() - began, [results[id(job)] for job in jobs]
+
+
+STAGES = {
+    "load": ("load",),
+    "check": ("start_check", "judge"),
+    "single launches": ("start_single", "single"),
+    "capture": ("capture",),
+    "blocks": ("block",),
+    "telemetry": ("read",),
+    "statistics": ("estimate", "location_interval", "outliers"),
+}
+
+
+def profile(items) -> dict:
+    """Where the worker's time goes in a race: milliseconds a config by stage, each less what it calls of another."""
+    bench, found = Bench(PROTOCOL), {}
+    for name, group in by_problem(items, RATED).items():
+        random.Random(0).shuffle(group)
+        warm(bench, group[0])
+        profiler = cProfile.Profile()
+        began = time.perf_counter()
+        profiler.enable()
+        for item in group:
+            bench(MeasureJob(*item, racing=True))
+        profiler.disable()
+        seconds = time.perf_counter() - began
+        entries = pstats.Stats(profiler).stats
+        spent = dict.fromkeys(STAGES, 0.0)
+        for (file, _, function), (_, _, _, cumulative, _) in entries.items():
+            for stage, functions in STAGES.items():
+                if function in functions and "gemmtune" in file:
+                    spent[stage] += cumulative
+        spent["single launches"] -= sum_of(entries, "single", "start_single")
+        spent["blocks"] -= spent["capture"]
+        spent["statistics"] -= sum_of(entries, "estimate", "location_interval")
+        spent["all"] = seconds
+        found[name] = {stage: round(1e3 * s / len(group), 3) for stage, s in spent.items()}
+    return found
+
+
+def sum_of(entries, caller: str, callee: str) -> float:
+    """Seconds that one function spends in another."""
+    return sum(
+        cumulative
+        for (file, _, function), (_, _, _, _, callers) in entries.items()
+        if function == callee and "gemmtune" in file
+        for (_, _, by), (_, _, _, cumulative) in callers.items()
+        if by == caller
+    )
+
+
+def crash(items) -> dict:
+    """Seconds from the death of the worker to the next result, with a process that stands by."""
+    pool = worker_pool(PROTOCOL, ("triton_mm",), 60.0)
+    group = by_problem(items, RATED)[RATED[0]]
+    delays = []
+    for _ in range(2):
+        through(pool, [MeasureJob(*item, racing=True) for item in group[:5]])
+        time.sleep(5)  # until the process that stands by has imported everything
+        os.kill(pool._slots[0].process._process.pid, signal.SIGKILL)
+        delays.append(through(pool, [MeasureJob(*group[0], racing=True)])[0])
+    pool.close()
+    return {"seconds": delays}
+
+
+def main() -> None:
+    folder, arm = Path(sys.argv[1]), sys.argv[2]
+    items = pickle.loads((folder / "built.pickle").read_bytes())
+    torch.cuda.init()
+    found = {
+        "pass": lambda: repeated(items, int(sys.argv[3])),
+        "race": lambda: raced(items),
+        "do_bench": lambda: timed_by(folder, items, with_do_bench),
+        "inductor": lambda: timed_by(folder, items, with_inductor),
+        "truth": lambda: truth(folder, items),
+        "naive": lambda: naive(items),
+        "rate": lambda: rate(items),
+        "profile": lambda: profile(items),
+        "crash": lambda: crash(items),
+    }[arm]()
+    (folder / f"{'-'.join(sys.argv[2:])}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
