@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from statistics import median
 
 import torch
 
 from gemmtune.engine.measure import race
 from gemmtune.engine.measure.calm import CalmTimer, Pacer
-from gemmtune.engine.measure.drift import Drift, Settling
+from gemmtune.engine.measure.drift import Settling
 from gemmtune.engine.measure.energy import joules_per_launch
 from gemmtune.engine.measure.process import Last
 from gemmtune.engine.measure.protocols import Protocol
-from gemmtune.engine.measure.reference import Comparison, Reference
+from gemmtune.engine.measure.stand import Stand
 from gemmtune.engine.measure.statistics import estimate, outliers
 from gemmtune.engine.measure.telemetry import Telemetry
 from gemmtune.engine.measure.timing import Instruments, KernelTimer, OperandRing, reference_kernel
@@ -33,7 +32,6 @@ _TERMS = race.Terms()
 _KEPT_SHARE_OF_MEMORY = 0.3
 _RING_SHARE_OF_MEMORY = 0.1
 _NOMINAL_BLOCKS = 8
-_LEVELS = 16  # first readings of the reference that its nominal level is the median of
 _REST_SECONDS = 5e-3
 _ALONE_SECONDS = 10e-3  # of rest before a second look
 
@@ -52,7 +50,7 @@ class Bench:
         self._instruments = Instruments(self._l2_bytes, self._device)
         self._pacer = Pacer(time.perf_counter, time.sleep)
         self._settled = False
-        self._stands: OrderedDict[Problem, _Stand] = OrderedDict()
+        self._stands: OrderedDict[Problem, Stand] = OrderedDict()
         self._spaces: dict[str, Space] = {}
         self._leaders: dict[Task, race.Standing] = {}
         self._upcoming: Callable[[], object | None] = lambda: None
@@ -77,7 +75,7 @@ class Bench:
             return reading if self._usable() else Last(reading)
         return reading
 
-    def _time(self, job: MeasureJob, kernel: Launchable, stand: _Stand) -> Reading:
+    def _time(self, job: MeasureJob, kernel: Launchable, stand: Stand) -> Reading:
         judge = stand.start_check(kernel, -1)  # the last set: the first timed launches find theirs cold
         timer = KernelTimer(kernel, stand.ring, self._instruments)
         leader = self._leader(job)
@@ -91,23 +89,24 @@ class Bench:
         calm = self._calm(timer, stand)
         found = race.screen(calm, stand.drift, leader, _TERMS)
         stand.saw(found.reference_ns)
+        aside: tuple[float, ...] = ()
         if race.suspicious(found.estimate, leader, self._floor_ns(job.task)):
             time.sleep(_ALONE_SECONDS)
             comparison = stand.check(kernel, 0)
             if comparison.reason:
                 return Reading(Status.WRONG_RESULT, comparison.reason, error_norm=comparison.error_norm, before=before)
-            found = race.screen(calm, stand.drift, None, _TERMS)
+            aside, found = found.samples_ns, race.screen(calm, stand.drift, None, _TERMS)
         if leader is None or found.estimate.time_ns < leader.estimate.time_ns:
             self._leaders[job.task] = race.Standing(found.estimate)
         energy = self._energy(timer, found.estimate.time_ns) if self._protocol.energy else None
         timer.close()
-        disturbed = tuple(sample for block in calm.set_aside for sample in block.samples_ns)
+        aside += tuple(sample for block in calm.set_aside for sample in block.samples_ns)
         return Reading(
             status=Status.OK,
             reason="",
-            samples_ns=found.samples_ns + disturbed,
+            samples_ns=found.samples_ns + aside,
             estimate=found.estimate,
-            outliers=(*outliers(found.samples_ns), *range(len(found.samples_ns), len(found.samples_ns + disturbed))),
+            outliers=(*outliers(found.samples_ns), *range(len(found.samples_ns), len(found.samples_ns + aside))),
             drift=found.drift,
             energy_joules=energy,
             error_norm=comparison.error_norm,
@@ -160,7 +159,7 @@ class Bench:
         settled = tuple(Settled(numbers[s.index], s.estimate, s.samples_ns, s.behind) for s in standings)
         return FinalReading(settled, tuple(failed))
 
-    def _calm(self, timer: KernelTimer, stand: _Stand) -> CalmTimer:
+    def _calm(self, timer: KernelTimer, stand: Stand) -> CalmTimer:
         return CalmTimer(timer, stand.drift, self._pacer, time.sleep)
 
     def _energy(self, timer: KernelTimer, time_ns: float) -> float | None:
@@ -186,13 +185,13 @@ class Bench:
             return False
         return True
 
-    def _stand(self, problem: Problem) -> _Stand:
+    def _stand(self, problem: Problem) -> Stand:
         """The problem's tensors and reference level, kept for the next job while memory allows."""
         if problem not in self._stands:
             self._make_room()
             share = int(self._memory_bytes * _RING_SHARE_OF_MEMORY)
             ring = OperandRing.make(problem, self._protocol.cold, self._l2_bytes, share, self._device)
-            self._stands[problem] = _Stand(problem, ring, self._nominal(ring))
+            self._stands[problem] = Stand(problem, ring, self._nominal(ring))
         self._stands.move_to_end(problem)
         return self._stands[problem]
 
@@ -225,51 +224,6 @@ class Bench:
         nominal_ns = level(_NOMINAL_BLOCKS, _REST_SECONDS)  # on clocks that nothing holds back
         timer.close()
         return nominal_ns
-
-
-class _Stand:
-    """One problem on the bench."""
-
-    def __init__(self, problem: Problem, ring: OperandRing, level_ns: float) -> None:
-        self.ring = ring
-        self._alone_ns = level_ns
-        self._levels_ns: list[float] = []
-        self._problem = problem
-        self._references: dict[int, Reference] = {}
-
-    @property
-    def drift(self) -> Drift:
-        """Drift against the reference's level beside the first candidates, whose median no single one decides.
-
-        Before there is one: beside itself, which is off by up to 3 %.
-        """
-        return Drift(median(self._levels_ns or [self._alone_ns]))
-
-    def saw(self, reference_ns: Sequence[float]) -> None:
-        """The reference's launches beside one measurement."""
-        if len(self._levels_ns) < _LEVELS:
-            self._levels_ns.append(estimate(reference_ns).time_ns)
-
-    @property
-    def nbytes(self) -> int:
-        """Device memory it holds."""
-        return self.ring.nbytes + sum(reference.nbytes for reference in self._references.values())
-
-    def check(self, kernel: Launchable, number: int) -> Comparison:
-        """Launch on the operands of that number, the output poisoned before, and compare."""
-        return self.start_check(kernel, number)()
-
-    def start_check(self, kernel: Launchable, number: int) -> Callable[[], Comparison]:
-        """The same without waiting: what it returns waits, and tells."""
-        number %= len(self.ring.kernel)
-        operands = self.ring.kernel[number]
-        if number not in self._references:
-            self._references[number] = Reference(self._problem, operands)
-        reference = self._references[number]
-        operands.out.fill_(float("nan"))
-        kernel(operands.a, operands.b, operands.out)
-        norms = reference.norms(operands.out)
-        return lambda: reference.judge(norms, operands.out)
 
 
 def _reason(error: Exception) -> str:

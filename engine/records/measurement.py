@@ -98,8 +98,8 @@ class Measurement:
     estimate: Estimate | None = None
     """What the protocol makes of the samples; None unless the status is ok."""
     outliers: tuple[int, ...] = ()
-    """Positions in `samples_ns` that lie far off the others, and of those, at the end, that were timed while the clocks
-    were held back and stand behind no estimate; they are marked, not dropped."""
+    """Positions in `samples_ns` that lie far off the others, and of those, at the end, that stand behind no estimate
+    because the clocks were held back or a second look replaced them; they are marked, not dropped."""
     drift: float = 1.0
     """The reference kernel's time beside the samples over its time when the problem was set up; the estimate is
     divided by it. 1 where nothing was corrected."""

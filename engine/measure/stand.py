@@ -1,0 +1,69 @@
+"""What a bench keeps of one problem: operands, right results, and the reference kernel's level. Imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+
+from gemmtune.engine.measure.drift import Drift
+from gemmtune.engine.measure.reference import Comparison, Reference
+from gemmtune.engine.measure.statistics import estimate
+from gemmtune.engine.measure.timing import OperandRing
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.seams.space import Launchable
+
+__all__ = ["Stand"]
+
+_LEVELS = 16  # first readings of the reference that its nominal level is the median of
+
+
+class Stand:
+    """One problem on the bench."""
+
+    def __init__(self, problem: Problem, ring: OperandRing, level_ns: float) -> None:
+        """Set up.
+
+        Args:
+            problem: the GEMM.
+            ring: its operands.
+            level_ns: time of the reference kernel beside itself.
+        """
+        self.ring = ring
+        self._alone_ns = level_ns
+        self._levels_ns: list[float] = []
+        self._problem = problem
+        self._references: dict[int, Reference] = {}
+
+    @property
+    def drift(self) -> Drift:
+        """Drift against the reference's level beside the first candidates, whose median no single one decides.
+
+        Before there is one: beside itself, which is off by up to 3 %.
+        """
+        return Drift(median(self._levels_ns or [self._alone_ns]))
+
+    def saw(self, reference_ns: Sequence[float]) -> None:
+        """The reference's launches beside one measurement."""
+        if len(self._levels_ns) < _LEVELS:
+            self._levels_ns.append(estimate(reference_ns).time_ns)
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory it holds."""
+        return self.ring.nbytes + sum(reference.nbytes for reference in self._references.values())
+
+    def check(self, kernel: Launchable, number: int) -> Comparison:
+        """Launch on the operands of that number, the output poisoned before, and compare."""
+        return self.start_check(kernel, number)()
+
+    def start_check(self, kernel: Launchable, number: int) -> Callable[[], Comparison]:
+        """The same without waiting: what it returns waits, and tells."""
+        number %= len(self.ring.kernel)
+        operands = self.ring.kernel[number]
+        if number not in self._references:
+            self._references[number] = Reference(self._problem, operands)
+        reference = self._references[number]
+        operands.out.fill_(float("nan"))
+        kernel(operands.a, operands.b, operands.out)
+        norms = reference.norms(operands.out)
+        return lambda: reference.judge(norms, operands.out)
