@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from gemmtune.engine.measure.library import Library
 from gemmtune.engine.measure.process import ProcessPool
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
@@ -42,7 +44,8 @@ def builder_pool(
 ) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
     """Processes that build for `spaces` and leave binaries in `folder`.
 
-    They see no GPU: a build must not depend on the one that happens to be there.
+    They see no GPU: a build must not depend on the one that happens to be there. Tasks whose artifacts have one key get
+    one binary, built once, each in a file of its own.
     """
     preload = ["gemmtune.engine.measure.builder"]
     for name in spaces:
@@ -62,12 +65,26 @@ def builder_pool(
 class _Builder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._library = Library(folder / "shared")
 
     def __call__(self, job: BuildJob) -> Artifact | BuildFailure:
         started = time.perf_counter()
         try:
-            return registry.space(job.task.space).build(job.task, job.config, self._folder)
+            return self._build(job)
         except BuildError as error:
             return BuildFailure(str(error), time.perf_counter() - started)
         except Exception as error:  # a plug-in's bug is this config's failure, not the campaign's
             return BuildFailure(f"{type(error).__name__}: {error}"[:500], time.perf_counter() - started)
+
+    def _build(self, job: BuildJob) -> Artifact:
+        space, own = registry.space(job.task.space), f"{job.task.key}/{job.config.digest}"
+        key = space.artifact_key(job.task, job.config)
+        if key == own:  # no other task has this binary
+            return space.build(job.task, job.config, self._folder)
+        known = self._library.find(key, self._folder, hashlib.sha256(own.encode()).hexdigest())
+        if known is not None:
+            return known
+        artifact = space.build(job.task, job.config, self._folder)
+        if artifact.path:
+            self._library.keep(artifact)
+        return artifact

@@ -232,6 +232,7 @@ class ProcessPool(Generic[J, R]):
                 self._not_taken(slot, f"ended ({how})")
             case Phase.RUNNING:
                 ticket = slot.taken()
+                self._recall(slot)
                 ticket.deaths += 1
                 if ticket.deaths < self._attempts:
                     job = self._describe(ticket.job)
@@ -256,6 +257,7 @@ class ProcessPool(Generic[J, R]):
     def _not_taken(self, slot: Slot[J, R], what: str) -> None:
         """The process is done for, and its job never ran."""
         ticket = slot.taken()
+        self._recall(slot)
         ticket.not_taken += 1
         if ticket.not_taken < _MOST_NOT_TAKEN:
             job = self._describe(ticket.job)
@@ -264,6 +266,11 @@ class ProcessPool(Generic[J, R]):
         else:
             reason = f"its process {what} before it took the job, {ticket.not_taken} times"
             self._replace(slot, Outcome(ticket.job, None, Loss.DIED, reason))
+
+    def _recall(self, slot: Slot[J, R]) -> None:
+        """Queue a job again that was sent ahead, behind the one that goes first."""
+        if slot.ticket is not None:
+            self._queue.appendleft(slot.taken())
 
     def _again(self, ticket: Ticket[J], notice: str) -> None:
         self._queue.appendleft(ticket)
@@ -294,8 +301,7 @@ class ProcessPool(Generic[J, R]):
 
     def _replace(self, slot: Slot[J, R], withheld: Outcome[J, R] | None = None) -> None:
         """End a process and start the next, whose readiness tells the outcome; a job sent ahead is queued again."""
-        if slot.ticket is not None:
-            self._queue.appendleft(slot.taken())
+        self._recall(slot)
         slot.vacate()
         slot.withheld = withheld
         self._fill(slot)

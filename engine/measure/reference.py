@@ -14,7 +14,7 @@ __all__ = ["Comparison", "Reference"]
 
 # ‖out − reference‖ / ‖reference‖ that rounding alone may cause. Rounding the output to a 2⁻ᵖ grid costs 2⁻ᵖ/√12 to
 # 2⁻ᵖ/√3 in this norm; the bounds leave a factor of about four, and fp32 accumulation over any k stays far below.
-_TOLERANCE = {DType.BF16: 8e-3, DType.FP16: 1e-3, DType.FP32: 1e-4}
+_TOLERANCE = {DType.BF16: 8e-3, DType.FP16: 1e-3, DType.FP32: 1e-4, DType.INT32: 1e-6}
 _TF32_TOLERANCE = 2e-3  # both operands rounded to 10 bits of mantissa
 # The largest single error, in units of the reference's root mean square: a normal tail of 5 to 6 sigma. It finds the
 # one wrong tile that drowns in the norm of a large output.

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 __all__ = ["Device"]
 
+_MULTIPROCESSORS_OF_A_GPC = 18
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -45,3 +47,14 @@ class Device:
         """Compute capability, (9, 0) for sm_90a."""
         digits = "".join(c for c in self.arch if c.isdigit())
         return int(digits[:-1]), int(digits[-1])
+
+    def max_active_clusters(self, size: int) -> int:
+        """Clusters of `size` blocks, one block a multiprocessor, that run at once; a persistent kernel's grid.
+
+        Multiprocessors that no whole cluster of one GPC takes stay idle, and how many a GPC has differs from board to
+        board. This is CUTLASS's count for when no driver answers (include/cutlass/gemm/kernel/tile_scheduler_params.h,
+        get_max_cta_occupancy): GPCs of 18, and the rest as one more. A driver's answer may be some clusters higher (15
+        of size 8 on an H100, not 14); too low a number costs that much, too high a one a second wave.
+        """
+        gpcs, rest = divmod(self.sm_count, _MULTIPROCESSORS_OF_A_GPC)
+        return gpcs * (_MULTIPROCESSORS_OF_A_GPC // size) + rest // size

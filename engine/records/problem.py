@@ -14,6 +14,13 @@ from gemmtune.engine.records.errors import ProblemError
 __all__ = ["DType", "Layout", "Op", "Problem"]
 
 _MAX_SIZE = 2**31 - 1
+_TORCH_NAMES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}
 _TEXT_HELP = "expected [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], for example 2048x4096x4096:bf16:nt"
 
 
@@ -31,16 +38,25 @@ class DType(StrEnum):
     BF16 = "bf16"
     FP16 = "fp16"
     FP32 = "fp32"
+    E4M3 = "e4m3"
+    E5M2 = "e5m2"
+    INT8 = "int8"
+    INT32 = "int32"
 
     @property
     def itemsize(self) -> int:
         """Bytes an element."""
-        return 4 if self is DType.FP32 else 2
+        return {"fp32": 4, "int32": 4, "bf16": 2, "fp16": 2}.get(self.value, 1)
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it holds whole numbers."""
+        return self in (DType.INT8, DType.INT32)
 
     @property
     def torch_name(self) -> str:
         """The name of the same type in torch, without the `torch.` prefix."""
-        return {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[self.value]
+        return _TORCH_NAMES.get(self.value, self.value)
 
 
 class Layout(StrEnum):
@@ -100,8 +116,26 @@ class Problem:
             )
         if self.allow_tf32 and self.a_dtype is not DType.FP32:
             raise ProblemError(f"tf32 applies to fp32 operands, not to {self.a_dtype}")
+        self._refuse_types()
         if not 0 < self.weight < inf:
             raise ProblemError(f"weight={self.weight} is not a number above 0")
+
+    def _refuse_types(self) -> None:
+        """Types that no product has: sums wider than their terms, and an output that needs no scale."""
+        whole = {dtype.is_integer for dtype in (self.a_dtype, self.b_dtype, self.acc_dtype)}
+        if len(whole) > 1 or (self.out_dtype.is_integer and not self.acc_dtype.is_integer):
+            raise ProblemError(
+                f"{self.a_dtype} by {self.b_dtype} accumulated in {self.acc_dtype} to {self.out_dtype} mixes integers "
+                "and floats: int8 operands take acc_dtype=int32, and only then the output may be int32"
+            )
+        for name in ("a_dtype", "b_dtype"):
+            if getattr(self, name) is DType.INT32:
+                raise ProblemError(f"{name}=int32 is no type of an operand; the integer one is int8")
+        for name in ("acc_dtype", "out_dtype"):
+            if getattr(self, name).itemsize == 1:
+                raise ProblemError(
+                    f"{name}={getattr(self, name)} has 8 bits, which hold no unscaled sum: take 16 or 32"
+                )
 
     @property
     def name(self) -> str:
@@ -111,7 +145,8 @@ class Problem:
         parts = [f"{batch}{self.m}x{self.n}x{self.k}", dtype, f"{self.a_layout}{self.b_layout}"]
         if self.op is not Op.MM:
             parts.append(self.op.value)
-        implied = {"b_dtype": self.a_dtype, "out_dtype": self.a_dtype, "acc_dtype": DType.FP32, "epilogue": "none"}
+        out_dtype, acc_dtype = _implied(self.a_dtype)
+        implied = {"b_dtype": self.a_dtype, "out_dtype": out_dtype, "acc_dtype": acc_dtype, "epilogue": "none"}
         parts.extend(f"{name}={getattr(self, name)}" for name, value in implied.items() if getattr(self, name) != value)
         return ":".join(parts)
 
@@ -132,8 +167,9 @@ class Problem:
     def parse(cls, text: str) -> Problem:
         """Read `[BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:FIELD=VALUE...]`; DTYPE bf16, LAYOUT nt and OP mm by default.
 
-        DTYPE is the type of both operands and of the output (`tf32`: fp32 with tf32 products allowed); a FIELD of
-        this record says otherwise (`out_dtype=fp32`).
+        DTYPE is the type of both operands and of the output (`tf32`: fp32 with tf32 products allowed); of 8 bits, it is
+        the operands' alone, and the output is bf16, or int32 for int8. A FIELD of this record says otherwise
+        (`out_dtype=fp32`).
 
         Raises:
             ProblemError: the text is malformed or a size is out of bounds.
@@ -155,8 +191,8 @@ class Problem:
     def from_fields(cls, record: Mapping[str, str]) -> Problem:
         """Build from text fields; a field left out takes its default.
 
-        The shorthands `dtype` (operands and output, `tf32` included) and `layout` (`nn`, `nt`, `tn`, `tt`) stand for
-        the fields they cover.
+        The shorthands `dtype` (as `parse` has it, `tf32` included) and `layout` (`nn`, `nt`, `tn`, `tt`) stand for the
+        fields they cover.
 
         Raises:
             ProblemError: a field is unknown, missing (m, n, k) or malformed.
@@ -165,7 +201,10 @@ class Problem:
         dtype = texts.pop("dtype", None)
         if dtype is not None:
             plain = "fp32" if dtype == "tf32" else dtype
-            texts = {"a_dtype": plain, "b_dtype": plain, "out_dtype": plain, "allow_tf32": str(dtype == "tf32")} | texts
+            operands = _choice(DType)("a_dtype", plain)
+            out_dtype, acc_dtype = _implied(DType(operands))
+            types = {"a_dtype": plain, "b_dtype": plain, "out_dtype": out_dtype.value, "acc_dtype": acc_dtype.value}
+            texts = types | {"allow_tf32": str(dtype == "tf32")} | texts
         layout = texts.pop("layout", None)
         if layout is not None:
             if not re.fullmatch("[nt]{2}", layout):
@@ -181,6 +220,13 @@ class Problem:
             if not texts.get(size):
                 raise ProblemError(f"problem field {size!r} is missing; m, n and k are needed")
         return cls(**{name: _PARSERS[name](name, text) for name, text in texts.items() if text != ""})
+
+
+def _implied(operands: DType) -> tuple[DType, DType]:
+    """Types of the output and of the accumulator that go with operands of that type unless something else is said."""
+    if operands.is_integer:
+        return DType.INT32, DType.INT32
+    return (DType.BF16 if operands.itemsize == 1 else operands), DType.FP32
 
 
 def _text(value: object) -> str:

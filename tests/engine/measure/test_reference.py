@@ -41,6 +41,17 @@ def test_operands_are_standard_normal():
         assert abs(float(values.std()) - 1) < 0.01
 
 
+@pytest.mark.parametrize(("dtype", "element"), [("e4m3", torch.float8_e4m3fn), ("int8", torch.int8)])
+def test_operands_of_8_bits_are_the_rounded_draw(dtype, element):
+    operands = make_operands(Problem.parse(f"512x512x512:{dtype}:nt"), CPU)
+    scale = 32 if dtype == "int8" else 1
+    for values in (operands.a, operands.b):
+        assert values.dtype == element
+        assert abs(float(values.double().mean())) < 0.01 * scale
+        assert abs(float(values.double().std()) / scale - 1) < 0.01
+        assert len(values.double().unique()) > 100
+
+
 def test_operands_are_the_same_twice_whatever_torchs_own_seed():
     problem = Problem.parse("64x48x80:bf16:nt")
     drawn = []
@@ -64,6 +75,18 @@ def test_a_rounded_product_is_right(size, dtype):
         comparison = reference.compare(out)
         assert comparison.reason == ""
         assert 0 <= comparison.error_norm < 2e-3
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "int8"])
+def test_a_product_of_8_bits_is_right_and_one_of_integers_exactly(size, dtype):
+    _, reference, right = prepared(f"{size}:{dtype}:nt")
+    comparison = reference.compare(right)
+    assert comparison.reason == ""
+    assert comparison.error_norm < (1e-12 if dtype == "int8" else 3e-3)
+    if dtype == "int8":
+        right[0, 0] += 1 + int(right.double().pow(2).mean() ** 0.5) // 100
+        assert reference.compare(right).reason
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

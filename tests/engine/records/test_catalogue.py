@@ -65,6 +65,16 @@ def test_the_h200_is_as_read_on_one():
 
 
 @pytest.mark.parametrize(
+    ("sku", "clusters"),
+    [("H200", [132, 66, 29, 14, 7]), ("B200", [148, 74, 33, 16, 8]), ("L4", [58, 29, 13, 6, 3])],
+)
+def test_clusters_lie_within_gpcs_of_18_multiprocessors(sku: str, clusters: list[int]):
+    device = catalogue.device(sku)
+    assert [device.max_active_clusters(size) for size in (1, 2, 4, 8, 16)] == clusters
+    assert all(size * count <= device.sm_count for size, count in zip((1, 2, 4, 8, 16), clusters, strict=True))
+
+
+@pytest.mark.parametrize(
     ("text", "sku"),
     [("h200", "H200"), ("RTX 4090", "RTX-4090"), ("rtx4090", "RTX-4090"), ("H100", "H100-SXM"), ("a100", "A100-80GB")],
 )

@@ -8,12 +8,14 @@ from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.problem import DType, Layout, Op, Problem
 
 SIZES = st.integers(1, 2**31 - 1)
+OUTPUTS = {DType.INT8: DType.INT32, DType.E4M3: DType.BF16, DType.E5M2: DType.BF16}
+FLOATS = (DType.BF16, DType.FP16, DType.FP32)
 
 
 @st.composite
 def nameable(draw: st.DrawFn) -> Problem:
-    """A problem that the short text can say: one dtype for operands and output, the default epilogue."""
-    dtype = draw(st.sampled_from(DType))
+    """A problem that the short text can say: one dtype with the output and accumulator of it, the default epilogue."""
+    dtype = draw(st.sampled_from([dtype for dtype in DType if dtype is not DType.INT32]))
     op = draw(st.sampled_from(Op))
     return Problem(
         m=draw(SIZES),
@@ -23,7 +25,8 @@ def nameable(draw: st.DrawFn) -> Problem:
         batch=draw(SIZES) if op is Op.BMM else 1,
         a_dtype=dtype,
         b_dtype=dtype,
-        out_dtype=dtype,
+        out_dtype=OUTPUTS.get(dtype, dtype),
+        acc_dtype=DType.INT32 if dtype is DType.INT8 else DType.FP32,
         a_layout=draw(st.sampled_from(Layout)),
         b_layout=draw(st.sampled_from(Layout)),
         allow_tf32=dtype is DType.FP32 and draw(st.booleans()),
@@ -35,9 +38,10 @@ def test_parse_reads_back_the_name(problem: Problem):
     assert Problem.parse(problem.name) == problem
 
 
-@given(nameable(), st.sampled_from(DType), st.sampled_from(DType), st.sampled_from(["none", "gelu"]))
+@given(nameable(), st.sampled_from(FLOATS), st.sampled_from(FLOATS), st.sampled_from(["none", "gelu"]))
 def test_from_fields_reads_back_to_fields(problem: Problem, out: DType, acc: DType, epilogue: str):
-    fields = problem.to_fields() | {"out_dtype": out.value, "acc_dtype": acc.value, "epilogue": epilogue}
+    accumulator = problem.acc_dtype if problem.acc_dtype.is_integer else acc
+    fields = problem.to_fields() | {"out_dtype": out.value, "acc_dtype": accumulator.value, "epilogue": epilogue}
     assert Problem.from_fields(fields).to_fields() == fields
 
 
@@ -61,6 +65,10 @@ def test_the_weight_tells_no_problems_apart(problem: Problem):
         ("1x2x3:bf16:nt:out_dtype=fp32", "1x2x3:bf16:nt:out_dtype=fp32"),
         ("1x2x3:acc_dtype=fp16:epilogue=relu", "1x2x3:bf16:nt:acc_dtype=fp16:epilogue=relu"),
         ("1x2x3:fp32:nt:addmm", "1x2x3:fp32:nt:addmm"),
+        ("1x2x3:e4m3:nt:out_dtype=bf16:acc_dtype=fp32", "1x2x3:e4m3:nt"),
+        ("1x2x3:e5m2:nt:out_dtype=fp16", "1x2x3:e5m2:nt:out_dtype=fp16"),
+        ("1x2x3:int8:nt:out_dtype=int32:acc_dtype=int32", "1x2x3:int8:nt"),
+        ("1x2x3:int8:nn:out_dtype=bf16", "1x2x3:int8:nn:out_dtype=bf16"),
     ],
 )
 def test_parse_fills_in_what_is_left_out(text: str, name: str):
@@ -93,6 +101,11 @@ def test_an_empty_field_takes_its_default():
         ("0x4x4x4:bf16:nt:bmm", "batch=0 is not an integer from 1 to 2147483647"),
         ("2x4x4x4", "batch=2 needs op bmm, not mm: write 2xMxNxK:DTYPE:LAYOUT:bmm"),
         ("4x4x4:int4", "a_dtype='int4' is not one of bf16, fp16, fp32"),
+        ("4x4x4:int8:nt:acc_dtype=fp32", "int8 by int8 accumulated in fp32 to int32 mixes integers and floats"),
+        ("4x4x4:bf16:nt:out_dtype=int32", "bf16 by bf16 accumulated in fp32 to int32 mixes integers and floats"),
+        ("4x4x4:int32", "a_dtype=int32 is no type of an operand; the integer one is int8"),
+        ("4x4x4:int8:nt:out_dtype=int8", "out_dtype=int8 has 8 bits, which hold no unscaled sum"),
+        ("4x4x4:e4m3:nt:acc_dtype=e4m3", "acc_dtype=e4m3 has 8 bits, which hold no unscaled sum"),
         ("4x4x4:bf16:nx", "layout 'nx' is not one of nn, nt, tn, tt"),
         ("4x4x4:bf16:nt:conv", "op='conv' is not one of mm, addmm, bmm"),
         ("4x4", "malformed problem '4x4': expected [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]]"),
@@ -140,10 +153,20 @@ def test_min_bytes_count_each_operand_and_the_output_once():
     assert Problem.parse("7x2x3x5:fp16:nt:bmm").min_bytes == 7 * 31 * 2
     mixed = Problem.from_fields({"m": "2", "n": "3", "k": "5", "dtype": "bf16", "out_dtype": "fp32"})
     assert mixed.min_bytes == 25 * 2 + 6 * 4
+    assert Problem.parse("2x3x5:int8").min_bytes == 25 + 6 * 4
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size", "torch_name"), [("bf16", 2, "bfloat16"), ("fp16", 2, "float16"), ("fp32", 4, "float32")]
+    ("dtype", "size", "torch_name"),
+    [
+        ("bf16", 2, "bfloat16"),
+        ("fp16", 2, "float16"),
+        ("fp32", 4, "float32"),
+        ("e4m3", 1, "float8_e4m3fn"),
+        ("e5m2", 1, "float8_e5m2"),
+        ("int8", 1, "int8"),
+        ("int32", 4, "int32"),
+    ],
 )
 def test_a_dtype_knows_its_size_and_its_name_in_torch(dtype: str, size: int, torch_name: str):
     assert (DType(dtype).itemsize, DType(dtype).torch_name) == (size, torch_name)
