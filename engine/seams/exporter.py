@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import ClassVar
 
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.table import Table
 
 __all__ = ["Exporter"]
@@ -12,6 +14,12 @@ __all__ = ["Exporter"]
 
 class Exporter(ABC):
     """Writes for one consumer. Pure text: it imports neither torch nor the consumer."""
+
+    example: ClassVar[tuple[str, Config]] = ("aten", Config({}))
+    """A space and a config of it that the consumer can be given: what the conformance suite exports."""
+
+    spaces: ClassVar[tuple[str, ...]] = ()
+    """Spaces whose kernels the consumer runs: a table without a choice of one of them is nothing to it. Empty: any."""
 
     @abstractmethod
     def export(self, table: Table) -> Mapping[str, str]:

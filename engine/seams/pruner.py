@@ -36,5 +36,7 @@ class Pruner(ABC):
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
         """Keep (yes) or drop (no, with the reason), given the task's finished measurements.
 
+        Asked before a candidate is built, where there is its config alone, and again once there is more evidence.
+
         A pruner that lacks the evidence it needs keeps.
         """

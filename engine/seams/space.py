@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 
@@ -39,8 +40,8 @@ class Launchable(Protocol):
 class Space(ABC):
     """A family of kernels.
 
-    `params`, `check` and `seeds` need no optional package and no GPU. `build` runs in a builder process on a CPU;
-    `load` and the launchable run in the worker process that owns the GPU. An instance is stateless and picklable.
+    `params`, `check`, `seeds` and `prior` need no optional package and no GPU. `build` runs in a builder process on a
+    CPU; `load` and the launchable run in the worker process that owns the GPU. An instance is stateless and picklable.
     """
 
     preload: ClassVar[tuple[str, ...]] = ()
@@ -57,6 +58,15 @@ class Space(ABC):
     @abstractmethod
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """Known good starting points that pass `check`, best guess first; may be empty."""
+
+    def prior(self, task: Task) -> Prior:
+        """What an analytic model expects of each config that passes `check`; by default there is no model.
+
+        It orders and drops candidates before they are built, and ranks them where there is no GPU to time them on. It
+        fails open: where the model is not installed, does not know the GPU or breaks, there are no times, and the
+        reason says why. The same task gives the same prior as long as the model's version is the same.
+        """
+        return Prior(reason=f"no analytic model of the space {task.space} is known")
 
     @abstractmethod
     def toolchain(self) -> Toolchain:

@@ -27,10 +27,10 @@ __all__ = ["CHECKS", "check_exporter", "example_table"]
 _DEVICE = catalogue.device("H200")
 
 
-def example_table() -> Table:
-    """Three plain bf16 products, the vendor library for each: what every consumer can be told."""
-    names = ("16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt", "512x1280x3420:bf16:nn")
-    return Table(_DEVICE, tuple(_row(name, "aten") for name in names), "latency")
+def example_table(exporter: type[Exporter] = Exporter) -> Table:
+    """Three plain bf16 products, the exporter's own example for each; by default the vendor library's."""
+    names = ("16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt", "512x1280x3424:bf16:nn")
+    return Table(_DEVICE, tuple(_row(name, *exporter.example) for name in names), "latency")
 
 
 def check_exporter(exporter: type[Exporter]) -> None:
@@ -45,7 +45,7 @@ def check_exporter(exporter: type[Exporter]) -> None:
 
 def writes_text(exporter: type[Exporter]) -> None:
     """At least one file, every one of them text that UTF-8 can hold."""
-    written = _export(exporter, example_table())
+    written = _export(exporter, example_table(exporter))
     require(bool(written), exporter, "wrote no file")
     for name, text in written.items():
         require(isinstance(text, str), exporter, f"{name} is {type(text).__name__}, not text")
@@ -54,14 +54,14 @@ def writes_text(exporter: type[Exporter]) -> None:
 
 def names_plain_files(exporter: type[Exporter]) -> None:
     """A name stays inside the folder it is written to, on every system."""
-    for name in _export(exporter, example_table()):
+    for name in _export(exporter, example_table(exporter)):
         plain = name not in ("", ".", "..") and PurePosixPath(name).name == name == PureWindowsPath(name).name
         require(plain, exporter, f"{name!r} is not a plain file name")
 
 
 def repeats_itself(exporter: type[Exporter]) -> None:
     """The same table gives the same text again: from the same instance and from another."""
-    table, instance = example_table(), exporter()
+    table, instance = example_table(exporter), exporter()
     first = dict(instance.export(table))
     require(dict(instance.export(table)) == first, exporter, "the second export of one instance differs")
     require(dict(exporter().export(table)) == first, exporter, "another instance's export differs")
@@ -69,21 +69,22 @@ def repeats_itself(exporter: type[Exporter]) -> None:
 
 def tells_tables_apart(exporter: type[Exporter]) -> None:
     """A table with one row less gives other text."""
-    table = example_table()
+    table = example_table(exporter)
     shorter = replace(table, rows=table.rows[:-1])
     require(_export(exporter, shorter) != _export(exporter, table), exporter, "a row less gives the same text")
 
 
 def accepts_no_rows(exporter: type[Exporter]) -> None:
     """A table without rows is a table."""
-    require(bool(_export(exporter, replace(example_table(), rows=()))), exporter, "wrote no file for an empty table")
+    written = _export(exporter, replace(example_table(exporter), rows=()))
+    require(bool(written), exporter, "wrote no file for an empty table")
 
 
 def refuses_an_unknown_space(exporter: type[Exporter]) -> None:
     """What the consumer cannot be given raises TableError that names the space and the problem."""
-    row = _row("64x64x64:bf16:nt", "no_such_space")
+    row = _row("64x64x64:bf16:nt", "no_such_space", Config({}))
     try:
-        exporter().export(replace(example_table(), rows=(row,)))
+        exporter().export(replace(example_table(exporter), rows=(row,)))
     except TableError as error:
         named = "no_such_space" in str(error) and row.problem.name in str(error)
         require(named, exporter, f"its refusal names not both space and problem: {error}")
@@ -100,7 +101,7 @@ def is_pure_in_a_process_of_its_own(exporter: type[Exporter]) -> None:
         require(not report["loaded"], exporter, f"imported {report['loaded']}")
         require(not report["left"], exporter, f"left {report['left']} in the working directory")
         digests.add(report["digest"])
-    digests.add(_digest(_export(exporter, example_table())))
+    digests.add(_digest(_export(exporter, example_table(exporter))))
     require(len(digests) == 1, exporter, "another process writes other text")
 
 
@@ -120,7 +121,7 @@ from gemmtune.engine.testing import exporter_conformance as conformance
 from gemmtune.engine.testing._contract import HEAVY
 module, name = sys.argv[1:]
 exporter = getattr(importlib.import_module(module), name)
-digest = conformance._digest(exporter().export(conformance.example_table()))
+digest = conformance._digest(exporter().export(conformance.example_table(exporter)))
 loaded = [package for package in HEAVY if package in sys.modules]
 print(json.dumps({"digest": digest, "loaded": loaded, "left": os.listdir()}))
 """
@@ -134,10 +135,10 @@ def _digest(written: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(sorted(written.items())).encode()).hexdigest()
 
 
-def _row(problem: str, space: str) -> Row:
+def _row(problem: str, space: str, config: Config) -> Row:
     choice = Choice(
         space=space,
-        config=Config({}),
+        config=config,
         time_ns=20_000.0,
         low_ns=19_900.0,
         high_ns=20_100.0,

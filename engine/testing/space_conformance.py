@@ -26,6 +26,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.errors import ContractError, ToolchainMissing
+from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -131,6 +132,22 @@ def seeds_where_it_is_feasible(space: type[Space]) -> None:
             require(bool(verdict), space, f"rejects its seed {seed} for {task.problem.name}: {verdict.reason}")
 
 
+def estimates_what_is_feasible(space: type[Space]) -> None:
+    """A prior has times above 0 of points that pass `check`, and its model; or none, and the reason."""
+    for task in example_tasks():
+        values = {param.name: set(param.values) for param in space().params(task)}
+        prior: object = space().prior(task)
+        if not isinstance(prior, Prior):
+            raise ContractError(f"space {space.__qualname__}: has the prior {prior!r}, not a Prior")
+        complete = bool(prior.model) and not prior.reason if prior.times_ns else bool(prior.reason.strip())
+        require(complete, space, f"has {len(prior.times_ns)} estimates by {prior.model!r}, reason {prior.reason!r}")
+        require("\n" not in prior.model + prior.reason, space, "gave more than a line for its prior")
+        for config, time_ns in prior.times_ns.items():
+            require(0 < time_ns < math.inf, space, f"estimates {config} at {time_ns} ns")
+            feasible = _is_of(config, values) and bool(space().check(task, config))
+            require(feasible, space, f"estimates {config}, which is not feasible for {task.problem.name}")
+
+
 def tells_binaries_apart(space: type[Space]) -> None:
     """Each config of a task has an artifact key of its own."""
     for task in example_tasks():
@@ -187,6 +204,7 @@ CHECKS: tuple[Callable[[type[Space]], None], ...] = (
     explains_every_rejection,
     is_of_use,
     seeds_where_it_is_feasible,
+    estimates_what_is_feasible,
     tells_binaries_apart,
     is_stateless,
     names_its_toolchain,
@@ -313,6 +331,7 @@ def _says(space: Space, task: Task) -> str:
 def _statements(space: Space, task: Task) -> Iterator[str]:
     yield repr(space.params(task))
     yield repr(space.seeds(task))
+    yield repr(space.prior(task))
     for point in islice(space.points(task), 0, _MOST_POINTS, _STATED):
         yield f"{point.json} {space.artifact_key(task, point)} {space.check(task, point)}"
 

@@ -1,0 +1,190 @@
+"""What nvMatmulHeuristics is asked and says, and that nothing it does can hurt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.spaces import _matmul_heuristics as heuristics
+from gemmtune.spaces._matmul_heuristics import Advice, Proposal, Shape, advice, prior_of, proposed, ranked
+
+needs_package = pytest.mark.skipif(find_spec("nvMatmulHeuristics") is None, reason="no nvidia-matmul-heuristics")
+
+
+def task(problem="4096x4096x4096:bf16:nt", sku="H200"):
+    return Task(Problem.parse(problem), catalogue.device(sku), "any")
+
+
+@pytest.fixture(autouse=True)
+def asked_anew():
+    advice.cache_clear()
+    yield
+    advice.cache_clear()
+
+
+@pytest.fixture
+def helper(tmp_path, monkeypatch):
+    """Put another program in the helper's place, on a machine that has the package."""
+    monkeypatch.setattr(heuristics, "version", lambda package: "1.2.3")
+
+    def use(program):
+        path = tmp_path / "helper.py"
+        path.write_text(program)
+        monkeypatch.setattr(heuristics, "_HELPER", path)
+
+    return use
+
+
+# the model itself ---------------------------------------------------------------------------------------------------
+
+
+@needs_package
+def test_a_large_problem_wants_large_tiles_and_every_proposal_has_a_time():
+    found = advice(task())
+    assert found.reason == ""
+    assert ranked(task()) == found.proposals
+    best = found.proposals[0].shape
+    assert best.tile_m * best.tile_n == 128 * 256
+    assert {proposal.shape for proposal in found.proposals} <= set(found.times_ns)
+    assert found.times_ns[Shape(128, 256, 2, 1)] < 0.5 * found.times_ns[Shape(64, 64, 1, 1)]
+    assert 1e5 < min(found.times_ns.values()) < 3e5  # 137 GFLOP; cuBLAS reaches 790 TFLOP/s on this GPU
+
+
+@needs_package
+def test_a_small_problem_wants_small_tiles():
+    found = advice(task("16x4096x4096:bf16:nt"))
+    assert found.proposals[0].shape.tile_m == 64
+    assert found.proposals[0].shape.tile_n <= 64
+    assert found.times_ns[Shape(64, 32, 1, 1)] < found.times_ns[Shape(128, 256, 1, 1)]
+
+
+@needs_package
+@pytest.mark.parametrize("dtype", ["fp16", "e4m3", "e5m2", "int8"])
+@pytest.mark.parametrize("sku", ["H200", "B200"])
+def test_it_knows_the_types_of_tensor_cores(dtype, sku):
+    found = advice(task(f"4096x4096x4096:{dtype}:nt", sku))
+    assert found.reason == ""
+    assert len(found.times_ns) > 100
+
+
+@needs_package
+def test_tiles_are_those_of_one_cta_where_two_work_in_a_pair():
+    on_b200 = advice(task(sku="B200"))
+    assert max(shape.tile_m for shape in on_b200.times_ns) == 128
+    assert on_b200.times_ns[Shape(128, 256, 2, 1)] < advice(task()).times_ns[Shape(128, 256, 2, 1)]
+
+
+# what it is asked ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problem", "layout", "precision"),
+    [
+        ("64x32x16:bf16:nt", "TN_ROW_MAJOR", "TST"),
+        ("64x32x16:fp16:nn", "TT_ROW_MAJOR", "HSH"),
+        ("64x32x16:bf16:tn", "NT_ROW_MAJOR", "TST"),
+        ("64x32x16:bf16:tt:out_dtype=fp32", "NN_ROW_MAJOR", "TSS"),
+        ("64x32x16:e4m3:nt", "TN_ROW_MAJOR", "QQTST"),
+        ("64x32x16:int8:nt", "TN_ROW_MAJOR", "BII"),
+    ],
+)
+def test_row_major_is_t_to_the_model(helper, problem, layout, precision):
+    helper("raise SystemExit('is not asked here')")
+    question, operand = heuristics._question(task(problem)), Problem.parse(problem).a_dtype
+    assert (question["layout"], question["precision"]) == (layout, precision)
+    assert (question["m"], question["n"], question["k"], question["batch"]) == (64, 32, 16, 1)
+    assert (question["gpu"], question["tile_k"] * operand.itemsize) == ("H200_SXM", 128)
+
+
+# failing open -------------------------------------------------------------------------------------------------------
+
+
+def test_what_it_does_not_know_it_is_not_asked(helper):
+    helper("raise SystemExit('was asked')")
+    assert advice(task(sku="RTX-4060")).reason.startswith(
+        "nvidia-matmul-heuristics does not know the NVIDIA GeForce RTX 4060; it knows A100-80GB, "
+    )
+    said = "nvidia-matmul-heuristics is not asked about operands of"
+    assert advice(task("64x64x64:tf32:nt")).reason == f"{said} fp32, fp32, fp32 accumulated in fp32"
+    mixed = task()
+    mixed = replace(mixed, problem=replace(mixed.problem, b_dtype=DType.FP16))
+    assert advice(mixed).reason == f"{said} bf16, fp16, bf16 accumulated in fp32"
+
+
+def test_a_missing_package_is_said_with_the_way_to_install_it(monkeypatch):
+    def none(package):
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(heuristics, "version", none)
+    reason = "nvidia-matmul-heuristics is not installed: pip install nvidia-matmul-heuristics"
+    assert advice(task()) == Advice(reason=reason)
+    assert prior_of(task(), [Config({})], lambda config: Shape(64, 64, 1, 1)) == Prior(reason=reason)
+    assert proposed(task(), [Config({})], lambda config: Shape(64, 64, 1, 1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("import os; os.abort()", "ended with status -6: without a word"),
+        ("raise ValueError('no such layout')", "ended with status 1: ValueError: no such layout"),
+        ("print('{\"proposals\": [')", "ended with status 0: without a word"),
+        ('print(\'{"proposals": [], "times": []}\')', "proposes nothing for H200/any/4096x4096x4096:bf16:nt"),
+    ],
+)
+def test_a_helper_that_breaks_costs_the_prior_alone(helper, program, reason):
+    helper(program)
+    assert advice(task()) == Advice(reason=f"nvidia-matmul-heuristics {reason}")
+
+
+def test_a_helper_that_hangs_is_ended(helper, monkeypatch):
+    helper("import time; time.sleep(600)")
+    monkeypatch.setattr(heuristics, "_TIMEOUT_SECONDS", 0.5)
+    assert advice(task()).reason == "nvidia-matmul-heuristics did not answer for 0.5 s"
+
+
+ANSWER = """
+import os
+print('''{"proposals": [[128, 256, 64, 2, 1, 1, 2e-05], [64, 64, 64, 1, 1, 3, 1e-05], [64, 32, 64, 1, 1, 1, 3e-05],
+                        [128, 256, 128, 2, 1, 1, 2e-05]],
+          "times": [[128, 256, 2, 1, 2e-05], [64, 64, 1, 1, 4e-05]]}''', flush=True)
+os.abort()
+"""
+WIDE, SMALL, THIN = Shape(128, 256, 2, 1), Shape(64, 64, 1, 1), Shape(64, 32, 1, 1)
+
+
+def test_an_answer_counts_though_the_process_crashes_behind_it(helper):
+    helper(ANSWER)
+    assert ranked(task())[:2] == (Proposal(WIDE, 64, 1, 2e-5), Proposal(SMALL, 64, 3, 1e-5))
+    assert advice(task()).times_ns == {WIDE: pytest.approx(2e4), SMALL: pytest.approx(4e4)}
+
+
+def test_a_space_gets_configs_for_shapes(helper):
+    helper(ANSWER)
+    shapes = {Config({"x": x}): shape for x, shape in enumerate([THIN, SMALL, None, WIDE, WIDE])}
+    # Proposals in their order, once each; the one with split k is none.
+    assert proposed(task(), shapes, shapes.get) == (Config({"x": 3}), Config({"x": 0}))
+    prior = prior_of(task(), shapes, shapes.get)
+    assert prior.times_ns == {
+        Config({"x": 1}): pytest.approx(4e4),
+        Config({"x": 3}): pytest.approx(2e4),
+        Config({"x": 4}): pytest.approx(2e4),
+    }
+    assert (prior.model, prior.reason) == ("nvidia-matmul-heuristics 1.2.3", "")
+    nothing = prior_of(task(), shapes, lambda config: THIN)
+    assert nothing == Prior(
+        reason="nvidia-matmul-heuristics prices none of the configs of H200/any/4096x4096x4096:bf16:nt"
+    )
+
+
+@needs_package
+def test_the_model_is_named_with_its_installed_version():
+    prior = prior_of(task(), [Config({})], lambda config: WIDE)
+    assert prior.model == f"nvidia-matmul-heuristics {version('nvidia-matmul-heuristics')}"
