@@ -10,8 +10,8 @@ from gemmtune.engine.records.errors import ToolchainMissing
 __all__ = ["toolchain_of"]
 
 
-def toolchain_of(*packages: str) -> Toolchain:
-    """The installed versions of `packages`.
+def toolchain_of(*packages: str, extra: str = "triton") -> Toolchain:
+    """The installed versions of `packages`, which gemmtune's `extra` brings.
 
     Raises:
         ToolchainMissing: one of them is not installed.
@@ -19,4 +19,4 @@ def toolchain_of(*packages: str) -> Toolchain:
     try:
         return Toolchain(tuple(sorted((package, version(package)) for package in packages)))
     except PackageNotFoundError as missing:
-        raise ToolchainMissing(f"{missing.name} is not installed: pip install 'gemmtune[triton]'") from None
+        raise ToolchainMissing(f"{missing.name} is not installed: pip install 'gemmtune[{extra}]'") from None

@@ -28,9 +28,11 @@ class AtenSpace(Space):
         return ()
 
     def check(self, task: Task, config: Config) -> Verdict:
-        """Only mm is called so far."""
+        """Only mm is called so far, which knows no type of 8 bits."""
         if task.problem.op is not Op.MM:
             return Verdict.no("operation", f"aten runs mm, not {task.problem.op}")
+        if task.problem.a_dtype.itemsize == 1:
+            return Verdict.no("types", f"torch.mm multiplies no {task.problem.a_dtype}")
         return Verdict.yes()
 
     def seeds(self, task: Task) -> tuple[Config, ...]:

@@ -30,6 +30,12 @@ def test_another_operation_is_rejected_by_its_name(problem):
     assert AtenSpace().seeds(task(problem)) == ()
 
 
+@pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "int8"])
+def test_a_type_that_torch_multiplies_only_with_scales_is_rejected(dtype):
+    verdict = AtenSpace().check(task(f"64x64x64:{dtype}:nt"), Config({}))
+    assert (verdict.rule, verdict.reason) == ("types", f"torch.mm multiplies no {dtype}")
+
+
 def test_the_artifact_names_the_librarys_entry_and_leaves_no_file(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     artifact = AtenSpace().build(task(), Config({}), tmp_path)

@@ -8,6 +8,7 @@ import pytest
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError, Space
@@ -109,6 +110,39 @@ class OneKey(Toy):
         return "toy"
 
 
+class SilentPrior(Toy):
+    def prior(self, task):
+        return Prior()
+
+
+class NamelessModel(Toy):
+    def prior(self, task):
+        return Prior({Config({"TILE": 2}): 1000.0})
+
+
+class FreeLunch(Toy):
+    def prior(self, task):
+        return Prior({Config({"TILE": 2}): 0.0}, "toy 1.0")
+
+
+class InfeasiblePrior(Toy):
+    def prior(self, task):
+        return Prior({Config({"TILE": 3}): 1000.0}, "toy 1.0")
+
+
+class ChangesItsMind(Toy):
+    asked = 0
+
+    def prior(self, task):
+        ChangesItsMind.asked += 1
+        return Prior({Config({"TILE": 2}): 1000.0 + ChangesItsMind.asked}, "toy 1.0")
+
+
+class Estimated(Toy):
+    def prior(self, task):
+        return Prior({Config({"TILE": 2}): 1000.0}, "toy 1.0")
+
+
 class Remembers(Toy):
     seen = 0
 
@@ -136,6 +170,11 @@ class PreloadsNothing(Toy):
         (ValueInTheRule, space_conformance.explains_every_rejection, "51 rules"),
         (NeverContent, space_conformance.is_of_use, "rejects every point"),
         (InfeasibleSeed, space_conformance.seeds_where_it_is_feasible, "rejects its seed .* TILE 3 is odd"),
+        (SilentPrior, space_conformance.estimates_what_is_feasible, "0 estimates by '', reason ''"),
+        (NamelessModel, space_conformance.estimates_what_is_feasible, "1 estimates by '', reason ''"),
+        (FreeLunch, space_conformance.estimates_what_is_feasible, r"estimates Config\(TILE=2\) at 0.0 ns"),
+        (InfeasiblePrior, space_conformance.estimates_what_is_feasible, r"Config\(TILE=3\), which is not feasible"),
+        (ChangesItsMind, space_conformance.is_stateless, "a second time"),
         (OneKey, space_conformance.tells_binaries_apart, "one artifact key"),
         (Remembers, space_conformance.is_stateless, "a second time"),
         (Blurred, space_conformance.names_its_toolchain, "toolchain"),
@@ -195,4 +234,5 @@ def test_suite_accepts_a_right_space(tmp_path):
     for check in space_conformance.CHECKS:
         if check is not space_conformance.describes_itself_lightly:  # it imports the class by name: not from here
             check(Toy)
+            check(Estimated)
     assert check_build(Toy, example_tasks()[0], Config({"TILE": 4}), tmp_path).digest

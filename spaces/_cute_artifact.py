@@ -1,0 +1,119 @@
+"""A compiled CuTe kernel as a file, and back. Imports cutlass (nvidia-cutlass-dsl) and, to load, tvm_ffi.
+
+    facts = save(compiled, path, task.device)    # in a builder process: `compiled` is what `cute.compile` returned
+    kernel = load(path)                          # in another process, which compiles nothing
+    kernel(a, b, out, stream)                    # the arguments of the compiled function, torch tensors among them
+
+The file is the relocatable object that the DSL exports for TVM-FFI: the host function that launches, with the cubin in
+it. So the launch is NVIDIA's own (tensor maps, grid, cluster attributes), with no copy of it here. Compile with TVM-FFI
+on (`--enable-tvm-ffi`, or `cutlass.operators`, whose default it is).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from cutlass import cute
+
+from gemmtune.engine.records.artifact import Resources
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.seams.space import BuildError
+from gemmtune.spaces._cubin import CubinError, kernels
+
+__all__ = ["Compiled", "Saved", "load", "save"]
+
+_FUNCTION = "kernel"  # the same in every file, so that equal kernels are equal files
+
+# cudaLaunchConfig_t as the DSL lowers it: grid, block, dynamicSmemBytes, stream, attributes and their number. The third
+# is the one launch parameter that the cubin does not hold.
+_SHARED_BYTES_STORED = re.compile(
+    r"(%\w+) = llvm\.getelementptr %\w+\[0, 2\] : \(!llvm\.ptr\) -> !llvm\.ptr, "
+    r"!llvm\.struct<\(array<3 x i32>, array<3 x i32>, i64, ptr, ptr, i32\)>\s+llvm\.store (%\w+), \1 : i64"
+)
+
+
+class Compiled(Protocol):
+    """What is used of the DSL's compiled function."""
+
+    ir_module: object
+
+    def export_to_c(self, object_file_path: str, function_name: str) -> None:
+        """Write the object file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a saved kernel occupies."""
+
+    digest: str
+    """SHA-256 of the file."""
+    resources: Resources
+    """What a block occupies: read from the cubin, but for the dynamic shared memory, which its launch states."""
+    code_bytes: int
+    """Machine code of the kernel."""
+
+
+def save(compiled: Compiled, path: Path, device: Device) -> Saved:
+    """Write the kernel to `path`, whole or not at all.
+
+    Raises:
+        BuildError: it needs more shared memory than a block of `device` may have, or the file does not hold one kernel
+            whose resources can be read.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        exported = Path(scratch) / "kernel.o"  # the suffix chooses the format
+        compiled.export_to_c(str(exported), function_name=_FUNCTION)
+        data = exported.read_bytes()
+        try:
+            found = kernels(data)
+        except CubinError as error:
+            raise BuildError(f"the compiled object cannot be read: {error}") from None
+        if len(found) != 1:
+            raise BuildError(f"the compiled object holds {len(found)} kernels, not one")
+        (kernel,) = found
+        shared_bytes = kernel.static_shared_bytes + _dynamic_shared_bytes(str(compiled.ir_module))
+        if shared_bytes > device.shared_memory_per_block_bytes:
+            limit = device.shared_memory_per_block_bytes
+            raise BuildError(f"the binary needs {shared_bytes} B of shared memory > {limit} B a block")
+        exported.replace(path)
+    return Saved(
+        digest=hashlib.sha256(data).hexdigest(),
+        resources=Resources(
+            registers=kernel.registers,
+            shared_bytes=shared_bytes,
+            spill_bytes=kernel.frame_bytes,
+            threads=kernel.threads,
+        ),
+        code_bytes=kernel.code_bytes,
+    )
+
+
+def load(path: str | Path) -> Callable[..., None]:
+    """The function of a saved kernel, called as it was compiled: tensors on a GPU, a stream as its address.
+
+    The file may go once this returns. The first call on a GPU loads the cubin there, so it must not be captured in a
+    graph; later calls neither allocate nor wait. Dropping the function unloads the cubin.
+
+    Raises:
+        Exception: the file is no kernel of `save`, or this machine cannot link it.
+    """
+    module: Any = cute.runtime.load_module(str(path), enable_tvm_ffi=True)
+    function: Callable[..., None] = module[_FUNCTION]
+    return function
+
+
+def _dynamic_shared_bytes(module: str) -> int:
+    """Dynamic shared memory of the launch, from the text of the lowered module."""
+    stored = list(_SHARED_BYTES_STORED.finditer(module))
+    if len(stored) != 1:
+        raise BuildError(f"the compiled module states the shared memory of {len(stored)} launches, not of one")
+    constants = re.findall(rf"{stored[0][2]} = llvm\.mlir\.constant\((\d+) : i64\)", module[: stored[0].start()])
+    if not constants:
+        raise BuildError("the launch computes its shared memory at run time, so it cannot be known")
+    return int(constants[-1])

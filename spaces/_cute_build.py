@@ -1,0 +1,114 @@
+"""An operator found in NVIDIA's registry and compiled for a GPU that need not be there. Imports cutlass.operators."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from cutlass import operators
+
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.spaces._cute_artifact import save
+from gemmtune.spaces._cute_target import driver_of, reason_of, target_of
+
+__all__ = ["arguments", "build", "design_of"]
+
+_SCHEDULERS = {
+    "NoneType": "none",
+    "CLCDynamicPersistentTileSchedulerMetadata": "clc",
+    "StaticPersistentTileSchedulerMetadata": "static",
+}
+# Where a class's `_run` does not hand over a, b, out and stream in this order.
+_ARGUMENT_ORDERS = {"PersistentDenseGemmEFCOperator": "a b stream out"}
+
+
+def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
+    """Compile the operator that `config` describes; the object file is left in `folder`.
+
+    Raises:
+        BuildError: the registry has no such operator or several, or the compiler refuses it.
+    """
+    started = time.perf_counter()
+    args = arguments(task.problem)
+    target = target_of(task.device)
+    operator = _operator(args, config, target)
+    try:
+        with driver_of(task.device), warnings.catch_warnings():
+            # NVIDIA's kernels use what NVIDIA's DSL has deprecated: theirs to change, and no config's failure.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            compiled = operator.compile(args, target_sm=target).compiled_obj
+    except Exception as error:
+        raise BuildError(reason_of(error)) from error
+    # Its own file for every task, whatever they share: a campaign deletes a file once one task has measured it.
+    path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.o"
+    saved = save(compiled, path, task.device)
+    return Artifact(
+        key=space.artifact_key(task, config),
+        space=task.space,
+        path=str(path),
+        digest=saved.digest,
+        launch=(
+            ("arguments", _ARGUMENT_ORDERS.get(type(operator).__name__, "a b out stream")),
+            ("code_bytes", saved.code_bytes),
+        ),
+        resources=saved.resources,
+        build_seconds=time.perf_counter() - started,
+        toolchain=space.toolchain(),
+    )
+
+
+def arguments(problem: Problem) -> Any:  # noqa: ANN401 (cutlass.operators is not there for a type checker)
+    """The problem as GemmArguments, of tensors without memory."""
+    return operators.GemmArguments(
+        _operand(problem.m, problem.k, problem.a_dtype, problem.a_layout),
+        _operand(problem.k, problem.n, problem.b_dtype, problem.b_layout),
+        _operand(problem.m, problem.n, problem.out_dtype, Layout.N),
+        accumulator_type=_torch(problem.acc_dtype),
+    )
+
+
+def design_of(metadata: Any) -> dict[str, Value]:  # noqa: ANN401 (as above)
+    """An operator's class and design, in the terms of a config."""
+    design = metadata.design
+    scheduler = type(getattr(design, "tile_scheduler", None)).__name__
+    return {
+        "operator": metadata.operator_class.__name__,
+        "mma_tiler_m": design.tile_shape[0],
+        "mma_tiler_n": design.tile_shape[1],
+        "cluster_shape_m": design.cluster_shape[0],
+        "cluster_shape_n": design.cluster_shape[1],
+        "use_2cta_instrs": getattr(design, "use_2cta_mma", False),
+        "use_tma_store": getattr(design, "use_tma_store", False),
+        "tile_scheduler": _SCHEDULERS.get(scheduler, scheduler),
+    }
+
+
+def _operator(args: Any, config: Config, target: str) -> Any:  # noqa: ANN401 (as above)
+    found = operators.get_operators(args, lambda metadata: design_of(metadata) == dict(config), target)
+    if len(found) != 1:
+        names = ", ".join(operator.metadata.operator_name for operator in found)
+        version = operators.__version__
+        raise BuildError(
+            f"the registry of nvidia-cutlass-operators {version} has {len(found)} operators for sm_{target} that are "
+            f"{config}{': ' + names if names else ''}"[:500]
+        )
+    return found[0]
+
+
+def _operand(rows: int, columns: int, dtype: DType, layout: Layout) -> torch.Tensor:
+    if layout is Layout.N:
+        return torch.empty((rows, columns), dtype=_torch(dtype), device="meta")
+    return torch.empty((columns, rows), dtype=_torch(dtype), device="meta").t()
+
+
+def _torch(dtype: DType) -> torch.dtype:
+    found: torch.dtype = getattr(torch, dtype.torch_name)
+    return found

@@ -1,0 +1,79 @@
+"""The constraints of NVIDIA's operators, each stated once."""
+
+from __future__ import annotations
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.spaces._cute_families import Family
+
+__all__ = ["COPY_BYTES", "design_exists", "operands_fit", "row_bytes"]
+
+COPY_BYTES = 16
+"""The alignment that every operator of the registry asks of an operand's rows."""
+
+
+def operands_fit(problem: Problem, family: Family) -> Verdict:
+    """Whether the class multiplies such operands: types, layouts, alignments."""
+    types = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"
+    if problem.a_dtype is not problem.b_dtype:
+        return Verdict.no("types", f"A and B must be of one type, and are {types}")
+    if problem.acc_dtype not in family.accumulators.get(problem.a_dtype, ()):
+        return Verdict.no("types", f"{family.name} has no instruction for {types}")
+    other = problem.out_dtype is not problem.a_dtype and problem.out_dtype is not DType.FP32
+    if problem.out_dtype not in family.outputs[problem.acc_dtype] or (family.output_like_operands and other):
+        return Verdict.no("types", f"{family.name} does not store {types}")
+    layout = f"{problem.a_layout}{problem.b_layout}"
+    layouts = [one for one in family.layouts if problem.a_dtype.itemsize > 1 or one in family.layouts_of_8_bits]
+    if layout not in layouts:
+        return Verdict.no("layout", f"{family.name} reads {problem.a_dtype} as {', '.join(layouts)}, not {layout}")
+    for operand, length in row_bytes(problem).items():
+        if length % COPY_BYTES:
+            return Verdict.no(
+                "alignment", f"rows of {operand} of {length} B are no multiple of the {COPY_BYTES} B a copy moves"
+            )
+    return Verdict.yes()
+
+
+def row_bytes(problem: Problem) -> dict[str, int]:
+    """Bytes of a contiguous row of each operand."""
+    row_of_a = problem.k if problem.a_layout is Layout.N else problem.m
+    row_of_b = problem.n if problem.b_layout is Layout.N else problem.k
+    return {
+        "A": row_of_a * problem.a_dtype.itemsize,
+        "B": row_of_b * problem.b_dtype.itemsize,
+        "out": problem.n * problem.out_dtype.itemsize,
+    }
+
+
+def design_exists(family: Family, config: Config) -> Verdict:
+    """Whether the registry lists the class with such a tile, cluster, store and scheduler."""
+    name, pair = family.name, bool(config["use_2cta_instrs"])
+    if pair not in family.tiles_m:
+        return Verdict.no("two CTAs", f"{name} has no instructions of two CTAs")
+    tile_m, tile_n = config.integer("mma_tiler_m"), config.integer("mma_tiler_n")
+    if tile_m not in family.tiles_m[pair]:
+        known = " or ".join(map(str, family.tiles_m[pair]))
+        return Verdict.no("tile M", f"mma_tiler_m {tile_m} is not {known}, which {1 + pair} CTA of {name} compute")
+    if tile_n not in family.tiles_n:
+        return Verdict.no("tile N", f"mma_tiler_n {tile_n} is not one of {family.tiles_n}, which {name} is listed with")
+    m, n = config.integer("cluster_shape_m"), config.integer("cluster_shape_n")
+    if pair and m % 2:
+        return Verdict.no("cluster of pairs", f"cluster_shape_m {m} is odd, and two CTAs along m share an instruction")
+    if max(m, n) > family.largest_cluster_side or m * n > family.largest_cluster:
+        return Verdict.no(
+            "cluster size",
+            f"cluster {m}x{n} > {family.largest_cluster} blocks, {family.largest_cluster_side} a side, of {name}",
+        )
+    if family.smaller_cluster is not None:
+        small_m, small_n = family.smaller_cluster
+        if m % small_m or n % small_n or (m, n) == family.smaller_cluster:
+            return Verdict.no(
+                "fallback cluster", f"cluster {m}x{n} is no larger multiple of the {small_m}x{small_n} one"
+            )
+    if config["use_tma_store"] is not family.tma_store:
+        return Verdict.no("store", f"{name} is listed with use_tma_store {family.tma_store}")
+    if config["tile_scheduler"] not in family.schedulers:
+        known = " or ".join(family.schedulers)
+        return Verdict.no("scheduler", f"tile_scheduler {config['tile_scheduler']} is not {known}, as {name} is listed")
+    return Verdict.yes()

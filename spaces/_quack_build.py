@@ -1,0 +1,107 @@
+"""QuACK's kernel traced and compiled for a GPU that need not be there. Imports torch, cutlass and quack."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from cutlass import cute
+from quack import gemm as dispatch
+from quack import gemm_interface as interface
+from quack.gemm_config import GemmConfig
+
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.spaces._cute_artifact import Compiled, save
+from gemmtune.spaces._cute_target import reason_of
+
+__all__ = ["build"]
+
+
+def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
+    """Compile `config` for the task's device; the object file is left in `folder`.
+
+    Raises:
+        BuildError: QuACK or the compiler refuse it, or it needs more than a block may have.
+    """
+    started = time.perf_counter()
+    try:
+        compiled = _compile(task, config)
+    except Exception as error:
+        raise BuildError(reason_of(error)) from error
+    # Its own file for every task: a campaign deletes a file once one task has measured it.
+    path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.o"
+    saved = save(compiled, path, task.device)
+    return Artifact(
+        key=space.artifact_key(task, config),
+        space=task.space,
+        path=str(path),
+        digest=saved.digest,
+        launch=(
+            ("swap_ab", int(bool(config["swap_ab"]))),
+            ("cluster_size", config.integer("cluster_m") * config.integer("cluster_n")),
+            ("max_swizzle_size", config.integer("max_swizzle_size")),
+            ("code_bytes", saved.code_bytes),
+        ),
+        resources=saved.resources,
+        build_seconds=time.perf_counter() - started,
+        toolchain=space.toolchain(),
+    )
+
+
+def _compile(task: Task, config: Config) -> Compiled:
+    """What QuACK compiles when it is called with this config: which view of which operand becomes what is its own code.
+
+    Its tensors are compiled with symbolic sizes and strides; those of the problem decide the contiguous dimensions.
+    """
+    operands, major = _operands(task.problem), task.device.capability[0]
+    with _target(task.device):
+        *_, plan = interface.gemm_tuned.fn(*operands, config=GemmConfig(**config, device_capacity=major))
+    compiled: Compiled = plan.compiled_fn
+    return compiled
+
+
+def _operands(problem: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    a = _operand(problem.m, problem.k, problem.a_dtype, problem.a_layout)
+    b = _operand(problem.k, problem.n, problem.b_dtype, problem.b_layout)
+    return a, b, _operand(problem.m, problem.n, problem.out_dtype, Layout.N)
+
+
+def _operand(rows: int, columns: int, dtype: DType, layout: Layout) -> torch.Tensor:
+    """A tensor without memory: QuACK reads its sizes and strides."""
+    stride = (columns, 1) if layout is Layout.N else (1, rows)
+    return torch.empty_strided((rows, columns), stride, dtype=getattr(torch, dtype.torch_name), device="meta")
+
+
+@contextlib.contextmanager
+def _target(device: Device) -> Iterator[None]:
+    """Answer what QuACK asks of a GPU from the Device record, keep its caches out, and stop before the launch.
+
+    Its cache of compiled kernels would grow with every config, and on disk it would outlive the process.
+    """
+    compile_for = partial(_compile_with, cute.compile, f"--gpu-arch {device.arch}")
+    with (
+        patch.object(interface, "get_device_capacity", lambda _: device.capability),
+        patch.object(dispatch, "get_device_capacity", lambda _: device.capability),
+        patch.object(dispatch, "get_max_active_clusters", lambda size, **_: device.max_active_clusters(size)),
+        patch.object(dispatch, "_compile_gemm", dispatch._compile_gemm.__wrapped__),
+        patch.object(dispatch, "_gemm_plan_cache", {}),
+        patch.object(dispatch, "run_gemm_plan", lambda *_, **__: None),
+        patch.object(cute, "compile", compile_for),
+    ):
+        yield
+
+
+def _compile_with(compiler: object, more: str, *args: object, options: str, **kwargs: object) -> object:
+    assert callable(compiler)
+    return compiler(*args, options=f"{options} {more}", **kwargs)

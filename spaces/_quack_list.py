@@ -1,0 +1,67 @@
+"""The configs that QuACK's autotuner tries for a plain GEMM, in its order.
+
+`_get_sm90_configs` and `_get_sm100_configs` in quack/gemm_config.py 0.6.5, without those of use_tma_gather, which
+`prune_invalid_gemm_configs` in quack/gemm_interface.py drops.
+"""
+
+from __future__ import annotations
+
+from gemmtune.engine.records.config import Config
+
+__all__ = ["DEFAULT_SWIZZLE", "listed"]
+
+DEFAULT_SWIZZLE = 8
+"""The max_swizzle_size of every one of them."""
+
+_SM90_TILES = (
+    *((256, tile_n, False) for tile_n in (128, 160, 192, 208)),
+    *((128, tile_n, False) for tile_n in (224, 256)),
+    *((128, tile_n, True) for tile_n in (128, 160, 192, 208)),
+    (192, 128, True),
+)
+"""(tile_m, tile_n, pingpong)."""
+_SM90_CLUSTERS = ((1, 2), (2, 1))
+_SM100_TILES = ((128, (1, 1)), (128, (1, 2)), (128, (2, 1)), (128, (2, 2)), (256, (2, 1)), (256, (2, 2)))
+"""(tile_m, cluster), each with every tile_n below."""
+_SM100_TILE_N = (16, 32, 64, 128, 160, 192, 224, 256)
+
+
+def listed(arch: str) -> tuple[Config, ...]:
+    """Those for `sm_90a` or `sm_100a`; of another architecture none is kept here."""
+    return {"sm_90a": _sm90(), "sm_100a": _sm100()}.get(arch, ())
+
+
+def _sm90() -> tuple[Config, ...]:
+    return tuple(
+        _config(tile_m, tile_n, cluster, pingpong=pingpong, swap_ab=swap_ab, dynamic=False)
+        for tile_m, tile_n, pingpong in _SM90_TILES
+        for cluster in _SM90_CLUSTERS
+        for swap_ab in (False, True)
+    )
+
+
+def _sm100() -> tuple[Config, ...]:
+    tiles = [(tile_m, tile_n, cluster) for tile_m, cluster in _SM100_TILES for tile_n in _SM100_TILE_N]
+    return tuple(
+        _config(tile_m, tile_n, cluster, pingpong=False, swap_ab=swap_ab, dynamic=dynamic)
+        for tile_m, tile_n, cluster in [*tiles, (256, 512, (2, 1))]
+        for swap_ab in (False, True)
+        for dynamic in (True, False)
+    )
+
+
+def _config(
+    tile_m: int, tile_n: int, cluster: tuple[int, int], *, pingpong: bool, swap_ab: bool, dynamic: bool
+) -> Config:
+    return Config(
+        {
+            "tile_m": tile_m,
+            "tile_n": tile_n,
+            "cluster_m": cluster[0],
+            "cluster_n": cluster[1],
+            "pingpong": pingpong,
+            "swap_ab": swap_ab,
+            "is_dynamic_persistent": dynamic,
+            "max_swizzle_size": DEFAULT_SWIZZLE,
+        }
+    )

@@ -1,0 +1,103 @@
+"""What QuACK's kernels can run, read in the code of quack-kernels 0.6.5, each rule with its place."""
+
+from __future__ import annotations
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import DType, Layout, Op, Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+
+__all__ = ["runs", "serves"]
+
+_ARCHES = ("sm_90a", "sm_100a")
+_TMA_BYTES = 16
+
+# The widest tile_n of each tile_m on sm_90, as `GemmSm90.__init__` in quack/gemm_sm90.py bounds it, and narrower where
+# - wgmma ends: 256 columns an instruction;
+# - the registers do: a thread of a 256-row tile holds tile_n accumulators, and beyond 208 they spill (1,440 and 1,904 B
+#   a thread in the binaries of 256x224 and 256x256);
+# - the compiler dies: a 192-row tile of more than 128 columns splits them between two warp groups, and with an n-major
+#   second operand nvidia-cutlass-dsl 4.8.1 aborts the process (std::bad_variant_access). QuACK leaves it out as well
+#   ("core dumped", `_get_sm90_configs`).
+_WIDEST_PINGPONG = {64: 256, 128: 208, 192: 128}
+_WIDEST_COOPERATIVE = {64: 256, 128: 256, 192: 128, 256: 208}
+
+
+def serves(task: Task) -> Verdict:
+    """Whether QuACK's plain GEMM can serve the task by any config."""
+    problem = task.problem
+    if problem.op is not Op.MM or problem.epilogue != "none":
+        return Verdict.no("operation", f"quack_gemm runs a plain mm, not {problem.op} with epilogue {problem.epilogue}")
+    # `is_valid_dtypes` of GemmSm90 and GemmSm100, for operands of 16 bits.
+    operands = (problem.a_dtype, problem.b_dtype)
+    if operands not in ((DType.BF16,) * 2, (DType.FP16,) * 2) or problem.acc_dtype is not DType.FP32:
+        return Verdict.no(
+            "dtypes",
+            "quack_gemm needs A and B both bf16 or both fp16, accumulated in fp32,"
+            f" not {problem.a_dtype} and {problem.b_dtype} accumulated in {problem.acc_dtype}",
+        )
+    if task.device.arch not in _ARCHES:
+        return Verdict.no("architecture", f"quack_gemm is for {' and '.join(_ARCHES)}, not for {task.device.arch}")
+    for name, extent, dtype in _contiguous(problem):
+        # `GemmSm100.is_valid_tensor_alignment`; on both architectures the strides that `make_fake_gemm_tensors` in
+        # quack/gemm_tvm_ffi_utils.py compiles in (`div_for_dtype`).
+        if extent * dtype.itemsize % _TMA_BYTES:
+            return Verdict.no(
+                "alignment",
+                f"{name} has {extent} contiguous elements of {dtype}, {extent * dtype.itemsize} B:"
+                f" TMA needs a multiple of {_TMA_BYTES} B",
+            )
+    return Verdict.yes()
+
+
+def runs(task: Task, config: Config) -> Verdict:
+    """Whether there is a kernel of this config for the task's architecture, one that `serves` names."""
+    return _sm90(config) if task.device.arch == "sm_90a" else _sm100(config)
+
+
+def _contiguous(problem: Problem) -> tuple[tuple[str, int, DType], ...]:
+    """Name, contiguous extent and element type of each operand."""
+    return (
+        ("A", problem.k if problem.a_layout is Layout.N else problem.m, problem.a_dtype),
+        ("B", problem.n if problem.b_layout is Layout.N else problem.k, problem.b_dtype),
+        ("out", problem.n, problem.out_dtype),
+    )
+
+
+def _sm90(config: Config) -> Verdict:
+    """`GemmSm90.__init__` in quack/gemm_sm90.py ("CTA tile shape ..."), with the bounds above."""
+    tile_m, tile_n, pingpong = config.integer("tile_m"), config.integer("tile_n"), config["pingpong"]
+    kind, widest = ("pingpong", _WIDEST_PINGPONG) if pingpong else ("cooperative", _WIDEST_COOPERATIVE)
+    if tile_m not in widest:
+        return Verdict.no("tile_m", f"tile_m {tile_m} is not one of {', '.join(map(str, widest))} of a {kind} kernel")
+    if tile_n > widest[tile_m]:
+        return Verdict.no("tile_n", f"tile_n {tile_n} > {widest[tile_m]} at tile_m {tile_m} of a {kind} kernel")
+    step = 32 if tile_m == 192 and not pingpong else 16
+    if tile_n % step:
+        return Verdict.no("tile_n", f"tile_n {tile_n} is no multiple of {step} at tile_m {tile_m} of a {kind} kernel")
+    if config["is_dynamic_persistent"]:
+        # `_build_gemm_plan` in quack/gemm.py asserts the semaphore; `_gemm_execute` allocates it for each call.
+        return Verdict.no(
+            "is_dynamic_persistent",
+            "is_dynamic_persistent on sm_90 wants a new semaphore for each launch, and a launch here allocates nothing",
+        )
+    return Verdict.yes()
+
+
+def _sm100(config: Config) -> Verdict:
+    """`GemmSm100.is_valid_mma_tiler_and_cluster_shape` in quack/gemm_sm100.py, and tile_n 16, which QuACK lists."""
+    tile_m, tile_n, cluster_m = config.integer("tile_m"), config.integer("tile_n"), config.integer("cluster_m")
+    if config["pingpong"]:
+        # `_get_sm100_configs` in quack/gemm_config.py; `compile_gemm_kernel` would ignore it.
+        return Verdict.no("pingpong", "pingpong is for sm_90: on sm_100 one warp issues every MMA")
+    if tile_m not in (64, 128, 256):
+        return Verdict.no("tile_m", f"tile_m {tile_m} is not one of 64, 128, 256")
+    instruction_n = tile_n if tile_n <= 256 else tile_n // 2
+    if instruction_n != 16 and instruction_n not in range(32, 257, 32):
+        return Verdict.no("tile_n", f"tile_n {tile_n} is neither 16, nor 32 to 256 in steps of 32, nor twice such")
+    if tile_m == 256 and cluster_m % 2:
+        return Verdict.no("cluster_m", f"tile_m 256 takes pairs of CTAs along m, and cluster_m {cluster_m} is odd")
+    if (tile_m, tile_n) == (128, 512) and cluster_m % 2 == 0:
+        # Seen with nvidia-cutlass-dsl 4.8.1: SIGFPE, whatever the layouts and types; QuACK lists 512 for 256x512 alone.
+        return Verdict.no("tile_n", "the compiler dies of tile_n 512 where tile_m 128 is split between a pair of CTAs")
+    return Verdict.yes()

@@ -1,0 +1,62 @@
+"""How a config of QuACK cuts an output into tiles, and in which order it computes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Layout
+from gemmtune.engine.records.task import Task
+from gemmtune.spaces._matmul_heuristics import Shape
+
+__all__ = ["modelled", "operand_traffic", "tile_order", "transposed"]
+
+
+def transposed(task: Task) -> Task:
+    """The task a kernel has with swap_ab: out.T = B.T @ A.T, A and B being of one type."""
+    problem = task.problem
+    a_layout, b_layout = (Layout.N if other is Layout.T else Layout.T for other in (problem.b_layout, problem.a_layout))
+    return replace(task, problem=replace(problem, m=problem.n, n=problem.m, a_layout=a_layout, b_layout=b_layout))
+
+
+def modelled(task: Task, config: Config) -> Shape | None:
+    """The config as nvMatmulHeuristics knows kernels, without its swap_ab.
+
+    None on sm_100 for two CTAs along m that are no pair: the model takes every even cluster_m for pairs.
+    """
+    rows, cluster_m = _cta_m(task, config), config.integer("cluster_m")
+    if task.device.arch == "sm_100a" and cluster_m % 2 == 0 and rows == config.integer("tile_m"):
+        return None
+    return Shape(rows, config.integer("tile_n"), cluster_m, config.integer("cluster_n"))
+
+
+def tile_order(task: Task, config: Config, max_swizzle_size: int) -> tuple[bool, int]:
+    """What the order depends on: `TileScheduler.Params.create` in quack/tile_scheduler.py, without raster option.
+
+    Whether tiles advance along m, and how many clusters wide a group of them is.
+    """
+    m, n = _sizes(task, config)
+    clusters_m = -(-m // (_cta_m(task, config) * config.integer("cluster_m")))
+    clusters_n = -(-n // (config.integer("tile_n") * config.integer("cluster_n")))
+    along_m = -(-clusters_n // max_swizzle_size) > -(-clusters_m // max_swizzle_size)
+    return along_m, min(max_swizzle_size, clusters_m if along_m else clusters_n)
+
+
+def operand_traffic(task: Task, config: Config) -> int:
+    """Operand elements, for each step of k, that the SM with the most tiles loads: waves × (rows + columns)."""
+    (m, n), rows, columns = _sizes(task, config), _cta_m(task, config), config.integer("tile_n")
+    tiles = -(-m // rows) * -(-n // columns)
+    return -(-tiles // task.device.sm_count) * (rows + columns)
+
+
+def _cta_m(task: Task, config: Config) -> int:
+    """Rows a CTA computes: half a tile where two share the MMA (`cta_tile_shape_m` in quack/gemm_config.py)."""
+    tile_m = config.integer("tile_m")
+    pair = task.device.arch == "sm_100a" and config.integer("cluster_m") % 2 == 0 and tile_m in (128, 256)
+    return tile_m // 2 if pair else tile_m
+
+
+def _sizes(task: Task, config: Config) -> tuple[int, int]:
+    """Rows and columns of the output as the kernel sees it; with swap_ab it computes the transpose."""
+    problem = task.problem
+    return (problem.n, problem.m) if config["swap_ab"] else (problem.m, problem.n)

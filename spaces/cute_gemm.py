@@ -1,0 +1,183 @@
+"""NVIDIA's CuTe GEMMs through the registry of nvidia-cutlass-operators: what its dispatcher calls."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import gcd
+from pathlib import Path
+
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.problem import Op
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.spaces._cute_families import FAMILIES, families_of
+from gemmtune.spaces._cute_rules import COPY_BYTES, design_exists, operands_fit, row_bytes
+from gemmtune.spaces._matmul_heuristics import Shape, prior_of, proposed
+from gemmtune.spaces._versions import toolchain_of
+
+__all__ = ["CuteGemmSpace"]
+
+_BY_NAME = {family.name: family for family in FAMILIES}
+_CLUSTER_SIDES = (1, 2, 4, 8, 16)
+_SCHEDULERS = ("clc", "none", "static")
+
+# (operator, mma_tiler_m, mma_tiler_n, cluster_shape_m, cluster_shape_n, use_2cta_instrs): the largest tiles, which load
+# the least for what they compute, in clusters that share operands; and smaller ones for problems that do not fill a
+# GPU with those. Chosen by that argument, not yet by measurement.
+_DEFAULTS = (
+    ("PersistentDenseGemmOperator", 256, 256, 2, 1, True),
+    ("PersistentDenseGemmOperator", 256, 128, 2, 1, True),
+    ("PersistentDenseGemmOperator", 256, 256, 4, 1, True),
+    ("PersistentDenseGemmOperator", 128, 256, 1, 1, False),
+    ("PersistentDenseGemmOperator", 128, 128, 1, 1, False),
+    ("PersistentDenseGemmOperator", 128, 64, 1, 1, False),
+    ("PersistentDenseGemmOperator", 64, 64, 1, 1, False),
+    ("PersistentDenseGemmOperator", 64, 32, 1, 1, False),
+    ("PersistentDenseGemmPreferredClusterOperator", 256, 256, 4, 2, True),
+    ("TgvGemmOperator", 64, 32, 1, 1, False),
+    ("TgvGemmOperator", 64, 16, 1, 1, False),
+    ("TgvGemmOperator", 64, 8, 1, 1, False),
+    ("Sm90StaticPersistentGemmOperator", 128, 256, 2, 1, False),
+    ("Sm90StaticPersistentGemmOperator", 128, 256, 1, 1, False),
+    ("Sm90StaticPersistentGemmOperator", 128, 128, 2, 1, False),
+    ("Sm90StaticPersistentGemmOperator", 128, 128, 1, 1, False),
+    ("Sm90StaticPersistentGemmOperator", 64, 256, 1, 1, False),
+    ("Sm90StaticPersistentGemmOperator", 64, 128, 1, 1, False),
+    ("Sm90StaticPersistentGemmOperator", 64, 64, 1, 1, False),
+    ("Sm80TensorOpGemmOperator", 128, 128, 1, 1, False),
+)
+_SWAPPED = "TgvGemmOperator"  # its tile's m lies along n
+_UNMODELLED = (_SWAPPED, "Sm80TensorOpGemmOperator")  # nvMatmulHeuristics knows the kernels of CUTLASS 3 for the device
+
+
+class CuteGemmSpace(Space):
+    """Operator class, tile, cluster and scheduler; with the class they identify one operator of the registry.
+
+    The names are those of NVIDIA's tuning guide. A config says what the operator's design metadata says: False and
+    `none` stand where the design does not have the field. A binary is generic in the sizes, so problems that share
+    types and layouts share it.
+    """
+
+    preload = ("gemmtune.spaces._cute_build",)
+
+    def params(self, task: Task) -> tuple[Param, ...]:
+        """What the operators of the device's generation differ in."""
+        families = families_of(task.device)
+        tiles_m = {m for family in families for tiles in family.tiles_m.values() for m in tiles}
+        tiles_n = {n for family in families for n in family.tiles_n}
+        side = max(family.largest_cluster_side for family in families)
+        sides = tuple(blocks for blocks in _CLUSTER_SIDES if blocks <= side)
+        pairs = {pair for family in families for pair in family.tiles_m}
+        schedulers = {name for family in families for name in family.schedulers}
+        return (
+            Param("operator", tuple(family.name for family in families), ordered=False),
+            Param("mma_tiler_m", tuple(sorted(tiles_m))),
+            Param("mma_tiler_n", tuple(sorted(tiles_n))),
+            Param("cluster_shape_m", sides),
+            Param("cluster_shape_n", sides),
+            Param("use_2cta_instrs", tuple(sorted(pairs))),
+            Param("use_tma_store", tuple(sorted({family.tma_store for family in families}))),
+            Param("tile_scheduler", tuple(name for name in _SCHEDULERS if name in schedulers), ordered=False),
+        )
+
+    def check(self, task: Task, config: Config) -> Verdict:
+        """Reject what the operator cannot serve, and what the registry does not list of it."""
+        problem = task.problem
+        if problem.op is not Op.MM or problem.epilogue != "none":
+            return Verdict.no(
+                "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"
+            )
+        name = str(config["operator"])
+        family = _BY_NAME[name]
+        if task.device.capability[0] not in family.capabilities:
+            return Verdict.no("generation", f"{name} is not compiled for {task.device.arch}")
+        return operands_fit(problem, family) and design_exists(family, config)
+
+    def seeds(self, task: Task) -> tuple[Config, ...]:
+        """What nvMatmulHeuristics proposes, if it is installed, and the usual shapes.
+
+        The former in its order; the latter by the operand traffic of the busiest multiprocessor, the least first.
+        """
+        usual = [seed for default in _DEFAULTS if self.check(task, seed := _config(*default))]
+        usual.sort(key=partial(_busiest_sm_traffic, task))
+        return tuple(dict.fromkeys((*proposed(task, self._feasible(task), partial(_modelled, task)), *usual)))
+
+    def prior(self, task: Task) -> Prior:
+        """What nvMatmulHeuristics expects of the operators it models."""
+        return prior_of(task, self._feasible(task), partial(_modelled, task))
+
+    def toolchain(self) -> Toolchain:
+        """The DSL compiles; the registry holds the kernels; TVM-FFI launches them."""
+        return toolchain_of("apache-tvm-ffi", "nvidia-cutlass-dsl", "nvidia-cutlass-operators", extra="cute")
+
+    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
+        """Find the operator in the registry and cross-compile it for the task's device."""
+        from gemmtune.spaces._cute_build import build
+
+        return build(self, task, config, folder)
+
+    def load(self, artifact: Artifact, task: Task) -> Launchable:
+        """Link the object and call it through TVM-FFI."""
+        from gemmtune.spaces._cute_kernel import CuteKernel
+
+        return CuteKernel(artifact)
+
+    def artifact_key(self, task: Task, config: Config) -> str:
+        """What a binary depends on: target, types, layouts, alignments, design, and the clusters of a persistent grid.
+
+        All that tells kernels apart in the kernel cache of NVIDIA's guide. The sizes are arguments.
+        """
+        problem, device = task.problem, task.device
+        clusters = device.max_active_clusters(config.integer("cluster_shape_m") * config.integer("cluster_shape_n"))
+        types = f"{problem.a_dtype}.{problem.b_dtype}.{problem.out_dtype}.{problem.acc_dtype}"
+        layouts = f"{problem.a_layout}{problem.b_layout}"
+        aligned = ".".join(str(gcd(of_a_row, COPY_BYTES)) for of_a_row in row_bytes(problem).values())
+        return f"{task.space}/{device.arch}/{types}/{layouts}/{aligned}/{clusters}/{config.digest}"
+
+    def _feasible(self, task: Task) -> list[Config]:
+        return [config for config in self.points(task) if self.check(task, config)]
+
+
+def _config(operator: str, tile_m: int, tile_n: int, cluster_m: int, cluster_n: int, pair: bool) -> Config:
+    family = _BY_NAME[operator]
+    return Config(
+        {
+            "operator": operator,
+            "mma_tiler_m": tile_m,
+            "mma_tiler_n": tile_n,
+            "cluster_shape_m": cluster_m,
+            "cluster_shape_n": cluster_n,
+            "use_2cta_instrs": pair,
+            "use_tma_store": family.tma_store,
+            "tile_scheduler": family.schedulers[0],
+        }
+    )
+
+
+def _modelled(task: Task, config: Config) -> Shape | None:
+    """The config's shape as nvMatmulHeuristics counts it, in CTAs; None for a kernel that it does not model.
+
+    On Blackwell it takes an even cluster for pairs of CTAs, whose tile is the operator's; without pairs such a cluster
+    means nothing to it. Source: cutlass.operators 0.3.0, heuristics/nvmatmul/_mapping.py.
+    """
+    if config["operator"] in _UNMODELLED:
+        return None
+    tile_m, cluster_m = config.integer("mma_tiler_m"), config.integer("cluster_shape_m")
+    pair = bool(config["use_2cta_instrs"])
+    if task.device.capability[0] >= 10 and pair is not (cluster_m % 2 == 0):
+        return None
+    tile_m //= 2 if pair else 1
+    return Shape(tile_m, config.integer("mma_tiler_n"), cluster_m, config.integer("cluster_shape_n"))
+
+
+def _busiest_sm_traffic(task: Task, config: Config) -> int:
+    """Operand elements, for each two steps of k, that the SM with the most tiles loads."""
+    tile_m, tile_n = config.integer("mma_tiler_m"), config.integer("mma_tiler_n")
+    rows, columns = (tile_n, tile_m) if config["operator"] == _SWAPPED else (tile_m, tile_n)
+    tiles = -(-task.problem.m // rows) * -(-task.problem.n // columns)
+    blocks = 2 if config["use_2cta_instrs"] else 1  # a pair shares a tile and what it loads
+    waves = -(-tiles * blocks // task.device.sm_count)
+    return waves * (tile_m + tile_n) * 2 // blocks

@@ -1,0 +1,100 @@
+"""QuACK's persistent GEMM for Hopper and Blackwell: the kernel that `quack.gemm_interface.gemm` runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.spaces._matmul_heuristics import prior_of
+from gemmtune.spaces._quack_list import DEFAULT_SWIZZLE, listed
+from gemmtune.spaces._quack_rules import runs, serves
+from gemmtune.spaces._quack_tiles import modelled, operand_traffic, tile_order, transposed
+from gemmtune.spaces._versions import toolchain_of
+
+__all__ = ["QuackGemmSpace"]
+
+# Named as the fields of quack.gemm_config.GemmConfig.
+_PARAMS = (
+    Param("tile_m", (64, 128, 192, 256)),
+    Param("tile_n", (16, 32, 64, 128, 160, 192, 208, 224, 256, 512)),
+    Param("cluster_m", (1, 2)),
+    Param("cluster_n", (1, 2)),
+    Param("pingpong", (False, True)),
+    Param("swap_ab", (False, True)),
+    Param("is_dynamic_persistent", (False, True)),
+    Param("max_swizzle_size", (4, 8, 16)),
+)
+
+
+class QuackGemmSpace(Space):
+    """Tile, cluster, schedule and swizzle of QuACK's plain GEMM.
+
+    The points cover what QuACK's autotuner lists (44 configs on sm_90, 196 on sm_100) and what its kernels take beyond
+    it: tiles of 64 rows and of few columns, which its list for sm_90 lacks, clusters of one and of four CTAs, and two
+    more swizzle sizes. Its other fields stay as in every config it lists: split_k and cluster_k 1, tile_k its own.
+    """
+
+    preload = ("gemmtune.spaces._quack_build",)
+
+    def params(self, task: Task) -> tuple[Param, ...]:
+        """The same for every task; `check` cuts what an architecture cannot run."""
+        return _PARAMS
+
+    def check(self, task: Task, config: Config) -> Verdict:
+        """Reject what QuACK cannot run here, and what is another config under a second name."""
+        verdict = serves(task) and runs(task, config)
+        swizzle = config.integer("max_swizzle_size")
+        if not verdict or swizzle == DEFAULT_SWIZZLE:
+            return verdict
+        if tile_order(task, config, swizzle) == tile_order(task, config, DEFAULT_SWIZZLE):
+            return Verdict.no(
+                "max_swizzle_size without effect",
+                f"max_swizzle_size {swizzle} orders the tiles as {DEFAULT_SWIZZLE} does, QuACK's own",
+            )
+        return Verdict.yes()
+
+    def seeds(self, task: Task) -> tuple[Config, ...]:
+        """All that QuACK's own autotuner would try, the least operand traffic of the busiest SM first."""
+        feasible = [config for config in listed(task.device.arch) if self.check(task, config)]
+        return tuple(sorted(feasible, key=partial(operand_traffic, task)))
+
+    def prior(self, task: Task) -> Prior:
+        """What nvMatmulHeuristics expects, of swap_ab for the transposed product: QuACK asks it so for its default.
+
+        Source: `_nvmmh_query_config` in quack/nvmmh_heuristic.py, which takes the faster of the two.
+        """
+        feasible = [config for config in self.points(task) if self.check(task, config)]
+        plain = prior_of(task, (c for c in feasible if not c["swap_ab"]), partial(modelled, task))
+        swapped = prior_of(transposed(task), (c for c in feasible if c["swap_ab"]), partial(modelled, task))
+        if plain.reason or swapped.reason:
+            return plain if plain.reason else swapped
+        return replace(plain, times_ns={**plain.times_ns, **swapped.times_ns})
+
+    def toolchain(self) -> Toolchain:
+        """QuACK is the kernel, CUTLASS's DSL its compiler, TVM-FFI what launches it."""
+        return toolchain_of("apache-tvm-ffi", "nvidia-cutlass-dsl", "quack-kernels", extra="cute")
+
+    def artifact_key(self, task: Task, config: Config) -> str:
+        """All that the binary depends on: sizes and strides are symbols in it, the number of clusters an argument."""
+        problem = task.problem
+        dtypes = f"{problem.a_dtype}:{problem.b_dtype}:{problem.out_dtype}:{problem.acc_dtype}"
+        return f"{task.space}/{task.device.arch}/{dtypes}:{problem.a_layout}{problem.b_layout}/{config.digest}"
+
+    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
+        """Trace and cross-compile QuACK's kernel for the task's device."""
+        from gemmtune.spaces._quack_build import build
+
+        return build(self, task, config, folder)
+
+    def load(self, artifact: Artifact, task: Task) -> Launchable:
+        """Load the kernel with the host code that launches it; QuACK is not needed for it."""
+        from gemmtune.spaces._quack_kernel import QuackKernel
+
+        return QuackKernel(artifact, task)

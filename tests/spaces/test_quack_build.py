@@ -1,0 +1,124 @@
+"""Kernels of QuACK, compiled for GPUs that are not here."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+
+import pytest
+
+from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.spaces.quack_gemm import QuackGemmSpace
+
+pytestmark = pytest.mark.skipif(
+    find_spec("quack") is None or find_spec("torch") is None, reason="quack-kernels or torch is not installed"
+)
+
+SPACE = QuackGemmSpace()
+CONFIG = {"tile_m": 128, "tile_n": 64, "cluster_m": 2, "cluster_n": 1, "max_swizzle_size": 16}
+CONFIG |= {"pingpong": False, "swap_ab": False, "is_dynamic_persistent": False}
+SM90 = Config(CONFIG | {"pingpong": True, "swap_ab": True})
+SM100 = Config(CONFIG | {"is_dynamic_persistent": True})
+IMPOSSIBLE = [Config(CONFIG | {"tile_m": 257}), Config(CONFIG | {"tile_n": 8192})]
+
+
+def task(problem, sku):
+    return Task(Problem.parse(problem), catalogue.device(sku), "quack_gemm")
+
+
+HOPPER, BLACKWELL = task("512x1024x256:bf16:nt", "H200"), task("512x1024x256:fp16:tn:out_dtype=fp32", "B200")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """What the builder pool makes of one config for each architecture, of one again, and of impossible ones."""
+    jobs = [BuildJob(HOPPER, SM90), BuildJob(BLACKWELL, SM100), BuildJob(task("16x4096x4096:bf16:nt", "H100"), SM90)]
+    jobs += [BuildJob(of, config) for of in (HOPPER, BLACKWELL) for config in IMPOSSIBLE]
+    pool, found = builder_pool(("quack_gemm",), tmp_path_factory.mktemp("built"), 1, 100.0), {}
+    try:
+        for job in jobs:
+            pool.submit(job)
+        until = time.monotonic() + 110
+        while len(found) < len(jobs) and time.monotonic() < until:
+            for outcome in pool.collect():
+                assert outcome.result is not None, outcome.reason
+                found[outcome.job] = outcome.result
+            time.sleep(0.05)
+    finally:
+        pool.close()
+    return [found[job] for job in jobs]
+
+
+@pytest.mark.parametrize(
+    ("number", "of", "config", "launch"),
+    [
+        (0, HOPPER, SM90, {"swap_ab": 1, "cluster_size": 2, "max_swizzle_size": 16}),
+        (1, BLACKWELL, SM100, {"swap_ab": 0, "cluster_size": 2, "max_swizzle_size": 16}),
+    ],
+)
+def test_the_builders_compile_for_an_architecture_that_is_not_here(built, number, of, config, launch):
+    artifact = built[number]
+    assert isinstance(artifact, Artifact), artifact
+    assert artifact.key == SPACE.artifact_key(of, config)
+    assert artifact.toolchain == SPACE.toolchain()
+    assert dict(artifact.launch).items() > launch.items()
+    assert dict(artifact.launch)["code_bytes"] > 1000
+    # two warp groups compute and one loads; on Blackwell four warps store, and one each loads A and B, loads C,
+    # issues the MMAs, and schedules
+    assert artifact.resources.threads == (384 if of is HOPPER else 256)
+    assert artifact.resources.spill_bytes == 0
+    assert 128 * 1024 < artifact.resources.shared_bytes <= of.device.shared_memory_per_block_bytes
+
+
+def test_sizes_and_sms_are_not_in_the_binary(built):
+    one, _, other = built[:3]
+    assert one.key == other.key
+    assert one.digest == other.digest
+    assert one.resources == other.resources
+    assert one.path != other.path  # each task deletes its own
+
+
+def test_an_impossible_config_is_refused_with_its_reason(built):
+    reasons = [failure.reason for failure in built[3:] if isinstance(failure, BuildFailure)]
+    assert len(reasons) == 4
+    assert reasons[0] == "ValueError: CTA tile shape M must be 64/128/192/256/320"
+    assert "divisible by 16 and <= 256" in reasons[1]
+    assert all("expects the M-mode" in reason or "expects the N-mode" in reason for reason in reasons[2:])
+
+
+# Without a GPU the call ends at the first tensor, with what the kernel expects.
+_LOAD = """
+import pickle, sys, torch
+from gemmtune.spaces.quack_gemm import QuackGemmSpace
+of, artifact = pickle.loads(bytes.fromhex(sys.argv[1]))
+kernel = QuackGemmSpace().load(artifact, of)
+print("quack" in sys.modules, len(kernel._scheduler), kernel._scheduler[0])
+m, n, k = of.problem.m, of.problem.n, of.problem.k
+a, b, out = (torch.empty(size, dtype=torch.bfloat16) for size in ((m, k), (k, n), (m, n)))
+try:
+    kernel(a, b, out)
+except ValueError as error:
+    print(error)
+kernel.close()
+"""
+
+
+def test_another_process_loads_it_without_quack(built):
+    passed = pickle.dumps((HOPPER, built[0])).hex()
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD, passed], capture_output=True, text=True, timeout=100, check=True
+    )
+    first, *signature = done.stdout.splitlines()
+    assert first == "False 6 66"  # 132 SMs hold 66 clusters of two
+    expected = "\n".join(signature)
+    assert "epilogue_args: Tuple[" + ", ".join(["None"] * 12) + "]" in expected
+    assert "scheduler_args: Tuple[int32, None, int32, None, None, None]" in expected
+    assert "expected device_type=cuda" in expected
