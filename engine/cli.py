@@ -18,6 +18,7 @@ from typing import Annotated, cast
 import typer
 
 from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.estimate_fleet import EstimateFleet
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.local_fleet import LocalFleet
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan, read_plan
@@ -30,7 +31,7 @@ from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.measure.telemetry import gpu_names
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import DeviceError, GemmtuneError, TableError, UsageError
+from gemmtune.engine.records.errors import DeviceError, GemmtuneError, TableError, ToolchainMissing, UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report import campaign as campaign_report
@@ -39,11 +40,13 @@ from gemmtune.engine.report import space as space_report
 from gemmtune.engine.report import study as study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.search.feasible import census
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.embedded import embedded
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscape_file import write_landscapes
+from gemmtune.engine.tables.export import export_table
 from gemmtune.engine.tables.table_file import read_table, require_device, write_table
 
 __all__ = ["main"]
@@ -75,13 +78,13 @@ def tune(
     problem: Problems = None,
     space: Annotated[list[str] | None, typer.Option(help="A space to search. Repeat for more.")] = None,
     sampler: Annotated[str | None, typer.Option(help="The sampler. [default: evolution]")] = None,
-    pruner: Annotated[list[str] | None, typer.Option(help="A pruner between build and measurement.")] = None,
+    pruner: Annotated[list[str] | None, typer.Option(help="A pruner, asked before and after each build.")] = None,
     objective: Annotated[str | None, typer.Option(help="What to minimise. [default: latency]")] = None,
     budget: Annotated[int | None, typer.Option(min=1, help="Evaluations a task. [default: 64]")] = None,
     seed: Seed = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Configs asked for at once. [default: 8]")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the table, its exports and the database.")] = Path("out"),
-    device: Annotated[str | None, typer.Option(help="The device the table must be for, for example H200.")] = None,
+    device: Annotated[str | None, typer.Option(help="The device the table is for, for example H200.")] = None,
     replay: Annotated[list[Path] | None, typer.Option(help="Answer from this landscape. Repeat for more.")] = None,
     database: DatabaseUrl = None,
     builders: Builders = None,
@@ -90,7 +93,8 @@ def tune(
 ) -> None:
     """Search for the best config of each problem and write the table, its exports and a summary to OUT.
 
-    Without a GPU the recorded landscapes answer. Without a problem, the recorded problems are tuned.
+    Without a GPU the recorded landscapes answer. Without a problem, the recorded problems are tuned. For a named device
+    that is neither here nor recorded, kernels are built and their times estimated, where the space has a model of them.
     """
     base = read_plan(campaign) if campaign else Plan()
     plan = Plan(
@@ -106,10 +110,14 @@ def tune(
     _look_up(plan)
     wanted = catalogue.device(device) if device else None
     target, searches, fleet = _source(plan, wanted, replay or [], builders)
+    if isinstance(fleet, EstimateFleet):
+        plan = replace(plan, sampler="exhaustive")  # as the searches have it
     clocks = _clocks(lock_clocks, fleet)
     with closing(fleet), clocks, Database.open(_database_url(out, database)) as store:
         if isinstance(fleet, ReplayFleet) and not replay:
             _say_why_replayed()
+        elif isinstance(fleet, EstimateFleet):
+            _say_what_estimates(target, fleet.protocol(searches[0].task))
         with progress.watching(as_json, registry.objective(plan.objective).unit) as watcher:
             result = session.execute(plan, target, searches, fleet, store, watcher)
     write_table(out / "table.json", result.table)
@@ -212,11 +220,12 @@ def export(
         Path | None, typer.Option(help="Folder; the files go to OUT/<consumer>. [default: the table's]")
     ] = None,
     device: Annotated[str | None, typer.Option(help="Refuse a table of another device.")] = None,
+    estimated: Annotated[bool, typer.Option("--estimated", help="Export rows that nobody timed, too.")] = False,
 ) -> None:
     """Write a table as the files its consumer loads."""
     if device is not None:
         require_device(read_table(table), catalogue.device(device))
-    files = registry.exporter(to).export(read_table(table))
+    files = export_table(registry.exporter(to), read_table(table), estimated=estimated)
     for path in _write_all(files, (out or table.parent) / to):
         print(path)
 
@@ -232,7 +241,7 @@ def describe_space(
     found = registry.space(name)
     task = Task(Problem.parse(problem), catalogue.device(device), name)
     count = census(found, task)
-    arguments = (task, found.params(task), count, found.seeds(task))
+    arguments = (task, found.params(task), count, found.seeds(task), found.prior(task))
     if as_json:
         _print_json(space_report.space_record(*arguments))
     else:
@@ -317,34 +326,56 @@ def _look_up(plan: Plan) -> None:
 def _source(
     plan: Plan, wanted: Device | None, files: Sequence[Path], builders: int | None
 ) -> tuple[Device, list[TaskSearch], Fleet]:
-    """The GPU where there is one, recorded landscapes where there is none or where they are asked for."""
+    """The GPU where there is one, recorded landscapes where there is none or where they are asked for.
+
+    A device that is named, and neither here nor recorded, is tuned on paper.
+    """
     present = None if files else present_device()
     if present is not None:
         if wanted not in (None, present):
-            raise DeviceError(
-                f"--device {wanted.sku if wanted else ''}, but the GPU here is {present.name} ({present.sku})"
-            )
+            return _on_paper(plan, wanted, builders, f"the GPU here is {present.name} ({present.sku})")
         if not plan.problems:
             plan = replace(plan, problems=_recorded_problems(plan))
         searches = session.measured_searches(plan, present)
-        pruners = {name: registry.pruner(name) for name in plan.pruners}
-        spaces = tuple(dict.fromkeys(search.task.space for search in searches))
-        fleet = LocalFleet(spaces, registry.objective(plan.objective).protocol, builders=builders, pruners=pruners)
-        return present, searches, fleet
+        protocol = registry.objective(plan.objective).protocol
+        return present, searches, LocalFleet(_spaces(searches), protocol, builders=builders, pruners=_pruners(plan))
     landscapes = session.completed(session.read_all(list(files) or embedded()), plan, wanted)
     target = session.replayed_device(landscapes)
     if wanted not in (None, target):
-        recorded = "the landscapes are" if files else "there is no GPU here and the recorded landscapes are"
-        raise DeviceError(f"--device {wanted.sku if wanted else ''}, but {recorded} of {target.sku}")
+        if not files:
+            absent = f"there is no GPU here and the recorded landscapes are of {target.sku}"
+            return _on_paper(plan, wanted, builders, absent)
+        raise DeviceError(f"--device {wanted.sku}, but the landscapes are of {target.sku}")
+    recorded = {landscape.context["space"] for landscape in landscapes}
+    missing = ", ".join(name for name in plan.spaces if name not in recorded)
+    if wanted is not None and missing and not files:
+        return _on_paper(plan, wanted, builders, f"there is no GPU here and nothing is recorded in space {missing}")
     return target, session.replayed_searches(plan, target, landscapes), ReplayFleet(landscapes)
+
+
+def _on_paper(plan: Plan, wanted: Device, builders: int | None, absent: str) -> tuple[Device, list[TaskSearch], Fleet]:
+    try:
+        searches = session.estimated_searches(plan, wanted)
+    except (UsageError, ToolchainMissing) as error:
+        raise DeviceError(f"--device {wanted.sku}, but {absent}; nor can it be estimated: {error}") from None
+    return wanted, searches, EstimateFleet(_spaces(searches), builders=builders, pruners=_pruners(plan))
+
+
+def _spaces(searches: Sequence[TaskSearch]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(search.task.space for search in searches))
+
+
+def _pruners(plan: Plan) -> dict[str, Pruner]:
+    return {name: registry.pruner(name) for name in plan.pruners}
 
 
 def _clocks(mhz: int | None, fleet: Fleet) -> AbstractContextManager[None]:
     """A context that locks the clocks of the GPU that is measured, if that is asked for."""
     if mhz is None:
         return nullcontext()
-    if isinstance(fleet, ReplayFleet):
-        print("clocks are not locked: recorded landscapes answer, nothing is measured", file=sys.stderr)
+    if isinstance(fleet, ReplayFleet | EstimateFleet):
+        answers = "recorded landscapes answer" if isinstance(fleet, ReplayFleet) else "a model answers"
+        print(f"clocks are not locked: {answers}, nothing is measured", file=sys.stderr)
         return nullcontext()
     return ClockLock(visible_gpu(), mhz, lambda line: print(line, file=sys.stderr))
 
@@ -353,6 +384,11 @@ def _say_why_replayed() -> None:
     names = gpu_names()
     why = f"{names[0]} found, but not gemmtune[triton]: pip install 'gemmtune[triton]'" if names else "No GPU found"
     print(f"{why}; using the recorded landscapes.", file=sys.stderr)
+
+
+def _say_what_estimates(target: Device, protocol: str) -> None:
+    why = f"{target.name} found, but not gemmtune[triton]" if target.name in gpu_names() else f"No {target.name} here"
+    print(f"{why}: kernels are built for it and not timed ({protocol}).", file=sys.stderr)
 
 
 def _recorded_problems(plan: Plan) -> tuple[Problem, ...]:
@@ -383,12 +419,16 @@ def _make_folder(folder: Path) -> None:
 
 
 def _export_what_can_be(table: Path, out: Path) -> tuple[list[Path], list[str]]:
-    """Export to every consumer that can be given this table; the notes say which cannot, and why."""
+    """Export to every consumer of what was tuned; the notes say which cannot be given this table, and why."""
     written, notes = [], []
     content = read_table(table)  # what the file holds, not what memory holds: the file is what ships
+    tuned = {choice.space for row in content.rows for choice in row.choices}
     for name in registry.names(Exporter):
+        exporter = registry.exporter(name)
+        if exporter.spaces and tuned.isdisjoint(exporter.spaces):
+            continue
         try:
-            files = registry.exporter(name).export(content)
+            files = export_table(exporter, content)
         except TableError as error:
             old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""
             notes.append(f"not exported to {name}: {error}{old}")

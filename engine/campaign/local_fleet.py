@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from gemmtune.engine.campaign.fleet import FINALISTS, Finished
+from gemmtune.engine.campaign.gate import UNBUILT, FailedBuild, built, dropped
 from gemmtune.engine.campaign.shelf import Shelf, discard
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.measure.process import Loss, Outcome, ProcessPool, wait_for_any
@@ -54,7 +55,7 @@ class LocalFleet:
             spaces: names of the spaces to build for.
             protocol_name: name of the timing protocol.
             builders: builder processes; by default one a core, less the one that feeds the GPU.
-            pruners: by name, asked between build and measurement.
+            pruners: by name, asked before the build and again between build and measurement.
             racing: whether launches stop once a config is behind the task's best; without, every config gets all.
             build_deadline_seconds: run time of one build.
             run_deadline_seconds: run time of one measurement, or of one final.
@@ -101,7 +102,11 @@ class LocalFleet:
         return self._protocol.name
 
     def submit(self, task: Task, config: Config) -> None:
-        """Queue the build; the measurement follows."""
+        """Queue the build, unless a pruner sees already that it is not worth it; the measurement follows."""
+        reason = dropped(self._pruners, Candidate(task, config), self._history.get(task, ()))
+        if reason:
+            self._finish(task, config, Reading(Status.INVALID, reason), protocol=UNBUILT)
+            return
         self._worker  # noqa: B018 (starts while the builders do)
         self._builders.submit(BuildJob(task, config))
 
@@ -120,10 +125,8 @@ class LocalFleet:
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
         """What has finished; waits up to the timeout for at least one."""
-        if not self._started:
-            return []
         finished = self._collect()
-        if not finished and (self._builders.pending or self._worker.pending):
+        if not finished and self._started and (self._builders.pending or self._worker.pending):
             wait_for_any([self._builders, self._worker], timeout_seconds)
             finished = self._collect()
         return finished
@@ -147,40 +150,40 @@ class LocalFleet:
         return "_builders" in self.__dict__ or "_worker" in self.__dict__
 
     def _collect(self) -> list[Finished]:
+        if self._started:
+            self._hear()
+        finished, self._finished = self._finished, []
+        return finished
+
+    def _hear(self) -> None:
         for measured in self._worker.collect():  # first: if it raises, nothing else has been taken and is lost
             if isinstance(measured.job, FinalJob):
                 self._after_final(measured.job, measured.result, measured.reason)
             else:
                 self._after_run(measured.job, measured.result, measured.loss, measured.reason)
-        for built in self._builders.collect():
-            self._after_build(built)
-        finished, self._finished = self._finished, []
-        return finished
+        for outcome in self._builders.collect():
+            self._after_build(outcome)
 
     def _after_build(self, outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> None:
         """Hand the artifact to the worker, or say why there is nothing to hand on."""
-        job, result = outcome.job, outcome.result
+        job, result = outcome.job, built(outcome)
         final = self._finals.get(job.task.problem)
         if final is not None and (job.task, job.config) in final.artifacts:
             self._built_again(final, job, result if isinstance(result, Artifact) else None)
-        elif result is None:
-            status = Status.TIMED_OUT if outcome.loss is Loss.TIMED_OUT else Status.BUILD_FAILED
-            self._finish(job.task, job.config, Reading(status, f"build: {outcome.reason}"))
-        elif isinstance(result, BuildFailure):
-            reading = Reading(Status.BUILD_FAILED, result.reason)
+        elif isinstance(result, FailedBuild):
+            reading = Reading(result.status, result.reason)
             self._finish(job.task, job.config, reading, build_seconds=result.build_seconds)
         else:
             self._measure_or_prune(job, result)
 
     def _measure_or_prune(self, job: BuildJob, artifact: Artifact) -> None:
         candidate = Candidate(job.task, job.config, artifact)
-        for name, pruner in self._pruners.items():
-            verdict = pruner.judge(candidate, self._history.get(job.task, ()))
-            if not verdict:
-                discard(artifact)
-                reading = Reading(Status.INVALID, f"pruned by {name}: {verdict.reason}")
-                self._finish(job.task, job.config, reading, artifact.resources, artifact.build_seconds)
-                return
+        reason = dropped(self._pruners, candidate, self._history.get(job.task, ()))
+        if reason:
+            discard(artifact)
+            reading = Reading(Status.INVALID, reason)
+            self._finish(job.task, job.config, reading, artifact.resources, artifact.build_seconds)
+            return
         leader = self._leaders.get(job.task) if self._racing else None
         self._worker.submit(MeasureJob(job.task, job.config, artifact, leader, self._racing))
 
@@ -256,13 +259,15 @@ class LocalFleet:
         reading: Reading,
         resources: Resources | None = None,
         build_seconds: float | None = None,
+        *,
+        protocol: str | None = None,
     ) -> None:
         measurement = Measurement(
             task=task,
             config=config,
             status=reading.status,
             evidence=self.evidence,
-            protocol=self._protocol.name,
+            protocol=protocol or self._protocol.name,
             toolchain=self.toolchain(task),
             worker=self._worker_name,
             created_at=_now(),

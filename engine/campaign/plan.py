@@ -48,7 +48,7 @@ class Plan:
     sampler: str = "evolution"
     """The sampler of every task."""
     pruners: tuple[str, ...] = ()
-    """Asked between build and measurement."""
+    """Asked before and after each build."""
     objective: str = "latency"
     """What to minimise."""
     budget: int = 64

@@ -10,6 +10,7 @@ from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
 from gemmtune.engine.campaign.replay import ReplayFleet, landscape_of, recorded_feasible
 from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher, prepare, run
+from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
@@ -33,6 +34,7 @@ __all__ = [
     "Finding",
     "Result",
     "completed",
+    "estimated_searches",
     "execute",
     "measured_searches",
     "read_all",
@@ -84,20 +86,44 @@ def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
     Raises:
         UsageError: nothing to tune, or a space has nothing feasible for a problem; the message says why.
     """
-    if not plan.problems:
-        raise UsageError("no problem to tune: name one, for example --problem 2048x4096x4096:bf16:nt")
     searches = []
     spaces = _spaces(plan)
-    for problem in plan.problems:
+    for problem in _named_problems(plan):
         for name, (space, sampler) in spaces.items():
             task = Task(problem, device, name)
-            count = census(space, task)
-            if not count.feasible:
-                why = "; ".join(dict.fromkeys(count.examples.values()))
-                raise UsageError(f"space {name} has nothing for {problem.name} on {device.sku}: {why}")
-            searches.append(
-                prepare(task, space, count.feasible, sampler, plan.budget, plan.seed, plan.batch, _parts(plan))
-            )
+            feasible = _feasible(space, task)
+            searches.append(prepare(task, space, feasible, sampler, plan.budget, plan.seed, plan.batch, _parts(plan)))
+    return searches
+
+
+def estimated_searches(plan: Plan, device: Device) -> list[TaskSearch]:
+    """The searches of a campaign on paper: without the baseline, of which there is no estimate.
+
+    Every estimate is known beforehand, so that there is nothing to search: the sampler takes the plan's budget of
+    configs, the best estimate first.
+
+    Raises:
+        UsageError: nothing to tune, a space has no estimate of a feasible config, or the spaces have several models;
+            the message says why.
+        ToolchainMissing: a space cannot build here.
+    """
+    if protocol(registry.objective(plan.objective).protocol).energy:
+        raise UsageError(f"objective {plan.objective} needs energy, which no model estimates: minimise latency")
+    sampler = registry.sampler("exhaustive")
+    spaces = {name: registry.space(name) for name in dict.fromkeys(plan.spaces)}
+    searches, models = [], dict[str, str]()
+    for problem in _named_problems(plan):
+        for name, space in spaces.items():
+            space.toolchain()
+            task = Task(problem, device, name)
+            prior = space.prior(task)
+            known = sorted((c for c in _feasible(space, task) if c in prior.times_ns), key=prior.times_ns.__getitem__)
+            if not known:
+                raise UsageError(f"space {name} has no estimate for {problem.name} on {device.sku}: {prior.reason}")
+            models[prior.model] = name
+            searches.append(prepare(task, space, tuple(known), sampler, plan.budget, plan.seed, plan.batch))
+    if len(models) > 1:
+        raise UsageError(f"{' and '.join(models.values())} have models of their own, not to be compared: tune one")
     return searches
 
 
@@ -195,6 +221,20 @@ def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
     return tuple(landscape for path in paths for landscape in read_landscapes(path))
 
 
+def _named_problems(plan: Plan) -> tuple[Problem, ...]:
+    if not plan.problems:
+        raise UsageError("no problem to tune: name one, for example --problem 2048x4096x4096:bf16:nt")
+    return plan.problems
+
+
+def _feasible(space: Space, task: Task) -> tuple[Config, ...]:
+    count = census(space, task)
+    if not count.feasible:
+        why = "; ".join(dict.fromkeys(count.examples.values()))
+        raise UsageError(f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}")
+    return count.feasible
+
+
 def _parts(plan: Plan) -> int:
     """Scores a trial has."""
     return max(1, len(registry.objective(plan.objective).parts))
@@ -238,11 +278,11 @@ def _recorded(task: Task, space: Space, landscapes: Sequence[Landscape]) -> tupl
 
 def _check_objective(name: str, task: Task, feasible: Sequence[Config], fleet: ReplayFleet) -> None:
     """Refuse an objective whose numbers are not those that were recorded."""
-    objective, protocol = registry.objective(name), fleet.protocol(task)
-    recorded, wanted = _cache(protocol), _cache(objective.protocol)
+    objective, was = registry.objective(name), fleet.protocol(task)
+    recorded, wanted = _cache(was), _cache(objective.protocol)
     if recorded and wanted and recorded != wanted:
         raise UsageError(
-            f"objective {name} times with protocol {objective.protocol}, and {task.key} was recorded with {protocol}: "
+            f"objective {name} times with protocol {objective.protocol}, and {task.key} was recorded with {was}: "
             f"measure on a GPU, or minimise {_OBJECTIVES[recorded]}"
         )
     for config in feasible:
@@ -253,9 +293,9 @@ def _check_objective(name: str, task: Task, feasible: Sequence[Config], fleet: R
                 return
 
 
-def _cache(protocol: str) -> str:
+def _cache(name: str) -> str:
     """What a protocol's name says of the cache when a launch begins; empty where it says nothing that is known here."""
-    return next((cache for cache in _OBJECTIVES if cache in protocol), "")
+    return next((cache for cache in _OBJECTIVES if cache in name), "")
 
 
 _Best = tuple[Config, float] | tuple[None, None]
@@ -305,4 +345,5 @@ def _best(
             settled = replace(measured, samples_ns=finalist.samples_ns, estimate=finalist.estimate)
             return finalist.config, objective.score(settled)
     scored = [(t.config, t.score) for t in search.tuner.trials if t.score is not None and t.config not in refuted]
-    return min(scored, key=lambda trial: trial[1], default=(None, None))
+    # Of like scores the one the table puts first: estimates are often alike.
+    return min(scored, key=lambda trial: (trial[1], trial[0].json), default=(None, None))

@@ -25,19 +25,24 @@ def summary(
 ) -> str:
     """One line a task, what the table says, and where the files are; on `width` columns, where that is given.
 
-    Where the objective has parts, the Pareto front of each task too.
+    Where the objective has parts, the Pareto front of each task too. What was estimated has no baseline; what was built
+    stands beside it.
     """
     findings, objective = result.findings, registry.objective(plan.objective)
     unit = readable_unit(objective.unit)
-    replayed = any(m.evidence is Evidence.REPLAYED for m in result.measurements)
+    evidence = {m.evidence for m in result.measurements}
+    replayed, estimated = Evidence.REPLAYED in evidence, Evidence.ESTIMATED in evidence
     ships = {row.problem: row.choices[0].space for row in result.table.rows}
     regret = {row.problem: row.regret_bound for row in result.table.rows}
     columns: dict[str, list[str]] = {"problem": [f.problem.name for f in findings]}
     if len(plan.spaces) > 1:
         columns["space"] = [f.space for f in findings]
-    columns[f"best {unit}"] = [readable(f.score, objective.unit) for f in findings]
-    columns[f"{BASELINE_SPACE} {unit}"] = [readable(f.baseline_score, objective.unit) for f in findings]
-    columns[f"vs {BASELINE_SPACE}"] = [_lead(f) for f in findings]
+    columns[f"{'estimated' if estimated else 'best'} {unit}"] = [readable(f.score, objective.unit) for f in findings]
+    if estimated:
+        columns |= _built(findings, result)
+    else:
+        columns[f"{BASELINE_SPACE} {unit}"] = [readable(f.baseline_score, objective.unit) for f in findings]
+        columns[f"vs {BASELINE_SPACE}"] = [_lead(f) for f in findings]
     if replayed:
         columns["of optimum"] = [_share(f.fraction_of_optimum) for f in findings]
     if any(regret.get(f.problem) is not None for f in findings):
@@ -49,6 +54,8 @@ def summary(
     columns["best config"] = [config_text(Task(f.problem, device, f.space), f.config) for f in findings]
     rows = list(zip(*columns.values(), strict=True))
     source = "replayed from recorded landscapes" if replayed else "measured"
+    if estimated:
+        source = f"built for {device.arch} and estimated, not timed"
     problems = {m.task.problem for m in result.measurements}
     lines = [
         f"{device.name}, {source}: {count(len(problems), 'problem')} in {', '.join(plan.spaces)}",
@@ -83,6 +90,7 @@ def summary_record(
         "budget": plan.budget,
         "seed": plan.seed,
         "fraction_of_optimum": _mean_fraction(result.findings),
+        "evidence": sorted({m.evidence.value for m in result.measurements}),
         "rows": len(result.table.rows),
         "tasks": [_record(f) | {"front": front} for f, front in zip(result.findings, fronts, strict=True)],
         "notes": list(notes),
@@ -112,6 +120,19 @@ def _scored(finding: Finding, objective: Objective, result: Result) -> list[Scor
         and m.status is Status.OK
         and (m.task.problem, m.task.space) == (finding.problem, finding.space)
     ]
+
+
+def _built(findings: Sequence[Finding], result: Result) -> dict[str, list[str]]:
+    """What the build of each best config left, by column."""
+    of_config = {(m.task.problem, m.task.space, m.config): m for m in result.measurements}
+    best = [of_config.get((f.problem, f.space, f.config)) if f.config is not None else None for f in findings]
+    resources = [m.resources if m else None for m in best]
+    return {
+        "registers": [str(r.registers) if r else "-" for r in resources],
+        "shared B": [str(r.shared_bytes) if r else "-" for r in resources],
+        "spilled B": [str(r.spill_bytes) if r else "-" for r in resources],
+        "build s": [f"{m.build_seconds:.1f}" if m and m.build_seconds is not None else "-" for m in best],
+    }
 
 
 def _lead(finding: Finding) -> str:

@@ -10,7 +10,7 @@ from functools import cache
 from gemmtune.engine.campaign.plan import BASELINE_SPACE
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist, Refuted
-from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.table import Choice, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.front import Scored, front_record, front_text
@@ -32,7 +32,7 @@ def table(shown: Table, width: int | None = None) -> str:
         "problem": [row.problem.name for row in rows],
         "run": [choice.space for choice in first],
         "µs": [microseconds(choice.time_ns) for choice in first],
-        "95 % interval": [f"{microseconds(choice.low_ns)}–{microseconds(choice.high_ns)}" for choice in first],
+        "95 % interval": [_interval(choice) for choice in first],
         f"{BASELINE_SPACE} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
         "margin": [f"{row.margin:+.1%}" for row in rows],
         "ties": [str(len(row.tie_band)) for row in rows],
@@ -187,6 +187,13 @@ def _pair() -> Objective:
 
 def _failures(failed: Counter[str]) -> str:
     return ", ".join(f"{number} {status}" for status, number in failed.items()) or "-"
+
+
+def _interval(choice: Choice) -> str:
+    """A dash for an estimate: how far off it may be is not known."""
+    if choice.evidence is Evidence.ESTIMATED:
+        return "-"
+    return f"{microseconds(choice.low_ns)}–{microseconds(choice.high_ns)}"
 
 
 def _choice(choice: Choice) -> dict[str, object]:

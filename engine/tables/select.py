@@ -46,10 +46,11 @@ def build_table(
     leader may be ranked, the fastest is its leader, the tie band is the final's, and a baseline that was a finalist is
     beaten where the final's tie band leaves it out.
 
-    Only comparable numbers are ranked: estimates are left out; replayed measurements are left out where the problem
-    has been measured; measured ones of a protocol other than the objective's are left out; of one config measured
-    more than once the run with the most samples counts, then the latest. A config that gave a wrong result on the
-    problem once, or that any of its finals refuted, is out for good. The order of `measurements` does not matter.
+    Only comparable numbers are ranked: replayed measurements are left out where the problem has been measured, and
+    estimates where it has been measured or replayed; measured ones of a protocol other than the objective's are left
+    out; of one config measured more than once the run with the most samples counts, then the latest. A config that gave
+    a wrong result on the problem once, or that any of its finals refuted, is out for good. The order of `measurements`
+    does not matter.
 
     Raises:
         DeviceError: a measurement was made on another device; the message names both.
@@ -122,8 +123,10 @@ def _comparable(
     wrong = {_key(m) for m in group if m.status is Status.WRONG_RESULT} | refuted
     ok = [m for m in group if m.status is Status.OK and _key(m) not in wrong]
     measured = [m for m in ok if m.evidence is Evidence.MEASURED and m.protocol == objective.protocol]
+    replayed = [m for m in ok if m.evidence is Evidence.REPLAYED]
+    estimated = [m for m in ok if m.evidence is Evidence.ESTIMATED]
     best: dict[tuple[str, Config], Measurement] = {}
-    for m in sorted(measured or [m for m in ok if m.evidence is Evidence.REPLAYED], key=_weight_of_evidence):
+    for m in sorted(measured or replayed or estimated, key=_weight_of_evidence):
         best[_key(m)] = m
     return list(best.values())
 

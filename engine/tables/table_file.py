@@ -292,14 +292,15 @@ def _choice(record: object, where: str) -> Choice:
     time_ns, low_ns, high_ns = (choice.number(name, above=0) for name in ("time_ns", "low_ns", "high_ns"))
     if not low_ns <= time_ns <= high_ns:
         raise TableError(f"{where}: time_ns={time_ns:g} is outside low_ns={low_ns:g} to high_ns={high_ns:g}")
+    evidence = _evidence(choice)
     return Choice(
         space=choice.text("space"),
         config=_config(choice.value("config"), where),
         time_ns=time_ns,
         low_ns=low_ns,
         high_ns=high_ns,
-        samples=choice.integer("samples", least=1),
-        evidence=_evidence(choice),
+        samples=choice.integer("samples", least=0 if evidence is Evidence.ESTIMATED else 1),
+        evidence=evidence,
         toolchain=choice.text("toolchain"),
         protocol=choice.text("protocol"),
     )

@@ -420,16 +420,16 @@ def refused(run, tuned, small, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["tune", "--space", "triton"], ["no space 'triton'", "aten, triton_mm"]),
-        (["space", "triton", "--problem", DECODE], ["no space 'triton'", "aten, triton_mm"]),
+        (["tune", "--space", "triton"], ["no space 'triton'", "aten, cute_gemm, "]),
+        (["space", "triton", "--problem", DECODE], ["no space 'triton'", "aten, cute_gemm, "]),
         (["tune", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
         (["replay", "small.csv", "--sampler", "anneal"], ["no sampler 'anneal'", "evolution, exhaustive, gp"]),
         (["tune", "--objective", "beauty"], ["no objective 'beauty'", "known: energy, latency, latency_energy"]),
         (["tune", "--objective", "energy"], ["has no energy", "events-cold-l2", "measure on a GPU"]),
         (["tune", "--objective", "latency_energy"], ["has no energy", "measure on a GPU"]),
         (["tune", "--objective", "latency_warm"], ["graph-warm-l2", "with events-cold-l2", "measure on a GPU"]),
-        (["tune", "--pruner", "secateurs"], ["no pruner 'secateurs'", "known: static"]),
-        (["export", "out/table.json", "--to", "abacus"], ["no exporter 'abacus'", "known: inductor"]),
+        (["tune", "--pruner", "secateurs"], ["no pruner 'secateurs'", "known: prior, static"]),
+        (["export", "out/table.json", "--to", "abacus"], ["no exporter 'abacus'", "known: cute, inductor"]),
         (["tune", "--device", "H300"], ["no device 'H300'", "H100-PCIe, H100-SXM, H200"]),
         (["space", "triton_mm", "--problem", DECODE, "--device", "H300"], ["no device 'H300'", "H200"]),
         (["tune", "--device", "H100"], ["H100-SXM", "no GPU here", "of H200"]),
@@ -594,6 +594,121 @@ def test_a_database_that_is_none_or_of_something_else(refused, tmp_path):
     for arguments in (["show"], ["tune", "--problem", DECODE, "--database"]):
         refused([*arguments, "theirs.db"], "theirs.db is a database of something else", "songs")
         refused([*arguments, "text.db"], "text.db", "not a database")
+
+
+# on paper -----------------------------------------------------------------------------------------------------------
+
+ON_PAPER = ("tune", "--device", "B200", "--space", "toy_priced", "--problem", "64x64x64", "--budget", "3")
+
+
+@pytest.fixture
+def on_paper(run, toy_priced) -> Ran:
+    """A campaign for a B200, of which there is none here: three builds, one of which fails."""
+    return run(*ON_PAPER, "--builders", "1", "--sampler", "random")
+
+
+def test_a_device_that_is_not_here_is_built_for_and_estimated(on_paper, tmp_path):
+    assert on_paper.status == 0, on_paper.err
+    assert on_paper.err == "No NVIDIA B200 here: kernels are built for it and not timed (estimate: toy model 1.0).\n"
+    (row,) = read_table(tmp_path / "out/table.json").rows
+    assert [(c.config["TILE"], c.time_ns, c.samples, c.evidence) for c in row.choices] == [
+        (2, 2000.0, 0, Evidence.ESTIMATED),
+        (3, 3000.0, 0, Evidence.ESTIMATED),
+    ]
+    assert (row.baseline, row.margin) == (None, 0.0)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "measurements.db",
+        "summary.txt",
+        "table.json",
+    ]
+    with Database.open(tmp_path / "out/measurements.db") as database:
+        kept = {m.config["TILE"]: m for m in database.measurements()}
+    assert {tile: m.status for tile, m in kept.items()} == {1: Status.BUILD_FAILED, 2: Status.OK, 3: Status.OK}
+    assert (kept[3].resources.registers, kept[3].build_seconds) == (48, 0.5)
+
+
+def test_its_summary_says_what_was_built_and_why_nothing_is_exported(on_paper):
+    lines = on_paper.out.splitlines()
+    assert lines[0] == "NVIDIA B200, built for sm_100a and estimated, not timed: 1 problem in toy_priced"
+    assert lines[1] == "sampler exhaustive, budget 3, seed 0"
+    assert re.split(r"\s{2,}", lines[3]) == [
+        "problem", "estimated µs", "registers", "shared B", "spilled B", "build s", "evals", "failed", "ships",
+        "best config",
+    ]  # fmt: skip
+    assert re.split(r"\s{2,}", lines[5]) == [
+        "64x64x64:bf16:nt", "2.0", "32", "2048", "0", "0.5", "3", "1", "toy_priced", "TILE=2"
+    ]  # fmt: skip
+    notes = [line for line in lines if line.startswith("not exported to ")]
+    assert [note.split()[3] for note in notes] == ["inductor:"]  # CuTe's dispatchers run nothing of this space
+    assert "1 of 1 rows are estimated, not timed (64x64x64:bf16:nt): tune on an NVIDIA B200" in notes[0]
+
+
+def test_space_says_what_a_model_expects_or_why_there_is_none(run, toy_priced):
+    described = ("space", "toy_priced", "--problem", DECODE)
+    assert "10 points, 9 feasible, 1 seed\n8 estimated by toy model 1.0\n" in run(*described).out
+    record = run(*described, "--device", "L4", "--json").record
+    assert (record["estimated"], record["model"]) == (0, "")
+    assert record["without_estimates"] == "the toy model does not know the NVIDIA L4"
+
+
+def test_an_estimate_is_shown_without_an_interval(run, on_paper):
+    line = run("show", "out/table.json").out.splitlines()[4]
+    assert re.split(r"\s{2,}", line)[:4] == ["64x64x64:bf16:nt", "toy_priced", "2.0", "-"]
+
+
+def test_programs_are_told_that_it_is_an_estimate(run, toy_priced):
+    assert run(*ON_PAPER, "--json").record["evidence"] == ["estimated"]
+    (choice, _) = run("show", "out/table.json", "--json").record["rows"][0]["choices"]
+    assert (choice["evidence"], choice["samples"]) == ("estimated", 0)
+    assert run("show", "out/table.json").out.startswith("NVIDIA B200: 1 row, objective latency, estimated\n")
+
+
+def test_the_same_campaign_again_builds_nothing_and_writes_the_same_bytes(run, on_paper, tmp_path):
+    table, rows = (tmp_path / "out/table.json").read_bytes(), stored(tmp_path / "out/measurements.db")
+    assert run(*ON_PAPER).out == on_paper.out
+    assert (tmp_path / "out/table.json").read_bytes() == table
+    assert stored(tmp_path / "out/measurements.db") == rows
+
+
+def test_estimated_rows_are_exported_only_when_asked_for(run, tuned, tmp_path):
+    table = read_table(tuned / "out/table.json")
+    rows = [
+        replace(row, choices=tuple(replace(c, evidence=Evidence.ESTIMATED) for c in row.choices)) for row in table.rows
+    ]
+    write_table(tmp_path / "paper.json", replace(table, rows=tuple(rows)))
+    refusal(run("export", "paper.json"), "2 of 2 rows are estimated", "gemmtune export --estimated")
+    assert not (tmp_path / "inductor").exists()
+    assert run("export", "paper.json", "--estimated").status == 0
+    info = json.loads((tmp_path / "inductor/table_info.json").read_text())
+    assert {row["evidence"] for row in info["rows"].values()} == {"estimated"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--device", "B200", "--problem", DECODE], ["no GPU here", "of H200; nor can it be estimated", "triton_mm"]),
+        (["--device", "L4", "--space", "toy_priced", "--problem", DECODE], ["of H200", "does not know the NVIDIA L4"]),
+        (["--device", "B200", "--space", "toy_priced"], ["of H200", "no problem to tune: name one"]),
+        (["--device", "H200", "--space", "aten", "--space", "toy_priced", "--problem", DECODE],
+         ["nothing is recorded in space toy_priced", "space aten has no estimate"]),
+    ],
+)  # fmt: skip
+def test_what_can_neither_be_replayed_nor_estimated_is_refused(run, toy_priced, tmp_path, arguments, said):
+    refusal(run("tune", *arguments), *said)
+    assert contents(tmp_path) == {}
+
+
+def test_a_space_that_is_not_recorded_is_estimated_where_its_device_is(run, toy_priced):
+    ran = run("tune", "--device", "H200", "--space", "toy_priced", "--problem", DECODE, "--budget", "2")
+    assert (ran.status, ran.err.split(":")[0]) == (0, "No NVIDIA H200 here"), ran.err
+
+
+def test_a_gpu_of_another_model_does_not_stand_in_the_way(run, toy_priced, monkeypatch):
+    monkeypatch.setattr(cli, "present_device", lambda: catalogue.device("H200"))
+    assert run(*ON_PAPER).err.startswith("No NVIDIA B200 here")
+    refusal(
+        run("tune", "--device", "B200", "--problem", DECODE), "--device B200, but the GPU here is NVIDIA H200 (H200)"
+    )
 
 
 # a GPU that is only pretended ----------------------------------------------------------------------------------------

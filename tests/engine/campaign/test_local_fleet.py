@@ -21,6 +21,7 @@ from gemmtune.engine.records.measurement import Estimate, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.store.database import Database
 
 TASK = Task(Problem(16, 64, 64), catalogue.device("H200"), "toy")
 TOOLS = Toolchain((("toy", "1.0"),))
@@ -240,12 +241,35 @@ def test_a_final_whose_process_is_lost_or_that_nobody_passes_is_told_as_unsettle
     assert drained(fleet, 1) == [Unsettled(TASK.problem, "no finalist passed its check")]
 
 
-def test_what_a_pruner_drops_is_neither_measured_nor_kept(site):
-    pruner = SimpleNamespace(judge=lambda candidate, history: Verdict.no("spills", "spills 64 B"))
-    fleet = site.fleet(pruners={"static": pruner})
+def test_what_a_pruner_drops_once_it_is_built_is_neither_measured_nor_kept(site):
+    def judge(candidate, history):
+        return Verdict.no("spills", "spills 64 B") if candidate.artifact else Verdict.yes()
+
+    fleet = site.fleet(pruners={"static": SimpleNamespace(judge=judge)})
     (found,) = measured(fleet, 1)
     assert (found.status, found.reason) == (Status.INVALID, "pruned by static: spills 64 B")
-    assert (site.measured, site.files) == ([], [])
+    assert (found.protocol, found.build_seconds) == ("graph-cold-l2", 0.5)
+    assert (site.built, site.measured, site.files) == ([1], [], [])
+
+
+def test_what_a_pruner_drops_beforehand_is_not_built_and_may_be_measured_later(site, tmp_path):
+    def judge(candidate, history):
+        return Verdict.no("estimate", "slow") if candidate.config["x"] < 3 else Verdict.yes()
+
+    fleet = site.fleet(pruners={"keeps": SimpleNamespace(judge=lambda *given: Verdict.yes()),
+                                "prior": SimpleNamespace(judge=judge)})  # fmt: skip
+    found = {m.config["x"]: m for m in measured(fleet, 1, 2)}
+    assert {(m.status, m.reason, m.build_seconds) for m in found.values()} == {
+        (Status.INVALID, "pruned by prior: slow", None)
+    }
+    found |= {m.config["x"]: m for m in measured(fleet, 3)}
+    assert found[3].status is Status.OK
+    assert (site.built, [job.config for job in site.measured]) == ([3], [config(3)])
+    with Database.open(tmp_path / "m.db") as database:
+        database.add(list(found.values()))
+        assert len(list(database.measurements())) == 3
+        known = database.known(TASK, fleet.protocol(TASK), fleet.evidence, fleet.toolchain(TASK))
+        assert list(known) == [config(3)]
 
 
 def test_what_the_pools_say_is_handed_on_once(site):

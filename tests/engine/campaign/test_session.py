@@ -163,6 +163,51 @@ def test_nothing_to_measure_is_refused_with_the_reason():
         session.measured_searches(Plan(problems=(Problem.parse("2x4x4x4:bf16:nt:bmm"),)), H200)
 
 
+def on_paper(sku="B200", **changes):
+    plan = replace(PLAN, **{"spaces": ("toy_priced",), "problems": (DECODE,), **changes})
+    return session.estimated_searches(plan, catalogue.device(sku))
+
+
+@pytest.mark.usefixtures("toy_priced")
+def test_on_paper_the_best_estimates_are_evaluated_and_no_baseline():
+    (search,) = on_paper(budget=3)
+    assert (search.task.space, search.evaluations) == ("toy_priced", 3)
+    assert [config["TILE"] for config in search.tuner.next_batch()] == [1, 2, 3]
+    (search,) = on_paper(budget=99)
+    assert search.evaluations == 8  # of ten tiles one is infeasible, and of one the model has no opinion
+
+
+@pytest.mark.usefixtures("toy_priced")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"problems": ()}, "no problem to tune"),
+        ({"spaces": ("toy_priced", "triton_mm")}, "space triton_mm has no estimate for .* on B200: no analytic model"),
+        (
+            {"spaces": ("aten",)},
+            "space aten has no estimate for 16x4096x4096:bf16:nt on B200: no analytic model of the",
+        ),
+        ({"sku": "L4"}, "has no estimate for .* on L4: the toy model does not know the NVIDIA L4"),
+        ({"objective": "energy"}, "objective energy needs energy, which no model estimates: minimise latency"),
+    ],
+)
+def test_what_cannot_be_estimated_is_refused_with_the_reason(changes, said):
+    with pytest.raises(UsageError, match=said):
+        on_paper(**changes)
+
+
+@pytest.mark.usefixtures("toy_priced")
+def test_estimates_of_two_models_are_not_compared(monkeypatch):
+    class Other(type(registry.space("toy_priced"))):
+        def prior(self, task):
+            return replace(super().prior(task), model="another model 2.0")
+
+    find = registry.space
+    monkeypatch.setattr(session.registry, "space", lambda name: Other() if name == "other" else find(name))
+    with pytest.raises(UsageError, match="toy_priced and other have models of their own, not to be compared"):
+        on_paper(spaces=("toy_priced", "other"))
+
+
 @pytest.mark.parametrize(
     ("objective", "said"),
     [

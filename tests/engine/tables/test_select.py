@@ -46,6 +46,11 @@ def ok(space, samples, tile=0, problem=PROBLEM, **changes):
     return replace(measurement, **changes)
 
 
+def estimated(time_ns, tile):
+    estimate = Estimate(time_ns, time_ns, time_ns)
+    return ok("cute_gemm", [], tile, evidence=Evidence.ESTIMATED, estimate=estimate, protocol="estimate: toy 1.0")
+
+
 def around(center, spread=1):
     """Nine samples: the 95 % interval is the second to the eighth, center ∓ 3·spread."""
     return [center + spread * i for i in range(-4, 5)]
@@ -132,10 +137,22 @@ def test_the_baseline_may_be_missing_or_alone():
     assert [c.space for c in only_row(ok("aten", [100])).choices] == ["aten"]
 
 
-def test_estimates_never_ship():
-    guess = ok("triton_mm", around(10), evidence=Evidence.ESTIMATED)
+def test_an_estimate_makes_a_row_only_where_nothing_was_measured_or_replayed():
+    guess = estimated(10, tile=1)
     assert [c.space for c in only_row(ok("aten", around(100)), guess).choices] == ["aten"]
-    assert build(guess).rows == ()
+    replayed = ok("triton_mm", around(90), tile=2, evidence=Evidence.REPLAYED)
+    assert [c.config for c in only_row(replayed, guess).choices] == [Config({"tile": 2})]
+    row = only_row(guess, estimated(20, tile=3))
+    assert [(c.time_ns, c.samples, c.evidence) for c in row.choices] == [
+        (10, 0, Evidence.ESTIMATED),
+        (20, 0, Evidence.ESTIMATED),
+    ]
+    assert (row.baseline, row.margin, row.regret_bound) == (None, 0, None)
+
+
+def test_configs_of_like_estimates_tie():
+    row = only_row(estimated(100, tile=1), estimated(100, tile=2), estimated(101, tile=3), estimated(103, tile=4))
+    assert [config["tile"] for config in row.tie_band] == [1, 2, 3]
 
 
 def test_a_measured_problem_leaves_its_replays_and_other_protocols_out():

@@ -190,6 +190,12 @@ def test_every_broken_field_is_named(path, value, message):
     assert "\n" not in str(caught.value)
 
 
+def test_an_estimate_alone_may_have_no_samples():
+    choice = replace(ROWS[0].choices[0], samples=0, evidence=Evidence.ESTIMATED)
+    table = replace(TABLE, rows=(replace(ROWS[0], choices=(choice,), baseline=None),))
+    assert parse_table(table_text(table), "x").rows[0].choices == (choice,)
+
+
 def test_not_a_number_is_refused_both_ways():
     with pytest.raises(TableError, match="NaN is not a finite number"):
         parse_table(table_text(TABLE).replace("100.5", "NaN"), "x")
