@@ -1,1 +1,1 @@
-"""What production imports: one self-contained file a consumer, which needs nothing else of gemmtune."""
+"""What production imports: files that are copied beside their table and need nothing else of gemmtune."""

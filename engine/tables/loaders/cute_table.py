@@ -1,0 +1,164 @@
+"""Reads a gemmtune table for CuTe dispatchers. Needs the standard library alone; its neighbours need their dispatcher.
+
+A key is the problem as the dispatcher sees it; m counts exactly, or rounded up to a power of two where the row's
+`rounded_loss` says what that cost at the sizes that were measured (see the exporter that wrote the file).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+__all__ = ["CuteTable", "Key", "TableWarning", "dtype_name", "layout_of"]
+
+_SCHEMA = 1
+_PACKAGES = ("nvidia-cutlass-dsl", "nvidia-cutlass-operators", "quack-kernels")
+_FIELDS = {
+    "schema",
+    "sha256",
+    "gemmtune",
+    "table_sha256",
+    "device",
+    "objective",
+    "rounding_bound",
+    "left_out",
+    "rows",
+}
+_log = logging.getLogger("gemmtune")
+
+
+class TableWarning(UserWarning):
+    """Something the table was not made for; `warnings.simplefilter("error", TableWarning)` makes it fatal."""
+
+
+class Key(NamedTuple):
+    """A plain product out[m, n] = A[m, k] @ B[k, n] with a row-major output."""
+
+    m: int
+    n: int
+    k: int
+    a: str
+    """Element type of A by `dtype_name`; so are the next three."""
+    b: str
+    out: str
+    acc: str
+    layout: str
+    """`nt`: A is row-major (n), B is stored transposed (t)."""
+
+    @property
+    def text(self) -> str:
+        """`512x1024x256:bfloat16:bfloat16:bfloat16:float32:nt`."""
+        return ":".join((f"{self.m}x{self.n}x{self.k}", self.a, self.b, self.out, self.acc, self.layout))
+
+
+class CuteTable:
+    """The rows of one file that belong to one space.
+
+    Says once, as a TableWarning, what the table was not made for: other versions of the packages than those that were
+    timed (the rows hold all the same), another GPU (no row applies), and rows that were estimated, never timed.
+    """
+
+    def __init__(self, path: Path, space: str, *, exact: bool = False) -> None:
+        """Read the file; with `exact`, m is never rounded.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: the file is not JSON, of another schema, or was edited after it was written.
+        """
+        content = _read(path)
+        self._device: Mapping[str, str] = content["device"]
+        self._rows: dict[str, Mapping[str, Any]] = {k: r for k, r in content["rows"].items() if r["space"] == space}
+        self._exact = exact
+        self._said: set[str] = set()
+        self._lock = Lock()
+        self._warn_of_versions()
+        estimated = sum(row["evidence"] == "estimated" for row in self._rows.values())
+        if estimated:
+            self.warn(f"{estimated} of the table's {len(self._rows)} {space} rows are estimated, not measured")
+
+    @property
+    def rows(self) -> Mapping[str, Mapping[str, Any]]:
+        """Every row of the space by the text of its key."""
+        return self._rows
+
+    @property
+    def compute_capability(self) -> int:
+        """Of the table's GPU, 90 for sm_90a."""
+        return int("".join(c for c in self._device["arch"] if c.isdigit()))
+
+    def row(self, key: Key, gpu: str | None = None) -> Mapping[str, Any] | None:
+        """The row for a problem on the GPU of that name, or None; None is logged once a key.
+
+        `gpu` is None where no GPU is asked about, as where one builds for a GPU that is elsewhere.
+        """
+        if gpu not in (None, self._device["name"]):
+            self.warn(f"the table is for {self._device['name']}; on {gpu} no row applies")
+            return None
+        found = self._rows.get(key.text)
+        if found is None and not self._exact:
+            rounded = self._rows.get(key._replace(m=1 << (key.m - 1).bit_length()).text)
+            found = rounded if rounded is not None and rounded["rounded_loss"] is not None else None
+        if found is None:
+            self.log(f"no row for {key.text}: the default chooses")
+        return found
+
+    def log(self, message: str) -> None:
+        """Log at INFO to `gemmtune`, each message once."""
+        if self._first(message):
+            _log.info(message)
+
+    def warn(self, message: str) -> None:
+        """Warn of something, each message once a table."""
+        if self._first(message):
+            warnings.warn(f"gemmtune: {message}", TableWarning, stacklevel=3)
+
+    def _first(self, message: str) -> bool:
+        with self._lock:
+            new = message not in self._said
+            self._said.add(message)
+        return new
+
+    def _warn_of_versions(self) -> None:
+        timed = {(name, v) for row in self._rows.values() for name, v in row["packages"].items() if name in _PACKAGES}
+        for name, theirs in sorted(timed):
+            ours = _installed(name)
+            if ours != theirs:
+                self.warn(f"the table was made with {name} {theirs}; here is {ours or 'none'}: tune again")
+
+
+def dtype_name(dtype: object) -> str:
+    """One name for an element type of torch (`torch.float8_e4m3fn`) and of CUTLASS (`Float8E4M3FN`)."""
+    name = getattr(dtype, "__name__", None) or str(dtype)
+    return name.removeprefix("torch.").replace("_", "").lower()
+
+
+def layout_of(stride: Sequence[int]) -> str | None:
+    """`n` where rows lie contiguous, `t` where columns do, None for neither."""
+    return "n" if stride[1] == 1 else "t" if stride[0] == 1 else None
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+    except ValueError:
+        raise ValueError(f"{path}: not JSON, or truncated: export the table again") from None
+    if not isinstance(content, dict) or content.get("schema") != _SCHEMA or set(content) != _FIELDS:
+        raise ValueError(f"{path}: not a CuTe table of schema {_SCHEMA}: export it with the gemmtune of this loader")
+    body = json.dumps({k: v for k, v in content.items() if k != "sha256"}, sort_keys=True, separators=(",", ":"))
+    if hashlib.sha256(body.encode()).hexdigest() != content["sha256"]:
+        raise ValueError(f"{path}: edited after it was written: its sha256 does not match; export the table again")
+    return content
