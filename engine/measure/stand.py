@@ -8,7 +8,7 @@ from statistics import median
 from gemmtune.engine.measure.drift import Drift
 from gemmtune.engine.measure.reference import Comparison, Reference
 from gemmtune.engine.measure.statistics import estimate
-from gemmtune.engine.measure.timing import OperandRing
+from gemmtune.engine.measure.timing import SLOTS, OperandRing
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams.space import Launchable
 
@@ -43,9 +43,13 @@ class Stand:
         return Drift(median(self._levels_ns or [self._alone_ns]))
 
     def saw(self, reference_ns: Sequence[float]) -> None:
-        """The reference's launches beside one measurement."""
-        if len(self._levels_ns) < _LEVELS:
-            self._levels_ns.append(estimate(reference_ns).time_ns)
+        """The reference's launches beside one measurement.
+
+        Its last block counts. Where there was none nothing does: single launches come behind a pause of the GPU, and
+        are slower than those of a block.
+        """
+        if len(reference_ns) >= SLOTS and len(self._levels_ns) < _LEVELS:
+            self._levels_ns.append(estimate(reference_ns[-SLOTS:]).time_ns)
 
     @property
     def nbytes(self) -> int:

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.records.problem import Problem
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from gemmtune.engine.measure.stand import Stand  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.timing import OperandRing  # noqa: E402 (as above)
+
+PROBLEM = Problem.parse("64x48x80")
+
+
+@pytest.fixture
+def stand():
+    return Stand(PROBLEM, OperandRing.make(PROBLEM, True, 1, 1 << 20, torch.device("cpu")), 1000.0)
+
+
+def test_the_first_level_is_the_references_beside_itself(stand):
+    assert stand.drift.nominal_ns == 1000.0
+
+
+def test_the_level_is_the_median_of_the_first_candidates_and_then_stays(stand):
+    for level in (1020.0, 1300.0, 1040.0):
+        stand.saw([level] * 8)
+    assert stand.drift.nominal_ns == 1040.0
+    for _ in range(13):
+        stand.saw([1050.0] * 8)
+    for _ in range(100):
+        stand.saw([2000.0] * 8)
+    assert stand.drift.nominal_ns == 1050.0
+
+
+def test_single_launches_set_no_level_and_blocks_behind_them_do(stand):
+    stand.saw([1500.0] * 3)
+    assert stand.drift.nominal_ns == 1000.0
+    stand.saw([1500.0] * 3 + [1030.0] * 8)
+    assert stand.drift.nominal_ns == 1030.0
+
+
+def test_a_check_says_of_each_set_of_operands_whether_the_output_is_right(stand):
+    def right(a, b, out):
+        out.copy_((a.double() @ b.double()).to(out.dtype))
+
+    def leaves_a_row(a, b, out):
+        out[1:] = (a[1:].double() @ b.double()).to(out.dtype)
+
+    assert [stand.check(right, number).reason for number in (0, 1, -1)] == ["", "", ""]
+    assert "NaN or were not written" in stand.check(leaves_a_row, 0).reason
