@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,14 @@ from typing import Any, Protocol
 
 from cutlass import cute
 
-from gemmtune.engine.records.artifact import Resources
+from gemmtune.engine.records.artifact import Artifact, Resources
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.seams.space import BuildError
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces._cubin import CubinError, kernels
 
-__all__ = ["Compiled", "Saved", "load", "save"]
+__all__ = ["Compiled", "Saved", "artifact_of", "load", "save"]
 
 _FUNCTION = "kernel"  # the same in every file, so that equal kernels are equal files
 
@@ -91,6 +94,44 @@ def save(compiled: Compiled, path: Path, device: Device) -> Saved:
             threads=kernel.threads,
         ),
         code_bytes=kernel.code_bytes,
+    )
+
+
+def artifact_of(
+    space: Space,
+    task: Task,
+    config: Config,
+    folder: Path,
+    compiled: Compiled,
+    launch: tuple[tuple[str, int | str], ...],
+    started: float,
+) -> Artifact:
+    """The compiled kernel, saved in `folder`, with what is known of it.
+
+    Args:
+        space: the space that built it.
+        task: for whom.
+        config: which.
+        folder: gets the object file, one for every task, whatever tasks share: a campaign deletes a file once one task
+            has measured it.
+        compiled: what `cute.compile` returned.
+        launch: what launching needs to know; the code's size is added.
+        started: when the build began, by `time.perf_counter`.
+
+    Raises:
+        BuildError: as `save`.
+    """
+    path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.o"
+    saved = save(compiled, path, task.device)
+    return Artifact(
+        key=space.artifact_key(task, config),
+        space=task.space,
+        path=str(path),
+        digest=saved.digest,
+        launch=(*launch, ("code_bytes", saved.code_bytes)),
+        resources=saved.resources,
+        build_seconds=time.perf_counter() - started,
+        toolchain=space.toolchain(),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from pathlib import Path
@@ -16,7 +15,7 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces._cute_artifact import save
+from gemmtune.spaces._cute_artifact import artifact_of
 from gemmtune.spaces._cute_target import driver_of, reason_of, target_of
 
 __all__ = ["arguments", "build", "design_of"]
@@ -47,22 +46,8 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
             compiled = operator.compile(args, target_sm=target).compiled_obj
     except Exception as error:
         raise BuildError(reason_of(error)) from error
-    # Its own file for every task, whatever they share: a campaign deletes a file once one task has measured it.
-    path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.o"
-    saved = save(compiled, path, task.device)
-    return Artifact(
-        key=space.artifact_key(task, config),
-        space=task.space,
-        path=str(path),
-        digest=saved.digest,
-        launch=(
-            ("arguments", _ARGUMENT_ORDERS.get(type(operator).__name__, "a b out stream")),
-            ("code_bytes", saved.code_bytes),
-        ),
-        resources=saved.resources,
-        build_seconds=time.perf_counter() - started,
-        toolchain=space.toolchain(),
-    )
+    launch = (("arguments", _ARGUMENT_ORDERS.get(type(operator).__name__, "a b out stream")),)
+    return artifact_of(space, task, config, folder, compiled, launch, started)
 
 
 def arguments(problem: Problem) -> Any:  # noqa: ANN401 (cutlass.operators is not there for a type checker)

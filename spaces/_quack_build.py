@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -22,7 +21,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces._cute_artifact import Compiled, save
+from gemmtune.spaces._cute_artifact import Compiled, artifact_of
 from gemmtune.spaces._cute_target import reason_of
 
 __all__ = ["build"]
@@ -39,24 +38,12 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
         compiled = _compile(task, config)
     except Exception as error:
         raise BuildError(reason_of(error)) from error
-    # Its own file for every task: a campaign deletes a file once one task has measured it.
-    path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.o"
-    saved = save(compiled, path, task.device)
-    return Artifact(
-        key=space.artifact_key(task, config),
-        space=task.space,
-        path=str(path),
-        digest=saved.digest,
-        launch=(
-            ("swap_ab", int(bool(config["swap_ab"]))),
-            ("cluster_size", config.integer("cluster_m") * config.integer("cluster_n")),
-            ("max_swizzle_size", config.integer("max_swizzle_size")),
-            ("code_bytes", saved.code_bytes),
-        ),
-        resources=saved.resources,
-        build_seconds=time.perf_counter() - started,
-        toolchain=space.toolchain(),
+    launch = (
+        ("swap_ab", int(bool(config["swap_ab"]))),
+        ("cluster_size", config.integer("cluster_m") * config.integer("cluster_n")),
+        ("max_swizzle_size", config.integer("max_swizzle_size")),
     )
+    return artifact_of(space, task, config, folder, compiled, launch, started)
 
 
 def _compile(task: Task, config: Config) -> Compiled:
