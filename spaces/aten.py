@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.problem import Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams import vendor
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces._versions import toolchain_of
 
@@ -19,21 +19,23 @@ if TYPE_CHECKING:
 
 __all__ = ["AtenSpace"]
 
+_FIRST_WITH_FP8 = (8, 9)
+
 
 class AtenSpace(Space):
-    """`torch.mm(a, b, out=out)`: what eager mode runs, and what Inductor's `aten::mm` choice runs."""
+    """What eager mode runs: `torch.mm`, which Inductor's `aten::mm` is too; of 8 bits `_scaled_mm` and `_int_mm`."""
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """None: the library chooses for itself."""
         return ()
 
     def check(self, task: Task, config: Config) -> Verdict:
-        """Only mm is called so far, which knows no type of 8 bits."""
-        if task.problem.op is not Op.MM:
-            return Verdict.no("operation", f"aten runs mm, not {task.problem.op}")
-        if task.problem.a_dtype.itemsize == 1:
-            return Verdict.no("types", f"torch.mm multiplies no {task.problem.a_dtype}")
-        return Verdict.yes()
+        """What the library multiplies, on a GPU that knows the type."""
+        problem = task.problem
+        eight_bit_float = problem.a_dtype.itemsize == 1 and not problem.a_dtype.is_integer
+        if eight_bit_float and task.device.capability < _FIRST_WITH_FP8:
+            return Verdict.no("architecture", f"{problem.a_dtype} needs sm_89 or later, not {task.device.arch}")
+        return vendor.serves(problem)
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """The one config."""
@@ -45,8 +47,8 @@ class AtenSpace(Space):
         return toolchain_of("torch")
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """One library serves every task."""
-        return "aten::mm"
+        """One entry of the library serves all tasks of a kind."""
+        return vendor.entry(task.problem)
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Nothing to build: the artifact names the library's entry."""
@@ -63,20 +65,16 @@ class AtenSpace(Space):
         )
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
-        """Set the tf32 mode the problem asks for."""
-        return _AtenMm(task.problem.allow_tf32)
+        """The library's entry, in the tf32 mode the problem asks for."""
+        return _VendorKernel(task.problem.allow_tf32)
 
 
-class _AtenMm:
+class _VendorKernel:
     def __init__(self, allow_tf32: bool) -> None:
-        import torch
-
-        self._torch = torch
-        self._precision = "tf32" if allow_tf32 else "ieee"
+        self._allow_tf32 = allow_tf32
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        self._torch.backends.cuda.matmul.fp32_precision = self._precision
-        self._torch.mm(a, b, out=out)
+        vendor.multiply(a, b, out, allow_tf32=self._allow_tf32)
 
     def close(self) -> None:
         """Nothing is held."""

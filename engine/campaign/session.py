@@ -81,16 +81,18 @@ class Result:
 
 
 def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
-    """The searches of a campaign that measures, the baseline of each problem first.
+    """The searches of a campaign that measures, the baseline of each problem first where it has one.
 
     Raises:
-        UsageError: nothing to tune, or a space has nothing feasible for a problem; the message says why.
+        UsageError: nothing to tune, or a space of the plan has nothing feasible for a problem; the message says why.
     """
     searches = []
     spaces = _spaces(plan)
     for problem in _named_problems(plan):
         for name, (space, sampler) in spaces.items():
             task = Task(problem, device, name)
+            if name not in plan.spaces and not census(space, task).feasible:
+                continue  # the vendor has no kernel for such a problem: the table then says so
             feasible = _feasible(space, task)
             searches.append(prepare(task, space, feasible, sampler, plan.budget, plan.seed, plan.batch, _parts(plan)))
     return searches

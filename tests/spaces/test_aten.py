@@ -30,10 +30,23 @@ def test_another_operation_is_rejected_by_its_name(problem):
     assert AtenSpace().seeds(task(problem)) == ()
 
 
-@pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "int8"])
-def test_a_type_that_torch_multiplies_only_with_scales_is_rejected(dtype):
-    verdict = AtenSpace().check(task(f"64x64x64:{dtype}:nt"), Config({}))
-    assert (verdict.rule, verdict.reason) == ("types", f"torch.mm multiplies no {dtype}")
+@pytest.mark.parametrize(("dtype", "entry"), [("e4m3", "aten::_scaled_mm"), ("int8", "aten::_int_mm")])
+def test_operands_of_8_bits_have_an_entry_of_their_own(dtype, entry):
+    assert AtenSpace().seeds(task(f"64x64x64:{dtype}:nt")) == (Config({}),)
+    assert AtenSpace().artifact_key(task(f"64x64x64:{dtype}:nt"), Config({})) == entry
+
+
+def test_8_bit_floats_are_rejected_where_the_gpu_does_not_know_them():
+    problem = Problem.parse("64x64x64:e4m3:nt")
+    older, oldest = (Task(problem, catalogue.device(sku), "aten") for sku in ("L4", "A100"))
+    assert AtenSpace().check(older, Config({}))
+    verdict = AtenSpace().check(oldest, Config({}))
+    assert (verdict.rule, verdict.reason) == ("architecture", "e4m3 needs sm_89 or later, not sm_80")
+
+
+def test_what_the_library_does_not_multiply_is_rejected_with_its_reason():
+    verdict = AtenSpace().check(task("64x64x64:e5m2:nt"), Config({}))
+    assert verdict.reason == "aten::_scaled_mm does not multiply e5m2 by e5m2 to bf16"
 
 
 def test_the_artifact_names_the_librarys_entry_and_leaves_no_file(tmp_path):
@@ -49,6 +62,20 @@ def test_the_artifact_names_the_librarys_entry_and_leaves_no_file(tmp_path):
 def test_every_task_shares_the_librarys_entry():
     other = Task(Problem.parse("1x1x1:fp32:tn"), catalogue.device("A100"), "aten")
     assert AtenSpace().artifact_key(task(), Config({})) == AtenSpace().artifact_key(other, Config({}))
+
+
+@pytest.mark.parametrize("dtype", ["e4m3", "int8"])
+def test_the_loaded_kernel_multiplies_8_bits(dtype, tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    one = task(f"32x48x64:{dtype}:nt")
+    element = getattr(torch, one.problem.a_dtype.torch_name)
+    a = (torch.arange(32 * 64) % 7 - 3).reshape(32, 64).to(element)
+    b = (torch.arange(48 * 64) % 5 - 2).reshape(48, 64).to(element).t()
+    out = torch.zeros(32, 48, dtype=getattr(torch, one.problem.out_dtype.torch_name))
+    kernel = AtenSpace().load(AtenSpace().build(one, Config({}), tmp_path), one)
+    kernel(a, b, out)
+    kernel.close()
+    assert torch.equal(out.double(), a.double() @ b.double())
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])

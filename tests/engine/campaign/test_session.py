@@ -160,7 +160,17 @@ def test_nothing_to_measure_is_refused_with_the_reason():
     with pytest.raises(UsageError, match="no problem to tune"):
         session.measured_searches(Plan(), H200)
     with pytest.raises(UsageError, match=r"space aten has nothing for 2x4x4x4:bf16:nt:bmm on H200: aten runs mm"):
-        session.measured_searches(Plan(problems=(Problem.parse("2x4x4x4:bf16:nt:bmm"),)), H200)
+        session.measured_searches(Plan(problems=(Problem.parse("2x4x4x4:bf16:nt:bmm"),), spaces=("aten",)), H200)
+
+
+def test_a_problem_that_the_vendor_has_no_kernel_for_is_searched_without_a_baseline():
+    served, unserved = Problem.parse("32x512x1024:int8:nt"), Problem.parse("16x512x1024:int8:nt")
+    found = session.measured_searches(Plan(problems=(served, unserved), spaces=("cute_gemm",)), H200)
+    assert [(x.task.problem, x.task.space) for x in found] == [
+        (served, "aten"),
+        (served, "cute_gemm"),
+        (unserved, "cute_gemm"),
+    ]
 
 
 def on_paper(sku="B200", **changes):

@@ -89,6 +89,14 @@ def test_a_product_of_8_bits_is_right_and_one_of_integers_exactly(size, dtype):
         assert reference.compare(right).reason
 
 
+@pytest.mark.parametrize("k", [64, 16384])
+def test_sums_of_integers_stay_within_the_range_of_an_fp16_output(k):
+    operands, reference, right = prepared(f"64x512x{k}:int8:nt:out_dtype=fp16")
+    assert len(operands.a.unique()) > 30
+    assert bool(right.isfinite().all())
+    assert reference.compare(right).reason == ""
+
+
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_a_product_of_any_layout_is_right(layout):
     operands, reference, right = prepared(f"100x60x300:bf16:{layout}")
@@ -147,6 +155,42 @@ def test_an_accumulator_of_the_operands_dtype_is_caught(dtype, k):
         step = slice(start, start + 32)
         total = (total.float() + operands.a[:, step].float() @ operands.b[step].float()).to(right.dtype)
     assert reference.compare(total).reason.startswith("error norm")
+
+
+def sum_in_tensor_core(a, b, step, round_off):
+    """Products of `step` terms, exact, each added to a sum that `round_off` then makes short; in float64."""
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float64)
+    for start in range(0, a.shape[1], step):
+        total = round_off(total, a[:, start : start + step].double(), b[start : start + step].double())
+    return total
+
+
+def to_fp16(total, a, b):
+    return (total + a @ b).half().double()
+
+
+def cut_at_14_bits(total, a, b):
+    """Each term loses what lies 13 bits below the largest, as in the tensor cores of Hopper."""
+    terms = torch.cat([a[:, :, None] * b, total[:, None, :]], dim=1)
+    unit = torch.exp2(terms.abs().amax(1, keepdim=True).clamp_min(1e-30).log2().floor() - 13)
+    return ((terms / unit).trunc().sum(1, keepdim=True) * unit).squeeze(1)
+
+
+@pytest.mark.parametrize("k", [512, 16384])
+@pytest.mark.parametrize(
+    ("types", "step", "round_off"),
+    [
+        ("e4m3:nt:out_dtype=fp32", 32, cut_at_14_bits),
+        ("e5m2:nt", 32, cut_at_14_bits),
+        ("fp16:nt:acc_dtype=fp16", 16, to_fp16),
+    ],
+)
+def test_the_short_sums_of_a_tensor_core_are_right_and_a_dropped_step_of_them_is_not(types, step, round_off, k):
+    operands, reference, right = prepared(f"32x32x{k}:{types}")
+    comparison = reference.compare(sum_in_tensor_core(operands.a, operands.b, step, round_off).to(right.dtype))
+    assert comparison.reason == ""
+    tail = operands.a[:, -step:].double() @ operands.b[-step:].double()
+    assert reference.compare((right.double() - tail).to(right.dtype)).reason
 
 
 @pytest.mark.parametrize("k", [513, 4093])

@@ -1,0 +1,112 @@
+"""The vendor library's GEMM (cuBLAS on NVIDIA): what the space `aten` offers, and what every kernel is timed beside.
+
+Which entry multiplies what: `addmm_out_cuda_impl`, `_int_mm_out_cuda` and `_scaled_mm_out_cuda` in
+aten/src/ATen/native/cuda (torch 2.11 to 2.13), and `test__int_mm` in test/test_linalg.py for the layouts of int8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.records.problem import DType, Layout, Op, Problem
+from gemmtune.engine.records.verdict import Verdict
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["entry", "multiply", "serves", "stand_in"]
+
+_LEAST_ROWS_OF_INT8 = 17
+_MULTIPLE = {DType.INT8: 8, DType.E4M3: 16, DType.E5M2: 16}  # elements, of k and of n
+
+
+def entry(problem: Problem) -> str:
+    """The name of the operation that multiplies such operands, `aten::mm`."""
+    if problem.a_dtype.itemsize > 1:
+        return "aten::mm"
+    return "aten::_int_mm" if problem.a_dtype.is_integer else "aten::_scaled_mm"
+
+
+def serves(problem: Problem) -> Verdict:
+    """Whether the library has a kernel for the problem."""
+    if problem.op is not Op.MM:
+        return Verdict.no("operation", f"aten runs mm, not {problem.op}")
+    if problem.epilogue != "none":
+        return Verdict.no("operation", f"aten runs mm, which has no epilogue {problem.epilogue}")
+    name = entry(problem)
+    if not _knows_types(problem):
+        types = f"{problem.a_dtype} by {problem.b_dtype} to {problem.out_dtype}"
+        return Verdict.no("types", f"{name} does not multiply {types}")
+    if problem.a_dtype.itemsize > 1:
+        return Verdict.yes()
+    if (problem.a_layout, problem.b_layout) != (Layout.N, Layout.T):
+        return Verdict.no("layout", f"{name} reads operands as nt, not {problem.a_layout}{problem.b_layout}")
+    multiple = _MULTIPLE[problem.a_dtype]
+    for size, extent in (("n", problem.n), ("k", problem.k)):
+        if extent % multiple:
+            return Verdict.no("alignment", f"{name} wants {size} a multiple of {multiple}, not {extent}")
+    if problem.a_dtype.is_integer and problem.m < _LEAST_ROWS_OF_INT8:
+        return Verdict.no("rows", f"{name} wants m of at least {_LEAST_ROWS_OF_INT8}, not {problem.m}")
+    return Verdict.yes()
+
+
+def stand_in(problem: Problem) -> Problem:
+    """The problem itself where the library has a kernel for it, else the same product in bf16.
+
+    Timed beside a candidate it tells what the clocks do meanwhile, for which a product of about the same kind will do.
+    """
+    if serves(problem):
+        return problem
+    return replace(
+        problem,
+        op=Op.MM,
+        batch=1,
+        a_dtype=DType.BF16,
+        b_dtype=DType.BF16,
+        out_dtype=DType.BF16,
+        acc_dtype=DType.FP32,
+        allow_tf32=False,
+        epilogue="none",
+    )
+
+
+def multiply(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *, allow_tf32: bool = False) -> None:
+    """Enqueue out = a @ b of a problem that `serves` accepts; after the first call on a GPU it allocates nothing.
+
+    Operands of 8-bit floats have scales of 1. They are accumulated as fast as the library can: Hopper keeps 14 bits of
+    such sums, as kernels do that leave them in the tensor cores' registers.
+
+    Raises:
+        RuntimeError: the library does not run it on this GPU.
+    """
+    import torch
+
+    if a.dtype == torch.int8:
+        torch._int_mm(a, b, out=out)
+    elif a.itemsize == 1:
+        one = _one(a.device)
+        torch._scaled_mm(a, b, one, one, out_dtype=out.dtype, use_fast_accum=True, out=out)
+    else:
+        torch.backends.cuda.matmul.fp32_precision = "tf32" if allow_tf32 else "ieee"
+        if out.dtype == a.dtype:
+            torch.mm(a, b, out=out)
+        else:
+            torch.mm(a, b, out_dtype=out.dtype, out=out)
+
+
+def _knows_types(problem: Problem) -> bool:
+    a, b, out = problem.a_dtype, problem.b_dtype, problem.out_dtype
+    if a.itemsize > 1:
+        return a is b and (out is a or (a.itemsize == 2 and out is DType.FP32))
+    if a.is_integer:
+        return b is a and out is DType.INT32
+    return {a, b} in ({DType.E4M3}, {DType.E4M3, DType.E5M2})  # two of e5m2 it refuses
+
+
+@cache
+def _one(device: torch.device) -> torch.Tensor:
+    import torch
+
+    return torch.ones((), dtype=torch.float32, device=device)
