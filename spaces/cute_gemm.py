@@ -26,7 +26,8 @@ _SCHEDULERS = ("clc", "none", "static")
 
 # (operator, mma_tiler_m, mma_tiler_n, cluster_shape_m, cluster_shape_n, use_2cta_instrs): the largest tiles, which load
 # the least for what they compute, in clusters that share operands; and smaller ones for problems that do not fill a
-# GPU with those. Chosen by that argument, not yet by measurement.
+# GPU with those. Chosen by that argument, not by measurement. Each is an operator of the registry, and `seeds` keeps
+# those that serve the problem.
 _DEFAULTS = (
     ("PersistentDenseGemmOperator", 256, 256, 2, 1, True),
     ("PersistentDenseGemmOperator", 256, 128, 2, 1, True),
@@ -37,6 +38,7 @@ _DEFAULTS = (
     ("PersistentDenseGemmOperator", 64, 64, 1, 1, False),
     ("PersistentDenseGemmOperator", 64, 32, 1, 1, False),
     ("PersistentDenseGemmPreferredClusterOperator", 256, 256, 4, 2, True),
+    ("PersistentDenseGemmEFCOperator", 256, 128, 2, 1, True),
     ("TgvGemmOperator", 64, 32, 1, 1, False),
     ("TgvGemmOperator", 64, 16, 1, 1, False),
     ("TgvGemmOperator", 64, 8, 1, 1, False),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from cuda.bindings import driver
 
-__all__ = ["Gate", "HelperKernels", "checked"]
+from gemmtune.engine.measure.driver import checked
+
+__all__ = ["Gate", "HelperKernels"]
 
 # Any GPU since Volta runs it: the driver compiles it for the one that is there.
 _PTX = b"""
@@ -102,18 +103,6 @@ class Gate:
             yield
         finally:
             self._word.value = self._passes
-
-
-def checked(result: tuple[Any, ...]) -> Any:  # noqa: ANN401 (cuda.bindings has no types)
-    """The value of a driver call.
-
-    Raises:
-        RuntimeError: it failed; the message is the driver's name of the error.
-    """
-    status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise RuntimeError(f"CUDA driver: {status.name if isinstance(status, driver.CUresult) else status}")
-    return values[0] if values else None
 
 
 def _launch(function: object, blocks: int, threads: int, values: tuple[int, ...], types: tuple[type, ...]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cache
+
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 
@@ -11,7 +14,9 @@ __all__ = ["present_device"]
 def present_device() -> Device | None:
     """The first visible GPU: the catalogue's record where its name is known there, else one read from the driver.
 
-    None where there is no driver, no GPU, or cuda-bindings is not installed. No CUDA context is created.
+    How many clusters it runs at once is always the driver's answer, because boards of one model differ; where it gives
+    none, the record's. None where there is no driver, no GPU, or cuda-bindings is not installed. No CUDA context is
+    left behind.
     """
     try:
         from cuda.bindings import driver
@@ -25,9 +30,12 @@ def present_device() -> Device | None:
         return None
     handle = driver.cuDeviceGet(0)[1]
     name = driver.cuDeviceGetName(128, handle)[1].split(b"\0")[0].decode()
-    known = catalogue.by_name(name)
-    if known is not None:
-        return known
+    device = catalogue.by_name(name) or _read(handle, name)
+    return replace(device, active_clusters=_clusters() or device.active_clusters) if device.has_clusters else device
+
+
+def _read(handle: object, name: str) -> Device:
+    from cuda.bindings import driver
 
     def attribute(suffix: str) -> int:
         which = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{suffix}")
@@ -51,3 +59,16 @@ def present_device() -> Device | None:
         memory_bandwidth_gb_s=2 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") // 8_000_000,
         source="read from the CUDA driver",
     )
+
+
+@cache
+def _clusters() -> tuple[tuple[int, int], ...]:
+    """The first visible GPU's, asked once a process; empty where it does not answer, which timing will then tell of."""
+    from cuda.bindings import driver
+
+    from gemmtune.engine.measure.clusters import active_clusters
+
+    try:
+        return active_clusters(driver.cuDeviceGet(0)[1])
+    except RuntimeError:
+        return ()

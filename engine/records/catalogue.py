@@ -51,6 +51,8 @@ def _by_sku() -> Mapping[str, Device]:
         fields["source"] += (
             f"; limits of {arch}: CUDA Programming Guide, technical specifications per compute capability"
         )
-        record = Device(**fields, **catalogue["limits"][arch])
+        clusters = fields.pop("active_clusters", {})
+        asked = tuple((int(size), count) for size, count in clusters.items())
+        record = Device(**fields, **catalogue["limits"][arch], active_clusters=asked)
         found |= {_fold(name): record for name in (record.sku, *others)}
     return found

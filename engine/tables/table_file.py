@@ -24,6 +24,8 @@ SCHEMA = 2
 """Number of the file's schema; a change a reader must know of adds 1. Schema 1, whose rows have no `regret_bound`, is
 still read."""
 
+_DEVICE_FIELDS = tuple(f.name for f in fields(Device) if f.compare or f.name == "source")
+"""What tells devices apart, and where it comes from; not what one board answered."""
 _FIRST_ROW_FIELDS = {"name", "problem", "weight", "choices", "baseline", "margin", "tie_band"}
 _ROW_FIELDS = {1: _FIRST_ROW_FIELDS, 2: _FIRST_ROW_FIELDS | {"regret_bound"}}
 
@@ -111,7 +113,7 @@ def _content(table: Table) -> dict[str, object]:
     return {
         "schema": SCHEMA,
         "gemmtune": version("gemmtune"),
-        "device": {f.name: getattr(table.device, f.name) for f in fields(Device)},
+        "device": {name: getattr(table.device, name) for name in _DEVICE_FIELDS},
         "objective": table.objective,
         "rows": [_row_record(row) for row in rows],
     }
@@ -251,8 +253,8 @@ def _table(record: Mapping[str, object], schema: int) -> Table:
 
 def _device(record: object) -> Device:
     texts = {"sku", "name", "arch", "source"}
-    device = _Fields(record, "device", {f.name for f in fields(Device)})
-    numbers = {f.name: device.integer(f.name, least=1) for f in fields(Device) if f.name not in texts}
+    device = _Fields(record, "device", set(_DEVICE_FIELDS))
+    numbers = {name: device.integer(name, least=1) for name in _DEVICE_FIELDS if name not in texts}
     return Device(**{name: device.text(name) for name in texts}, **numbers)  # type: ignore[arg-type]
 
 

@@ -12,6 +12,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.spaces import cute_gemm
+from gemmtune.spaces._cute_families import families_of
 from gemmtune.spaces.cute_gemm import CuteGemmSpace
 
 SPACE = CuteGemmSpace()
@@ -234,6 +236,22 @@ def test_check_accepts_the_points_that_the_registry_lists_and_no_other(sku):
         configs = [Config(design_of(operator.metadata)) for operator in listed]
         assert len(set(configs)) == len(configs), problem
         assert {config for config in points if SPACE.check(of, config)} == set(configs), problem
+
+
+@pytest.mark.parametrize("sku", ["B200", "H200", "L4", "RTX-5090"])
+def test_a_problem_that_has_a_feasible_config_has_a_default_seed_and_no_default_is_of_no_use(sku):
+    defaults = [cute_gemm._config(*default) for default in cute_gemm._DEFAULTS]
+    assert len(set(defaults)) == len(defaults)
+    points, used = list(SPACE.points(task(sku=sku))), set()
+    for problem in PROBLEMS:
+        of = task(problem, sku)
+        feasible = {config for config in defaults if SPACE.check(of, config)}
+        assert feasible <= set(points)
+        assert bool(feasible) == any(SPACE.check(of, config) for config in points), problem
+        assert feasible <= set(SPACE.seeds(of))
+        used |= feasible
+    families = {family.name for family in families_of(task(sku=sku).device)}
+    assert used == {config for config in defaults if config["operator"] in families}
 
 
 @pytest.mark.parametrize(("types", "expected"), UNBUILDABLE.items())

@@ -90,9 +90,9 @@ def test_a_lost_gpu_is_an_error(nvml, monkeypatch):
 def test_the_present_gpu_reports_plausible_values():
     if present_device() is None:
         pytest.skip("no NVIDIA GPU on this machine")
-    from gemmtune.engine.measure.clock_lock import visible_gpu
+    from gemmtune.engine.measure.gpus import equal_gpus
 
-    gpu = Telemetry(visible_gpu())
+    gpu = Telemetry(equal_gpus()[0])
     before, state, after = gpu.energy_mj(), gpu.read(), gpu.energy_mj()
     assert 0 < state.sm_clock_mhz <= 4000
     assert 0 < state.temperature_c < 120

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_every_record_has_a_source_and_an_arch_of_its_generation(device: Device)
 @EVERY_DEVICE
 def test_every_figure_is_plausible(device: Device):
     for field in fields(Device):
-        if field.name not in ("sku", "name", "arch", "source"):
+        if field.name not in ("sku", "name", "arch", "source", "active_clusters"):
             assert isinstance(getattr(device, field.name), int)
     # One block cannot have the last KiB of a multiprocessor's shared memory: CUDA keeps it.
     assert device.shared_memory_per_block_bytes == device.shared_memory_per_sm_bytes - 1024
@@ -68,10 +68,26 @@ def test_the_h200_is_as_read_on_one():
     ("sku", "clusters"),
     [("H200", [132, 66, 29, 14, 7]), ("B200", [148, 74, 33, 16, 8]), ("L4", [58, 29, 13, 6, 3])],
 )
-def test_clusters_lie_within_gpcs_of_18_multiprocessors(sku: str, clusters: list[int]):
-    device = catalogue.device(sku)
+def test_clusters_lie_within_gpcs_of_18_multiprocessors_where_no_driver_was_asked(sku: str, clusters: list[int]):
+    device = replace(catalogue.device(sku), active_clusters=())
     assert [device.max_active_clusters(size) for size in (1, 2, 4, 8, 16)] == clusters
     assert all(size * count <= device.sm_count for size, count in zip((1, 2, 4, 8, 16), clusters, strict=True))
+
+
+def test_a_drivers_answer_counts_before_the_formula_and_tells_no_devices_apart():
+    device = catalogue.device("B200")
+    board = replace(device, active_clusters=((1, 148), (4, 31)))
+    assert [board.max_active_clusters(size) for size in (1, 2, 4)] == [148, 74, 31]
+    assert board == device
+
+
+@EVERY_DEVICE
+def test_the_answers_of_drivers_are_plausible(device: Device):
+    for size, clusters in device.active_clusters:
+        assert size in (1, 2, 4, 8, 16)
+        assert 0 < size * clusters <= device.sm_count
+        assert device.has_clusters
+    assert dict(device.active_clusters).get(1, device.sm_count) == device.sm_count
 
 
 @pytest.mark.parametrize(
