@@ -1,5 +1,8 @@
 """A table as CuTe dispatchers read it: one file of rows, and the loaders for cutlass.operators and for QuACK.
 
+A dispatcher has no other library behind it, so it gets the best of its own space for every problem, also where another
+space, or the vendor library, leads the table's row: an entry's `loss` says what that costs.
+
 Source of the names: cutlass/operators/metadata/design (nvidia-cutlass-operators 0.3.0), quack/gemm_config.py (0.6.5).
 """
 
@@ -7,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, defaultdict
-from collections.abc import Mapping
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.resources import files
 
@@ -18,7 +21,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import DType, Op, Problem
-from gemmtune.engine.records.table import Row, Table
+from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.rounding import ROUNDING_BOUND, rounded_loss
 from gemmtune.engine.tables.table_file import table_sha256
@@ -26,7 +29,9 @@ from gemmtune.engine.tables.table_file import table_sha256
 __all__ = ["CuteExporter", "problem_key"]
 
 _SCHEMA = 1
-_SPACES = ("cute_gemm", "quack_gemm")
+_KERNEL = {"cute_gemm": "operator", "quack_gemm": "gemm_config"}
+"""Space to the field that names the kernel in its dispatcher's terms."""
+_SPACES = tuple(_KERNEL)
 # The params of the space cute_gemm, and the classes of its schedulers.
 _OPERATOR = (
     "operator",
@@ -71,20 +76,22 @@ class CuteExporter(Exporter):
     example = ("cute_gemm", Config(dict(zip(_OPERATOR, _EXAMPLE, strict=True))))
 
     def export(self, table: Table) -> Mapping[str, str]:
-        """The first choice of every row that is a CuTe kernel; the other rows are counted in `left_out`.
+        """For each of the spaces the best choice that a row has of it; the rows without one are counted in `left_out`.
+
+        Choices that rest on other evidence than the row's first, or on another protocol, are none.
 
         Raises:
             TableError: a row's problem or config cannot be said in the dispatchers' terms, two rows look alike to
-                them, or no row's first choice is a CuTe kernel.
+                them, or no row has a CuTe kernel.
         """
-        served = [row for row in table.rows if row.choices[0].space in _SPACES]
-        left_out = Counter(row.choices[0].space for row in table.rows if row.choices[0].space not in _SPACES)
-        if left_out and not served:
+        served = {space: _served(table, space) for space in _SPACES}
+        left_out = {space: len(table.rows) - len(rows) for space, rows in served.items() if len(rows) < len(table.rows)}
+        if table.rows and not any(served.values()):
             first = table.rows[0]
-            counts = ", ".join(f"{count} of {space!r}" for space, count in sorted(left_out.items()))
+            there = ", ".join(sorted({choice.space for row in table.rows for choice in row.choices}))
             raise TableError(
-                f"{first.problem.name}: a CuTe dispatcher cannot run space {first.choices[0].space!r}, nor is another "
-                f"row's first choice one of {', '.join(_SPACES)} (rows: {counts}): tune with one of these spaces"
+                f"{first.problem.name}: a CuTe dispatcher cannot run space {first.choices[0].space!r}, and no row has "
+                f"a choice of {' or '.join(_SPACES)} (choices are of {there}): tune with one of these spaces"
             )
         content = {
             "schema": _SCHEMA,
@@ -93,8 +100,8 @@ class CuteExporter(Exporter):
             "device": {"sku": table.device.sku, "name": table.device.name, "arch": table.device.arch},
             "objective": table.objective,
             "rounding_bound": ROUNDING_BOUND,
-            "left_out": dict(left_out),
-            "rows": _rows(table, served),
+            "left_out": left_out,
+            "rows": {space: _entries(table.device, rows) for space, rows in served.items()},
         }
         text = json.dumps({**content, "sha256": _hash(content)}, indent=2, sort_keys=True) + "\n"
         return {"cute_table.json": text, **{name: _loader(source) for name, source in _LOADERS.items()}}
@@ -115,31 +122,61 @@ def problem_key(problem: Problem) -> str:
     return ":".join((sizes, *map(_dtype_name, dtypes), f"{problem.a_layout}{problem.b_layout}"))
 
 
-def _rows(table: Table, served: list[Row]) -> dict[str, dict[str, object]]:
-    by_m: defaultdict[Problem, dict[int, Row]] = defaultdict(dict)
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A row as one dispatcher knows it."""
+
+    row: Row
+    """The table's."""
+    own: Row
+    """The same with the choices of the dispatcher's space alone; there is one."""
+
+
+def _served(table: Table, space: str) -> list[_Served]:
+    found = []
     for row in table.rows:
-        by_m[replace(row.problem, m=1)][row.problem.m] = row
-    rows: dict[str, dict[str, object]] = {}
+        first = row.choices[0]
+        alike = (c for c in row.choices if (c.evidence, c.protocol) == (first.evidence, first.protocol))
+        own = tuple(choice for choice in alike if choice.space == space)
+        if own:
+            found.append(_Served(row, replace(row, choices=own)))
+    return found
+
+
+def _entries(device: Device, rows: Sequence[_Served]) -> dict[str, dict[str, object]]:
+    by_m: defaultdict[Problem, dict[int, Row]] = defaultdict(dict)
+    for served in rows:
+        by_m[replace(served.row.problem, m=1)][served.row.problem.m] = served.own
+    entries: dict[str, dict[str, object]] = {}
     names: dict[str, str] = {}
-    for row in served:
-        key = problem_key(row.problem)
-        if key in rows:
+    for served in rows:
+        problem = served.row.problem
+        key = problem_key(problem)
+        if key in entries:
             raise TableError(
-                f"{names[key]} and {row.problem.name} have the same CuTe key, which knows no tf32: export one of them"
+                f"{names[key]} and {problem.name} have the same CuTe key, which knows no tf32: export one of them"
             )
-        names[key] = row.problem.name
-        rows[key] = _row(table.device, row, rounded_loss(row, by_m[replace(row.problem, m=1)]))
-    return rows
+        names[key] = problem.name
+        rounded = rounded_loss(served.own, by_m[replace(problem, m=1)])
+        entries[key] = _entry(device, served.row, served.own.choices[0], rounded)
+    return entries
 
 
-def _row(device: Device, row: Row, loss: float | None) -> dict[str, object]:
-    choice = row.choices[0]
-    kernel = {"operator": _operator(row)} if choice.space == "cute_gemm" else {"gemm_config": _gemm_config(device, row)}
+def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> dict[str, object]:
+    """What one dispatcher is given for one problem, with what is known of it.
+
+    `winner`: the space of the row's first choice. `loss`: time over the winner's, minus 1; 0 for the winner itself,
+    below 0 where the winner is the vendor library and this is faster, but not beyond the noise. Of a choice that did
+    not reach the final it rests on a measurement at another moment. `margin`: the vendor library's time over this
+    one's, minus 1; null where that was not measured. `regret_bound`: the row's, which is of its fastest choice; null
+    for another.
+    """
+    problem, config, winner = row.problem, choice.config, row.choices[0]
+    named = _operator(problem, config) if choice.space == "cute_gemm" else _gemm_config(device, problem, config)
     return {
-        **kernel,
-        "problem": row.problem.name,
-        "space": choice.space,
-        "config": dict(choice.config),
+        _KERNEL[choice.space]: named,
+        "problem": problem.name,
+        "config": dict(config),
         "time_ns": choice.time_ns,
         "low_ns": choice.low_ns,
         "high_ns": choice.high_ns,
@@ -147,15 +184,22 @@ def _row(device: Device, row: Row, loss: float | None) -> dict[str, object]:
         "evidence": choice.evidence.value,
         "protocol": choice.protocol,
         "packages": dict(Toolchain.parse(choice.toolchain).versions),
-        "margin": row.margin,
-        "regret_bound": row.regret_bound,
-        "rounded_loss": loss,
+        "winner": winner.space,
+        "loss": choice.time_ns / winner.time_ns - 1,
+        "margin": None if row.baseline is None else row.baseline.time_ns / choice.time_ns - 1,
+        "regret_bound": row.regret_bound if choice is _fastest(row) else None,
+        "rounded_loss": rounded,
     }
 
 
-def _operator(row: Row) -> dict[str, object]:
+def _fastest(row: Row) -> Choice:
+    """The row's first choice, or the one behind it where the baseline comes first without being the fastest."""
+    first, *others = row.choices
+    return others[0] if others and first == row.baseline and row.margin else first
+
+
+def _operator(problem: Problem, config: Config) -> dict[str, object]:
     """What tells the operator from every other that serves the problem: its class and what varies of its design."""
-    problem, config = row.problem, row.choices[0].config
     _require(problem, config, "cute_gemm", _OPERATOR)
     scheduler = config["tile_scheduler"]
     if scheduler not in _SCHEDULERS:
@@ -172,10 +216,9 @@ def _operator(row: Row) -> dict[str, object]:
     }
 
 
-def _gemm_config(device: Device, row: Row) -> dict[str, object]:
+def _gemm_config(device: Device, problem: Problem, config: Config) -> dict[str, object]:
     """The fields of QuACK's GemmConfig, each one that varies: its defaults are not those of any one GPU."""
-    config = row.choices[0].config
-    _require(row.problem, config, "quack_gemm", _GEMM_CONFIG)
+    _require(problem, config, "quack_gemm", _GEMM_CONFIG)
     return {**config, "device_capacity": device.capability[0]}
 
 

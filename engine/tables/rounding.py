@@ -25,8 +25,9 @@ def rounded_loss(row: Row, by_m: Mapping[int, Row]) -> float | None:
     What the choice loses at sizes between that were not measured is not known: more rows make the statement stronger.
 
     Args:
-        row: the row.
+        row: the row, with the choices that compete: of one space where a consumer runs no other.
         by_m: the rows of the table whose problem differs from the row's in m alone, by their m; the row itself too.
+            Each has a choice.
     """
     m = row.problem.m
     if m < 2 or m & (m - 1) or m // 2 not in by_m:

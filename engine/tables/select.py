@@ -33,9 +33,11 @@ def build_table(
     finals: Iterable[Final] = (),
     choices: int = 3,
 ) -> Table:
-    """One row a problem that has an ok measurement, with at most `choices` choices; `unserved` names the others.
+    """One row a problem that has an ok measurement; `unserved` names the others.
 
-    Choices are ranked by the objective's score, then by space and the config's JSON. The fastest comes first only
+    A row has the first `choices` choices, and behind them the best of every space that has none among those: there are
+    consumers that run one space alone. Choices are ranked by the objective's score, then by space and the config's
+    JSON. The fastest comes first only
     if it beats the baseline beyond the noise: its interval lies below the baseline's, and where fewer than
     FULL_COVERAGE_SAMPLES samples stand behind one of the two, it also leads by MIN_MARGIN. Otherwise the baseline
     comes first. The tie band holds the configs of the fastest's own space that it does not beat beyond the noise,
@@ -108,12 +110,17 @@ def _row(
     rivals = [r for r in ranked if r.choice.space == fastest.choice.space and (r.finalist is not None or not settled)]
     return Row(
         problem=max((m.task.problem for m in group), key=lambda p: p.weight),
-        choices=tuple(r.choice for r in ordered[:limit]),
+        choices=_kept([r.choice for r in ordered], limit),
         baseline=None if baseline is None else baseline.choice,
         margin=0.0 if baseline is None else baseline.choice.time_ns / fastest.choice.time_ns - 1,
         tie_band=tuple(r.choice.config for r in rivals if not _beats(fastest, r, settled)),
         regret_bound=final.regret_bound if final is not None and settled else None,
     )
+
+
+def _kept(ordered: Sequence[Choice], limit: int) -> tuple[Choice, ...]:
+    best = {choice.space: choice for choice in reversed(ordered)}
+    return tuple(choice for place, choice in enumerate(ordered) if place < limit or best[choice.space] is choice)
 
 
 def _comparable(

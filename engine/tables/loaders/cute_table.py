@@ -1,7 +1,8 @@
 """Reads a gemmtune table for CuTe dispatchers. Needs the standard library alone; its neighbours need their dispatcher.
 
 A key is the problem as the dispatcher sees it; m counts exactly, or rounded up to a power of two where the row's
-`rounded_loss` says what that cost at the sizes that were measured (see the exporter that wrote the file).
+`rounded_loss` says what that cost at the sizes that were measured. A row is the best of its dispatcher's kernels; where
+another library leads, `winner` names it and `loss` says by how much (see the exporter that wrote the file).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class CuteTable:
         """
         content = _read(path)
         self._device: Mapping[str, str] = content["device"]
-        self._rows: dict[str, Mapping[str, Any]] = {k: r for k, r in content["rows"].items() if r["space"] == space}
+        self._rows: Mapping[str, Mapping[str, Any]] = content["rows"][space]
         self._exact = exact
         self._said: set[str] = set()
         self._lock = Lock()

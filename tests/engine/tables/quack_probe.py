@@ -66,7 +66,7 @@ def main(folder):
 
     file = Path(folder) / "cute_table.json"
     content = json.loads(file.read_text())
-    next(iter(content["rows"].values()))["time_ns"] = 1.0
+    next(iter(content["rows"]["quack_gemm"].values()))["time_ns"] = 1.0
     report["refusals"] = {}
     broken = Path(folder) / "broken.json"
     for name, text in {"edited": json.dumps(content), "truncated": file.read_text()[:-9], "other": "{}"}.items():

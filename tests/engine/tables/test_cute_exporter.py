@@ -44,9 +44,9 @@ def choice(space, config, time_ns=1000.0, evidence=Evidence.MEASURED):
     return Choice(space, Config(config), time_ns, time_ns - 1, time_ns + 1, 32, evidence, toolchain, "graph-cold-l2")
 
 
-def row(problem, *choices):
+def row(problem, *choices, baseline=None, margin=0.25):
     problem = Problem.parse(problem) if isinstance(problem, str) else problem
-    return Row(problem, choices, None, 0.25, (), regret_bound=0.004)
+    return Row(problem, choices, baseline, margin, (), regret_bound=0.004)
 
 
 def table(*rows, sku="B200"):
@@ -57,8 +57,14 @@ def content(*rows, sku="B200"):
     return json.loads(CuteExporter().export(table(*rows, sku=sku))["cute_table.json"])
 
 
+def entries(*rows, sku="B200"):
+    """What each dispatcher has, by problem."""
+    found = content(*rows, sku=sku)["rows"]
+    return {space: {entry["problem"]: entry for entry in of_space.values()} for space, of_space in found.items()}
+
+
 def only_row(*rows, sku="B200"):
-    (found,) = content(*rows, sku=sku)["rows"].values()
+    (found,) = (entry for of_space in content(*rows, sku=sku)["rows"].values() for entry in of_space.values())
     return found
 
 
@@ -91,9 +97,9 @@ def test_a_cute_row_names_class_and_design_and_no_operator_name():
 @pytest.mark.parametrize("sku", ["H200", "B200"])
 def test_every_seed_of_both_spaces_can_be_exported(name, sku):
     seeds = registry.space(name).seeds(Task(Problem(512, 1024, 256), catalogue.device(sku), name))
-    rows = content(*(row(f"{m}x1024x256", choice(name, seed)) for m, seed in enumerate(seeds, 1)), sku=sku)["rows"]
-    assert len(rows) == len(seeds) > 3
-    assert all(found["config"] in map(dict, seeds) for found in rows.values())
+    found = entries(*(row(f"{m}x1024x256", choice(name, seed)) for m, seed in enumerate(seeds, 1)), sku=sku)[name]
+    assert len(found) == len(seeds) > 3
+    assert all(entry["config"] in map(dict, seeds) for entry in found.values())
 
 
 @pytest.mark.parametrize(("sku", "capacity"), [("H200", 9), ("B200", 10), ("RTX-5090", 12)])
@@ -103,11 +109,11 @@ def test_a_quack_row_is_a_whole_gemm_config_of_its_gpu(sku, capacity):
 
 
 def test_a_row_says_how_its_time_came_about():
-    found = only_row(row("512x1024x256", choice("quack_gemm", QUACK, evidence=Evidence.ESTIMATED)))
+    estimated = choice("quack_gemm", QUACK, evidence=Evidence.ESTIMATED)
+    found = only_row(row("512x1024x256", estimated, baseline=choice("aten", {}, 1250.0)))
     del found["gemm_config"]
     assert found == {
         "problem": "512x1024x256:bf16:nt",
-        "space": "quack_gemm",
         "config": QUACK,
         "time_ns": 1000.0,
         "low_ns": 999.0,
@@ -116,6 +122,8 @@ def test_a_row_says_how_its_time_came_about():
         "evidence": "estimated",
         "protocol": "graph-cold-l2",
         "packages": {"nvidia-cutlass-dsl": "4.8.1", "quack-kernels": "0.6.5"},
+        "winner": "quack_gemm",
+        "loss": 0.0,
         "margin": 0.25,
         "regret_bound": 0.004,
         "rounded_loss": None,
@@ -129,7 +137,8 @@ def test_the_file_says_what_it_is_of_and_hashes_itself():
     found = json.loads(files["cute_table.json"])
     assert found["device"] == {"sku": "B200", "name": "NVIDIA B200", "arch": "sm_100a"}
     assert (found["objective"], found["table_sha256"]) == ("latency", table_sha256(exported))
-    assert (found["left_out"], len(found["rows"])) == ({"aten": 1}, 1)
+    assert found["left_out"] == {"cute_gemm": 1, "quack_gemm": 2}
+    assert {space: len(entries) for space, entries in found["rows"].items()} == {"cute_gemm": 1, "quack_gemm": 0}
     body = {key: value for key, value in found.items() if key != "sha256"}
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
     assert found["sha256"] == hashlib.sha256(canonical.encode()).hexdigest()
@@ -141,7 +150,7 @@ def test_rows_at_neighbouring_m_state_the_loss_of_rounding_up():
         row("256x8x8", other, choice("cute_gemm", CUTE)),
         row("512x8x8", choice("cute_gemm", CUTE)),
         row("512x16x8", choice("cute_gemm", CUTE)),
-    )["rows"]
+    )["rows"]["cute_gemm"]
     losses = {found["problem"]: found["rounded_loss"] for found in rows.values()}
     assert losses == {
         "256x8x8:bf16:nt": None,
@@ -159,10 +168,53 @@ def test_the_loaders_import_nothing_of_gemmtune():
     assert "from gemmtune_cute_table import CuteTable" in files["gemmtune_quack.py"]
 
 
-def test_a_table_without_a_cute_choice_is_refused_with_its_counts():
-    message = "8x8x8:bf16:nt: a CuTe dispatcher cannot run space 'aten', .* 1 of 'aten', 1 of 'triton_mm'"
+def test_each_dispatcher_gets_the_best_of_its_own_space_with_its_loss_against_the_winner():
+    vendor = choice("aten", {}, 1000.0)
+    slower = {**QUACK, "tile_n": 128}
+    found = entries(
+        row(
+            "8x8x8",
+            vendor,
+            choice("quack_gemm", QUACK, 1100.0),
+            choice("quack_gemm", slower, 1150.0),
+            choice("cute_gemm", CUTE, 1250.0),
+            baseline=vendor,
+            margin=0.0,
+        )
+    )
+    quack, cute = found["quack_gemm"]["8x8x8:bf16:nt"], found["cute_gemm"]["8x8x8:bf16:nt"]
+    assert (quack["config"], cute["config"]) == (QUACK, CUTE)
+    assert {quack["winner"], cute["winner"]} == {"aten"}
+    assert (quack["loss"], cute["loss"]) == (pytest.approx(0.1), pytest.approx(0.25))
+    assert (quack["margin"], cute["margin"]) == (pytest.approx(-1 / 11), pytest.approx(-0.2))
+    assert (quack["regret_bound"], cute["regret_bound"]) == (None, None)  # the row's is that of the vendor library
+
+
+def test_a_kernel_that_the_vendor_library_ties_with_has_the_rows_regret_bound_and_no_loss():
+    vendor = choice("aten", {}, 1000.0)
+    (found,) = entries(row("8x8x8", vendor, choice("cute_gemm", CUTE, 990.0), baseline=vendor, margin=1000 / 990 - 1))[
+        "cute_gemm"
+    ].values()
+    assert (found["winner"], found["loss"]) == ("aten", pytest.approx(-0.01))
+    assert (found["margin"], found["regret_bound"]) == (pytest.approx(1000 / 990 - 1), 0.004)
+
+
+def test_an_estimate_beside_a_measured_winner_is_not_exported():
+    guess = choice("cute_gemm", CUTE, 10.0, evidence=Evidence.ESTIMATED)
+    found = entries(row("8x8x8", choice("quack_gemm", QUACK), guess), row("16x8x8", choice("cute_gemm", CUTE)))
+    assert list(found["cute_gemm"]) == ["16x8x8:bf16:nt"]
+
+
+def test_a_size_rounds_up_by_what_the_dispatcher_itself_would_lose():
+    fast, slow = choice("triton_mm", {}, 900.0), choice("triton_mm", {"tile": 2}, 500.0)
+    rows = (row("256x8x8", slow, choice("cute_gemm", CUTE)), row("512x8x8", fast, choice("cute_gemm", CUTE)))
+    assert entries(*rows)["cute_gemm"]["512x8x8:bf16:nt"]["rounded_loss"] == 0.0
+
+
+def test_a_table_without_a_cute_choice_is_refused_with_what_it_has():
+    message = "8x8x8:bf16:nt: a CuTe dispatcher cannot run space 'aten', .* \\(choices are of aten, triton_mm\\)"
     with pytest.raises(TableError, match=message):
-        content(row("8x8x8", choice("aten", {}), choice("cute_gemm", CUTE)), row("16x8x8", choice("triton_mm", {})))
+        content(row("8x8x8", choice("aten", {})), row("16x8x8", choice("triton_mm", {})))
 
 
 @pytest.mark.parametrize(

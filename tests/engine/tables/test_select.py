@@ -124,9 +124,17 @@ def test_tie_band_holds_what_the_fastest_does_not_beat():
     assert row.tie_band == (Config({"tile": 1}), Config({"tile": 2}))
 
 
-def test_choices_are_cut_to_the_number_asked_for():
+def test_choices_are_cut_to_the_number_asked_for_and_the_best_of_every_other_space():
     field = [ok("triton_mm", around(200 + i), tile=i) for i in range(9)]
     assert len(only_row(ok("aten", around(100)), *field, choices=2).choices) == 2
+    others = [ok("cute_gemm", around(300 + i), tile=i) for i in range(3)]
+    row = only_row(ok("aten", around(400)), *field, *others, choices=2)
+    assert [(c.space, c.config.get("tile")) for c in row.choices] == [
+        ("triton_mm", 0),
+        ("triton_mm", 1),
+        ("cute_gemm", 0),
+        ("aten", None),
+    ]
     with pytest.raises(ValueError, match="choices=0 is below 1"):
         build(choices=0)
 
