@@ -9,6 +9,7 @@ from functools import partial
 from unittest.mock import patch
 
 import cutlass.utils
+from cutlass.cutlass_dsl import CuTeDSL
 
 from gemmtune.engine.records.device import Device
 
@@ -24,9 +25,18 @@ def target_of(device: Device) -> str:
 
 @contextlib.contextmanager
 def driver_of(device: Device) -> Iterator[None]:
-    """Answer from the Device record what `cutlass.utils.HardwareInfo` would ask the CUDA driver."""
-    with patch.object(cutlass.utils, "HardwareInfo", partial(_Hardware, device)):
-        yield
+    """Answer from the Device record what `cutlass.utils.HardwareInfo` and the compiler would ask the CUDA driver.
+
+    A builder must not ask it: cuInit crashes in a process that was forked from one that has imported the compiler (a
+    host with a GPU, driver 580, nvidia-cutlass-dsl 4.8.1, 2026-11-21).
+    """
+    settings = CuTeDSL._get_dsl().envar
+    settings.arch = device.arch
+    try:
+        with patch.object(cutlass.utils, "HardwareInfo", partial(_Hardware, device)):
+            yield
+    finally:
+        del settings.arch  # back to whatever the environment says
 
 
 def reason_of(error: BaseException) -> str:

@@ -22,7 +22,7 @@ from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces._cute_artifact import Compiled, artifact_of
-from gemmtune.spaces._cute_target import reason_of
+from gemmtune.spaces._cute_target import driver_of, reason_of
 
 __all__ = ["build"]
 
@@ -78,6 +78,7 @@ def _target(device: Device) -> Iterator[None]:
     """
     compile_for = partial(_compile_with, cute.compile, f"--gpu-arch {device.arch}")
     with (
+        driver_of(device),
         patch.object(interface, "get_device_capacity", lambda _: device.capability),
         patch.object(dispatch, "get_device_capacity", lambda _: device.capability),
         patch.object(dispatch, "get_max_active_clusters", lambda size, **_: device.max_active_clusters(size)),

@@ -24,6 +24,8 @@ from gemmtune.spaces.cute_gemm import CuteGemmSpace
 torch = pytest.importorskip("torch", reason="torch is not installed")
 operators = pytest.importorskip("cutlass.operators", reason="nvidia-cutlass-operators is not installed")
 
+from cutlass.cutlass_dsl import CuTeDSL  # noqa: E402 (only where cutlass is installed)
+
 from gemmtune.spaces import _cute_artifact, _cute_build, _cute_target  # noqa: E402 (they import cutlass)
 
 SPACE = CuteGemmSpace()
@@ -230,12 +232,25 @@ def test_what_the_compiler_says_is_one_line_of_its_reason(monkeypatch, tmp_path)
 def test_the_driver_is_answered_from_the_record():
     import cutlass.utils
 
-    with _cute_target.driver_of(catalogue.device("H200")):
+    board = replace(catalogue.device("H200"), active_clusters=((1, 132), (4, 31)))
+    with _cute_target.driver_of(board):
         hardware = cutlass.utils.HardwareInfo()
-        assert [hardware.get_max_active_clusters(size) for size in (1, 2, 4)] == [132, 66, 29]
+        assert [hardware.get_max_active_clusters(size) for size in (1, 2, 4)] == [132, 66, 31]
         assert hardware.get_device_multiprocessor_count() == 132
         assert hardware.get_l2_cache_size_in_bytes() == 62_914_560
     assert cutlass.utils.HardwareInfo is not type(hardware)
+
+
+def test_a_build_asks_the_driver_nothing(monkeypatch, tmp_path):
+    from cutlass.base_dsl import env_manager
+
+    def asked():
+        raise AssertionError("the driver was asked")
+
+    monkeypatch.setattr(env_manager, "get_compute_capability_major_minor", asked)
+    del CuTeDSL._get_dsl().envar.arch
+    assert SPACE.build(task(), HOPPER, tmp_path).path
+    assert CuTeDSL._get_dsl().envar._arch is None
 
 
 def test_operands_take_no_memory():
