@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -11,17 +10,16 @@ import torch
 
 from gemmtune.engine.measure import race
 from gemmtune.engine.measure.calm import CalmTimer, Pacer
-from gemmtune.engine.measure.drift import Settling
 from gemmtune.engine.measure.energy import joules_per_launch
 from gemmtune.engine.measure.process import Last
 from gemmtune.engine.measure.protocols import Protocol
 from gemmtune.engine.measure.stand import Stand
-from gemmtune.engine.measure.statistics import estimate, outliers
+from gemmtune.engine.measure.stands import Stands
+from gemmtune.engine.measure.statistics import outliers
 from gemmtune.engine.measure.telemetry import Telemetry
-from gemmtune.engine.measure.timing import Instruments, KernelTimer, OperandRing, reference_kernel
+from gemmtune.engine.measure.timing import KernelTimer
 from gemmtune.engine.measure.worker import FinalJob, FinalReading, MeasureJob, Reading, Settled
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Launchable, Space
@@ -29,10 +27,6 @@ from gemmtune.engine.seams.space import Launchable, Space
 __all__ = ["Bench"]
 
 _TERMS = race.Terms()
-_KEPT_SHARE_OF_MEMORY = 0.3
-_RING_SHARE_OF_MEMORY = 0.1
-_NOMINAL_BLOCKS = 8
-_REST_SECONDS = 5e-3
 _ALONE_SECONDS = 10e-3  # of rest before a second look
 
 
@@ -42,15 +36,11 @@ class Bench:
     def __init__(self, protocol: Protocol) -> None:
         """Take the current GPU."""
         self._protocol = protocol
-        self._device = torch.device("cuda", torch.cuda.current_device())
-        properties = torch.cuda.get_device_properties(self._device)
-        self._l2_bytes = properties.L2_cache_size
-        self._memory_bytes = properties.total_memory
+        device = torch.device("cuda", torch.cuda.current_device())
+        properties = torch.cuda.get_device_properties(device)
         self._telemetry = Telemetry(f"GPU-{properties.uuid}")
-        self._instruments = Instruments(self._l2_bytes, self._device)
         self._pacer = Pacer(time.perf_counter, time.sleep)
-        self._settled = False
-        self._stands: OrderedDict[Problem, Stand] = OrderedDict()
+        self._stands = Stands(protocol.cold, device)
         self._spaces: dict[str, Space] = {}
         self._leaders: dict[Task, race.Standing] = {}
         self._upcoming: Callable[[], object | None] = lambda: None
@@ -66,7 +56,7 @@ class Bench:
 
     def _measure(self, job: MeasureJob) -> Reading | Last[Reading | FinalReading]:
         try:
-            stand = self._stand(job.task.problem)
+            stand = self._stands.of(job.task.problem)
             kernel = self._load(job)
             reading = self._time(job, kernel, stand)
             kernel.close()
@@ -77,7 +67,7 @@ class Bench:
 
     def _time(self, job: MeasureJob, kernel: Launchable, stand: Stand) -> Reading:
         judge = stand.start_check(kernel, -1)  # the last set: the first timed launches find theirs cold
-        timer = KernelTimer(kernel, stand.ring, self._instruments)
+        timer = self._stands.timer(kernel, job.task.problem)
         leader = self._leader(job)
         if leader is not None:
             timer.start_single()  # behind the check's launches: one wait for both
@@ -137,7 +127,7 @@ class Bench:
         problem = job.finalists[0].task.problem
         kernels: dict[int, Launchable] = {}
         failed: list[tuple[int, str]] = []
-        stand = self._stand(problem)
+        stand = self._stands.of(problem)
         for number, finalist in enumerate(job.finalists):
             try:
                 kernel = self._space(finalist.task).load(finalist.artifact, finalist.task)
@@ -150,7 +140,7 @@ class Bench:
                 failed.append((number, reason))
             else:
                 kernels[number] = kernel
-        timers = [KernelTimer(kernel, stand.ring, self._instruments) for kernel in kernels.values()]
+        timers = [self._stands.timer(kernel, problem) for kernel in kernels.values()]
         standings = race.settle([self._calm(timer, stand) for timer in timers], _TERMS) if timers else ()
         numbers = list(kernels)
         for timer, kernel in zip(timers, kernels.values(), strict=True):
@@ -184,46 +174,6 @@ class Bench:
         except RuntimeError:
             return False
         return True
-
-    def _stand(self, problem: Problem) -> Stand:
-        """The problem's tensors and reference level, kept for the next job while memory allows."""
-        if problem not in self._stands:
-            self._make_room()
-            share = int(self._memory_bytes * _RING_SHARE_OF_MEMORY)
-            ring = OperandRing.make(problem, self._protocol.cold, self._l2_bytes, share, self._device)
-            self._stands[problem] = Stand(problem, ring, self._nominal(ring))
-        self._stands.move_to_end(problem)
-        return self._stands[problem]
-
-    def _make_room(self) -> None:
-        kept = int(self._memory_bytes * _KEPT_SHARE_OF_MEMORY)
-        while self._stands and sum(stand.nbytes for stand in self._stands.values()) > kept:
-            self._stands.popitem(last=False)
-
-    def _nominal(self, ring: OperandRing) -> float:
-        """The reference kernel's level on this ring; the first time, only once the clocks have settled."""
-        timer = KernelTimer(reference_kernel, ring, self._instruments)
-        operands = ring.reference[0]
-        reference_kernel(operands.a, operands.b, operands.out)
-        torch.cuda.synchronize()
-
-        def level(blocks: int, pause_seconds: float = 0.0) -> float:
-            samples: list[float] = []
-            for _ in range(blocks):
-                time.sleep(pause_seconds)
-                block = timer.block()
-                samples += block.samples_ns + block.reference_ns
-            return estimate(samples).time_ns
-
-        if not self._settled:
-            settling = Settling(time.perf_counter())
-            while not settling.done:
-                settling.add(level(_NOMINAL_BLOCKS), time.perf_counter())
-            self._instruments.calibrate()
-            self._settled = True
-        nominal_ns = level(_NOMINAL_BLOCKS, _REST_SECONDS)  # on clocks that nothing holds back
-        timer.close()
-        return nominal_ns
 
 
 def _reason(error: Exception) -> str:

@@ -73,16 +73,16 @@ class CalmTimer:
         """One launch of each, whatever the clocks: it decides about large differences alone."""
         return self._timer.single()
 
-    def block(self) -> Block:
+    def block(self, number: int) -> Block:
         """A block on calm clocks; once the rests for this kernel are used up, on such as there are."""
-        block = self._paced()
+        block = self._paced(number)
         while self._rests and self._drift.slowed(block.reference_ns):
             self.set_aside.append(block)
             self._rest(self._rests.pop(0))
-            block = self._paced()
+            block = self._paced(number)
         return block
 
-    def _paced(self) -> Block:
-        block = self._timer.block()
+    def _paced(self, number: int) -> Block:
+        block = self._timer.block(number)
         self._pacer.spent((sum(block.samples_ns) + sum(block.reference_ns)) / 1e9)
         return block

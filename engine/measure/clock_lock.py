@@ -9,14 +9,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Callable
 
 import pynvml
 
 from gemmtune.engine.records.errors import DeviceError
 
-__all__ = ["ClockLock", "visible_gpu"]
+__all__ = ["ClockLock"]
 
 _LOCKED, _NOT_LOCKED, _REFUSED = "locked", "not locked", "refused"
 
@@ -76,14 +75,6 @@ class ClockLock:
             assert pipe is not None
             pipe.close()
         return self._holder.wait()
-
-
-def visible_gpu() -> str:
-    """The UUID of the first GPU that CUDA sees here, the one that is measured; there must be one."""
-    from cuda.bindings import driver
-
-    driver.cuInit(0)
-    return f"GPU-{uuid.UUID(bytes=bytes(driver.cuDeviceGetUuid(driver.cuDeviceGet(0)[1])[1].bytes))}"
 
 
 def _hold(gpu: str, mhz: int) -> None:

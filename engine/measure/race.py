@@ -36,13 +36,13 @@ class Block:
 
 
 class Timer(Protocol):
-    """Launches one candidate beside the reference kernel. Every block uses the same operand sets in the same order."""
+    """Launches one candidate beside the reference kernel."""
 
     def single(self) -> Block:
         """One launch of each."""
 
-    def block(self) -> Block:
-        """One replay: 8 launches of each."""
+    def block(self, number: int) -> Block:
+        """One replay: 8 launches of each. Blocks of one number use the same operands in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
     previous: Block | None = None
     blocks = repeats = 0
     while blocks < terms.most_blocks:
-        block = timer.block()
+        block = timer.block(blocks)
         take(block)
         disturbed = previous is not None and drift.moved(previous.reference_ns, block.reference_ns)
         previous = block
@@ -238,7 +238,7 @@ class _Lane:
 
     def run(self) -> None:
         """Measure one more block."""
-        block = self._timer.block()
+        block = self._timer.block(len(self.blocks))
         self.blocks.append(block)
         self.reference_levels.append(location_interval(np.log(block.reference_ns))[0])
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from gemmtune.engine.measure.drift import Drift
-from gemmtune.engine.measure.reference import Comparison, Reference
+from gemmtune.engine.measure.reference import Comparison, Reference, poison
+from gemmtune.engine.measure.ring import SLOTS, OperandRing
 from gemmtune.engine.measure.statistics import estimate
-from gemmtune.engine.measure.timing import SLOTS, OperandRing
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams.space import Launchable
 
@@ -67,7 +67,7 @@ class Stand:
         if number not in self._references:
             self._references[number] = Reference(self._problem, operands)
         reference = self._references[number]
-        operands.out.fill_(float("nan"))
+        poison(operands.out)
         kernel(operands.a, operands.b, operands.out)
         norms = reference.norms(operands.out)
         return lambda: reference.judge(norms, operands.out)

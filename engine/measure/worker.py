@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -96,21 +96,29 @@ class FinalReading:
 
 
 def worker_pool(
-    protocol: Protocol, spaces: tuple[str, ...], deadline_seconds: float
+    protocol: Protocol,
+    spaces: tuple[str, ...],
+    deadline_seconds: float,
+    *,
+    name: str = "GPU 0",
+    environment: Mapping[str, str] | None = None,
 ) -> ProcessPool[MeasureJob | FinalJob, Reading | FinalReading]:
-    """One process on the first visible GPU, and one that stands by with everything imported.
+    """One process on the first GPU it sees, and one that stands by with everything imported.
 
     Args:
         protocol: how it times.
         spaces: names of the spaces whose kernels it will load.
         deadline_seconds: time a job may run.
+        name: the GPU, for messages.
+        environment: variables set in the process, which may choose the GPU it sees.
     """
     return ProcessPool(
         partial(_make_bench, protocol),
         1,
         deadline_seconds,
+        environment=environment,
         start_seconds=_START_SECONDS,
-        name="GPU 0",
+        name=name,
         attempts=2,  # a process may be killed for no fault of its job
         describe=_describe,
         sends_ahead=True,

@@ -12,7 +12,7 @@ import torch
 from cuda.bindings import driver
 
 from gemmtune.engine.measure.gpu import present_device
-from gemmtune.engine.measure.timing import Instruments, KernelTimer, OperandRing
+from gemmtune.engine.measure.stands import Stands
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -23,7 +23,6 @@ from gemmtune.spaces.triton_mm import TritonMmSpace
 PROBLEMS = ("1024x1280x3420:bf16:nt", "1024x1280x3424:bf16:nt", "2048x4096x4096:bf16:nt")
 TILE = Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 4, "num_warps": 4})
 ROUNDS = 5
-RING_BYTES = 4 << 30
 
 
 class WithoutPreference(CudaKernel):
@@ -42,24 +41,21 @@ def main() -> None:
     device = present_device()
     if device is None:
         raise SystemExit("no GPU found: this experiment times on one")
-    cuda = torch.device("cuda", 0)
-    instruments = Instruments(device.l2_bytes, cuda)
-    instruments.calibrate()
+    stands = Stands(True, torch.device("cuda", 0))
     space, rows = TritonMmSpace(), []
     with tempfile.TemporaryDirectory() as folder:
         for text in PROBLEMS:
             task = Task(Problem.parse(text), device, "triton_mm")
             artifact = space.build(task, TILE, Path(folder))
-            ring = OperandRing.make(task.problem, True, device.l2_bytes, RING_BYTES, cuda)
-            operands = ring.kernel[0]
+            operands = stands.of(task.problem).ring.kernel[0]
             timers = {}
             for name, kernel in (("preferred", CudaKernel(artifact)), ("not", WithoutPreference(artifact))):
                 kernel(operands.a, operands.b, operands.out)  # loads it
-                timers[name] = KernelTimer(kernel, ring, instruments)
+                timers[name] = stands.timer(kernel, task.problem)
             samples = {name: [] for name in timers}
-            for _ in range(ROUNDS):
+            for number in range(ROUNDS):
                 for name, timer in timers.items():
-                    samples[name] += [round(sample / 1e3, 2) for sample in timer.block().samples_ns]
+                    samples[name] += [round(sample / 1e3, 2) for sample in timer.block(number).samples_ns]
             preferred, without = median(samples["preferred"]), median(samples["not"])
             rows.append({"problem": text, "preferred_us": preferred, "not_us": without, "samples_us": samples})
             print(f"{text:<24} preferred {preferred:7.1f} us  not {without:7.1f} us  ratio {preferred / without:5.2f}")

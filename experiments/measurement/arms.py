@@ -25,14 +25,15 @@ from gemmtune.engine.measure.operands import make_operands
 from gemmtune.engine.measure.process import wait_for_any
 from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.measure.reference import Reference
-from gemmtune.engine.measure.timing import SLOTS, KernelTimer
+from gemmtune.engine.measure.ring import SLOTS
 from gemmtune.engine.measure.worker import FinalJob, MeasureJob, worker_pool
 from gemmtune.engine.seams import registry
 
 PROTOCOL = protocol("graph-cold-l2")
 FINALISTS = 8
 FULL_SAMPLES = race.Terms().most_blocks * SLOTS
-TRUTH_ROUNDS = 30
+SPARE_SECONDS = 5  # until the process that stands by has imported everything
+TRUTH_ROUNDS = 16
 
 
 def by_problem(items, names) -> dict:
@@ -73,6 +74,9 @@ def raced(items) -> dict:
         found[name] = {
             "pick": order[best[leader.number]][1].json,
             "tie_band": [order[best[s.number]][1].json for s in final.standings if s.behind[0] <= 0],
+            "ten_best": [
+                order[i][1].json for i in sorted(range(len(order)), key=lambda i: readings[i].estimate.time_ns)[:10]
+            ],
             "regret_bound": max(0.0, *(-s.behind[0] for s in final.standings)),
             "screen_seconds": screened - began,
             "final_seconds": time.perf_counter() - screened,
@@ -138,31 +142,27 @@ def with_inductor(call, milliseconds) -> float:
 
 
 def truth(folder: Path, items) -> dict:
-    """A long final between what the arms picked and the ten best of both passes; 240 launches of each."""
+    """A long final between what the arms picked and the ten best of the race; 128 launches of each."""
     arms = {arm: json.loads((folder / f"{arm}.json").read_text()) for arm in ("race", "do_bench", "inductor")}
     bench, found = Bench(PROTOCOL), {}
     for name, group in by_problem(items, SELECTED).items():
-        order = group[:50]
-        readings = [bench(MeasureJob(*item)) for item in order]
-        ranked = sorted(range(len(order)), key=lambda i: readings[i].estimate.time_ns)[:10]
-        picks = {found_by[name]["pick"] for found_by in arms.values()}
-        meeting = {order[i][1].json: order[i] for i in ranked} | {
-            c.json: (t, c, a) for t, c, a in order if c.json in picks
-        }
-        stand = bench._stand(order[0][0].problem)
+        called = {found_by[name]["pick"] for found_by in arms.values()} | set(arms["race"][name]["ten_best"])
+        meeting = {config.json: (task, config, artifact) for task, config, artifact in group if config.json in called}
+        problem = group[0][0].problem
+        stand = bench._stands.of(problem)
         kernels = [registry.space("triton_mm").load(a, t) for t, _, a in meeting.values()]
         for kernel in kernels:
             stand.check(kernel, 0)
-        timers = [bench._calm(KernelTimer(kernel, stand.ring, bench._instruments), stand) for kernel in kernels]
+        timers = [bench._calm(bench._stands.timer(kernel, problem), stand) for kernel in kernels]
         lanes = [[] for _ in timers]
         for played in range(TRUTH_ROUNDS):
             turns = list(zip(timers, lanes, strict=True))
             for timer, lane in turns if played % 2 else reversed(turns):
-                block = timer.block()
+                block = timer.block(played)
                 lane.extend(block.samples_ns)
-        times = {config: race.estimate(lane).time_ns for config, lane in zip(meeting, lanes, strict=True)}
-        best = min(times.values())
-        found[name] = {config: round(t / best - 1, 5) for config, t in sorted(times.items(), key=lambda x: x[1])}
+        found[name] = {
+            config: round(race.estimate(lane).time_ns, 1) for config, lane in zip(meeting, lanes, strict=True)
+        }
         for kernel in kernels:
             kernel.close()
     return found
@@ -201,6 +201,8 @@ def rate(items) -> dict:
     """Configs a second through the worker process, as a campaign feeds it; and the full protocol's winner beside."""
     found = {}
     pool = worker_pool(PROTOCOL, ("triton_mm",), 60.0)
+    through(pool, [MeasureJob(*items[0])])
+    time.sleep(SPARE_SECONDS)
     for name, group in by_problem(items, RATED).items():
         random.Random(0).shuffle(group)
         through(pool, [MeasureJob(*group[0])])
@@ -208,19 +210,26 @@ def rate(items) -> dict:
         best = sorted(range(len(group)), key=lambda i: raced_readings[i].estimate.time_ns)[:FINALISTS]
         final_seconds, (final,) = through(pool, [FinalJob(tuple(MeasureJob(*group[i]) for i in best))])
         full_seconds, full = through(pool, [MeasureJob(*item) for item in group])
-        full_best = group[min(range(len(group)), key=lambda i: full[i].estimate.time_ns)][1].json
-        band = [group[best[s.number]][1].json for s in final.standings if s.behind[0] <= 0]
+        full_best = sorted(range(len(group)), key=lambda i: full[i].estimate.time_ns)[:FINALISTS]
+        _, (full_final,) = through(pool, [FinalJob(tuple(MeasureJob(*group[i]) for i in full_best))])
+        pick, full_pick = (
+            group[numbers[f.standings[0].number]][1].json for numbers, f in ((best, final), (full_best, full_final))
+        )
+        bands = [
+            {group[numbers[s.number]][1].json for s in f.standings if s.behind[0] <= 0}
+            for numbers, f in ((best, final), (full_best, full_final))
+        ]
         found[name] = {
             "configs": len(group),
             "seconds": seconds,
             "final_seconds": final_seconds,
             "full_seconds": full_seconds,
             "launches": [len(r.samples_ns) for r in raced_readings],
-            "pick": group[best[final.standings[0].number]][1].json,
-            "full_pick": full_best,
-            "full_pick_in_tie_band": full_best in band,
+            "pick": pick,
+            "full_pick": full_pick,
+            "same_within_the_tie_band": full_pick in bands[0] or pick in bands[1],
             "full_pick_behind": next(
-                (s.behind for s in final.standings if group[best[s.number]][1].json == full_best), None
+                (s.behind for s in final.standings if group[best[s.number]][1].json == full_pick), None
             ),
         }
     pool.close()
@@ -239,14 +248,16 @@ def through(pool, jobs):
     return time.perf_counter() - began, [results[id(job)] for job in jobs]
 
 
-STAGES = {
-    "load": ("load",),
-    "check": ("start_check", "judge"),
-    "single launches": ("start_single", "single"),
-    "capture": ("capture",),
-    "blocks": ("block",),
-    "telemetry": ("read",),
-    "statistics": ("estimate", "location_interval", "outliers"),
+STAGES = {  # file, functions
+    "load": ("triton_mm", "load"),
+    "check": ("stand", "start_check"),
+    "judge": ("reference", "judge"),
+    "single launches": ("timing", "start_single", "single"),
+    "capture": ("graphs", "__init__", "load"),
+    "blocks": ("timing", "run"),
+    "rest": ("calm", "spent"),
+    "telemetry": ("telemetry", "read"),
+    "statistics": ("statistics", "location_interval", "outliers"),
 }
 
 
@@ -266,12 +277,10 @@ def profile(items) -> dict:
         entries = pstats.Stats(profiler).stats
         spent = dict.fromkeys(STAGES, 0.0)
         for (file, _, function), (_, _, _, cumulative, _) in entries.items():
-            for stage, functions in STAGES.items():
-                if function in functions and "gemmtune" in file:
+            for stage, (module, *functions) in STAGES.items():
+                if function in functions and "gemmtune" in file and Path(file).stem == module:
                     spent[stage] += cumulative
         spent["single launches"] -= sum_of(entries, "single", "start_single")
-        spent["blocks"] -= spent["capture"]
-        spent["statistics"] -= sum_of(entries, "estimate", "location_interval")
         spent["all"] = seconds
         found[name] = {stage: round(1e3 * s / len(group), 3) for stage, s in spent.items()}
     return found
@@ -295,7 +304,7 @@ def crash(items) -> dict:
     delays = []
     for _ in range(2):
         through(pool, [MeasureJob(*item, racing=True) for item in group[:5]])
-        time.sleep(5)  # until the process that stands by has imported everything
+        time.sleep(SPARE_SECONDS)
         os.kill(pool._slots[0].process._process.pid, signal.SIGKILL)
         delays.append(through(pool, [MeasureJob(*group[0], racing=True)])[0])
     pool.close()

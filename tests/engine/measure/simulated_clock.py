@@ -9,19 +9,23 @@ import numpy as np
 from gemmtune.engine.measure.race import Block
 
 SLOTS = 8
+PARTS = 4
 _AHEAD = 4096
 
 
 @dataclass(frozen=True)
 class SimulatedKernel:
-    """A kernel's true time: `true_ns` over all operand sets, `slots` the factor of each set, 1 on average."""
+    """A kernel's true time: `true_ns` over all operand sets, `slots` the factor of each set, 1 on average.
+
+    The reference kernel has no more sets than a block has launches: it uses the first of these factors.
+    """
 
     true_ns: float
     slots: np.ndarray
 
     @classmethod
     def draw(cls, true_ns, rng):
-        slots = rng.uniform(0.99, 1.01, SLOTS)
+        slots = rng.uniform(0.99, 1.01, PARTS * SLOTS)
         return cls(true_ns, slots / slots.mean())
 
 
@@ -67,16 +71,16 @@ class SimulatedTimer:
 
     def __init__(self, clock, kernel, reference):
         self._clock = clock
-        self._both = np.empty(2 * SLOTS)
-        self._both[0::2] = kernel.true_ns * kernel.slots
-        self._both[1::2] = reference.true_ns * reference.slots
+        self._both = np.empty((PARTS, 2 * SLOTS))
+        self._both[:, 0::2] = kernel.true_ns * kernel.slots.reshape(PARTS, SLOTS)
+        self._both[:, 1::2] = reference.true_ns * reference.slots[:SLOTS]
 
     def single(self):
-        return self._block(2)
+        return self._block(0, 2)
 
-    def block(self):
-        return self._block(2 * SLOTS)
+    def block(self, number):
+        return self._block(number, 2 * SLOTS)
 
-    def _block(self, launches):
-        times = self._clock.times(self._both[:launches])
+    def _block(self, number, launches):
+        times = self._clock.times(self._both[number % PARTS, :launches])
         return Block(tuple(times[0::2].tolist()), tuple(times[1::2].tolist()))

@@ -63,7 +63,7 @@ class Scripted:
     def __init__(self, *levels):
         self.levels = iter(levels)
 
-    def block(self):
+    def block(self, number):
         level = next(self.levels)
         return Block((50.0 * level,) * 8, (100.0 * level,) * 8)
 
@@ -78,8 +78,8 @@ def calm(clock, *levels):
 def test_a_block_on_clocks_that_are_held_back_is_set_aside_and_measured_again_after_longer_and_longer_rests():
     clock = Clock()
     timer = calm(clock, 1.2, 1.1, 1.02, 1.15, 1.0)
-    assert timer.block().reference_ns[0] == pytest.approx(102.0)
-    assert timer.block().reference_ns[0] == pytest.approx(100.0)
+    assert timer.block(0).reference_ns[0] == pytest.approx(102.0)
+    assert timer.block(0).reference_ns[0] == pytest.approx(100.0)
     assert [round(block.reference_ns[0]) for block in timer.set_aside] == [120, 110, 115]
     assert clock.rests == [0.005, 0.01, 0.02]
 
@@ -87,7 +87,7 @@ def test_a_block_on_clocks_that_are_held_back_is_set_aside_and_measured_again_af
 def test_clocks_that_stay_held_back_are_taken_as_they_are():
     clock = Clock()
     timer = calm(clock, *[1.2] * 8)
-    assert [timer.block().reference_ns[0] for _ in range(3)] == pytest.approx([120.0] * 3)
+    assert [timer.block(0).reference_ns[0] for _ in range(3)] == pytest.approx([120.0] * 3)
     assert len(timer.set_aside) == len(clock.rests) == 5
 
 

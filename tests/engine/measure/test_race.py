@@ -13,7 +13,7 @@ from gemmtune.engine.measure.race import Block, Screened, Standing, Terms, scree
 from gemmtune.engine.measure.statistics import estimate
 from gemmtune.engine.records.measurement import Estimate
 
-from .simulated_clock import SLOTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
+from .simulated_clock import PARTS, SLOTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
 
 TERMS = Terms()
 LEADER = Standing(Estimate(10_000.0, 9_950.0, 10_050.0))
@@ -100,7 +100,7 @@ def run_campaign(seed):
     clock = SimulatedClock([seed, 3], level, tail=tail)
     timers = [SimulatedTimer(clock, kernel, reference) for kernel in kernels]
 
-    setup = chain.from_iterable(SimulatedTimer(clock, reference, reference).block().reference_ns for _ in range(8))
+    setup = chain.from_iterable(SimulatedTimer(clock, reference, reference).block(n).reference_ns for n in range(8))
     drift = Drift(estimate(list(setup)).time_ns)
     leader, scores = None, []
     for timer in timers:
@@ -171,7 +171,7 @@ class Scripted:
         candidate, reference = next(self.singles)
         return Block((candidate,), (reference,))
 
-    def block(self):
+    def block(self, number):
         return next(self.blocks)
 
 
@@ -313,7 +313,7 @@ def test_final_gives_up_who_is_clearly_behind_and_ends_when_one_is_left():
 
 def test_final_ends_when_all_that_are_left_are_equivalent():
     clock = SimulatedClock(0, noise=0.0005)
-    kernel = SimulatedKernel(450_000.0, np.ones(SLOTS))
+    kernel = SimulatedKernel(450_000.0, np.ones(PARTS * SLOTS))
     standings = settle([SimulatedTimer(clock, kernel, kernel) for _ in range(2)], TERMS)
     assert standings[0].rounds < TERMS.most_rounds
     assert max(map(abs, standings[1].behind)) <= TERMS.equivalence
@@ -337,9 +337,9 @@ def test_final_alternates_the_order_of_its_rounds():
         def __init__(self, name, timer):
             self.name, self.timer = name, timer
 
-        def block(self):
+        def block(self, number):
             order.append(self.name)
-            return self.timer.block()
+            return self.timer.block(number)
 
     _, timers = finalists([45_000.0, 45_010.0, 45_020.0])
     settle([Noting(name, timer) for name, timer in zip("abc", timers, strict=True)], replace(TERMS, most_rounds=3))

@@ -9,30 +9,32 @@ from gemmtune.engine.records.problem import Problem
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmtune.engine.measure.timing import SLOTS, OperandRing  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.arena import Arena  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.ring import SLOTS, OperandRing, reference_kernel  # noqa: E402 (it imports torch)
 
 CPU = torch.device("cpu")
 PROBLEM = Problem.parse("64x64x64")
 BYTES = 3 * 64 * 64 * 2
 
 
-def ring(cold=True, l2_bytes=1, memory_bytes=1 << 30):
-    return OperandRing.make(PROBLEM, cold, l2_bytes, memory_bytes, CPU)
+def ring(cold=True, l2_bytes=1, memory_bytes=1 << 30, problem=PROBLEM):
+    return OperandRing.make(problem, cold, l2_bytes, memory_bytes, CPU, Arena(0, CPU))
 
 
-def test_a_cold_ring_has_a_set_for_every_slot_and_as_many_for_the_reference():
+def test_a_cold_ring_has_a_set_for_every_slot_of_four_blocks_and_of_one_for_the_reference():
     cold = ring()
-    assert (len(cold.kernel), len(cold.reference)) == (SLOTS, SLOTS)
+    assert (len(cold.kernel), len(cold.reference), cold.parts) == (4 * SLOTS, SLOTS, 4)
     places = {tensor.data_ptr() for operands in (*cold.kernel, *cold.reference) for tensor in (operands.a, operands.b)}
-    assert len(places) == 2 * 2 * SLOTS
-    assert cold.nbytes == 2 * SLOTS * BYTES
+    assert len(places) == 2 * 5 * SLOTS
+    assert cold.nbytes == 5 * SLOTS * BYTES
     assert not torch.equal(cold.kernel[0].a, cold.kernel[1].a)
+    assert not torch.equal(cold.kernel[0].a, cold.reference[0].a)
 
 
 def test_a_warm_ring_is_one_set():
     warm = ring(cold=False)
     assert warm.kernel == warm.reference
-    assert (len(warm.kernel), warm.nbytes, warm.evicts) == (1, BYTES, False)
+    assert (len(warm.kernel), warm.parts, warm.nbytes, warm.evicts) == (1, 1, BYTES, False)
 
 
 @pytest.mark.parametrize(("memory_bytes", "sets"), [(2 * 3 * BYTES, 3), (2 * BYTES, 1), (1, 1)])
@@ -41,6 +43,47 @@ def test_memory_bounds_the_sets_but_one_is_always_there(memory_bytes, sets):
     assert (len(small.kernel), len(small.reference)) == (sets, sets)
 
 
+@pytest.mark.parametrize(("memory_bytes", "sets"), [(16 * BYTES, 8), (23 * BYTES, 8), (24 * BYTES, 16), (1 << 30, 32)])
+def test_memory_beyond_one_block_adds_whole_blocks(memory_bytes, sets):
+    made = ring(memory_bytes=memory_bytes)
+    assert (len(made.kernel), len(made.reference), made.parts) == (sets, SLOTS, sets // SLOTS)
+
+
+def test_most_operands_lie_in_the_arena_where_they_would_without_the_problems_before():
+    def places(*before):
+        arena = Arena(256 << 20, CPU)
+        for problem in (*before, PROBLEM):
+            made = OperandRing.make(problem, True, 1, 1 << 20, CPU, arena)
+        return [operands.b.storage_offset() for operands in made.kernel]
+
+    alone, behind = places(), places(Problem.parse("32x32x32"))
+    assert sum(a == b for a, b in zip(alone, behind, strict=True)) > 0.7 * len(alone)
+
+
 def test_l2_is_emptied_besides_where_the_sets_cannot_do_it():
     assert not ring(l2_bytes=SLOTS * BYTES // 4).evicts
     assert ring(l2_bytes=SLOTS * BYTES).evicts
+
+
+def types(operands):
+    return [tensor.dtype for tensor in (operands.a, operands.b, operands.out)]
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_the_reference_has_the_kernels_types_where_the_vendor_multiplies_them(cold):
+    made = ring(cold, problem=Problem.parse("64x64x64:e4m3:nt"))
+    for operands in (*made.kernel, *made.reference):
+        assert types(operands) == [torch.float8_e4m3fn, torch.float8_e4m3fn, torch.bfloat16]
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_the_reference_is_a_bf16_product_where_the_vendor_has_no_kernel(cold):
+    made = ring(cold, problem=Problem.parse("16x64x64:int8:nt"))
+    assert len(made.reference) == (SLOTS if cold else 1)
+    for operands in made.kernel:
+        assert types(operands) == [torch.int8, torch.int8, torch.int32]
+    for operands in made.reference:
+        assert types(operands) == [torch.bfloat16] * 3
+        assert operands.b.stride() == (1, 64)
+        reference_kernel(operands.a, operands.b, operands.out)
+        assert torch.allclose(operands.out, operands.a @ operands.b)

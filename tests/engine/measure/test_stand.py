@@ -7,15 +7,18 @@ from gemmtune.engine.records.problem import Problem
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
+from gemmtune.engine.measure.arena import Arena  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.ring import OperandRing  # noqa: E402 (as above)
 from gemmtune.engine.measure.stand import Stand  # noqa: E402 (it imports torch)
-from gemmtune.engine.measure.timing import OperandRing  # noqa: E402 (as above)
 
 PROBLEM = Problem.parse("64x48x80")
 
 
 @pytest.fixture
 def stand():
-    return Stand(PROBLEM, OperandRing.make(PROBLEM, True, 1, 1 << 20, torch.device("cpu")), 1000.0)
+    return Stand(
+        PROBLEM, OperandRing.make(PROBLEM, True, 1, 1 << 20, torch.device("cpu"), Arena(0, torch.device("cpu"))), 1000.0
+    )
 
 
 def test_the_first_level_is_the_references_beside_itself(stand):
@@ -49,3 +52,23 @@ def test_a_check_says_of_each_set_of_operands_whether_the_output_is_right(stand)
 
     assert [stand.check(right, number).reason for number in (0, 1, -1)] == ["", "", ""]
     assert "NaN or were not written" in stand.check(leaves_a_row, 0).reason
+
+
+@pytest.mark.parametrize(("dtype", "missing"), [("int8", "were not written"), ("e4m3", "are NaN or were not written")])
+def test_an_output_of_8_bit_operands_that_was_not_written_is_caught_on_every_launch(dtype, missing):
+    problem = Problem.parse(f"64x48x80:{dtype}:nt")
+    stand = Stand(
+        problem, OperandRing.make(problem, True, 1, 1 << 20, torch.device("cpu"), Arena(0, torch.device("cpu"))), 1000.0
+    )
+
+    def right(a, b, out):
+        out.copy_((a.double() @ b.double()).to(out.dtype))
+
+    def leaves_a_row(a, b, out):
+        out[1:] = (a[1:].double() @ b.double()).to(out.dtype)
+
+    assert [stand.check(kernel, 0).reason for kernel in (right, leaves_a_row, right)] == [
+        "",
+        f"48 of 3072 output elements {missing}",
+        "",
+    ]

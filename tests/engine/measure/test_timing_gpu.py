@@ -26,29 +26,29 @@ def bench():
 
 def timers(bench, problem, kernels):
     """A timer for each kernel of one problem, each launched once."""
-    from gemmtune.engine.measure.timing import KernelTimer
-
-    stand = bench._stand(Problem.parse(problem))
-    operands = stand.ring.kernel[0]
+    parsed = Problem.parse(problem)
+    operands = bench._stands.of(parsed).ring.kernel[0]
     for kernel in kernels:
         kernel(operands.a, operands.b, operands.out)
-    return [KernelTimer(kernel, stand.ring, bench._instruments) for kernel in kernels]
+    return [bench._stands.timer(kernel, parsed) for kernel in kernels]
 
 
 def middle(timer, blocks=5):
     from gemmtune.engine.measure.statistics import estimate
 
-    return estimate([sample for _ in range(blocks) for sample in timer.block().samples_ns]).time_ns
+    return estimate([sample for number in range(blocks) for sample in timer.block(number).samples_ns]).time_ns
 
 
 def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_itself(bench):
     import torch
 
     cold = bench("graph-cold-l2")
-    empty, vendor = timers(cold, "2048x2048x2048", [lambda *_: cold._instruments.helpers.empty(), partial(mm, torch)])
+    empty, vendor = timers(
+        cold, "2048x2048x2048", [lambda *_: cold._stands._instruments.helpers.empty(), partial(mm, torch)]
+    )
     assert middle(empty) < 1500
-    assert middle(vendor) == pytest.approx(cold._stand(Problem.parse("2048x2048x2048")).drift.nominal_ns, rel=0.1)
-    block = vendor.block()
+    assert middle(vendor) == pytest.approx(cold._stands.of(Problem.parse("2048x2048x2048")).drift.nominal_ns, rel=0.1)
+    block = vendor.block(0)
     assert len(block.samples_ns) == len(block.reference_ns) == 8
     assert len(vendor.single().samples_ns) == 1
 
@@ -80,10 +80,8 @@ def test_an_error_while_launches_are_enqueued_leaves_the_stream_open(bench):
 
     cold = bench("graph-cold-l2")
     good, _ = timers(cold, "64x512x256", [partial(mm, torch), partial(mm, torch)])
-    from gemmtune.engine.measure.timing import KernelTimer
-
-    bad = KernelTimer(fails, cold._stand(Problem.parse("64x512x256")).ring, cold._instruments)
-    for attempt in (bad.single, bad.block):
+    bad = cold._stands.timer(fails, Problem.parse("64x512x256"))
+    for attempt in (bad.single, partial(bad.block, 0)):
         with pytest.raises(RuntimeError, match="no launch"):
             attempt()
     assert middle(good, 1) > 0

@@ -1,0 +1,91 @@
+"""The sets of operands of one problem that launches rotate through, and the reference kernel. Imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from gemmtune.engine.measure.arena import Arena
+from gemmtune.engine.measure.operands import Operands, make_operands
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.seams import vendor
+
+__all__ = ["COLD_BYTES_PER_L2", "SLOTS", "OperandRing", "reference_kernel"]
+
+SLOTS = 8
+"""Launches of the kernel in a block, and of the reference."""
+
+COLD_BYTES_PER_L2 = 3
+"""Bytes touched between two uses of an operand, as a multiple of L2, that leave nothing of it there."""
+
+_SETS = 4 * SLOTS
+"""Sets of operands that a kernel's blocks rotate through. Where in memory operands happen to lie moves a kernel of 10
+to 25 µs by 2 to 3 % (one standard deviation), each kernel its own way: between two processes the same config moves
+beside the others by 1.05 % in the median over 8 sets and 0.84 % over 32 (16x4096x4096), by 0.36 and 0.16 %
+(256x6144x4096; H200, 2026-11-21)."""
+
+
+def reference_kernel(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    """The vendor library's GEMM on operands of its `stand_in`: what its time does, a candidate's would do too.
+
+    A kernel of another problem would see other limits: where memory bounds one and the power limit the other, one
+    slows down by 10 % while the other does not move.
+    """
+    vendor.multiply(a, b, out)
+
+
+@dataclass(frozen=True, slots=True)
+class OperandRing:
+    """The sets of operands of one problem that launches rotate through."""
+
+    kernel: tuple[Operands, ...]
+    """What the timed kernel works on, in the order of slots."""
+    reference: tuple[Operands, ...]
+    """What the reference kernel works on: other memory where the protocol is cold, and other types where the vendor
+    has no kernel for those of the problem."""
+    evicts: bool
+    """Whether L2 must be emptied besides, because the sets of a block are too small to do it."""
+
+    @classmethod
+    def make(
+        cls, problem: Problem, cold: bool, l2_bytes: int, memory_bytes: int, device: torch.device, arena: Arena
+    ) -> OperandRing:
+        """Draw them, within `memory_bytes`: at least one set for each of the two, and SLOTS for both before more.
+
+        They lie in the arena, as the problem's own.
+
+        Raises:
+            torch.OutOfMemoryError: they do not fit.
+        """
+
+        def draw(drawn: Problem, number: int) -> Operands:
+            made = make_operands(drawn, device, number)
+            return Operands(
+                *(
+                    arena.place(tensor, problem.name, f"{drawn.name} {number} {name}")
+                    for name, tensor in (("a", made.a), ("b", made.b), ("out", made.out))
+                )
+            )
+
+        first, beside = draw(problem, 0), vendor.stand_in(problem)
+        if not cold:
+            return cls((first,), (first if beside == problem else draw(beside, 0),), evicts=False)
+        sets = max(1, min(SLOTS, memory_bytes // (first.nbytes + beside.min_bytes)))
+        reference = tuple(draw(beside, number) for number in range(_SETS, _SETS + sets))
+        evicts = sets * first.nbytes < COLD_BYTES_PER_L2 * l2_bytes
+        if sets == SLOTS:
+            sets = min(_SETS, (memory_bytes - SLOTS * beside.min_bytes) // first.nbytes // SLOTS * SLOTS)
+        others = (draw(problem, number) for number in range(1, sets))
+        return cls((first, *others), reference, evicts)
+
+    @property
+    def parts(self) -> int:
+        """Blocks of one kernel until its operands come again."""
+        return max(1, len(self.kernel) // SLOTS)
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory of all sets."""
+        distinct = {id(operands): operands.nbytes for operands in (*self.kernel, *self.reference)}
+        return sum(distinct.values())
