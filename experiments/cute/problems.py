@@ -1,0 +1,84 @@
+"""The problems, and what of each space is measured on them."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.search.feasible import census
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscape_file import read_landscapes
+
+# Decode to prefill. The second is early so that its binaries, of a type of their own, are built while others are timed.
+PROBLEMS = (
+    "16x4096x4096:bf16:nt",  # Llama-3.1-8B o
+    "512x4096x4096:fp16:nt",  # Llama-3.1-8B o
+    "1x6144x4096:bf16:nt",  # Llama-3.1-8B qkv
+    "64x4096x14336:bf16:nt",  # Llama-3.1-8B down
+    "128x2880x2880:bf16:nt",  # gpt-oss-20b expert w2: columns that fill no tile
+    "256x6144x4096:bf16:nt",  # Llama-3.1-8B qkv
+    "1000x3584x2368:bf16:nt",  # Qwen2.5-7B down, an eighth: no size fills its tiles
+    "2048x4096x4096:bf16:nt",  # Llama-3.1-8B o
+    "8192x1024x8192:bf16:nt",  # Llama-3.1-70B, an eighth of the projections' inputs
+    "512x7168x2048:e4m3:nt",  # DeepSeek-V3 expert down
+)
+REFUSED = "1024x1280x3420:bf16:nt"  # a row of 6,840 bytes, which TMA cannot address: no CuTe kernel serves it
+CUTE_SPACES = ("cute_gemm", "quack_gemm")
+SPACES = ("aten", *CUTE_SPACES, "triton_mm")
+BEST_RECORDED = 20
+
+
+@cache
+def tasks(device: Device, names: tuple[str, ...]) -> dict[Task, tuple[Config, ...]]:
+    """Every task with its candidates: all that is feasible, of triton_mm what `triton_candidates` says."""
+    found = {}
+    for name in names:
+        for space in SPACES:
+            task = Task(Problem.parse(name), device, space)
+            feasible = (
+                triton_candidates(task)[0] if space == "triton_mm" else census(registry.space(space), task).feasible
+            )
+            if feasible:
+                found[task] = feasible
+    return found
+
+
+def triton_candidates(task: Task) -> tuple[tuple[Config, ...], str]:
+    """The best recorded configs of a problem, or Inductor's own list where it is not recorded; and which of the two."""
+    space = registry.space(task.space)
+    for landscape in _recorded():
+        if landscape.problem == task.problem:
+            points = sorted((p for p in landscape.points.values() if p.time_ns is not None), key=lambda p: p.time_ns)
+            best = [p.config for p in points if space.check(task, p.config)][:BEST_RECORDED]
+            return tuple(best), f"the {len(best)} best recorded"
+    return space.seeds(task), "Inductor's DEFAULT list"
+
+
+def inductor_pick(task: Task, out: Path) -> Config | None:
+    """What Inductor's DEFAULT autotuning chose, as a config of triton_mm; None where it chose ATen or was not asked."""
+    path = out / "inductor.json"
+    picks = json.loads(path.read_text()) if path.exists() else {}
+    found = picks.get(task.problem.name, {}).get("config")
+    config = None if found is None else Config(found)
+    values = {param.name: param.values for param in registry.space(task.space).params(task)}
+    known = config is not None and all(config[name] in known for name, known in values.items())
+    return config if known and registry.space(task.space).check(task, config) else None
+
+
+def thinned(configs: tuple[Config, ...], limit: int | None) -> tuple[Config, ...]:
+    """At most `limit` of them, spread evenly."""
+    if limit is None or len(configs) <= limit:
+        return configs
+    return tuple(configs[i * len(configs) // limit] for i in range(limit))
+
+
+@cache
+def _recorded() -> tuple[Landscape, ...]:
+    return tuple(landscape for path in embedded("triton_mm") for landscape in read_landscapes(path))

@@ -1,0 +1,95 @@
+"""Measures every candidate, then holds each problem's mixed final. Usage: sweep.py OUT ARGUMENTS; run.py starts it.
+
+Candidates go the way of a campaign: builders, worker, race, database. What build.py has built is not built again, and
+what the database holds is not measured again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+from problems import SPACES, inductor_pick, tasks, thinned
+
+from gemmtune.engine.campaign.local_fleet import LocalFleet
+from gemmtune.engine.campaign.scheduler import prepare, run
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.records.final import Final
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.report import progress
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+
+FROM_EACH = {"aten": 1, "cute_gemm": 3, "quack_gemm": 3, "triton_mm": 2}
+
+
+def main() -> None:
+    out, given = Path(sys.argv[1]), json.loads(sys.argv[2])
+    device, objective = present_device(), registry.objective("latency")
+    searches, picks = [], {}
+    for task, configs in tasks(device, tuple(given["problems"])).items():
+        pick = inductor_pick(task, out) if task.space == "triton_mm" else None
+        if pick is not None:
+            picks[task] = pick
+        chosen = tuple(dict.fromkeys((*thinned(configs, given["limit"]), *([pick] if pick else ()))))
+        sampler = registry.sampler("exhaustive")
+        searches.append(prepare(task, registry.space(task.space), chosen, sampler, len(chosen), 0, len(chosen)))
+    fleet, library = LocalFleet(SPACES, objective.protocol), out / "artifacts/shared"
+    if library.exists():
+        Path(fleet._folder.name, "shared").symlink_to(library.resolve())  # where its builders look first
+    with closing(fleet), Database.open(out / "measurements.db") as store, progress.watching(False) as watcher:
+        began = time.perf_counter()
+        run(searches, fleet, store, objective, watcher, settle=False)
+        facts = {"configs": sum(s.evaluations for s in searches), "seconds": round(time.perf_counter() - began, 1)}
+        (out / "sweep.json").write_text(json.dumps(facts))
+        began = time.perf_counter()
+        facts["finals"] = hold_finals(searches, fleet, store, objective, watcher, picks)
+        facts["final_seconds"] = round(time.perf_counter() - began, 1)
+        (out / "sweep.json").write_text(json.dumps(facts))
+
+
+def hold_finals(searches, fleet, store, objective, watcher, picks) -> dict[str, list[dict]]:
+    """One final a problem, with the best few of every space and Inductor's pick: the finalists, the leader first."""
+    of_problem, held = {}, {}
+    for search in searches:
+        task = search.task
+        known = store.known(task, fleet.protocol(task), fleet.evidence, fleet.toolchain(task))
+        ok = sorted((m for m in known.values() if m.status is Status.OK), key=objective.score)
+        best = [(task, m.config) for m in ok[: FROM_EACH[task.space]]]
+        picked = [(task, m.config) for m in ok if m.config == picks.get(task)]
+        of_problem.setdefault(task.problem, []).extend((*best, *picked))
+    waiting = {problem: list(dict.fromkeys(candidates)) for problem, candidates in of_problem.items() if candidates}
+    for candidates in waiting.values():
+        fleet.settle(candidates)
+    while waiting:
+        for over in fleet.collect(1.0):
+            del waiting[over.problem]
+            watcher.settled(over)
+            if isinstance(over, Final):
+                store.add_final(over)
+            held[over.problem.name] = places(over)
+    return held
+
+
+def places(final) -> list[dict]:
+    """A final as JSON: who stood where, who was refuted, or why it was not held."""
+    if not isinstance(final, Final):
+        return [{"unsettled": final.reason}]
+    stood = [
+        {
+            "space": f.task.space,
+            "config": dict(f.config),
+            "us": round(f.estimate.time_ns / 1e3, 3),
+            "behind": [round(x, 5) for x in f.behind],
+            "launches": len(f.samples_ns),
+        }
+        for f in final.finalists
+    ]
+    return stood + [{"space": r.task.space, "config": dict(r.config), "refuted": r.reason} for r in final.refuted]
+
+
+if __name__ == "__main__":
+    main()
