@@ -28,7 +28,7 @@ def driver_of(device: Device) -> Iterator[None]:
     """Answer from the Device record what `cutlass.utils.HardwareInfo` and the compiler would ask the CUDA driver.
 
     A builder must not ask it: cuInit crashes in a process that was forked from one that has imported the compiler (a
-    host with a GPU, driver 580, nvidia-cutlass-dsl 4.8.1, 2026-11-21).
+    host with a GPU, CUDA 13.0, nvidia-cutlass-dsl 4.8.1, 2026-11-21).
     """
     settings = CuTeDSL._get_dsl().envar
     settings.arch = device.arch

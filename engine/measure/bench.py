@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import torch
@@ -20,6 +20,7 @@ from gemmtune.engine.measure.telemetry import Telemetry
 from gemmtune.engine.measure.timing import KernelTimer
 from gemmtune.engine.measure.worker import FinalJob, FinalReading, MeasureJob, Reading, Settled
 from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Launchable, Space
@@ -140,14 +141,26 @@ class Bench:
                 failed.append((number, reason))
             else:
                 kernels[number] = kernel
-        timers = [self._stands.timer(kernel, problem) for kernel in kernels.values()]
-        standings = race.settle([self._calm(timer, stand) for timer in timers], _TERMS) if timers else ()
-        numbers = list(kernels)
-        for timer, kernel in zip(timers, kernels.values(), strict=True):
-            timer.close()
+        settled = self._settle(kernels, problem)
+        floor_ns = self._floor_ns(job.finalists[0].task)
+        while impossible := [s for s in settled if s.estimate.time_ns < floor_ns]:
+            for standing in impossible:
+                del kernels[standing.number]
+                failed.append((standing.number, race.suspicious(standing.estimate, None, floor_ns)))
+            settled = self._settle(kernels, problem)
+        for kernel in kernels.values():
             kernel.close()
-        settled = tuple(Settled(numbers[s.index], s.estimate, s.samples_ns, s.behind) for s in standings)
         return FinalReading(settled, tuple(failed))
+
+    def _settle(self, kernels: Mapping[int, Launchable], problem: Problem) -> tuple[Settled, ...]:
+        if not kernels:
+            return ()
+        stand, numbers = self._stands.of(problem), list(kernels)
+        timers = [self._stands.timer(kernel, problem) for kernel in kernels.values()]
+        standings = race.settle([self._calm(timer, stand) for timer in timers], _TERMS)
+        for timer in timers:
+            timer.close()
+        return tuple(Settled(numbers[s.index], s.estimate, s.samples_ns, s.behind) for s in standings)
 
     def _calm(self, timer: KernelTimer, stand: Stand) -> CalmTimer:
         return CalmTimer(timer, stand.drift, self._pacer, time.sleep)

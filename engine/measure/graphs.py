@@ -1,8 +1,8 @@
 """CUDA graphs: launches captured once, joined into larger graphs, and replayed. Imports torch.
 
-The driver's own calls, because torch's graphs cannot be joined, and are instantiated anew for every kernel: of 520 µs a
-graph of 16 launches costs the host from capture to destruction, 250 are left where half of them is a joined graph and
-the executable is updated in place (H200 host, 2026-11-21).
+The driver's own calls, because torch's graphs can neither be joined nor updated: capturing 16 launches costs the host
+315 µs, and 219 where half of them is a joined graph; an executable costs 160 to 245 µs, and 25 where it is updated
+(H200 host, 2026-11-21).
 """
 
 from __future__ import annotations
@@ -49,42 +49,30 @@ class Graph:
 
 
 class Executable:
-    """Runs graphs, one at a time; those of one shape take each other's place at a tenth of the cost of a new one."""
+    """Runs graphs of the same kernels on other operands.
 
-    def __init__(self) -> None:
-        """Nothing is loaded yet."""
-        self._graph: Graph | None = None
-        self._destroy: weakref.finalize[[object], Executable] | None = None
-        self._handle: object = None
+    Not of other kernels: the driver accepts a kernel without clusters in the place of one with clusters, and then does
+    not run it. Blocks of such a kernel took as long as nothing does (CUDA 13.0, H200, 2026-11-21).
+    """
 
-    def load(self, graph: Graph) -> None:
-        """Make `graph` the one to run.
+    def __init__(self, graph: Graph) -> None:
+        """Make one that runs `graph`.
 
         Raises:
             RuntimeError: the driver refuses it.
         """
-        if graph is self._graph:
-            return
-        if self._destroy is None or not self._update(graph):
-            self._instantiate(graph)
         self._graph = graph
+        self._handle = checked(driver.cuGraphInstantiate(graph.handle, 0))
+        weakref.finalize(self, driver.cuGraphExecDestroy, self._handle).atexit = False
 
     def launch(self, graph: Graph, stream: torch.cuda.Stream) -> None:
-        """Enqueue `graph` on `stream`.
+        """Enqueue `graph`, which has the kernels of the first one, on `stream`.
 
         Raises:
             RuntimeError: the driver refuses it.
         """
-        self.load(graph)
+        if graph is not self._graph:
+            status, _ = driver.cuGraphExecUpdate(self._handle, graph.handle)
+            checked((status,))
+            self._graph = graph
         checked(driver.cuGraphLaunch(self._handle, stream.cuda_stream))
-
-    def _update(self, graph: Graph) -> bool:
-        status, _ = driver.cuGraphExecUpdate(self._handle, graph.handle)
-        return bool(status == driver.CUresult.CUDA_SUCCESS)
-
-    def _instantiate(self, graph: Graph) -> None:
-        if self._destroy is not None:
-            self._destroy()
-        self._handle = checked(driver.cuGraphInstantiate(graph.handle, 0))
-        self._destroy = weakref.finalize(self, driver.cuGraphExecDestroy, self._handle)
-        self._destroy.atexit = False

@@ -42,8 +42,7 @@ class Rig:
             self._refer(0)  # the vendor's library takes its workspace of a stream with its first launch there
         self._lead = instruments.capture(self._enqueue_lead)
         self._beside = [instruments.capture(partial(self._enqueue_beside, slot)) for slot in range(SLOTS)]
-        self._leading, self._besides, self._blocks = Executable(), Executable(), Executable()
-        self._nothing = self.capture(lambda *_: instruments.helpers.empty(), 0)
+        self._leading, self._besides = Executable(self._lead), Executable(self._beside[0])
 
     def calibrate(self, rest: Callable[[], None]) -> None:
         """Measure the fixed cost as kernels are timed: behind GEMMs, after a `rest`.
@@ -53,7 +52,8 @@ class Rig:
         each measured it once for all problems disagreed by 80 ns more than their kernels did (H200, 2026-11-21).
         """
         tools = self.instruments
-        graph, executable = tools.capture(self._enqueue_empty), Executable()
+        graph = tools.capture(self._enqueue_empty)
+        executable = Executable(graph)
         in_graph: list[float] = []
         single: list[float] = []
         for _ in range(_FIXED_COST_BLOCKS):
@@ -86,16 +86,12 @@ class Rig:
         """
         return self.instruments.capture(partial(self._enqueue_block, kernel, part * SLOTS))
 
-    def run(self, graph: Graph) -> Block:
+    def run(self, graph: Graph, executable: Executable) -> Block:
         """Run a captured block."""
         tools, cost = self.instruments, self.graph_cost_ns
-        self._blocks.launch(graph, tools.main_stream)
+        executable.launch(graph, tools.main_stream)
         torch.cuda.synchronize()
         return Block(less(tools.kernel_events, cost), less(tools.reference_events, cost))
-
-    def forget(self) -> None:
-        """Let go of the block that ran last: its kernel is about to be unloaded."""
-        self._blocks.load(self._nothing)
 
     def _enqueue_block(self, kernel: Kernel, first: int) -> None:
         stream = self.instruments.stream
@@ -131,6 +127,7 @@ class KernelTimer:
         self._kernel = kernel
         self._rig = rig
         self._blocks: dict[int, Graph] = {}
+        self._executable: Executable | None = None
         self._singles = 0
         self._theirs: EventPair | None = None
 
@@ -158,7 +155,9 @@ class KernelTimer:
         part = number % self._rig.ring.parts
         if part not in self._blocks:
             self._blocks[part] = self._rig.capture(self._kernel, part)
-        return self._rig.run(self._blocks[part])
+        if self._executable is None:
+            self._executable = Executable(self._blocks[part])
+        return self._rig.run(self._blocks[part], self._executable)
 
     def loop(self) -> tuple[Callable[[], None], int]:
         """What enqueues launches of the kernel alone, without events between them, and how many it enqueues."""
@@ -169,13 +168,13 @@ class KernelTimer:
                 enqueue_one()
 
         tools = self._rig.instruments
-        return partial(Executable().launch, tools.capture(enqueue), tools.main_stream), len(launches)
+        graph = tools.capture(enqueue)
+        return partial(Executable(graph).launch, graph, tools.main_stream), len(launches)
 
     def close(self) -> None:
         """Free the graphs."""
-        if self._blocks:
-            self._rig.forget()
-            self._blocks.clear()
+        self._executable = None
+        self._blocks.clear()
 
 
 def launch(kernel: Kernel, sets: Sequence[Operands], number: int) -> Callable[[], None]:

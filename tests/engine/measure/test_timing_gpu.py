@@ -72,6 +72,23 @@ def test_operands_in_l2_are_faster_than_operands_in_memory(bench):
     assert middle(warm) < 0.9 * middle(cold)
 
 
+def test_kernels_in_turns_take_what_they_take_alone(bench):
+    import torch
+
+    def triangle(a, b, out):  # elementwise, so without clusters, which the vendor's GEMM has on Hopper
+        torch.triu(out, out=out)
+
+    both = timers(bench("graph-cold-l2"), "2048x2048x2048", [partial(mm, torch), triangle])
+    alone = [middle(timer) for timer in both]
+    in_turns = [[], []]
+    for number in range(6):
+        for samples, timer in zip(in_turns, both, strict=True):
+            samples.extend(timer.block(number).samples_ns)
+    for samples, time_ns in zip(in_turns, alone, strict=True):
+        assert sorted(samples)[len(samples) // 2] == pytest.approx(time_ns, rel=0.2)
+        assert min(samples) > 0.5 * time_ns
+
+
 def test_an_error_while_launches_are_enqueued_leaves_the_stream_open(bench):
     import torch
 
