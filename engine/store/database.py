@@ -1,15 +1,29 @@
-"""The measurement database: everything ever measured, in one SQLite file or any database SQLAlchemy reaches."""
+"""The measurement database: everything ever measured, in one SQLite file or on a PostgreSQL server."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, insert, inspect, make_url, select
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy import (
+    URL,
+    Connection,
+    RowMapping,
+    Select,
+    Table,
+    create_engine,
+    delete,
+    insert,
+    inspect,
+    make_url,
+    select,
+)
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy.exc import SQLAlchemyError
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
@@ -19,37 +33,45 @@ from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.store import rows, schema, sqlite
+from gemmtune.engine.store import postgres, rows, schema, sqlite
+from gemmtune.engine.store.link import Link, reason
+from gemmtune.engine.store.tally import Tally, number_since, tally
 from gemmtune.engine.store.upgrade import upgrade
 
 __all__ = ["Database"]
 
+_PATIENCE_SECONDS = 600.0  # a server that restarts or fails over is back within minutes
 _PAGE = 1000  # rows a read holds in memory; also keeps a statement's parameters under every database's limit
 
 
 class Database:
     """Measurements, each batch whole or not at all, and finals.
 
-    One instance belongs to one thread; processes open their own.
+    One instance belongs to one thread; processes open their own, on any host that reaches the server. One writes at a
+    time; the others wait for it.
 
     SQLite runs in WAL mode with synchronous=NORMAL: a batch that `add` returned from survives the death of the process
-    at any instant. A power cut may take the last batches with it, and leaves the file whole.
+    at any instant. A power cut may take the last batches with it, and leaves the file whole. PostgreSQL keeps what it
+    was told to keep (`synchronous_commit`); where it or the connection is lost, reads and writes begin again until it
+    is back, and what it stored before it could say so is not stored twice.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, link: Link) -> None:
         """Use `open`."""
-        self._engine = engine
-        self._name = engine.url.render_as_string(hide_password=True)
+        self._link = link
         self._task_ids: dict[Task, int] = {}
         self._toolchain_ids: dict[Toolchain, int] = {}
 
     @classmethod
-    def open(cls, url: str | os.PathLike[str], *, create: bool = True) -> Database:
-        """Open the database, making it where there is none and `create` allows; one of an older schema is upgraded.
+    def open(
+        cls, url: str | os.PathLike[str], *, create: bool = True, patience_seconds: float = _PATIENCE_SECONDS
+    ) -> Database:
+        """Open the database, making its tables where there are none; one of an older schema is upgraded.
 
         Args:
-            url: a path, for SQLite, or an SQLAlchemy URL, `postgresql+psycopg://host/name`.
-            create: False to refuse a database that does not exist.
+            url: a path, for SQLite, or a URL, `postgresql+psycopg://user:password@host/name`.
+            create: False to refuse a database that does not exist, or is empty.
+            patience_seconds: how long to wait for a server that was lost, once it has been reached.
 
         Raises:
             StoreError: it cannot be opened, is no gemmtune database, is of a newer schema, or cannot be
@@ -59,21 +81,21 @@ class Database:
         try:
             parsed = _url(name)
             name = parsed.render_as_string(hide_password=True)
-            engine = create_engine(parsed)
+            engine = create_engine(parsed, connect_args=postgres.connect_arguments(parsed))
         except (SQLAlchemyError, ImportError) as error:
-            raise StoreError(f"cannot open database {name}: {_reason(error)}") from None
+            raise StoreError(f"cannot open database {name}: {reason(error)}") from None
         sqlite_file = engine.url.database if engine.dialect.name == "sqlite" else None
         if sqlite_file and not create and not Path(sqlite_file).exists():
             raise StoreError(f"no database {sqlite_file}; `gemmtune tune` makes one")
         sqlite.set_terms(engine)
-        database = cls(engine)
+        postgres.set_terms(engine)
+        link = Link(engine, patience_seconds)
         try:
-            with database._errors("open"):
-                database._prepare(create)
+            _prepare(link, create)
         except StoreError:
-            database.close()
+            link.close()
             raise
-        return database
+        return cls(link)
 
     def __enter__(self) -> Database:
         return self
@@ -85,32 +107,39 @@ class Database:
 
     def close(self) -> None:
         """Close every connection."""
-        self._engine.dispose()
+        self._link.close()
+
+    def tell(self, listener: Callable[[str], None]) -> None:
+        """Have the loss of a server, and its return, told to this one from now on: a line each, as it happens."""
+        self._link.tell = listener
 
     def add(self, measurements: Sequence[Measurement]) -> int:
         """Store a batch in one transaction; returns the number that were new.
 
         There is one measurement of a task and config by one protocol, evidence and toolchain. The first stays: another
-        is left out, so that two campaigns that meet on a config do not fail each other.
+        is left out, so that two campaigns that meet on a config do not fail each other, and a batch may be given again.
 
         Raises:
             StoreError: the database refused; nothing of the batch is stored.
         """
-        with self._errors("write to"), self._writing() as connection:
-            task_ids = {m.task: self._task_ids.get(m.task) for m in measurements}
-            toolchain_ids = {m.toolchain: self._toolchain_ids.get(m.toolchain) for m in measurements}
-            tasks = {t: i or _id(connection, schema.tasks, rows.task_row(t)) for t, i in task_ids.items()}
+        if not measurements:
+            return 0
+        known_tasks = {m.task: self._task_ids.get(m.task) for m in measurements}
+        known_toolchains = {m.toolchain: self._toolchain_ids.get(m.toolchain) for m in measurements}
+
+        def write(connection: Connection) -> tuple[int, dict[Task, int], dict[Toolchain, int]]:
+            tasks = {t: i or _id(connection, schema.tasks, rows.task_row(t)) for t, i in known_tasks.items()}
             toolchains = {
-                t: i or _id(connection, schema.toolchains, rows.toolchain_row(t)) for t, i in toolchain_ids.items()
+                t: i or _id(connection, schema.toolchains, rows.toolchain_row(t)) for t, i in known_toolchains.items()
             }
             batch = [rows.measurement_row(m, tasks[m.task], toolchains[m.toolchain]) for m in measurements]
-            new = _without_known(connection, batch)
-            if new:
-                connection.execute(insert(schema.measurements), new)
+            return _insert_new(connection, batch), tasks, toolchains
+
+        new, tasks, toolchains = self._link.write(write)
         # After the commit, so that no id of a transaction that failed is remembered.
         self._task_ids |= tasks
         self._toolchain_ids |= toolchains
-        return len(new)
+        return new
 
     def known(self, task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain) -> dict[Config, Measurement]:
         """What need not be measured again: config to measurement, failures included, in insertion order.
@@ -118,7 +147,8 @@ class Database:
         Raises:
             StoreError: the database cannot be read.
         """
-        with self._errors("read"), self._engine.connect() as connection:
+
+        def read(connection: Connection) -> dict[Config, Measurement]:
             task_id = _find(connection, schema.tasks, rows.task_row(task))
             toolchain_id = _find(connection, schema.toolchains, rows.toolchain_row(toolchain))
             if task_id is None or toolchain_id is None:
@@ -134,6 +164,8 @@ class Database:
             found = (rows.measurement_of(row, {task_id: task}, {toolchain_id: toolchain}) for row in known)
             return {measurement.config: measurement for measurement in found}
 
+        return self._link.read(read)
+
     def measurements(self, task: Task | None = None) -> Iterator[Measurement]:
         """Every measurement, or those of one task, in insertion order; a page in memory at a time.
 
@@ -144,35 +176,52 @@ class Database:
         """
         columns = schema.measurements.c
         page = select(schema.measurements).order_by(columns.id).limit(_PAGE)
-        last = 0
         tasks: dict[int, Task] = {}
         toolchains: dict[int, Toolchain] = {}
-        while True:
-            with self._errors("read"), self._engine.connect() as connection:
-                if task is not None and not tasks:
-                    task_id = _find(connection, schema.tasks, rows.task_row(task))
-                    if task_id is None:
-                        return
-                    tasks = {task_id: task}
-                    page = page.where(columns.task_id == task_id)
-                found = connection.execute(page.where(columns.id > last)).mappings().all()
-                if not all(row["task_id"] in tasks and row["toolchain_id"] in toolchains for row in found):
-                    tasks = _tasks(connection)
-                    toolchains = _toolchains(connection)
-            if not found:
+        if task is not None:
+            task_id = self._link.read(lambda connection: _find(connection, schema.tasks, rows.task_row(task)))
+            if task_id is None:
                 return
+            page = page.where(columns.task_id == task_id)
+        last = 0
+        while found := self._link.read(lambda connection: _rows(connection, page.where(columns.id > last))):  # noqa: B023
+            if not all(row["task_id"] in tasks and row["toolchain_id"] in toolchains for row in found):
+                tasks = self._link.read(_tasks)
+                toolchains = self._link.read(_toolchains)
             for row in found:
                 yield rows.measurement_of(row, tasks, toolchains)
             last = found[-1]["id"]
 
     def add_final(self, final: Final) -> None:
-        """Store a final.
+        """Store a final; the very same one is stored once.
 
         Raises:
             StoreError: the database refused.
         """
-        with self._errors("write to"), self._writing() as connection:
-            connection.execute(insert(schema.finals), rows.final_row(final))
+        row = rows.final_row(final)
+        self._link.write(lambda connection: _add_finals(connection, [row]))
+
+    def add_older_finals(self, finals: Iterable[Final]) -> int:
+        """Store finals of another database among those held here, by their time; returns the number that were new.
+
+        Raises:
+            StoreError: the database refused; none is stored.
+        """
+        others = [rows.final_row(final) for final in finals]
+
+        def write(connection: Connection) -> int:
+            new = _add_finals(connection, others)
+            if new:
+                held = [dict(row) for row in _rows(connection, select(schema.finals).order_by(schema.finals.c.id))]
+                connection.execute(delete(schema.finals))
+                by_time = sorted(held, key=lambda row: str(row["created_at"]))
+                ids = [row["id"] for row in held]
+                connection.execute(
+                    insert(schema.finals), [row | {"id": i} for i, row in zip(ids, by_time, strict=True)]
+                )
+            return new
+
+        return self._link.write(write)
 
     def finals(
         self, problem: Problem | None = None, device: Device | None = None, protocol: str | None = None
@@ -190,8 +239,23 @@ class Database:
             statement = statement.where(columns.device == rows.device_text(device))
         if protocol is not None:
             statement = statement.where(columns.protocol == protocol)
-        with self._errors("read"), self._engine.connect() as connection:
-            return [rows.final_of(row) for row in connection.execute(statement).mappings()]
+        return [rows.final_of(row) for row in self._link.read(lambda connection: _rows(connection, statement))]
+
+    def tally(self) -> tuple[Tally, ...]:
+        """How many measurements there are of each kind, counted by the database itself.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        return self._link.read(lambda connection: tally(connection, _tasks(connection)))
+
+    def number_since(self, created_at: str) -> int:
+        """How many measurements were made then or later: UTC, ISO 8601 with seconds, as measurements have it.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        return self._link.read(lambda connection: number_since(connection, created_at))
 
     def tasks(self) -> tuple[Task, ...]:
         """Every task with a measurement, in insertion order.
@@ -199,64 +263,50 @@ class Database:
         Raises:
             StoreError: the database cannot be read.
         """
-        with self._errors("read"), self._engine.connect() as connection:
-            return tuple(_tasks(connection).values())
+        return tuple(self._link.read(_tasks).values())
 
-    def _prepare(self, create: bool) -> None:
-        with self._engine.connect() as connection:
-            version = self._version(connection)
-        if version == schema.VERSION:
-            return
+
+def _prepare(link: Link, create: bool) -> None:
+    """Make the tables where there are none; bring those of an older schema to the present one."""
+    version = link.first(lambda connection: _version(connection, link.name))
+    if version == schema.VERSION:
+        return
+    if version is None:
+        if not create:
+            raise StoreError(f"database {link.name} is empty; `gemmtune tune` fills one")
+        sqlite.set_wal(link.engine)
+
+    def write(connection: Connection) -> None:
+        version = _version(connection, link.name)  # another process may have been faster
         if version is None:
-            if not create:
-                raise StoreError(f"database {self._name} is empty; `gemmtune tune` fills one")
-            sqlite.set_wal(self._engine)
-        with self._errors("open" if version is None else "upgrade"), self._writing() as connection:
-            version = self._version(connection)  # another process may have been faster
-            if version is None:
-                schema.METADATA.create_all(connection)
-                connection.execute(insert(schema.schema_version), {"version": schema.VERSION})
-            else:
-                upgrade(connection, version)
+            schema.METADATA.create_all(connection)
+            connection.execute(insert(schema.schema_version), {"version": schema.VERSION})
+        else:
+            upgrade(connection, version)
 
-    def _version(self, connection: Connection) -> int | None:
-        """The version of the tables, from 1 to the one known here; None where there are no tables."""
-        names = inspect(connection).get_table_names()
-        if not names:
-            return None
-        if schema.schema_version.name not in names:
-            raise StoreError(f"{self._name} is a database of something else ({names[0]}, ...); give gemmtune its own")
-        found = int(connection.execute(select(schema.schema_version.c.version)).scalar_one())
-        if not 1 <= found <= schema.VERSION:
-            newer = f"database {self._name} has schema {found}, this gemmtune knows schema {schema.VERSION}"
-            raise StoreError(f"{newer}; use the gemmtune that wrote it, or another database")
-        return found
+    link.write(write, "open" if version is None else "upgrade")
 
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with self._engine.connect() as connection:
-            connection.execution_options(**sqlite.WRITES)
-            with connection.begin():
-                yield connection
 
-    @contextmanager
-    def _errors(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except SQLAlchemyError as error:
-            raise StoreError(f"cannot {doing} database {self._name}: {_reason(error)}") from error
+def _version(connection: Connection, name: str) -> int | None:
+    """The version of the tables, from 1 to the one known here; None where there are no tables."""
+    names = inspect(connection).get_table_names()
+    if not names:
+        return None
+    if schema.schema_version.name not in names:
+        raise StoreError(f"{name} is a database of something else ({names[0]}, ...); give gemmtune its own")
+    found = int(connection.execute(select(schema.schema_version.c.version)).scalar_one())
+    if not 1 <= found <= schema.VERSION:
+        newer = f"database {name} has schema {found}, this gemmtune knows schema {schema.VERSION}"
+        raise StoreError(f"{newer}; use the gemmtune that wrote it, or another database")
+    return found
 
 
 def _url(text: str) -> URL:
-    return make_url(text) if "://" in text else URL.create("sqlite", database=text)
+    return postgres.with_driver(make_url(text)) if "://" in text else URL.create("sqlite", database=text)
 
 
-def _reason(error: Exception) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    text = " ".join(str(cause).split())
-    if text == "unable to open database file":
-        return f"{text}; its folder must exist and be writable"
-    return text
+def _rows(connection: Connection, statement: Select[Any]) -> Sequence[RowMapping]:
+    return connection.execute(statement).mappings().all()
 
 
 def _find(connection: Connection, table: Table, row: Mapping[str, str]) -> int | None:
@@ -281,21 +331,19 @@ def _toolchains(connection: Connection) -> dict[int, Toolchain]:
     return {row["id"]: rows.toolchain_of(row) for row in found}
 
 
-def _without_known(connection: Connection, batch: Sequence[dict[str, object]]) -> list[dict[str, object]]:
-    columns = schema.measurements.c
-    unique = (columns.task_id, columns.config_digest, columns.protocol, columns.evidence, columns.toolchain_id)
-    known: set[tuple[object, ...]] = set()
-    for start in range(0, len(batch), _PAGE):
-        page = batch[start : start + _PAGE]
-        statement = select(*unique).where(
-            columns.task_id.in_({row["task_id"] for row in page}),
-            columns.config_digest.in_([row["config_digest"] for row in page]),
-        )
-        known.update(tuple(row) for row in connection.execute(statement))
-    new = []
-    for row in batch:
-        key = tuple(row[column.name] for column in unique)
-        if key not in known:
-            known.add(key)
-            new.append(row)
+def _add_finals(connection: Connection, finals: Sequence[Mapping[str, object]]) -> int:
+    columns = schema.finals.c
+    new = 0
+    for row in finals:
+        same = select(columns.id).where(*(columns[name] == value for name, value in row.items()))
+        if connection.execute(same).first() is None:
+            connection.execute(insert(schema.finals), row)
+            new += 1
     return new
+
+
+def _insert_new(connection: Connection, batch: Sequence[Mapping[str, object]]) -> int:
+    """Insert those of the measurements that are not there yet, the first of like ones; returns their number."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite_dialect
+    statement = dialect.insert(schema.measurements).on_conflict_do_nothing()
+    return int(connection.execute(statement, batch, execution_options={"preserve_rowcount": True}).rowcount)

@@ -6,10 +6,9 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
-__all__ = ["WRITES", "set_terms", "set_wal"]
+from gemmtune.engine.store.terms import WRITES
 
-WRITES = {"gemmtune_writes": True}
-"""Execution options of a connection that is going to write."""
+__all__ = ["set_terms", "set_wal"]
 
 
 def set_terms(engine: Engine) -> None:

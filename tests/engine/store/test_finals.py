@@ -70,10 +70,28 @@ def test_every_field_of_every_final_reads_back_in_insertion_order(path):
     with Database.open(path) as database:
         database.add_final(FINAL)
         database.add_final(later)
-        database.add_final(FINAL)
     with Database.open(path) as database:
-        assert database.finals() == [FINAL, later, FINAL]
+        assert database.finals() == [FINAL, later]
         assert database.finals()[0].regret_bound == 0.0021
+
+
+def test_a_final_that_is_stored_again_is_stored_once(path):
+    with Database.open(path) as database:
+        for final in (FINAL, FINAL, replace(FINAL, worker="another host")):
+            database.add_final(final)
+        assert database.finals() == [FINAL, replace(FINAL, worker="another host")]
+
+
+def test_finals_of_another_database_take_their_place_by_time(path):
+    first, last = (replace(FINAL, created_at=f"2026-11-{day}T10:00:00+00:00") for day in (20, 22))
+    with Database.open(path) as database:
+        database.add_final(last)
+        database.add_final(FINAL)  # the clock was set back: insertion order holds
+        assert database.finals() == [last, FINAL]
+        assert database.add_older_finals([first, last]) == 1
+        assert database.finals() == [first, FINAL, last]
+        assert database.add_older_finals([first, last]) == 0
+        assert database.finals() == [first, FINAL, last]
 
 
 def test_finals_are_found_by_problem_device_and_protocol(path):
@@ -135,7 +153,7 @@ FINALS = st.builds(
 
 
 @settings(max_examples=60, deadline=None)
-@given(finals=st.lists(FINALS, max_size=3))
+@given(finals=st.lists(FINALS, max_size=3, unique_by=repr))
 def test_any_final_reads_back_equal(finals):
     with Database.open("sqlite://") as database:
         for final in finals:

@@ -1,0 +1,70 @@
+"""A campaign whose database server drops its connections, and whose driver dies, ends as an undisturbed one."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.store.database import Database
+
+pytestmark = pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures")
+
+GEMMTUNE = Path(sys.executable).with_name("gemmtune")
+TUNE = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "tpe",
+        "--budget", "100", "--batch", "1", "--seed", "5")  # fmt: skip
+FILES = ("table.json", "inductor/lookup_table.json", "inductor/table_info.json")
+ALL = 2 * (100 + 1)
+
+
+def measured(url: str) -> dict[str, list[tuple]]:
+    """Task to what was measured of it, in the order of insertion."""
+    found: dict[str, list[tuple]] = {}
+    with Database.open(url) as database:
+        for m in database.measurements():
+            found.setdefault(m.task.key, []).append((m.config, m.status, m.samples_ns))
+    return found
+
+
+def count(server, url: str) -> int:
+    return server.execute("SELECT count(*) FROM measurements", url)[0][0]
+
+
+def test_dropped_connections_and_killed_drivers_lose_and_double_nothing(postgres_server, tmp_path):
+    calm, disturbed = tmp_path / "calm", tmp_path / "disturbed"
+    calm.mkdir()
+    disturbed.mkdir()
+    done = subprocess.run(TUNE, cwd=calm, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    expected = measured(str(calm / "out/measurements.db"))
+    assert sum(map(len, expected.values())) == ALL
+
+    url = postgres_server.new_database()
+    Database.open(url).close()
+    chance = random.Random(20261121)
+    dropped = 0
+    for kill_at in (40, 120, None):
+        begun_with = count(postgres_server, url)
+        with (disturbed / "said.txt").open("w") as said:
+            process = subprocess.Popen([*TUNE, "--database", url], cwd=disturbed, stdout=said, stderr=said)
+        while process.poll() is None:
+            time.sleep(chance.uniform(0.0, 0.2))
+            rows = count(postgres_server, url)
+            if kill_at is not None and rows >= kill_at:
+                process.kill()
+                process.wait()
+            elif rows > begun_with:  # a server that is away when a campaign begins is an error at once
+                dropped += postgres_server.drop_connections()
+        held = measured(url)
+        assert all(rows == expected[task][: len(rows)] for task, rows in held.items())
+        assert process.returncode == (0 if kill_at is None else -signal.SIGKILL), (disturbed / "said.txt").read_text()
+    assert dropped >= 3
+    assert measured(url) == expected
+    for name in FILES:
+        assert (disturbed / "out" / name).read_bytes() == (calm / "out" / name).read_bytes(), name

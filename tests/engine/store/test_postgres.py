@@ -1,0 +1,360 @@
+"""A PostgreSQL server holds what a SQLite file holds, and its loss loses and doubles nothing."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import MetaData, create_engine, insert, select
+from sqlalchemy.types import Double, Text
+
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.final import Final, Finalist, Refuted
+from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.schema import VERSION
+
+H200 = Device("H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 60 << 20, 65536, 2048, 1024, 32, 1980, 4800)
+TASK, OTHER = Task(Problem(16, 4096, 4096), H200, "triton_mm"), Task(Problem(2048, 4096, 4096), H200, "triton_mm")
+TOOLCHAIN = Toolchain((("torch", "2.13.0+cu130"), ("triton", "3.6.0")))
+
+
+def measured(number: int, task: Task = TASK, **changes: object) -> Measurement:
+    ok = Measurement(
+        task=task,
+        config=Config({"BLOCK_M": number, "split": True, "order": "≠ rows", "share": 0.1 + 0.2}),
+        status=Status.OK,
+        evidence=Evidence.MEASURED,
+        protocol="cold_l2",
+        toolchain=TOOLCHAIN,
+        worker="host:0:4711",
+        created_at="2026-11-21T10:00:00+00:00",
+        samples_ns=(17500.25, 17432.0, 0.1 + 0.2),
+        estimate=Estimate(17449.5, 0.1 + 0.2, 17500.25),
+        drift=1.0 + 2**-40,
+        energy_joules=0.0117,
+        error_norm=1.25e-3,
+        before=DeviceState(1980, 3201, 41, 432_100),
+        build_seconds=0.47,
+    )
+    return replace(ok, **changes)
+
+
+FAILED = measured(
+    99, status=Status.WRONG_RESULT, reason="off by 0.3\nat [0, 1] \0 \udcff", samples_ns=(), estimate=None, drift=1.0
+)
+FINAL = Final(
+    (Finalist(TASK, Config({"BLOCK_M": 1}), TOOLCHAIN, Estimate(1.0, 0.5, 2.0), (1.0, 2.0), (0.0, 0.0)),),
+    "cold_l2",
+    "host:0:4711",
+    "2026-11-21T10:00:00+00:00",
+    (Refuted(TASK, Config({"BLOCK_M": 2}), "off by 0.3"),),
+)
+
+
+@pytest.fixture
+def url(postgres_server):
+    return postgres_server.new_database()
+
+
+def test_everything_reads_back_in_insertion_order(url):
+    given = [measured(3), FAILED, measured(1, OTHER), measured(2)]
+    with Database.open(url) as database:
+        assert [database.add(given[:2]), database.add(given[2:]), database.add([])] == [2, 2, 0]
+        database.add_final(FINAL)
+    escaped = replace(FAILED, reason="off by 0.3\nat [0, 1] \\x00 \\udcff")
+    with Database.open(url, create=False) as database:
+        assert list(database.measurements()) == [given[0], escaped, *given[2:]]
+        assert list(database.measurements(OTHER)) == [given[2]]
+        assert list(database.known(TASK, "cold_l2", Evidence.MEASURED, TOOLCHAIN).values()) == [
+            given[0],
+            escaped,
+            given[3],
+        ]
+        assert database.tasks() == (TASK, OTHER)
+        assert database.finals(TASK.problem, H200) == [FINAL]
+
+
+def test_what_is_stored_again_stays_as_it_was_first(url):
+    with Database.open(url) as database:
+        assert database.add([measured(1)]) == 1
+        assert database.add([measured(1, worker="another"), measured(2), measured(2, worker="another")]) == 1
+        database.add_final(FINAL)
+        database.add_final(FINAL)
+        assert list(database.measurements()) == [measured(1), measured(2)]
+        assert database.finals() == [FINAL]
+
+
+def test_a_batch_larger_than_a_statement_is_stored_and_read_whole(url):
+    batch = [measured(number) for number in range(2500)]
+    with Database.open(url) as database:
+        assert database.add(batch) == 2500
+        assert database.add(batch) == 0
+        seen = database.measurements()
+        assert next(seen) == batch[0]
+        database.add([measured(2500)])
+        assert list(seen) == [*batch[1:], measured(2500)]
+
+
+def test_a_batch_that_fails_leaves_nothing_and_the_next_one_works(url):
+    with Database.open(url) as database:
+        with pytest.raises(StoreError, match=r"cannot write to database postgresql\+psycopg://.*worker"):
+            database.add([measured(1), measured(2, OTHER, worker=None)])
+        assert (list(database.measurements()), database.tasks()) == ([], ())
+        assert database.add([measured(2, OTHER), measured(1)]) == 2
+
+
+def test_a_database_that_is_empty_newer_or_somebody_elses_is_refused(postgres_server, url):
+    with pytest.raises(StoreError, match="is empty; `gemmtune tune` fills one"):
+        Database.open(url, create=False)
+    Database.open(url).close()
+    postgres_server.execute("UPDATE schema_version SET version = 99", url)
+    with pytest.raises(StoreError, match=rf"has schema 99, this gemmtune knows schema {VERSION};"):
+        Database.open(url)
+    other = postgres_server.new_database()
+    postgres_server.execute("CREATE TABLE songs (title TEXT)", other)
+    with pytest.raises(StoreError, match=r"something else \(songs, \.\.\.\)"):
+        Database.open(other)
+
+
+def test_a_server_that_is_not_there_is_said_at_once(postgres_server):
+    with pytest.raises(StoreError, match=r'cannot open database .*database "nowhere" does not exist'):
+        Database.open(postgres_server.url("nowhere"))
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(StoreError, match=r"cannot open database .*refused"):
+        Database.open(postgres_server.url("test", port))
+
+
+def test_a_database_of_another_encoding_holds_every_text(postgres_server):
+    with Database.open(postgres_server.new_database("SQL_ASCII")) as database:
+        database.add([measured(1, reason="≠")])
+        assert list(database.measurements()) == [measured(1, reason="≠")]
+
+
+def test_schema_1_is_upgraded(url, tmp_path):
+    old = shutil.copy(Path(__file__).with_name("v1.db"), tmp_path / "old.db")
+    source, target = create_engine(f"sqlite:///{old}"), create_engine(url)
+    tables = MetaData()
+    tables.reflect(source)
+    with source.connect() as reading, target.begin() as writing:
+        for table in tables.sorted_tables:
+            for column in table.columns:
+                column.type = {"TEXT": Text(), "DOUBLE": Double()}.get(str(column.type), column.type)
+            table.create(writing)
+            held = [dict(row) for row in reading.execute(select(table)).mappings()]
+            writing.execute(insert(table), held)
+    source.dispose()
+    target.dispose()
+    with Database.open(old) as expected, Database.open(url) as database:
+        assert list(database.measurements()) == list(expected.measurements())
+        assert len(list(database.measurements(TASK))) > 5
+        database.add_final(FINAL)
+
+
+def test_a_connection_that_is_ended_is_made_again_and_told_of(postgres_server, url):
+    told = []
+    with Database.open(url) as database:
+        database.tell(told.append)
+        database.add([measured(1)])
+        assert told == []
+        assert postgres_server.drop_connections() == 1
+        assert database.add([measured(2)]) == 1
+        lost, back = told
+        assert re.match(rf"database {re.escape(url)} is lost: .*; trying for 600 s to reach it again", lost)
+        assert re.match(rf"database {re.escape(url)} is back after \d\.\d s", back)
+        postgres_server.drop_connections()
+        assert list(database.measurements()) == [measured(1), measured(2)]
+        assert len(told) == 4
+
+
+class Cutter:
+    """Stands between a client and the server; cuts the connection the next `cuts` times that the client says a word.
+
+    `before` the server has heard it, or after it has answered and before the client has heard that.
+    """
+
+    def __init__(self, port: int, word: bytes, *, before: bool) -> None:
+        self.server, self.word, self.before = port, word, before
+        self.cuts = 0
+        self.sockets = [socket.create_server(("127.0.0.1", 0))]
+        self.port = self.sockets[0].getsockname()[1]
+        self.threads = [threading.Thread(target=self._accept)]
+        self.threads[0].start()
+
+    def __enter__(self) -> Cutter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self.sockets:
+            end(each)
+        for thread in self.threads:
+            thread.join()
+        for each in self.sockets:
+            each.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self.sockets[0].accept()
+                server = socket.create_connection(("127.0.0.1", self.server))
+                self.sockets += [client, server]
+                for ways in ((client, server, True), (server, client, False)):
+                    self.threads.append(threading.Thread(target=self._pass_on, args=ways))
+                    self.threads[-1].start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, asks: bool) -> None:
+        with suppress(OSError):
+            while said := source.recv(1 << 16):
+                if asks and self.cuts and self.word in said:
+                    self.cuts -= 1
+                    if not self.before:
+                        source.shutdown(socket.SHUT_WR)  # the client hears nothing more
+                        sink.sendall(said)
+                        time.sleep(0.2)  # the server does what it was told
+                    break
+                sink.sendall(said)
+        end(source)
+        end(sink)
+
+
+def end(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("word", [b"COMMIT", b"INSERT INTO measurements", b"pg_advisory"])
+def test_a_batch_whose_connection_is_cut_anywhere_is_stored_once(postgres_server, url, word, before):
+    with Database.open(url) as database:
+        database.add([measured(0)])
+    with (
+        Cutter(postgres_server.port, word, before=before) as cutter,
+        Database.open(postgres_server.url(url.rpartition("/")[2], cutter.port)) as database,
+    ):
+        cutter.cuts = 1
+        database.add([measured(number) for number in range(1, 20)])
+        assert cutter.cuts == 0
+        assert list(database.measurements()) == [measured(number) for number in range(20)]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_final_whose_connection_is_cut_at_its_commit_is_stored_once(postgres_server, url, before):
+    with Database.open(url) as database:
+        database.add([measured(0)])
+    with (
+        Cutter(postgres_server.port, b"COMMIT", before=before) as cutter,
+        Database.open(postgres_server.url(url.rpartition("/")[2], cutter.port)) as database,
+    ):
+        cutter.cuts = 1
+        database.add_final(FINAL)
+        assert cutter.cuts == 0
+        assert database.finals() == [FINAL]
+
+
+BATCH = 8
+ADDER = f"""
+import sys
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.store.database import Database
+
+url, first, last = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+device = Device("H200", "NVIDIA H200", "sm_90a", 132, 1, 1, 1, 1, 1, 1, 32, 1, 1)
+with Database.open(url) as database:
+    print("begin", flush=True)
+    for batch in range(first, last):
+        task = Task(Problem(1 + batch % 7, 64, 64), device, "triton_mm")
+        database.add([
+            Measurement(task, Config({{"batch": batch, "member": member}}), Status.OK, Evidence.MEASURED, "p",
+                        Toolchain((("torch", str(batch % 3)),)), "w", "", samples_ns=(float(batch),) * 20)
+            for member in range({BATCH})
+        ])
+        print(batch, flush=True)
+"""
+
+
+def adder(url: str, first: int, last: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", "-c", ADDER, url, str(first), str(last)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def members_by_batch(url: str) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    with Database.open(url) as database:
+        for measurement in database.measurements():
+            found.setdefault(measurement.config.integer("batch"), []).append(measurement.config.integer("member"))
+    return found
+
+
+def test_processes_that_begin_one_database_together_lose_nothing_while_connections_drop(postgres_server, url):
+    chance = random.Random(20261121)
+    ranges = [(0, 200), (100, 300), (200, 400)]
+    children = [adder(url, first, last) for first, last in ranges]
+    assert [child.stdout.readline() for child in children] == ["begin\n"] * 3
+    ended = 0
+    while any(child.poll() is None for child in children):
+        time.sleep(chance.uniform(0, 0.2))
+        ended += postgres_server.drop_connections()
+    assert [len(child.communicate()[0].splitlines()) for child in children] == [200, 200, 200]
+    assert [child.returncode for child in children] == [0, 0, 0]
+    assert ended >= 3
+    found = members_by_batch(url)
+    assert sorted(found) == list(range(400))
+    assert all(members == list(range(BATCH)) for members in found.values())
+
+
+def test_kill_9_of_the_writer_and_death_of_the_server_lose_nothing_committed(postgres_server, url):
+    chance = random.Random(20261121)
+    reported: set[int] = set()
+    first = 0
+    for round_ in range(4):
+        with adder(url, first, 10**9) as child:
+            assert child.stdout.readline() == "begin\n"
+            time.sleep(chance.uniform(0.05, 0.3))
+            if round_ % 2:
+                postgres_server.stop("immediate")
+                postgres_server.start()
+                time.sleep(1.0)  # the writer finds it again
+            child.send_signal(signal.SIGKILL)
+            said = {int(line) for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")}
+        assert child.returncode == -signal.SIGKILL
+        reported |= said
+        found = members_by_batch(url)
+        assert reported <= set(found)
+        assert all(members == list(range(BATCH)) for members in found.values())
+        first = max(found, default=-1) + 1
+    assert len(reported) > 20
+
+
+def test_a_server_that_stays_away_ends_in_an_error_that_says_how_to_go_on(postgres_server, url):
+    with Database.open(url, patience_seconds=0.3) as database:
+        database.add([measured(1)])
+        postgres_server.stop()
+        try:
+            with pytest.raises(StoreError, match=r"is out of reach for .* the same command goes on"):
+                database.add([measured(2)])
+        finally:
+            postgres_server.start()
+        assert database.add([measured(2)]) == 1
+        assert list(database.measurements()) == [measured(1), measured(2)]
