@@ -1,9 +1,11 @@
 """What a campaign is asked to do, and the TOML file that says it.
 
 space = "triton_mm"                 # or a list of names
-sampler = "evolution"
+sampler = "transfer"
 budget = 64                         # evaluations a task
 seed = 0
+seconds = 3600                      # searching ends then; also gpu_seconds, times the GPUs
+regret = 0.02                       # a task is done when its best is at most this far behind the best there is
 problems = ["16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"]
 
 [[problem]]                         # the long form, with a weight
@@ -20,18 +22,26 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 
 __all__ = ["BASELINE_SPACE", "Plan", "read_plan"]
 
 _T = TypeVar("_T")
-_KINDS: dict[type, str] = {int: "an integer", str: "a text", list: "a list of tables", dict: "a table of m, n, k, ..."}
-_KEYS = {"problem", "problems", "space", "sampler", "pruner", "objective", "budget", "seed", "batch"}
+_KINDS: dict[type, str] = {
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    list: "a list of tables",
+    dict: "a table of m, n, k, ...",
+}
+_LIMITS = ("seconds", "gpu_seconds", "regret")
+_KEYS = {"problem", "problems", "space", "sampler", "pruner", "objective", "budget", "seed", "batch", *_LIMITS}
 
 BASELINE_SPACE = "aten"
 """Measured for every problem, whatever else is searched."""
@@ -45,7 +55,7 @@ class Plan:
     """What to tune for, each once; empty for every problem of the embedded landscapes."""
     spaces: tuple[str, ...] = ("triton_mm",)
     """The spaces to search."""
-    sampler: str = "evolution"
+    sampler: str = "transfer"
     """The sampler of every task."""
     pruners: tuple[str, ...] = ()
     """Asked before and after each build."""
@@ -57,6 +67,8 @@ class Plan:
     """Seed of every random choice."""
     batch: int = 8
     """Configs a sampler is asked for at once; more keeps more builders busy and learns later."""
+    limits: Limits = field(default_factory=Limits)
+    """What ends the search of a task, or of all, before the budget does."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds, nothing to search, and a problem named twice."""
@@ -115,12 +127,17 @@ def _plan(content: Mapping[str, object]) -> Plan:
         budget=one("budget", int, default.budget),
         seed=one("seed", int, default.seed),
         batch=one("batch", int, default.batch),
+        limits=Limits(**{name: _number(name, content[name]) for name in _LIMITS if name in content}),
     )
 
 
 def _problem(number: int, record: object) -> Problem:
     fields = _kind(f"problem {number}", record, dict)
     return Problem.from_fields({str(name): str(value) for name, value in fields.items()})
+
+
+def _number(name: str, value: object) -> float:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else _kind(name, value, float)
 
 
 def _kind(name: str, value: object, kind: type[_T]) -> _T:

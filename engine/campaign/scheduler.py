@@ -1,15 +1,27 @@
-"""Many tasks, one fleet: keeps it fed, keeps the database, tells a watcher."""
+"""Many tasks, one fleet: keeps it fed, keeps the database, tells a watcher.
+
+Every task gets a batch, in the plan's order. Then each next batch goes to the task where it is expected to gain most:
+the problem's weight times what it should take off the best score (`expectation`). Without a limit on time all get their
+whole budget in the end, so that the order decides how good a campaign is that is stopped early, and nothing else: what
+a task evaluates depends on its own results alone.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Protocol
 
+from gemmtune.engine.campaign.expectation import expected_gain, regret_bound
 from gemmtune.engine.campaign.finals import Finals
 from gemmtune.engine.campaign.fleet import Finished, Fleet
+from gemmtune.engine.campaign.limits import Clock, Limits
+from gemmtune.engine.campaign.load import Gauged, Load
 from gemmtune.engine.campaign.tuner import Tuner
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
@@ -20,11 +32,12 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
+from gemmtune.engine.search.description import TaskDescription
 from gemmtune.engine.store.database import Database
 
 __all__ = ["TaskSearch", "Watcher", "prepare", "run"]
 
-_TASKS_AT_ONCE = 4  # while one task's batch is timed, the others' build
+_TASKS_A_WORKER = 4  # while one task's batch is timed, the others' build
 _WAIT_SECONDS = 0.5
 
 
@@ -37,11 +50,17 @@ class Watcher(Protocol):
     def measured(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
         """One evaluation is done; `known` when the database answered."""
 
+    def ended(self, search: TaskSearch, why: str) -> None:
+        """The search of one task is over, and why."""
+
     def settled(self, final: Final | Unsettled) -> None:
         """The final of one problem is over, or cannot be held."""
 
     def noticed(self, notice: str) -> None:
         """Something a person should know; one line."""
+
+    def looked(self, load: Load | None, seconds_left: float | None) -> None:
+        """How the fleet stands, where it can say so, and the time until searching ends; several times a second."""
 
     def waited(self) -> None:
         """Nothing finished for a moment."""
@@ -57,12 +76,27 @@ class TaskSearch:
     """Its search."""
     evaluations: int
     """Evaluations it will spend."""
+    feasible: int
+    """Configs there are."""
     known: dict[Config, Measurement] = field(default_factory=dict)
-    """What the database already holds."""
+    """What the database held when the search began, and has not been asked for yet."""
     batch: list[Config] = field(default_factory=list)
     """The configs now being evaluated, in the order they were asked."""
     results: dict[Config, Measurement] = field(default_factory=dict)
     """Those of the batch that are done."""
+
+    @property
+    def regret_bound(self) -> float:
+        """How much slower than the best of the feasible set the best found may be, as a fraction."""
+        trials = self.tuner.trials
+        return regret_bound((t.score for t in trials if t.score is not None), len(trials), self.feasible)
+
+    @property
+    def expected_gain(self) -> float:
+        """Time, or whatever is minimised, that the next batch should save where the problem is called."""
+        trials = self.tuner.trials
+        gain = expected_gain((t.score for t in trials if t.score is not None), len(trials), len(self.batch))
+        return self.task.problem.weight * gain
 
 
 def prepare(
@@ -86,8 +120,9 @@ def prepare(
         budget=budget,
         seed=own_seed,
         objectives=objectives,
+        describe=TaskDescription(space, task),
     )
-    return TaskSearch(task, Tuner(sampler(search), budget, batch), budget)
+    return TaskSearch(task, Tuner(sampler(search), budget, batch), budget, len(feasible))
 
 
 def run(
@@ -97,9 +132,11 @@ def run(
     objective: Objective,
     watcher: Watcher,
     *,
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
     settle: bool = True,
+    now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Run every search to its end, and hold each problem's final where the fleet can.
+    """Run every search to its end or to the limits, and hold each problem's final where the fleet can.
 
     Each measurement is in the database before its sampler hears of it, and what the database holds is not measured
     again: a campaign that was killed goes on where it was.
@@ -112,35 +149,83 @@ def run(
     """
     watcher.began(searches)
     for search in searches:
-        toolchain, protocol = fleet.toolchain(search.task), fleet.protocol(search.task)
-        search.known = database.known(search.task, protocol, fleet.evidence, toolchain)
+        if search.tuner.notice:
+            watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
+    database.tell(watcher.noticed)
     tasks = [search.task for search in searches]
     finals = Finals(tasks, fleet, database, objective) if settle and fleet.settles else None
-    _Run(fleet, database, objective, watcher, finals).run(searches)
+    clock = Clock(limits, fleet.parallel, now)
+    _Run(fleet, database, objective, watcher, finals, clock, limits.regret).run(searches)
+
+
+_Ready = tuple[float, int, int, TaskSearch]
+"""A search that has a batch to submit, behind what orders it: the most to gain, the least tried, the plan's first."""
 
 
 class _Run:
     """One campaign on its way."""
 
     def __init__(
-        self, fleet: Fleet, database: Database, objective: Objective, watcher: Watcher, finals: Finals | None
+        self,
+        fleet: Fleet,
+        database: Database,
+        objective: Objective,
+        watcher: Watcher,
+        finals: Finals | None,
+        clock: Clock,
+        regret: float | None,
     ) -> None:
         self._fleet = fleet
+        self._gauge = fleet if isinstance(fleet, Gauged) else None
         self._database = database
         self._objective = objective
         self._watcher = watcher
         self._finals = finals
+        self._clock = clock
+        self._regret = regret
+        self._waiting: deque[TaskSearch] = deque()
+        self._ready: list[_Ready] = []  # a heap
         self._active: dict[Task, TaskSearch] = {}
+        self._number: dict[Task, int] = {}
 
     def run(self, searches: Sequence[TaskSearch]) -> None:
-        waiting = list(reversed(searches))
-        while waiting or self._active or (self._finals and self._finals.open):
-            while waiting and len(self._active) < _TASKS_AT_ONCE:
-                search = waiting.pop()
-                self._active[search.task] = search
-                self._go_on(search)
-            if self._active or (self._finals and self._finals.open):
-                self._take(self._fleet.collect(_WAIT_SECONDS))
+        self._waiting.extend(searches)
+        self._number = {search.task: number for number, search in enumerate(searches)}
+        self._give()
+        while self._active or (self._finals and self._finals.open):
+            self._take(self._fleet.collect(_WAIT_SECONDS))
+            self._give()
+
+    def _give(self) -> None:
+        """Keep as many tasks in work as keep the fleet busy."""
+        while len(self._active) < _TASKS_A_WORKER * self._fleet.parallel and (self._waiting or self._ready):
+            if self._clock.over:
+                self._stop()
+            elif self._waiting:
+                search = self._waiting.popleft()
+                search.known = self._known(search.task)
+                if self._ask(search) and search.tuner.trials:
+                    self._make_ready(search)  # it has begun in an earlier run
+                elif search.batch:
+                    self._submit(search)
+            else:
+                self._submit(heappop(self._ready)[-1])
+
+    def _known(self, task: Task) -> dict[Config, Measurement]:
+        protocol, toolchain = self._fleet.protocol(task), self._fleet.toolchain(task)
+        return self._database.known(task, protocol, self._fleet.evidence, toolchain)
+
+    def _stop(self) -> None:
+        for search in (*(search for *_, search in sorted(self._ready)), *self._waiting):
+            self._end(search, "time is over")
+        self._waiting.clear()
+        self._ready.clear()
+
+    def _submit(self, search: TaskSearch) -> None:
+        self._active[search.task] = search
+        for config in search.batch:
+            if config not in search.results:
+                self._fleet.submit(search.task, config)
 
     def _take(self, finished: Sequence[Finished]) -> None:
         for notice in self._fleet.notices():
@@ -156,14 +241,46 @@ class _Run:
             if not isinstance(final, Measurement) and self._finals is not None:
                 self._finals.over(final)
                 self._watcher.settled(final)
+        self._watcher.looked(self._gauge.load() if self._gauge else None, self._clock.seconds_left)
         for task in dict.fromkeys(measurement.task for measurement in measured):
-            self._go_on(self._active[task])
+            search = self._active[task]
+            if len(search.results) == len(search.batch):
+                del self._active[task]
+                if self._ask(search):
+                    self._make_ready(search)
 
-    def _go_on(self, search: TaskSearch) -> None:
-        if not _advance(search, self._fleet, self._objective, self._watcher):
-            del self._active[search.task]
-            if self._finals is not None:
-                self._finals.ended(search.task)
+    def _make_ready(self, search: TaskSearch) -> None:
+        item = (-search.expected_gain, len(search.tuner.trials), self._number[search.task], search)
+        heappush(self._ready, item)
+
+    def _ask(self, search: TaskSearch) -> bool:
+        """Tell complete batches and ask for the next that is not all known; False when the search is done."""
+        while len(search.results) == len(search.batch):
+            if search.batch:
+                search.tuner.tell([_trial(self._objective, search.results[config]) for config in search.batch])
+            search.results = {}
+            search.batch = []
+            if self._regret is not None and search.tuner.trials and search.regret_bound <= self._regret:
+                self._end(search, f"regret at most {search.regret_bound:.2%}")
+                return False
+            search.batch = search.tuner.next_batch()
+            if not search.batch:
+                self._end(search, "budget spent" if search.evaluations < search.feasible else "all evaluated")
+                return False
+            for config in search.batch:
+                known = search.known.pop(config, None)
+                if known is not None:
+                    search.results[config] = known
+                    self._watcher.measured(known, _score(self._objective, known), known=True)
+        return True
+
+    def _end(self, search: TaskSearch, why: str) -> None:
+        search.known = {}
+        search.batch = []
+        search.results = {}
+        self._watcher.ended(search, why)
+        if self._finals is not None:
+            self._finals.ended(search.task)
 
 
 def _accept(measurement: Measurement, search: TaskSearch | None, fleet: Fleet) -> None:
@@ -172,25 +289,6 @@ def _accept(measurement: Measurement, search: TaskSearch | None, fleet: Fleet) -
         what = "again" if search and config in search.results else "which was not submitted"
         raise ContractError(f"fleet {type(fleet).__qualname__} returned {measurement.task.key} {config}, {what}")
     search.results[config] = measurement
-
-
-def _advance(search: TaskSearch, fleet: Fleet, objective: Objective, watcher: Watcher) -> bool:
-    """Tell complete batches and submit the next; False when the search is done."""
-    while len(search.results) == len(search.batch):
-        if search.batch:
-            search.tuner.tell([_trial(objective, search.results[config]) for config in search.batch])
-        search.results = {}
-        search.batch = search.tuner.next_batch()
-        if not search.batch:
-            return False
-        for config in search.batch:
-            known = search.known.get(config)
-            if known is None:
-                fleet.submit(search.task, config)
-            else:
-                search.results[config] = known
-                watcher.measured(known, _score(objective, known), known=True)
-    return True
 
 
 def _trial(objective: Objective, measurement: Measurement) -> Trial:

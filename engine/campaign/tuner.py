@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError, UsageError
 from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.search import Past
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
@@ -45,6 +47,21 @@ class Tuner:
         self._trials: list[Trial] = []
         self._best: Trial | None = None
         self._best_score = math.inf
+
+    @property
+    def learns(self) -> bool:
+        """Whether other tasks can teach its sampler."""
+        return self._sampler.learns
+
+    @property
+    def notice(self) -> str:
+        """What its sampler has to say of how it searches; empty where that is nothing."""
+        return self._sampler.notice
+
+    def taught(self, history: Sequence[Past]) -> Tuner:
+        """The same search from its start, its sampler taught by other tasks."""
+        search = replace(self._sampler.search, history=tuple(history))
+        return Tuner(type(self._sampler)(search), self._budget, self._batch)
 
     @property
     def trials(self) -> tuple[Trial, ...]:

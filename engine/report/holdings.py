@@ -1,4 +1,4 @@
-"""What `show` prints: the rows of a table, or what a database holds."""
+"""What `show` and `merge` print: the rows of a table, what a database holds."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from gemmtune.engine.report.layout import bound, config_text, count, microsecond
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.merge import Merged
 
-__all__ = ["database", "database_record", "table", "table_record"]
+__all__ = ["database", "database_record", "merged", "table", "table_record"]
 
 _LEFT = ("problem", "run", "evidence", "protocol", "config", "task", "failed", "best config", "final", "leader")
 
@@ -110,6 +111,14 @@ def database_record(shown: Database) -> dict[str, object]:
         ],
         "finals": [_final_record(final) for final in shown.finals()],
     }
+
+
+def merged(source: str, found: Merged) -> str:
+    """What a merge found in one database, in a line."""
+    return (
+        f"{source}: {count(found.measurements, 'measurement')}, {found.new} new; "
+        f"{count(found.finals, 'final')}, {found.new_finals} new"
+    )
 
 
 def _finals_text(finals: Sequence[Final], width: int | None) -> list[str]:

@@ -72,6 +72,7 @@ class ScriptedFleet:
 
     evidence = Evidence.MEASURED
     settles = True
+    parallel = 1
 
     def __init__(self, *, refutes: Sequence[int] = (), loses: bool = False, tools: Toolchain = TOOLS) -> None:
         self.refutes, self.loses, self.tools = refutes, loses, tools
@@ -154,10 +155,16 @@ class Listener:
     def measured(self, measurement, score, *, known):
         pass
 
+    def ended(self, search, why):
+        pass
+
     def settled(self, final):
         self.finals.append(final)
 
     def noticed(self, notice):
+        pass
+
+    def looked(self, load, seconds_left):
         pass
 
     def waited(self):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Layout, Problem
@@ -16,6 +17,9 @@ objective = "latency"
 budget = 12
 seed = 9
 batch = 3
+seconds = 90.5
+gpu_seconds = 360
+regret = 0.02
 problems = ["16x4096x4096:fp16:tn"]
 
 [[problem]]
@@ -58,6 +62,7 @@ def test_every_key_is_read(tmp_path):
         budget=12,
         seed=9,
         batch=3,
+        limits=Limits(seconds=90.5, gpu_seconds=360.0, regret=0.02),
     )
     assert [problem.weight for problem in read.problems] == [1.0, 2.5, 1.0]
     assert read.problems[2].a_dtype is DType.FP32
@@ -75,6 +80,9 @@ def test_what_a_file_leaves_out_is_the_default(tmp_path):
         ("budget = 0", r"budget=0 is below 1"),
         ("batch = -1", r"batch=-1 is below 1"),
         ("seed = -1", r"seed=-1 is below 0"),
+        ("regret = 0", r"regret=0.0 is not above 0"),
+        ("gpu_seconds = 'all'", r"gpu_seconds='all' is not a number"),
+        ("seconds = true", r"seconds=True is not a number"),
         ("budget = '8'", r"budget='8' is not an integer"),
         ("budget = false", r"budget=False is not an integer"),
         ("sampler = ['tpe']", r"sampler=\['tpe'\] is not a text"),

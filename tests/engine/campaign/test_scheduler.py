@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from gemmtune.engine.campaign.limits import Limits
+from gemmtune.engine.campaign.load import Load
 from gemmtune.engine.campaign.replay import ReplayFleet
 from gemmtune.engine.campaign.scheduler import TaskSearch, prepare, run
 from gemmtune.engine.measure.statistics import median_interval
@@ -32,6 +34,7 @@ TASKS = tuple(Task(Problem(m, 64, 64), H200, "toy") for m in (1, 2, 3, 4, 5, 6))
 TOOLS = Toolchain((("toy", "1.0"),))
 CONFIGS = tuple(Config({"x": x, "y": y}) for x in range(6) for y in range(5))
 EVOLUTION = registry.sampler("evolution")
+UNLIMITED = Limits()
 
 
 class Toy(Space):
@@ -89,6 +92,7 @@ class ScriptedFleet:
 
     evidence = Evidence.MEASURED
     settles = False
+    parallel = 1
 
     def __init__(self, seed: int | None = None, at_a_time: int = 3) -> None:
         self.random = None if seed is None else random.Random(seed)
@@ -137,6 +141,8 @@ class Listener:
         self.searches: list[TaskSearch] = []
         self.heard: list[tuple[Measurement, float | None, bool]] = []
         self.notices: list[str] = []
+        self.looks: list[tuple[Load | None, float | None]] = []
+        self.ends: list[tuple[Task, str]] = []
         self.waits = 0
 
     def began(self, searches):
@@ -145,11 +151,17 @@ class Listener:
     def measured(self, measurement, score, *, known):
         self.heard.append((measurement, score, known))
 
+    def ended(self, search, why):
+        self.ends.append((search.task, why))
+
     def settled(self, final):
         raise AssertionError(final)
 
     def noticed(self, notice):
         self.notices.append(notice)
+
+    def looked(self, load, seconds_left):
+        self.looks.append((load, seconds_left))
 
     def waited(self):
         self.waits += 1
@@ -165,9 +177,11 @@ def searches(tasks: Sequence[Task] = TASKS, sampler: type[Sampler] = EVOLUTION, 
     return [prepare(task, Toy(), CONFIGS, sampler, budget, seed, batch) for task in tasks]
 
 
-def scheduled(database: Database, fleet, found: list[TaskSearch] | None = None) -> tuple[list[TaskSearch], Listener]:
+def scheduled(
+    database: Database, fleet, found: list[TaskSearch] | None = None, limits: Limits = UNLIMITED, **more
+) -> tuple[list[TaskSearch], Listener]:
     found, listener = found or searches(), Listener()
-    run(found, fleet, database, Median(), listener)
+    run(found, fleet, database, Median(), listener, limits=limits, **more)
     return found, listener
 
 
@@ -250,6 +264,113 @@ def test_several_tasks_are_in_work_at_once_and_no_more_than_a_few(database):
     assert {task for task, _ in fleet.submitted} == set(TASKS)
 
 
+def order(fleet: ScriptedFleet) -> list[Task]:
+    """The tasks in the order of their batches."""
+    return [
+        task for place, (task, _) in enumerate(fleet.submitted) if not place or fleet.submitted[place - 1][0] != task
+    ]
+
+
+def test_every_task_gets_a_batch_and_then_the_most_to_gain_comes_first(database):
+    fleet = ScriptedFleet(at_a_time=1)
+    found = searches(batch=8, budget=24)
+    gains: dict[Task, list[float]] = {search.task: [] for search in found}
+    real = fleet.submit
+
+    def submit(task, config):
+        search = next(s for s in found if s.task == task)
+        if config == search.batch[0] and search.tuner.trials:
+            gains[task].append(search.expected_gain)
+            waiting = [
+                s for s in found if s.tuner.trials and s.batch and not any(t == s.task for t, _ in fleet.running)
+            ]
+            assert search.expected_gain == max(s.expected_gain for s in waiting)
+        real(task, config)
+
+    fleet.submit = submit
+    scheduled(database, fleet, found)
+    assert order(fleet)[:6] == list(TASKS)
+    assert order(fleet)[6:12] != list(TASKS)
+    assert all(len(of_task) == 2 for of_task in gains.values())
+
+
+def test_a_weight_makes_a_gain_count_more(tmp_path):
+    seconds = []
+    for number, weight in enumerate((1.0, 1e6)):
+        first = Task(Problem(1, 64, 64, weight=weight), H200, "toy")
+        fleet = ScriptedFleet(at_a_time=10**6)
+        with Database.open(tmp_path / f"{number}.db") as database:
+            scheduled(database, fleet, searches((first, *TASKS[1:4]), batch=12, budget=30))
+        assert order(fleet)[:4] == [first, *TASKS[1:4]]
+        seconds.append(order(fleet)[4:8])
+    assert seconds[0][0] != TASKS[0] == seconds[1][0]
+
+
+class Ticking:
+    """A clock that moves with each look at it."""
+
+    def __init__(self, step: float) -> None:
+        self.at, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.at += self.step
+        return self.at
+
+
+@pytest.mark.parametrize("limits", [Limits(seconds=20), Limits(gpu_seconds=20)])
+def test_when_time_is_over_what_is_in_work_is_finished_and_every_search_ends(database, limits):
+    fleet = ScriptedFleet(at_a_time=2)
+    found, listener = scheduled(database, fleet, searches(batch=8, budget=30), limits, now=Ticking(1.0))
+    assert 0 < len(fleet.submitted) < 6 * 30
+    assert sorted(task.key for task, _ in listener.ends) == sorted(task.key for task in TASKS)
+    assert "time is over" in {why for _, why in listener.ends}
+    assert sum(len(search.tuner.trials) for search in found) == len(fleet.submitted) == len(listener.heard)
+    again = ScriptedFleet()
+    scheduled(database, again, searches(batch=8, budget=30))
+    assert len(again.submitted) == 6 * 30 - len(fleet.submitted)  # the rest, and nothing twice
+
+
+def test_a_fleet_of_many_gpus_spends_gpu_seconds_as_fast(tmp_path):
+    spent = []
+    for parallel in (1, 4):
+        fleet = ScriptedFleet(at_a_time=2)
+        fleet.parallel = parallel
+        with Database.open(tmp_path / f"{parallel}.db") as database:
+            limits = Limits(gpu_seconds=40)
+            scheduled(database, fleet, searches(batch=2, budget=30), limits, now=Ticking(1.0))
+        spent.append(len(fleet.submitted))
+    assert spent[1] < spent[0]
+
+
+def test_a_task_is_done_when_its_regret_bound_is_under_the_target(database):
+    wanted = Limits(regret=0.05)
+    found, listener = scheduled(database, ScriptedFleet(2), searches(batch=8, budget=30), wanted)
+    stopped = [search for search in found if len(search.tuner.trials) < 30]
+    assert stopped
+    assert all(search.regret_bound <= 0.05 for search in stopped)
+    ends = dict(listener.ends)
+    for search in found:
+        assert ends[search.task] == f"regret at most {search.regret_bound:.2%}"
+    best = [search.tuner.best.score / (1000.0 * search.task.problem.m) - 1 for search in stopped]
+    assert all(regret <= search.regret_bound for regret, search in zip(best, stopped, strict=True))
+
+
+def test_with_a_regret_target_the_order_of_completion_changes_nothing(tmp_path):
+    ends = []
+    for number, fleet in enumerate((ScriptedFleet(at_a_time=10**6), ScriptedFleet(7, 1), ScriptedFleet(8, 7))):
+        with Database.open(tmp_path / f"{number}.db") as database:
+            found, _ = scheduled(database, fleet, searches(batch=8, budget=30), Limits(regret=0.05))
+        ends.append(trials(found))
+    assert ends[0] == ends[1] == ends[2]
+
+
+def test_a_search_says_why_it_ended(database):
+    _, listener = scheduled(
+        database, ScriptedFleet(), [*searches(TASKS[:1], budget=7), *searches(TASKS[1:2], budget=30)]
+    )
+    assert dict(listener.ends) == {TASKS[0]: "budget spent", TASKS[1]: "all evaluated"}
+
+
 def test_a_watcher_hears_everything(database):
     fleet = ScriptedFleet(11)
     found, listener = scheduled(database, fleet)
@@ -259,6 +380,24 @@ def test_a_watcher_hears_everything(database):
     assert all(score == (Median().score(m) if m.status is Status.OK else None) for m, score, _ in listener.heard)
     assert not any(known for _, _, known in listener.heard)
     assert listener.waits == fleet.waits > 0
+
+
+def test_a_watcher_hears_how_the_fleet_and_the_clock_stand(tmp_path):
+    load = Load(queued=3, building=2, timing=1, workers={"gpu0": True})
+
+    class Says(ScriptedFleet):
+        def load(self):
+            return load
+
+    with Database.open(tmp_path / "silent.db") as database:
+        _, listener = scheduled(database, ScriptedFleet(), searches(TASKS[:1]))
+    assert dict(listener.looks) == {None: None}
+    with Database.open(tmp_path / "says.db") as database:
+        _, listener = scheduled(database, Says(), searches(TASKS[:1]), Limits(seconds=100), now=Ticking(1.0))
+    assert all(heard == load for heard, _ in listener.looks)
+    left = [seconds for _, seconds in listener.looks]
+    assert left == sorted(left, reverse=True)
+    assert 0 < left[-1] < left[0] < 100
 
 
 def test_a_watcher_hears_what_the_fleet_has_to_say_once(database):

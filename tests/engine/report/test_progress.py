@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gemmtune.engine.records.config import Config
@@ -34,14 +36,14 @@ def test_the_best_is_told_in_the_objectives_unit(unit, score, said, capsys, talk
     with progress.watching(quiet=False, unit=unit) as watcher:
         watcher.began([])
         watcher.measured(MEASURED, score, known=False)
-    assert capsys.readouterr().err.endswith(f"; {said}\n")
+        assert capsys.readouterr().err.endswith(f"; {said}\n")
 
 
 def test_a_final_is_told_with_its_tie_band_and_regret_bound(capsys, talkative):
     with progress.watching(quiet=False) as watcher:
         watcher.settled(FINAL)
-    said = f"final of {PROBLEM.name}: tie band of 2 configs, regret at most 0.12%\n"
-    assert capsys.readouterr().err.endswith(said)
+        said = f"final of {PROBLEM.name}: tie band of 2 configs, regret at most 0.12%\n"
+        assert capsys.readouterr().err.endswith(said)
 
 
 def test_what_a_person_should_know_is_told_at_once(capsys):
@@ -52,6 +54,42 @@ def test_what_a_person_should_know_is_told_at_once(capsys):
         "GPU 0 is given up after 3 failures",
         f"no final of {PROBLEM.name}: no finalist passed its check",
     ]
+
+
+def test_a_campaign_that_is_broken_off_is_summed_up(capsys):
+    def broken_off():
+        with progress.watching(quiet=False) as watcher:
+            watcher.began([])
+            watcher.measured(MEASURED, 9e4, known=False)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken_off()
+    assert re.fullmatch(r"1 evaluation in 0 s; \S+/s; 0 of 0 tasks done\n", capsys.readouterr().err)
+
+
+def test_a_short_campaign_that_comes_to_its_end_needs_no_summary(capsys):
+    with progress.watching(quiet=False) as watcher:
+        watcher.began([])
+        watcher.measured(MEASURED, 9e4, known=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_others_hear_all_of_it(capsys):
+    heard = []
+
+    class Other:
+        def __getattr__(self, name):
+            return lambda *arguments, **named: heard.append(name)
+
+    with progress.watching(quiet=True, others=[Other()]) as watcher:
+        watcher.began([])
+        watcher.measured(MEASURED, 9e4, known=False)
+        watcher.settled(FINAL)
+        watcher.noticed("GPU 0 is given up")
+        watcher.looked(None, None)
+        watcher.waited()
+    assert heard == ["began", "measured", "settled", "noticed", "looked", "waited"]
 
 
 def test_a_quiet_watcher_says_nothing(capsys, talkative):

@@ -1,0 +1,216 @@
+"""What a database holds as Optuna studies, for optuna-dashboard and Optuna's own plots. Imports optuna."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from warnings import catch_warnings, simplefilter
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import create_engine, inspect
+from sqlalchemy.exc import SQLAlchemyError
+
+from gemmtune.engine.records.config import Param, Value
+from gemmtune.engine.records.errors import GemmtuneError, StoreError
+from gemmtune.engine.records.measurement import Measurement, Status
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.report.layout import count
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.link import reason
+from gemmtune.engine.store.schema import measurements as measurements_table
+
+__all__ = ["WrittenStudy", "study_line", "write_studies"]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenStudy:
+    """One study of the storage."""
+
+    name: str
+    """Task, evidence and protocol."""
+    trials: int
+    """Trials it has."""
+    new: int
+    """Those that it did not have before."""
+
+
+def write_studies(
+    database: Database, url: str, progress: Callable[[int, int], None] = lambda done, total: None
+) -> list[WrittenStudy]:
+    """One study a task, evidence and protocol; a trial a measurement, failures included. What is there already stays.
+
+    The value is the time in µs, and beside it the energy in mJ where that was measured. A failure is a trial with the
+    state FAIL; its reason, and all else that was measured, are user attributes.
+
+    Args:
+        database: what to write.
+        url: the storage, as Optuna takes it: `sqlite:///studies.db`.
+        progress: told the trials done and their number, task by task.
+
+    Raises:
+        StoreError: the storage cannot be opened, holds something else, or has the study with other parameters.
+    """
+    with _quiet():
+        storage = _storage(url)
+        written = []
+        for task in database.tasks():
+            groups: dict[tuple[str, str], list[Measurement]] = {}
+            for m in database.measurements(task):
+                groups.setdefault((m.evidence.value, m.protocol), []).append(m)
+            for key, group in groups.items():
+                name = ", ".join((task.key, *filter(None, key)))
+                written.append(_write(storage, name, task, group, progress))
+        return written
+
+
+def study_line(study: WrittenStudy) -> str:
+    """A study in a line."""
+    return f"{study.name}: {count(study.trials, 'trial')}, {study.new} new"
+
+
+def _write(
+    storage: optuna.storages.BaseStorage,
+    name: str,
+    task: Task,
+    group: Sequence[Measurement],
+    progress: Callable[[int, int], None],
+) -> WrittenStudy:
+    with_energy = any(m.energy_joules is not None for m in group)
+    metrics = ["time µs", "energy mJ"] if with_energy else ["time µs"]
+    study = optuna.create_study(
+        storage=storage, study_name=name, directions=["minimize"] * len(metrics), load_if_exists=True
+    )
+    study.set_metric_names(metrics)
+    there = {_identity(trial.user_attrs) for trial in study.get_trials(deepcopy=False)}
+    distributions = _distributions(task, group)
+    new = 0
+    for done, measurement in enumerate(group, 1):
+        trial = _trial(measurement, distributions, with_energy)
+        if _identity(trial.user_attrs) not in there:
+            try:
+                study.add_trial(trial)
+            except ValueError as error:
+                raise StoreError(
+                    f"study {name!r} has other parameters than {task.space} has now: write to a new storage ({error})"
+                ) from error
+            new += 1
+        progress(done, len(group))
+    return WrittenStudy(name, len(there) + new, new)
+
+
+def _trial(measurement: Measurement, distributions: Mapping[str, BaseDistribution], with_energy: bool) -> FrozenTrial:
+    estimate, energy = measurement.estimate, measurement.energy_joules
+    values = None
+    if measurement.status is Status.OK and estimate is not None and (energy is not None or not with_energy):
+        values = [estimate.time_ns / 1e3] + ([energy * 1e3] if with_energy and energy is not None else [])
+    trial = optuna.trial.create_trial(
+        state=TrialState.FAIL if values is None else TrialState.COMPLETE,
+        values=values,
+        params=dict(measurement.config),
+        distributions={name: distributions[name] for name in measurement.config},
+        user_attrs=_attributes(measurement),
+    )
+    at = _local(measurement.created_at)
+    if at is not None:
+        trial.datetime_start = trial.datetime_complete = at
+    return trial
+
+
+def _attributes(m: Measurement) -> dict[str, Value]:
+    """What was measured besides; what was not is left out."""
+    found: dict[str, Value | None] = {
+        "config": m.config.digest,
+        "status": m.status.value,
+        "reason": m.reason or None,
+        "low_us": m.estimate.low_ns / 1e3 if m.estimate else None,
+        "high_us": m.estimate.high_ns / 1e3 if m.estimate else None,
+        "samples": len(m.samples_ns) or None,
+        "build_seconds": m.build_seconds,
+        "registers": m.resources.registers if m.resources else None,
+        "shared_bytes": m.resources.shared_bytes if m.resources else None,
+        "spill_bytes": m.resources.spill_bytes if m.resources else None,
+        "error_norm": None if m.error_norm is None else str(m.error_norm),  # may be no number, which JSON has not
+        "sm_clock_mhz": m.after.sm_clock_mhz if m.after else None,
+        "toolchain": m.toolchain.text,
+        "worker": m.worker,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _identity(attributes: Mapping[str, object]) -> tuple[object, object]:
+    """What tells the measurements of a study apart."""
+    return attributes.get("config"), attributes.get("toolchain")
+
+
+def _distributions(task: Task, group: Iterable[Measurement]) -> dict[str, BaseDistribution]:
+    """Of each parameter: the space's values where it is installed, and those that were measured besides."""
+    try:
+        params = {param.name: param for param in registry.space(task.space).params(task)}
+    except GemmtuneError:  # somebody else's space, or a version of it that does not know the task
+        params = {}
+    found: dict[str, dict[Value, None]] = {}
+    for measurement in group:
+        for name, value in measurement.config.items():
+            found.setdefault(name, {})[value] = None
+    return {name: _distribution(params.get(name), tuple(values)) for name, values in found.items()}
+
+
+def _distribution(param: Param | None, found: Sequence[Value]) -> BaseDistribution:
+    """A range for ordered numbers, by their logarithm where they are not evenly spaced; a choice for anything else."""
+    known = param.values if param is not None else ()
+    values = (*known, *sorted((v for v in found if v not in known), key=repr))
+    ordered = param is None or param.ordered
+    numbers = sorted(v for v in values if isinstance(v, int | float) and not isinstance(v, bool))
+    if not ordered or len(numbers) < len(values):
+        return CategoricalDistribution(values)
+    low, high = numbers[0], numbers[-1]
+    if not all(isinstance(number, int) for number in numbers):
+        return FloatDistribution(low, high)
+    # What nobody describes is a plain range, and stays one when more of it is measured.
+    steps = {int(after - before) for before, after in pairwise(numbers)} if param is not None else set()
+    if len(steps) == 1:
+        return IntDistribution(int(low), int(high), step=steps.pop())
+    return IntDistribution(int(low), int(high), log=len(steps) > 1 and low >= 1)
+
+
+def _storage(url: str) -> optuna.storages.RDBStorage:
+    try:
+        engine = create_engine(url)
+        try:
+            held = inspect(engine).get_table_names()
+        finally:
+            engine.dispose()
+        if measurements_table.name in held:
+            raise StoreError(f"{engine.url!r} holds measurements: give Optuna a storage of its own")
+        return optuna.storages.RDBStorage(url)
+    except (SQLAlchemyError, ImportError, RuntimeError) as error:  # the last where another Optuna made it
+        raise StoreError(f"Optuna cannot open storage {url}: {reason(error)}") from None
+
+
+def _local(created_at: str) -> datetime | None:
+    """The time on this machine's clock, as Optuna keeps it; None where the measurement does not say when it was."""
+    try:
+        at = datetime.fromisoformat(created_at)
+    except ValueError:
+        return None
+    return at.astimezone().replace(tzinfo=None) if at.tzinfo else at
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Optuna says nothing of each study it makes, nor that the names of metrics are new."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        with catch_warnings():
+            simplefilter("ignore", ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)

@@ -1,0 +1,134 @@
+"""How well a task's results tell what it may still gain, and what is gained by searching there first. No GPU needed.
+
+python experiments/scheduling/run.py
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from statistics import mean
+
+from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.expectation import expected_gain, regret_bound
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.store.embedded import embedded
+
+BUDGET, BATCH = 160, 8
+RUNS = [("evolution", seed) for seed in range(12)] + [("tpe", seed) for seed in range(4)]
+
+
+def scores_of(search, fleet):
+    """The scores of a search, None for a failure, in the order of evaluation."""
+    scores = []
+    while batch := search.tuner.next_batch():
+        for config in batch:
+            fleet.submit(search.task, config)
+        found = {m.config: m for m in fleet.collect(0.0)}
+        trials = [found[config] for config in batch]
+        told = [Trial(m.config, m.status, m.estimate.time_ns if m.status is Status.OK else None) for m in trials]
+        search.tuner.tell(told)
+        scores += [trial.score for trial in told]
+    return scores
+
+
+def campaigns():
+    """Of each sampler and seed: (scores, feasible, optimum) of the ten problems."""
+    landscapes, device = session.read_all(embedded()), catalogue.device("H200")
+    for sampler, seed in RUNS:
+        fleet = ReplayFleet(landscapes)
+        searches = session.replayed_searches(Plan(sampler=sampler, budget=BUDGET, seed=seed), device, landscapes)
+        searched = [search for search in searches if search.task.space == "triton_mm"]
+        yield [(scores_of(search, fleet), search.feasible, fleet.optimum_ns(search.task)) for search in searched]
+
+
+def ok(scores):
+    return [score for score in scores if score is not None]
+
+
+def regret(scores, optimum):
+    return min(ok(scores)) / optimum - 1
+
+
+def bounds(found):
+    looks = [
+        (regret(scores[:n], optimum), regret_bound(ok(scores[:n]), n, feasible))
+        for scores, feasible, optimum in found
+        for n in range(2 * BATCH, BUDGET + 1, BATCH)
+    ]
+    print(f"regret under its bound: {mean(real <= bound for real, bound in looks):.1%} of {len(looks)} looks")
+    for target in (0.1, 0.05, 0.02, 0.01):
+        ends = []
+        for scores, feasible, optimum in found:
+            under = (n for n in range(BATCH, BUDGET, BATCH) if regret_bound(ok(scores[:n]), n, feasible) <= target)
+            n = next(under, BUDGET)
+            ends.append((n, regret(scores[:n], optimum)))
+        over = mean(real > target for _, real in ends)
+        print(
+            f"--regret {target}: {mean(n for n, _ in ends):.0f} of {BUDGET} evaluations, "
+            f"mean regret {mean(real for _, real in ends):.2%}, above the target in {over:.0%} of the tasks"
+        )
+
+
+def gains(found):
+    for n in (8, 16, 32, 64, 128):
+        looks = []
+        for scores, _, _ in found:
+            times = ok(scores[:n])
+            expected = expected_gain(times, n, BATCH) / min(times)
+            if expected < math.inf:
+                looks.append((expected, 1 - min(ok(scores[: n + BATCH])) / min(times)))
+        expected, real = (mean(column) for column in zip(*looks, strict=True))
+        print(f"after {n} evaluations a batch should gain {expected:.2%} and gains {real:.2%}")
+
+
+def order(campaign, weights, total, pick):
+    """Evaluations of each task once `total` are spent; `pick` chooses the next task of those that are not done."""
+    spent = [BATCH] * len(campaign)
+    while sum(spent) < total:
+        spent[pick(campaign, weights, spent, [i for i, n in enumerate(spent) if n < BUDGET])] += BATCH
+    return spent
+
+
+def by_plan(campaign, weights, spent, open_):
+    return open_[0]
+
+
+def in_turns(campaign, weights, spent, open_):
+    return min(open_, key=lambda i: spent[i])
+
+
+def by_gain(campaign, weights, spent, open_):
+    return max(open_, key=lambda i: weights[i] * expected_gain(ok(campaign[i][0][: spent[i]]), spent[i], BATCH))
+
+
+def total_of(weights, times):
+    return sum(weight * time for weight, time in zip(weights, times, strict=True))
+
+
+def orders(found, named, weigh):
+    weights = [weigh() for _ in found]
+    for total in (240, 320, 480, 800):
+        lines = []
+        for name, pick in (("plan", by_plan), ("turns", in_turns), ("gain", by_gain)):
+            lost = []
+            for campaign, weight in zip(found, weights, strict=True):
+                spent = order(campaign, weight, total, pick)
+                best = [min(ok(scores[:n])) for (scores, _, _), n in zip(campaign, spent, strict=True)]
+                least = [optimum for _, _, optimum in campaign]
+                lost.append(total_of(weight, best) / total_of(weight, least) - 1)
+            lines.append(f"{name} {mean(lost):.2%}")
+        print(f"{named}, {total} evaluations over ten problems, time above the optimum: {', '.join(lines)}")
+
+
+if __name__ == "__main__":
+    searched = list(campaigns())
+    tasks = [task for campaign in searched for task in campaign]
+    bounds(tasks)
+    gains(tasks)
+    chance = random.Random(1)
+    orders(searched, "equal weights", lambda: [1.0] * 10)
+    orders(searched, "weights far apart", lambda: [math.exp(chance.gauss(0, 1.5)) for _ in range(10)])
