@@ -34,6 +34,8 @@ class EstimateFleet:
     """Computed by a model."""
     settles: bool = False
     """There is nothing to time."""
+    parallel: int = 1
+    """As with one worker: what is built at once depends on the builders."""
 
     def __init__(
         self,

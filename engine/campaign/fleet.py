@@ -29,6 +29,8 @@ class Fleet(Protocol):
 
     evidence: Evidence
     """How its numbers come about."""
+    parallel: int
+    """Workers that time side by side: with more of them, more tasks must be searched at once to keep them busy."""
 
     def toolchain(self, task: Task) -> Toolchain:
         """The toolchain its measurements of the task will name; with the protocol, what a database is asked for."""

@@ -25,6 +25,8 @@ class ReplayFleet:
     """Looked up, not timed."""
     settles: bool = False
     """What was recorded cannot be timed again."""
+    parallel: int = 1
+    """An answer takes no time."""
 
     def __init__(self, landscapes: Iterable[Landscape]) -> None:
         """Answer from these; where two hold one task, the first does."""

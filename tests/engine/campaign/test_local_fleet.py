@@ -50,6 +50,8 @@ class FakePool:
         said, self.notices = self.notices, []
         return said
 
+    size = 100
+
     def connections(self):
         return []
 
@@ -73,7 +75,7 @@ class Site:
         self.final_answers: deque = deque()
         self.workers = FakePool(self.work)
         monkeypatch.setattr(local_fleet.registry, "space", lambda name: SimpleNamespace(toolchain=lambda: TOOLS))
-        monkeypatch.setattr(local_fleet, "worker_pool", lambda *given: self.workers)
+        monkeypatch.setattr(local_fleet, "worker_pool", lambda *given, **named: self.workers)
         monkeypatch.setattr(local_fleet, "builder_pool", lambda *given: FakePool(self.build))
 
     def fleet(self, protocol: str = "graph-cold-l2", **options) -> LocalFleet:

@@ -203,7 +203,7 @@ def test_a_measuring_campaign_locks_only_on_request(nvml, tmp_path, monkeypatch,
         return target, searches, Measuring(fleet)
 
     monkeypatch.setattr(cli, "_source", measuring)
-    monkeypatch.setattr(cli, "visible_gpu", lambda: GPU)
+    monkeypatch.setattr(cli, "equal_gpus", lambda: (GPU,))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["gemmtune", *TUNE, *replayed(), *flags])
     with pytest.raises(SystemExit) as ended:

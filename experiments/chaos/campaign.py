@@ -1,0 +1,51 @@
+"""One campaign of simulated builders and workers, which are real actors; it goes on where it was.
+
+Usage: campaign.py DATABASE TABLE --budget N --seconds S, with RAY_ADDRESS in the environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import closing
+from pathlib import Path
+
+from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.ray_cluster import Cluster
+from gemmtune.engine.campaign.simulation import SimulatedFleet
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.tables.table_file import write_table
+
+
+class Quiet:
+    """A watcher that says what became of actors, and nothing else."""
+
+    def noticed(self, notice: str) -> None:
+        print(notice, flush=True)
+
+    def __getattr__(self, name):
+        return lambda *args, **named: None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("database")
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--budget", type=int, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    given = parser.parse_args()
+    plan = Plan(sampler="evolution", budget=given.budget, batch=8, seed=7)
+    landscapes = session.completed(session.read_all(embedded()), plan, None)
+    device = session.replayed_device(landscapes)
+    searches = session.replayed_searches(plan, device, landscapes)
+    cluster = Cluster(os.environ["RAY_ADDRESS"])
+    fleet = SimulatedFleet(landscapes, cluster, workers=3, builders=2, seconds=given.seconds, binary_bytes=20_000)
+    with closing(fleet), Database.open(given.database) as store:
+        result = session.execute(plan, device, searches, fleet, store, Quiet())
+    write_table(given.table, result.table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""How many results a second go through driver and database, by way of simulated workers that are real actors.
+
+Usage: simulated.py [--fleet ray|local] [--workers 64] [--builders 2] [--results 200000] [--database URL] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.campaign.scheduler import run
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.embedded import embedded
+
+MEBIBYTE = 2**20
+
+
+class Meter:
+    """Counts what is measured, from the first result on, and reads this process's memory."""
+
+    def __init__(self, every: int) -> None:
+        self.every, self.count, self.since, self.marks = every, 0, 0.0, []
+
+    def measured(self, measurement, score, *, known) -> None:
+        self.count += 1
+        if self.count == 1:
+            self.since = time.perf_counter()
+        if self.count % self.every == 0:
+            self.marks.append((self.count, round(time.perf_counter() - self.since, 1), resident_mb()))
+            print(self.marks[-1], flush=True)
+
+    def noticed(self, notice: str) -> None:
+        print(notice, flush=True)
+
+    def __getattr__(self, name):
+        return lambda *args, **named: None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fleet", choices=("ray", "local"), default="ray")
+    parser.add_argument("--workers", type=int, default=64)
+    parser.add_argument("--builders", type=int, default=2)
+    parser.add_argument("--results", type=int, default=200_000)
+    parser.add_argument("--database", help="URL; by default a file that is deleted")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    plan = Plan(sampler="exhaustive", budget=10**9, batch=64)
+    landscapes = copies(session.completed(session.read_all(embedded()), plan, None), given.results)
+    device = session.replayed_device(landscapes)
+    searches = session.replayed_searches(plan, device, landscapes)
+    began = time.perf_counter()
+    if given.fleet == "ray":
+        from gemmtune.engine.campaign.ray_cluster import Cluster
+        from gemmtune.engine.campaign.simulation import SimulatedFleet
+
+        fleet = SimulatedFleet(landscapes, Cluster(), workers=given.workers, builders=given.builders)
+    else:
+        fleet = ReplayFleet(landscapes)
+    meter = Meter(max(given.results // 20, 1))
+    with tempfile.TemporaryDirectory() as folder:
+        with Database.open(given.database or f"{folder}/measurements.db") as store:
+            used = time.process_time()
+            run(searches, fleet, store, registry.objective(plan.objective), meter)
+            used = time.process_time() - used
+        fleet.close()
+    half = len(meter.marks) // 2  # by then every actor is there
+    rate = (meter.marks[-1][0] - meter.marks[half][0]) / (meter.marks[-1][1] - meter.marks[half][1])
+    report = {
+        "fleet": given.fleet,
+        "workers": given.workers if given.fleet == "ray" else 0,
+        "cores": len(os.sched_getaffinity(0)),
+        "results": meter.count,
+        "results_a_second": round(rate),
+        "driver_cpu_ms_a_result": round(1000 * used / meter.count, 3),
+        "start_seconds": round(meter.since - began, 1),
+        "driver_mb": {count: mb for count, _, mb in meter.marks},
+    }
+    text = json.dumps(report, indent=2)
+    if given.json:
+        given.json.write_text(text + "\n")
+    print(text)
+
+
+def copies(landscapes, results: int):
+    """The landscapes, again and again under other problems, until they hold so many configs."""
+    found, number = [], 0
+    while sum(len(landscape.points) for landscape in found) < results:
+        for landscape in landscapes:
+            problem = replace(landscape.problem, k=landscape.problem.k + 256 * number)
+            found.append(replace(landscape, problem=problem, name=problem.name))
+        number += 1
+    return found
+
+
+def resident_mb() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // MEBIBYTE
+
+
+if __name__ == "__main__":
+    main()
