@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from gemmtune.engine.records.problem import DType, Layout, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.spaces._tiling import Tile
 from gemmtune.spaces._versions import toolchain_of
 
 __all__ = ["TritonMmSpace"]
@@ -140,6 +143,14 @@ class TritonMmSpace(Space):
             if self.check(task, config):
                 seeds[config] = None
         return tuple(sorted(seeds, key=partial(_busiest_sm_traffic, task)))
+
+    def features(self, task: Task, config: Config) -> Mapping[str, float]:
+        """What the tile means on the problem, and the rows of tiles that GROUP_M keeps together."""
+        block_m, block_n, block_k = config.integer("BLOCK_M"), config.integer("BLOCK_N"), config.integer("BLOCK_K")
+        num_stages, num_warps = config.integer("num_stages"), config.integer("num_warps")
+        shared = _least_shared_bytes(task, block_m, block_n, block_k, num_stages, num_warps)
+        group = min(config.integer("GROUP_M"), -(-task.problem.m // block_m))
+        return {**Tile(block_m, block_n, block_k, num_warps, shared).features(task), "group": math.log2(group)}
 
     def toolchain(self) -> Toolchain:
         """Inductor renders, Triton compiles."""

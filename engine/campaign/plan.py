@@ -6,6 +6,8 @@ budget = 64                         # evaluations a task
 seed = 0
 seconds = 3600                      # searching ends then; also gpu_seconds, times the GPUs
 regret = 0.02                       # a task is done when its best is at most this far behind the best there is
+margin = 0.02                       # lead over the vendor library that a row needs to ship anything else
+portfolio = true                    # few configs for all problems; or { worst = 0.02, mean = 0.005 }, the losses allowed
 problems = ["16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"]
 
 [[problem]]                         # the long form, with a weight
@@ -29,6 +31,8 @@ from typing import TypeVar
 from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.tables.portfolio import LossLimits
+from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
 __all__ = ["BASELINE_SPACE", "Plan", "read_plan"]
 
@@ -42,6 +46,7 @@ _KINDS: dict[type, str] = {
 }
 _LIMITS = ("seconds", "gpu_seconds", "regret")
 _KEYS = {"problem", "problems", "space", "sampler", "pruner", "objective", "budget", "seed", "batch", *_LIMITS}
+_KEYS |= {"margin", "portfolio"}
 
 BASELINE_SPACE = "aten"
 """Measured for every problem, whatever else is searched."""
@@ -69,6 +74,10 @@ class Plan:
     """Configs a sampler is asked for at once; more keeps more builders busy and learns later."""
     limits: Limits = field(default_factory=Limits)
     """What ends the search of a task, or of all, before the budget does."""
+    margin: float = SHIP_MARGIN
+    """Lead over the baseline that a row needs to ship anything else, as a fraction."""
+    portfolio: LossLimits | None = None
+    """What sharing configs among problems may cost; None to give each problem its own best."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds, nothing to search, and a problem named twice."""
@@ -76,6 +85,8 @@ class Plan:
             value = getattr(self, name)
             if value < least:
                 raise UsageError(f"{name}={value} is below {least}")
+        if not self.margin >= 0:
+            raise UsageError(f"margin={self.margin} is not a fraction from 0 on, such as 0.02")
         if not self.spaces:
             raise UsageError("no space to search; the default is triton_mm")
         names = Counter(problem.name for problem in self.problems)
@@ -128,7 +139,20 @@ def _plan(content: Mapping[str, object]) -> Plan:
         seed=one("seed", int, default.seed),
         batch=one("batch", int, default.batch),
         limits=Limits(**{name: _number(name, content[name]) for name in _LIMITS if name in content}),
+        margin=_number("margin", content.get("margin", default.margin)),
+        portfolio=_loss_limits(content.get("portfolio", False)),
     )
+
+
+def _loss_limits(value: object) -> LossLimits | None:
+    if isinstance(value, bool):
+        return LossLimits() if value else None
+    if not isinstance(value, dict):
+        raise UsageError(f"portfolio={value!r} is not true, false or a table of worst and mean")
+    unknown = sorted(set(value) - {"worst", "mean"})
+    if unknown:
+        raise UsageError(f"unknown key {unknown[0]!r} in portfolio; known: mean, worst")
+    return LossLimits(**{name: _number(f"portfolio.{name}", number) for name, number in value.items()})
 
 
 def _problem(number: int, record: object) -> Problem:

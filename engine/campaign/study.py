@@ -10,19 +10,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 
-from gemmtune.engine.campaign.tuner import Tuner
-from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.campaign.recorded_task import RecordedTask
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Search
-from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.search import Past
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.space import Space
+from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscape_cells import file_stem
 
-__all__ = ["StudyResult", "replay_study"]
+__all__ = ["Campaign", "StudyResult", "campaigns", "labels", "replay_study", "searchable"]
+
+Campaign = list[tuple[Trial, ...]]
+"""The trials of each landscape's search, by one sampler with one seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,11 @@ def replay_study(
     cold: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> StudyResult:
-    """Search each landscape once a seed.
+    """Search the landscapes in their order, once a seed.
 
-    A landscape of a single config, such as a baseline's, leaves nothing to search and is left out.
+    The searches of one seed are a campaign: a sampler that learns is given what the earlier searches of the same space
+    found, each with the same budget. A landscape of a single config, such as a baseline's, leaves nothing to search and
+    is left out.
 
     Args:
         landscapes: what to search; recorded configs are feasible unless they were invalid.
@@ -78,97 +80,127 @@ def replay_study(
         workers: processes; the result does not depend on it.
         cold: keep from the sampler the seeds of the space that a landscape names; by default it has them, as in a
             campaign. A landscape that names no registered space has none.
-        progress: called with the searches done and their total, as they end.
+        progress: called with the searches done and their total, after each campaign.
 
     Raises:
         UnknownPlugin: no sampler of that name.
         LandscapeError: no landscape is left.
         ValueError: budget, seeds, batch or workers is below 1.
     """
-    for name, value in {"budget": budget, "seeds": seeds, "batch": batch, "workers": workers}.items():
-        if value < 1:
-            raise ValueError(f"{name}={value} is below 1")
-    registry.sampler(sampler_name)  # an unknown name fails here, not in a worker
+    searched = searchable(landscapes)
+    found = list(
+        campaigns(
+            searched, sampler_name, budget, seeds=seeds, batch=batch, workers=workers, cold=cold, progress=progress
+        )
+    )
+    means = [
+        fmean(_fraction(landscape, campaign[number]) for campaign in found) for number, landscape in enumerate(searched)
+    ]
+    return StudyResult(sampler_name, budget, seeds, dict(zip(labels(searched), means, strict=True)))
+
+
+def searchable(landscapes: Sequence[Landscape]) -> list[Landscape]:
+    """Those that leave something to search.
+
+    Raises:
+        LandscapeError: none does.
+    """
     searched = [landscape for landscape in landscapes if len(_feasible(landscape)) > 1]
     if not searched:
         names = ", ".join(landscape.name for landscape in landscapes) or "none given"
         raise LandscapeError(f"nothing to search: no landscape with 2 feasible configs or more ({names})")
-    step = -(-seeds // workers)  # a landscape travels once a chunk, not once a seed
+    return searched
+
+
+def campaigns(
+    landscapes: Sequence[Landscape],
+    sampler_name: str,
+    budget: int,
+    *,
+    seeds: int,
+    batch: int = 1,
+    workers: int = 1,
+    cold: bool = False,
+    apart: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Iterator[Campaign]:
+    """Search the landscapes in their order, once a seed, in the order of the seeds.
+
+    The arguments are those of `replay_study`, and it raises what that raises; `apart` keeps from each search what those
+    before it found.
+    """
+    for name, value in {"budget": budget, "seeds": seeds, "batch": batch, "workers": workers}.items():
+        if value < 1:
+            raise ValueError(f"{name}={value} is below 1")
+    registered = registry.sampler(sampler_name)  # an unknown name fails here, not in a worker
+    step = -(-seeds // workers)  # the landscapes travel once a chunk, not once a seed
     chunks = [range(start, min(start + step, seeds)) for start in range(0, seeds, step)]
-    starts = [() if cold else _starting_points(landscape) for landscape in searched]
-    jobs = [
-        (landscape, points, sampler_name, budget, chunk, batch)
-        for landscape, points in zip(searched, starts, strict=True)
-        for chunk in chunks
-    ]
-    fractions: list[float] = []
-    for result in _results(jobs, workers):
-        fractions.extend(result)
-        progress(len(fractions), seeds * len(searched))
-    means = [fmean(fractions[start : start + seeds]) for start in range(0, len(fractions), seeds)]
-    return StudyResult(sampler_name, budget, seeds, dict(zip(_labels(searched), means, strict=True)))
+    jobs = [(landscapes, registered, budget, chunk, batch, cold, apart) for chunk in chunks]
+    done = 0
+    for found in _results(jobs, workers):
+        done += len(found)
+        progress(done * len(landscapes), seeds * len(landscapes))
+        yield from found
 
 
-_Job = tuple[Landscape, tuple[Config, ...], str, int, range, int]
+_Job = tuple[Sequence[Landscape], type[Sampler], int, range, int, bool, bool]
 
 
-def _results(jobs: Sequence[_Job], workers: int) -> Iterator[list[float]]:
-    """Each job's fractions, in the order of the jobs."""
+def _results(jobs: Sequence[_Job], workers: int) -> Iterator[list[Campaign]]:
+    """Campaigns, in the order of the seeds."""
     if workers == 1:
-        yield from (_fractions(*job) for job in jobs)
+        for landscapes, sampler, budget, seeds, batch, cold, apart in jobs:
+            yield from (_campaigns(landscapes, sampler, budget, range(s, s + 1), batch, cold, apart) for s in seeds)
         return
     with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
-        yield from (future.result() for future in [pool.submit(_fractions, *job) for job in jobs])
+        yield from (future.result() for future in [pool.submit(_campaigns, *job) for job in jobs])
 
 
-def _starting_points(landscape: Landscape) -> tuple[Config, ...]:
-    """The seeds a campaign would give the sampler; none where the file does not say what was recorded, and where."""
-    name, sku = landscape.context.get("space"), landscape.context.get("device")
-    if landscape.problem is None or name not in registry.names(Space) or sku is None:
-        return ()
-    task = Task(landscape.problem, catalogue.device(sku), name)
-    feasible = {point.config for point in _feasible(landscape)}
-    return tuple(config for config in registry.space(name).seeds(task) if config in feasible)
-
-
-def _fractions(
-    landscape: Landscape,
-    starting_points: tuple[Config, ...],
-    sampler_name: str,
+def _campaigns(
+    landscapes: Sequence[Landscape],
+    sampler: type[Sampler],
     budget: int,
     seeds: range,
     batch: int,
-) -> list[float]:
-    feasible = tuple(point.config for point in _feasible(landscape))
-    sampler = registry.sampler(sampler_name)
-    fractions = []
+    cold: bool,
+    apart: bool,
+) -> list[Campaign]:
+    """One campaign a seed: the later searches learn from those before, unless they are apart."""
+    tasks = [RecordedTask(landscape, cold=cold) for landscape in landscapes]
+    found = []
     for seed in seeds:
-        search = Search(params=landscape.params, feasible=feasible, seeds=starting_points, budget=budget, seed=seed)
-        tuner = Tuner(sampler(search), budget, batch)
-        while not tuner.done:
-            points = [landscape.points[config] for config in tuner.next_batch()]
-            tuner.tell([Trial(point.config, point.status, point.time_ns) for point in points])
-        found = None if tuner.best is None else tuner.best.score
-        fractions.append(0.0 if found is None else landscape.optimum_ns / found)
-    return fractions
+        history: dict[object, list[Past]] = {}
+        campaign = []
+        for task in tasks:
+            earlier = history.setdefault(task.kind, [])
+            campaign.append(task.search(sampler, budget, seed=seed, batch=batch, history=earlier))
+            if not apart:
+                earlier.append(task.past(campaign[-1]))
+        found.append(campaign)
+    return found
+
+
+def _fraction(landscape: Landscape, trials: Sequence[Trial]) -> float:
+    best = min((trial.score for trial in trials if trial.score is not None), default=None)
+    return 0.0 if best is None else landscape.optimum_ns / best
 
 
 def _feasible(landscape: Landscape) -> list[Point]:
     return [point for point in landscape.points.values() if point.status is not Status.INVALID]
 
 
-def _labels(landscapes: Sequence[Landscape]) -> list[str]:
+def labels(landscapes: Sequence[Landscape]) -> list[str]:
     """Each landscape's name, made unique where several share it: by file, then device and space, then number."""
-    labels = [landscape.name for landscape in landscapes]
-    labels = _qualify(labels, (file_stem(Path(landscape.source)) for landscape in landscapes))
+    names = [landscape.name for landscape in landscapes]
+    names = _qualify(names, (file_stem(Path(landscape.source)) for landscape in landscapes))
     facts = (landscape.context for landscape in landscapes)
-    labels = _qualify(labels, ("/".join(fact[k] for k in ("device", "space") if k in fact) for fact in facts))
-    return _qualify(labels, (str(number) for number in range(1, len(labels) + 1)))
+    names = _qualify(names, ("/".join(fact[k] for k in ("device", "space") if k in fact) for fact in facts))
+    return _qualify(names, (str(number) for number in range(1, len(names) + 1)))
 
 
-def _qualify(labels: Sequence[str], prefixes: Iterable[str]) -> list[str]:
-    count = Counter(labels)
+def _qualify(names: Sequence[str], prefixes: Iterable[str]) -> list[str]:
+    count = Counter(names)
     return [
-        f"{prefix}/{label}" if count[label] > 1 and prefix not in ("", label) else label
-        for label, prefix in zip(labels, prefixes, strict=True)
+        f"{prefix}/{name}" if count[name] > 1 and prefix not in ("", name) else name
+        for name, prefix in zip(names, prefixes, strict=True)
     ]

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.measurement import Trial
 
-__all__ = ["Search"]
+__all__ = ["Describe", "Past", "Search", "nothing_known"]
+
+Describe = Callable[[Config], Mapping[str, float]]
+"""What is known of a config of one task before it is built, as numbers; the same names for every config of a space."""
+
+
+def nothing_known(config: Config) -> Mapping[str, float]:
+    """Of any config: nothing but its parameters."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was measured of another task of the same space."""
+
+    trials: tuple[Trial, ...]
+    """Outcomes that compare with each other: one task, protocol and toolchain. Failures are among them."""
+    describe: Describe = nothing_known
+    """What is known of that task's configs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +45,7 @@ class Search:
     """Seed of every random choice."""
     objectives: int = 1
     """Scores a trial has; more than 1 for an objective of several parts."""
+    describe: Describe = nothing_known
+    """What is known of this task's configs."""
+    history: tuple[Past, ...] = ()
+    """What other tasks taught, the oldest first. Part of the search: another history may ask other configs."""

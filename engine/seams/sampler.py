@@ -25,6 +25,12 @@ class Sampler(ABC):
     """Whether it searches for the Pareto front where `Search.objectives` is above 1; it is given no such search
     otherwise. The trials of one that is ok then have as many `scores`, each to minimise."""
 
+    learns: ClassVar[bool] = False
+    """Whether `Search.history` matters to it; it is given none otherwise."""
+
+    notice: str = ""
+    """One line about how this search is done, where a person should know; else empty."""
+
     def __init__(self, search: Search) -> None:
         """Begin a search. `search` is the only source of randomness and of configs."""
         self.search = search

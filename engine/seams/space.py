@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -40,8 +40,9 @@ class Launchable(Protocol):
 class Space(ABC):
     """A family of kernels.
 
-    `params`, `check`, `seeds` and `prior` need no optional package and no GPU. `build` runs in a builder process on a
-    CPU; `load` and the launchable run in the worker process that owns the GPU. An instance is stateless and picklable.
+    `params`, `check`, `seeds`, `prior` and `features` need no optional package and no GPU. `build` runs in a builder
+    process on a CPU; `load` and the launchable run in the worker process that owns the GPU. An instance is stateless
+    and picklable.
     """
 
     preload: ClassVar[tuple[str, ...]] = ()
@@ -67,6 +68,14 @@ class Space(ABC):
         reason says why. The same task gives the same prior as long as the model's version is the same.
         """
         return Prior(reason=f"no analytic model of the space {task.space} is known")
+
+    def features(self, task: Task, config: Config) -> Mapping[str, float]:
+        """What a config that passes `check` means on this task, as numbers a search can learn from; by default none.
+
+        Quantities that behave alike on other tasks (waves, bytes a flop), in logarithms where ratios matter: what one
+        task teaches is carried to another through them. The same names for every task and config of the space.
+        """
+        return {}
 
     @abstractmethod
     def toolchain(self) -> Toolchain:

@@ -15,31 +15,33 @@ from gemmtune.engine.search.opening import opening
 
 __all__ = ["EvolutionSampler"]
 
-# Picked after a random search over 70 settings, in batches of 1 and of 16, on five recorded landscapes of foreign
-# kernels (CLBlast gemm, convolution and dedispersion in Kernel Tuner's benchmark hub). Three choices show above the
-# noise: more than 4 configs in the first generation, at most 8 parents, and a parent for every axis of a child instead
-# of two for all. The others do not, and stand for want of a larger study.
-_INITIAL = 12
-"""Configs of the first generation, seeds included; fewer where the budget is small."""
-_POPULATION = 8
-"""Best results kept as parents."""
-_TOURNAMENT = 3
+# Chosen by experiments/search/choose.py.
+_INITIAL = 0.2
+"""Share of the budget that the first generation takes, seeds included."""
+_INITIAL_BOUNDS = (4, 16)
+"""Configs of the first generation, at least and at most."""
+_POPULATION = 0.12
+"""Best results kept as parents, as a share of the budget."""
+_POPULATION_BOUNDS = (4, 12)
+"""Parents, at least and at most."""
+_TOURNAMENT = 4
 """Members drawn for each parent; the best of them is it."""
 _MUTATIONS = 2.0
 """Axes mutated in a child, on average."""
-_LONG_STEP = 0.25
-"""Share of mutations that go two levels instead of one."""
 _IMMIGRANTS = 0.05
 """Share of proposals drawn from the whole set."""
-_CLIMBERS = 0.2
+_CLIMBERS = 0.6
 """Share of proposals next to the best config."""
+_PATIENCE = 64
+"""Results without a better one after which the population starts anew."""
 
 
 class EvolutionSampler(Sampler):
     """Evolution: the seeds and a random draw first, then children of the best and neighbours of the very best.
 
     A child is projected onto the nearest config not asked yet, so nothing is asked twice or off the set. A failure is
-    no parent, and no more: beside a good config is a good place to look, whatever failed there.
+    no parent, and no more: beside a good config is a good place to look, whatever failed there. A population that finds
+    nothing better for long has come to the end of its valley; another begins somewhere else.
     """
 
     def __init__(self, search: Search) -> None:
@@ -49,17 +51,24 @@ class EvolutionSampler(Sampler):
         self._rng = np.random.default_rng(search.seed)
         self._free = np.ones(len(search.feasible), np.bool_)
         self._first = [self._encoding.position(config) for config in reversed(opening(search))]
-        self._draws = max(0, min(_INITIAL, search.budget // 2) - len(self._first))
+        self._generation = _share(_INITIAL, search.budget, _INITIAL_BOUNDS)
+        self._size = _share(_POPULATION, search.budget, _POPULATION_BOUNDS)
+        self._draws = max(0, self._generation - len(self._first))
         self._population: list[tuple[float, int]] = []
+        self._idle = 0
 
     def ask(self, count: int) -> list[Config]:
         """One proposal a config; a batch differs by chance, and because no config is asked twice."""
         return [self._ask() for _ in range(min(count, int(self._free.sum())))]
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Let the good ones into the population."""
+        """Let the good ones into the population, or begin another."""
         told = [(t.score, self._encoding.position(t.config)) for t in trials if t.score is not None]
-        self._population = sorted(self._population + told)[:_POPULATION]
+        improved = bool(told) and (not self._population or min(told)[0] < self._population[0][0])
+        self._population = sorted(self._population + told)[: self._size]
+        self._idle = 0 if improved else self._idle + len(trials)
+        if self._idle >= _PATIENCE:
+            self._population, self._idle, self._draws = [], 0, self._generation
 
     def _ask(self) -> Config:
         if self._first:
@@ -97,7 +106,12 @@ class EvolutionSampler(Sampler):
         sizes = self._encoding.sizes
         for axis in np.flatnonzero(self._rng.random(len(sizes)) < _MUTATIONS / max(1, len(sizes))):
             if self._encoding.ordered[axis]:
-                step = (2 if self._rng.random() < _LONG_STEP else 1) * (1 if self._rng.random() < 0.5 else -1)
+                step = 1 if self._rng.random() < 0.5 else -1
                 child[axis] = min(max(child[axis] + step, 0), sizes[axis] - 1)
             else:
                 child[axis] = (child[axis] + self._rng.integers(1, sizes[axis])) % sizes[axis]
+
+
+def _share(share: float, budget: int, bounds: tuple[int, int]) -> int:
+    least, most = bounds
+    return min(max(round(share * budget), least), most)

@@ -6,7 +6,7 @@
 
 Every check drives a whole search and raises ContractError at the first broken promise: a config off the feasible set,
 asked twice, or more than were asked for; nothing asked although something is left. Each states what it adds to that.
-Those of several objectives hold for a sampler that says `multi_objective`.
+Those of several objectives hold for a sampler that says `multi_objective`, that of a history for one that `learns`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Search
+from gemmtune.engine.records.search import Past, Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.testing._contract import require
 
@@ -151,6 +152,20 @@ def repeats_itself_on_two_objectives(sampler: type[Sampler]) -> None:
     require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of two objectives")
 
 
+def learns_from_a_history(sampler: type[Sampler]) -> None:
+    """Other tasks' outcomes, failures of every kind among them, end no search and are learned alike each time."""
+    if not sampler.learns:
+        return
+    others = _search()
+    failures = [Trial(config, status, None) for config, status in zip(others.feasible, Status, strict=False)]
+    works = [_bowl(config) for config in others.feasible[len(Status) :]]
+    failed = [Trial(trial.config, Status.RUN_FAILED, None) for trial in works]
+    pasts = tuple(Past(tuple(trials), _described) for trials in ([*failures[1:], *works], failed, works[:1], []))
+    search = replace(_search(), describe=_described, history=pasts)
+    sequences = [_drive(sampler, search, _bowl, batch=3) for _ in range(2)]
+    require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run with a history")
+
+
 CHECKS: tuple[Callable[[type[Sampler]], None], ...] = (
     exhausts_the_feasible_set,
     exhausts_in_batches,
@@ -167,6 +182,7 @@ CHECKS: tuple[Callable[[type[Sampler]], None], ...] = (
     resumes_from_a_database,
     searches_two_objectives,
     repeats_itself_on_two_objectives,
+    learns_from_a_history,
 )
 """Every check, by itself."""
 
@@ -227,6 +243,11 @@ def _two(config: Config) -> Trial:
     """The bowl's time, and an energy that falls with the tile."""
     time_ns = 1e4 * _steps(config)
     return Trial(config, Status.OK, time_ns, (time_ns, 1 / config.integer("tile")))
+
+
+def _described(config: Config) -> Mapping[str, float]:
+    """What is known of a config, where something is."""
+    return {"area": math.log2(config.integer("tile") * config.integer("stages")), "of the problem": 7.0}
 
 
 def _flat(config: Config) -> Trial:

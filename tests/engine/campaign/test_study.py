@@ -153,7 +153,7 @@ def test_a_landscape_of_a_known_space_gives_the_sampler_that_spaces_seeds_unless
     assert cold.seeds == foreign.seeds == ()
 
 
-def test_progress_is_told_after_each_landscape():
+def test_progress_is_told_after_each_campaign():
     heard = []
     replay_study(
         [landscape([3.0, 1.0]), landscape([2.0, 1.0], "q")],
@@ -162,4 +162,18 @@ def test_progress_is_told_after_each_landscape():
         seeds=3,
         progress=lambda done, total: heard.append((done, total)),
     )
-    assert heard == [(3, 6), (6, 6)]
+    assert heard == [(2, 6), (4, 6), (6, 6)]
+
+
+class Hears(FromSeed):
+    """Learns, and says what it was taught."""
+
+    learns = True
+
+
+def test_a_sampler_that_learns_is_taught_by_the_earlier_searches_of_its_space(monkeypatch):
+    monkeypatch.setattr(registry, "sampler", lambda name: Hears)
+    problems = [landscape([3.0, 1.0], "a"), landscape([2.0, 4.0], "b"), landscape([5.0, 6.0], "c", space="another")]
+    replay_study(problems, "hears", 1, seeds=2)
+    taught = [[[t.score for t in past.trials] for past in search.history] for search in Hears.searches]
+    assert taught == [[], [[3.0]], [], [], [[1.0]], []]

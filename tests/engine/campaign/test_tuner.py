@@ -175,7 +175,7 @@ def test_bounds_are_checked(budget, batch):
 
 @pytest.mark.parametrize(("sampler", "name"), [(EvolutionSampler, "evolution"), (InOrder, "InOrder")])
 def test_several_objectives_need_a_sampler_for_several(sampler, name):
-    several = "exhaustive, gp, nsga2, random, tpe"
+    several = "auto, exhaustive, gp, nsga2, random, tpe"
     said = f"sampler {name} takes one objective, the search has 2; samplers for several: {several}"
     with pytest.raises(UsageError, match=f"^{said}$"):
         Tuner(sampler(search(objectives=2)), budget=10)

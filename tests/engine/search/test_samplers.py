@@ -23,12 +23,13 @@ from gemmtune.engine.search.exhaustive import ExhaustiveSampler
 from gemmtune.engine.search.opening import opening
 from gemmtune.engine.search.optuna_samplers import CmaesSampler, GpSampler, Nsga2Sampler, OptunaSampler, TpeSampler
 from gemmtune.engine.search.random import RandomSampler
+from gemmtune.engine.search.transfer import TransferSampler
 from gemmtune.engine.testing import sampler_conformance
 
 GP = pytest.param(
     GpSampler, marks=pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="sampler gp needs torch")
 )
-LEARNERS = (CmaesSampler, EvolutionSampler, GP, Nsga2Sampler, TpeSampler)
+LEARNERS = (CmaesSampler, EvolutionSampler, GP, Nsga2Sampler, TpeSampler, TransferSampler)
 NAMES = [pytest.param(name, marks=GP.marks) if name == "gp" else name for name in registry.names(Sampler)]
 PARAMS = (
     Param("m", (16, 32, 64, 128, 256)),
@@ -184,6 +185,18 @@ def test_evolution_finds_what_random_does_not(batch, reached):
     assert optimum / found(EvolutionSampler) > reached > optimum / found(RandomSampler)
 
 
+def test_evolution_begins_anew_where_nothing_better_comes():
+    running = EvolutionSampler(search(budget=100))
+    found = run(running, 100, outcome=lambda config: Trial(config, Status.OK, 1.0))
+    positions = [running._encoding.position(config) for config in found]
+
+    def apart(some):
+        return sum(int(running._encoding.steps(running._encoding.points[p], some).sum()) for p in some) / len(some) ** 2
+
+    # The first result is the best of all; after 64 more, a generation of 16 is drawn as in the beginning.
+    assert apart(positions[65:81]) > 1.5 * apart(positions[49:65])
+
+
 @pytest.mark.parametrize("sampler", [CmaesSampler, Nsga2Sampler, TpeSampler])
 def test_optuna_learns_from_what_was_measured(sampler):
     later = [cost(config) for config in run(sampler(search(budget=96)), 96)[-32:]]
@@ -230,7 +243,7 @@ def test_failures_are_told_as_the_worst_seen_once_something_worked():
 
 def test_the_samplers_for_several_objectives():
     several = [name for name in registry.names(Sampler) if registry.sampler(name).multi_objective]
-    assert several == ["exhaustive", "gp", "nsga2", "random", "tpe"]
+    assert several == ["auto", "exhaustive", "gp", "nsga2", "random", "tpe"]
 
 
 @pytest.mark.parametrize("sampler", [GP, Nsga2Sampler, TpeSampler])

@@ -1,0 +1,54 @@
+"""What the database holds of other tasks, for the samplers that learn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmtune.engine.campaign.fleet import Fleet
+from gemmtune.engine.campaign.scheduler import TaskSearch
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.search import Past
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.search.description import TaskDescription
+from gemmtune.engine.store.database import Database
+
+__all__ = ["teach"]
+
+
+def teach(searches: Sequence[TaskSearch], fleet: Fleet, database: Database, objective: Objective) -> None:
+    """Give each search whose sampler learns what was measured of other tasks of its space, by its protocol.
+
+    What the campaign itself measures is no part of it: a campaign that was killed is taught the same when it goes on,
+    and so asks what it asked before. Its tasks teach those of later campaigns.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    own = {search.task for search in searches}
+    lessons: dict[tuple[str, str], list[Past]] = {}
+    for search in searches:
+        if search.tuner.learns:
+            terms = (search.task.space, fleet.protocol(search.task))
+            if terms not in lessons:
+                lessons[terms] = [
+                    past
+                    for task in database.tasks()
+                    if task.space == search.task.space and task not in own
+                    for past in _pasts(task, terms[1], fleet, database, objective)
+                ]
+            search.tuner = search.tuner.taught(lessons[terms])
+
+
+def _pasts(task: Task, protocol: str, fleet: Fleet, database: Database, objective: Objective) -> list[Past]:
+    """A task's outcomes, each toolchain's by themselves: only they compare with each other."""
+    trials: dict[Toolchain, list[Trial]] = {}
+    for measurement in database.measurements(task):
+        if (measurement.protocol, measurement.evidence) == (protocol, fleet.evidence):
+            score = objective.score(measurement) if measurement.status is Status.OK else None
+            outcome = Trial(measurement.config, measurement.status, score)
+            trials.setdefault(measurement.toolchain, []).append(outcome)
+    describe = TaskDescription(registry.space(task.space), task)
+    return [Past(tuple(told), describe) for told in trials.values()]

@@ -1,0 +1,64 @@
+"""What is known of a task's configs before any is built: the problem, the space's features, the model's estimate."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Layout, Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import Space
+
+__all__ = ["SIZES", "TaskDescription", "describe_problem"]
+
+SIZES = {f"problem {name}": name for name in ("m", "n", "k", "batch")}
+"""Names under which a problem's sizes are known, and its fields."""
+
+
+class TaskDescription:
+    """Describes configs of one task, each once: a campaign's searches and their successors ask for the same ones."""
+
+    def __init__(self, space: Space, task: Task) -> None:
+        """`space` is the task's."""
+        self._space = space
+        self._task = task
+        self._known: dict[Config, Mapping[str, float]] = {}
+
+    def __call__(self, config: Config) -> Mapping[str, float]:
+        """The space's features, the logarithm of the model's estimate, the problem's and the device's sizes."""
+        if config not in self._known:
+            features = dict(self._space.features(self._task, config))
+            if self._estimates:
+                # What the model has no opinion of is taken for as slow as the slowest it knows.
+                features["estimate"] = self._estimates.get(config, self._slowest)
+            self._known[config] = {**features, **self._constants}
+        return self._known[config]
+
+    @cached_property
+    def _estimates(self) -> Mapping[Config, float]:
+        times = self._space.prior(self._task).times_ns
+        fastest = min(times.values(), default=1.0)
+        return {config: math.log2(time / fastest) for config, time in times.items()}
+
+    @cached_property
+    def _slowest(self) -> float:
+        return max(self._estimates.values())
+
+    @cached_property
+    def _constants(self) -> Mapping[str, float]:
+        device = self._task.device
+        sizes = {"SMs": math.log2(device.sm_count), "bandwidth": math.log2(device.memory_bandwidth_gb_s)}
+        return {**describe_problem(self._task.problem), **sizes}
+
+
+def describe_problem(problem: Problem) -> Mapping[str, float]:
+    """The problem's sizes in logarithms to base 2, and its types and layouts; the same for each of its configs."""
+    return {
+        **{name: math.log2(getattr(problem, field)) for name, field in SIZES.items()},
+        "bytes of A": float(problem.a_dtype.itemsize),
+        "bytes of out": float(problem.out_dtype.itemsize),
+        "A transposed": float(problem.a_layout is Layout.T),
+        "B transposed": float(problem.b_layout is Layout.T),
+    }

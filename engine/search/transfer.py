@@ -1,0 +1,107 @@
+"""Bayesian search that begins where other tasks ended."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Trial
+from gemmtune.engine.records.search import Search
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.search.coordinates import Reals, described, of_params, unit
+from gemmtune.engine.search.lessons import expectation
+from gemmtune.engine.search.opening import opening
+from gemmtune.engine.search.surrogate import Surrogate
+
+__all__ = ["TransferSampler"]
+
+# Chosen by experiments/search/choose.py.
+_DRAWS = 4
+"""Random configs that a search without history begins with, after the seeds."""
+_DOUBT = 4
+"""Every so many proposals one leaves the history out of account: where this task is unlike all others, the search is
+still one without history, at a quarter of its pace."""
+_DRAWN = 8
+"""Every so many proposals of a long search one is drawn from the whole set, for what lies beyond every expectation."""
+_LONG = 64
+"""Proposals after which a search is long."""
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    """Threads of the linear algebra: on matrices this small more of them only get in the way of builders."""
+    return ThreadpoolController()
+
+
+class TransferSampler(Sampler):
+    """Expected improvement, by a Gaussian process whose mean is what other tasks taught.
+
+    The process sees a config as its parameters and what is known of it on this task (waves, bytes a flop). Without a
+    history its mean is a constant, and the search begins with the seeds, and with draws where those are few.
+    """
+
+    learns = True
+
+    def __init__(self, search: Search) -> None:
+        """Learning waits for the first `ask`: of a campaign's many searches only some run at a time."""
+        super().__init__(search)
+        self._rng = np.random.default_rng(search.seed)
+        self._free = np.ones(len(search.feasible), np.bool_)
+        self._asked = 0
+
+    def ask(self, count: int) -> list[Config]:
+        """One proposal a config; each narrows what is unsure for those after it."""
+        with _threads().limit(limits=1):
+            if not self._asked:
+                self._learn()
+            return [self._ask() for _ in range(min(count, int(self._free.sum())))]
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Learn the logarithms of the scores; a failure is as bad as the worst of them."""
+        with _threads().limit(limits=1):
+            self._surrogate.tell([math.nan if trial.score is None else math.log(trial.score) for trial in trials])
+
+    def _learn(self) -> None:
+        search = self.search
+        known = described(search.describe, search.feasible)
+        expected, constant = expectation(search, known), np.zeros(len(search.feasible))
+        self._warm = expected is not None
+        first = [] if self._warm else opening(search)
+        position = {config: i for i, config in enumerate(search.feasible)}
+        self._first = [position[config] for config in reversed(first)]
+        self._draws = 0 if self._warm else max(0, _DRAWS - len(first))
+        coordinates = np.hstack([of_params(search.params, search.feasible), unit(known)])
+        self._surrogate = Surrogate(coordinates, [constant] if expected is None else [expected, constant])
+
+    def _ask(self) -> Config:
+        self._asked += 1
+        position = self._next()
+        self._free[position] = False
+        self._surrogate.add(position)
+        return self.search.feasible[position]
+
+    def _next(self) -> int:
+        while self._first:
+            position = self._first.pop()
+            if self._free[position]:
+                return position
+        drawn = self._asked > _LONG and self._asked % _DRAWN == 0
+        if self._draws or drawn:
+            self._draws = max(0, self._draws - 1)
+            return int(self._rng.choice(np.flatnonzero(self._free)))
+        if not self._surrogate.told:
+            return self._best(-self._surrogate.bound(0))
+        doubts = self._warm and self._asked % _DOUBT == 0
+        return self._best(self._surrogate.improvement(1 if doubts else 0))
+
+    def _best(self, worth: Reals) -> int:
+        """The free config of most worth, the first of equals; last bits, which machines differ in, do not count."""
+        free = np.flatnonzero(self._free)
+        worth = worth[free]
+        span = float(worth.max() - worth.min()) or 1.0
+        return int(free[np.argmax(np.round((worth - worth.min()) / span, 9))])

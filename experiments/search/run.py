@@ -1,0 +1,113 @@
+"""How few evaluations are enough. Usage: run.py --json OUT [--seeds 20] [--foreign FOLDER]. Needs no GPU.
+
+Every arm searches the same recorded landscapes in one process; `landscapes.py` says which of them were set apart for
+choosing hyperparameters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from landscapes import CHOSEN_ON, ForeignTask, foreign_files, fractions, h200
+
+from gemmtune.engine.campaign.recorded_task import RecordedTask
+from gemmtune.engine.records.search import Past
+from gemmtune.engine.seams import registry
+
+BUDGETS = (8, 16, 32)
+"""The longest is searched; the others are what it found on the way."""
+H200_ARMS = (
+    # sampler, given the space's seeds, history, configs a batch
+    ("random", False, "none", 1),
+    ("tpe", True, "none", 1),
+    ("evolution", True, "none", 1),
+    ("transfer", True, "none", 1),
+    ("evolution", False, "none", 1),
+    ("transfer", False, "none", 1),
+    ("transfer", True, "records of the nine others", 1),
+    ("transfer", True, "searches of those before", 1),
+    ("evolution", True, "none", 8),
+    ("transfer", True, "none", 8),
+    ("transfer", True, "records of the nine others", 8),
+)
+FOREIGN_ARMS = ("random", "evolution", "transfer")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--json", type=Path, required=True, help="file for the results")
+    arguments.add_argument("--seeds", type=int, default=20)
+    arguments.add_argument("--foreign", type=Path, help="folder of landscapes of other kernels")
+    given = arguments.parse_args()
+    results: dict[str, list[dict[str, object]]] = {"h200": [], "foreign": []}
+    for arm in H200_ARMS:
+        results["h200"].append(search_h200(*arm, seeds=given.seeds))
+        print(json.dumps({k: v for k, v in results["h200"][-1].items() if k != "problems"}), flush=True)
+        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for name, path in (foreign_files(given.foreign) if given.foreign else {}).items():
+        results["foreign"].append(score_foreign(name, ForeignTask(path), given.seeds))
+        print(json.dumps(results["foreign"][-1]), flush=True)
+        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def search_h200(name: str, seeded: bool, history: str, batch: int, seeds: int) -> dict[str, object]:
+    """One arm over ten problems: fraction of the optimum, its interval over the seeds, and the worst problem."""
+    tasks = [RecordedTask(landscape, cold=not seeded) for landscape in h200()]
+    records = [task.past([task.outcome(config) for config in task.feasible]) for task in tasks]
+    found = np.empty((len(tasks), seeds, len(BUDGETS)))
+    began, asked = time.process_time(), 0
+    for seed in range(seeds):
+        before: list[Past] = []
+        for number, task in enumerate(tasks):
+            known = {"none": [], "searches of those before": list(before)}.get(
+                history, [past for i, past in enumerate(records) if i != number]
+            )
+            trials = task.search(registry.sampler(name), BUDGETS[-1], seed=seed, batch=batch, history=known)
+            found[number, seed] = fractions(task, trials, BUDGETS)
+            asked += len(trials)
+            before.append(task.past(trials))
+    spent = time.process_time() - began
+    chosen = np.array([task.landscape.name in CHOSEN_ON for task in tasks])
+    return {
+        "sampler": name,
+        "seeds of the space": seeded,
+        "history": history,
+        "batch": batch,
+        "repetitions": seeds,
+        "mean": by_budget(found.mean(axis=(0, 1))),
+        "half of the 95 % interval": by_budget(1.96 * found.mean(axis=0).std(axis=0, ddof=1) / seeds**0.5),
+        "worst problem": by_budget(found.mean(axis=1).min(axis=0)),
+        "mean of those kept": by_budget(found[~chosen].mean(axis=(0, 1))),
+        "cpu ms a config": round(1e3 * spent / asked, 1),
+        "problems": {
+            task.landscape.name: by_budget(mean) for task, mean in zip(tasks, found.mean(axis=1), strict=True)
+        },
+    }
+
+
+def by_budget(values: Sequence[float]) -> dict[str, float]:
+    return {str(budget): round(float(value), 4) for budget, value in zip(BUDGETS, values, strict=True)}
+
+
+def score_foreign(landscape: str, task: ForeignTask, seeds: int) -> dict[str, object]:
+    """P of each arm on one landscape, and of each tenth of its seeds left out, for the spread."""
+    result: dict[str, object] = {"landscape": landscape, "hyperparameters chosen on it": landscape in CHOSEN_ON}
+    for name in FOREIGN_ARMS:
+        began = time.process_time()
+        runs = [task.run(registry.sampler(name), seed) for seed in range(seeds)]
+        asked = sum(len(trials) for trials in runs)
+        result[name] = {
+            "P": round(task.score(runs), 3),
+            "optimum found": sum(min(t.score for t in r if t.score) == task.task.landscape.optimum_ns for r in runs),
+            "cpu ms a config": round(1e3 * (time.process_time() - began) / asked, 1),
+        }
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A campaign is taught by what its database holds of other tasks, the same however often it goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.campaign.teaching import teach
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.embedded import embedded
+
+H200 = catalogue.device("H200")
+DECODE, WIDE = Problem.parse("16x4096x4096"), Problem.parse("16x28672x4096")
+LATENCY = registry.objective("latency")
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return tuple(x for x in session.read_all(embedded()) if x.problem in (DECODE, WIDE))
+
+
+def searched(problem, recorded, sampler="transfer"):
+    plan = Plan(problems=(problem,), sampler=sampler, budget=12)
+    [_, search] = session.replayed_searches(plan, H200, recorded)
+    return search
+
+
+def measure(search, fleet, database, count):
+    for config in search.tuner._sampler.search.feasible[:count]:
+        fleet.submit(search.task, config)
+    database.add(fleet.collect(0.0))
+
+
+def history(search):
+    return search.tuner._sampler.search.history
+
+
+def test_what_was_measured_of_other_tasks_is_taught(tmp_path, recorded):
+    fleet, search = ReplayFleet(recorded), searched(WIDE, recorded)
+    with Database.open(tmp_path / "m.db") as database:
+        measure(searched(DECODE, recorded), fleet, database, 20)
+        teach([search], fleet, database, LATENCY)
+    [past] = history(search)
+    assert len(past.trials) == 20
+    assert past.trials[0].score == recorded_time(recorded, DECODE, past.trials[0].config)
+    assert past.describe(past.trials[0].config)["problem n"] == 12.0
+
+
+def recorded_time(recorded, problem, config):
+    landscapes = (x for x in recorded if x.problem == problem and x.context["space"] == "triton_mm")
+    return next(landscapes).points[config].time_ns
+
+
+def test_what_the_campaign_measures_itself_is_not(tmp_path, recorded):
+    fleet, searches = ReplayFleet(recorded), [searched(DECODE, recorded), searched(WIDE, recorded)]
+    with Database.open(tmp_path / "m.db") as database:
+        measure(searches[0], fleet, database, 20)
+        teach(searches, fleet, database, LATENCY)
+    assert [history(search) for search in searches] == [(), ()]
+
+
+def test_another_protocol_teaches_nothing(tmp_path, recorded):
+    other = [replace(x, context={**x.context, "protocol": "elsewhere"}) for x in recorded]
+    search = searched(WIDE, recorded)
+    with Database.open(tmp_path / "m.db") as database:
+        measure(searched(DECODE, recorded), ReplayFleet(other), database, 20)
+        teach([search], ReplayFleet(recorded), database, LATENCY)
+    assert history(search) == ()
+
+
+def test_samplers_that_do_not_learn_are_left_as_they_are(tmp_path, recorded):
+    fleet, search = ReplayFleet(recorded), searched(WIDE, recorded, "evolution")
+    tuner = search.tuner
+    with Database.open(tmp_path / "m.db") as database:
+        measure(searched(DECODE, recorded), fleet, database, 20)
+        teach([search], fleet, database, LATENCY)
+    assert search.tuner is tuner

@@ -1,0 +1,51 @@
+"""What a tile means on a problem, worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.search.description import TaskDescription
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.spaces._tiling import Tile
+
+H200 = catalogue.device("H200")
+
+
+def test_tiles_waves_and_traffic_of_a_prefill_problem():
+    task = Task(Problem.parse("2048x4096x4096:bf16:nt"), H200, "triton_mm")
+    features = Tile(128, 256, 64, 8, 4 * (128 + 256) * 64 * 2).features(task)
+    assert features["tiles an SM"] == pytest.approx(math.log2(256 / 132))
+    assert features["blocks an SM holds"] == 0.0  # 196,608 B of shared memory each
+    assert features["waves"] == 1.0
+    assert features["tail"] == pytest.approx(math.log2(2 * 132 / 256))
+    assert features["imbalance"] == pytest.approx(math.log2(2 * 132 / 256))
+    assert features["padding"] == 0.0
+    assert features["traffic of the busiest SM"] == pytest.approx(math.log2(2 * (128 + 256)))
+    assert features["steps"] == 6.0
+    assert features["accumulators a thread"] == 7.0
+    assert features["alignment of k"] == 4.0
+
+
+def test_rows_that_are_not_aligned_show():
+    task = Task(Problem.parse("1024x1280x3420:bf16:nt"), H200, "triton_mm")
+    features = Tile(64, 64, 128, 4, 32768).features(task)
+    assert features["alignment of k"] == 3.0  # 6,840 B divide by 8, not by 16
+    assert features["padding"] == pytest.approx(math.log2(27 * 128 / 3420))
+
+
+def test_every_config_of_triton_mm_has_the_same_features_on_every_problem():
+    names = set()
+    for landscape in read_landscapes(embedded("triton_mm")[0]):
+        describe = TaskDescription(registry.space("triton_mm"), Task(landscape.problem, H200, "triton_mm"))
+        for config in list(landscape.points)[::97]:
+            known = describe(config)
+            assert all(math.isfinite(value) for value in known.values())
+            names.add(tuple(known))
+    assert len(names) == 1
