@@ -1,0 +1,125 @@
+"""`gemmtune explain` says what shares a graph, why, and what to warm up."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+
+from gemmtune.engine import cli
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.report.explain import explain, explain_record, explanation, layers_of
+from gemmtune.engine.tables.inductor_guards import Linear
+from gemmtune.engine.tables.table_file import write_table
+
+H200 = catalogue.device("H200")
+FORUM = Linear.parse("3420:1280", "bf16")
+ATEN = Choice("aten", Config({}), 1e4, 1e4, 1e4, 1, Evidence.MEASURED, "torch 2.13", "graph")
+PROBLEMS = (
+    "560x1280x3420:bf16:nt",
+    "1024x1280x3420:bf16:nt",
+    "2048x1280x3420:bf16:nt:addmm",
+    "2048x1280x3420:bf16:nn",  # not a linear layer
+    "2048x1280x3420:e4m3:nt",  # of another layer, whose guards are not known
+    "16x64x64:fp16:nt",
+)
+TABLE = Table(H200, tuple(Row(Problem.parse(p), (ATEN,), ATEN, 0.0, ()) for p in PROBLEMS), "latency")
+
+
+def test_a_record_has_the_ranges_and_what_ends_them():
+    record = explain_record(explanation(FORUM, "2.11", H200, None))
+    assert record["ranges"] == [[2, 1280], [1281, 3419], [3420, 3420], [3421, 627919], [627920, None]]
+    guards = [(guard["guard"], guard["last"], guard["product"].partition(" mm")[0]) for guard in record["guards"]]
+    assert guards[:3] == [
+        ("m <= 1280", 1280, "weight gradient"),
+        ("m < 3420", 3419, "forward"),
+        ("m <= 3420", 3420, "weight gradient"),
+    ]
+    assert {guard["last"] for guard in record["guards"][3:]} == {627919}
+    assert record["warm_up"] == [first for first, _ in record["ranges"]]
+
+
+def test_each_range_is_warmed_up_with_a_row_where_it_has_one():
+    found = explanation(FORUM, "2.11", H200, TABLE)
+    record = explain_record(found)
+    assert record["rows"][:3] == [list(PROBLEMS[:2]), [PROBLEMS[2]], []]
+    assert record["warm_up"][:3] == [1024, 2048, 3420]
+    heavy = replace(TABLE.rows[0], problem=replace(TABLE.rows[0].problem, weight=5))
+    weighted = explanation(FORUM, "2.11", H200, replace(TABLE, rows=(heavy, *TABLE.rows[1:])))
+    assert weighted.warm_up(weighted.ranges[0]) == 560
+
+
+def test_the_layers_of_a_table_are_those_of_its_forward_products():
+    layers = layers_of(TABLE, weight_grad=False, input_grad=False)
+    assert layers == (replace(FORUM, weight_grad=False), Linear.parse("64:64", "fp16", weight_grad=False))
+
+
+def test_a_person_reads_the_cuts_and_how_to_be_rid_of_them():
+    lines = explain(explanation(FORUM, "2.11", H200, TABLE)).splitlines()
+    assert lines[0] == "Linear 3420→1280, bf16, gradient of weight: torch 2.11, NVIDIA H200"
+    (row,) = [line for line in lines if line.startswith("2–1280 ")]
+    assert row.split()[1:4] == ["1024", "560,", "1024"]
+    assert "m <= 1280" in row
+    assert row.endswith("weight gradient mm(1280×m, m×3420), pad_mm.py: is_mm_compute_bound")
+    assert any(line.startswith("m = 3420 gets a graph of its own: mark_dynamic raises") for line in lines)
+    assert "shape_padding=False, as gemmtune_inductor.options() has it, leaves 2–627919, 627920–" in lines
+
+
+@pytest.mark.parametrize("torch", ["2.12", "2.13"])
+def test_where_padding_cuts_nothing_its_setting_is_not_mentioned(torch: str):
+    assert "shape_padding" not in explain(explanation(FORUM, torch, H200, None))
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """The command line in this process: its exit status, output and errors."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["gemmtune", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return command
+
+
+def test_the_command_explains_a_layer(run):
+    status, out, _ = run(
+        "explain", "--linear", "3420:1280", "--dtype", "bf16", "--torch", "2.11", "--no-grad", "--json"
+    )
+    assert status == 0
+    assert json.loads(out)["ranges"] == [[2, 3419], [3420, 627919], [627920, None]]
+    _, out, _ = run("explain", "--linear", "3420:1280", "--torch", "2.11", "--no-padding", "--json")
+    assert json.loads(out)["ranges"] == [[2, 627919], [627920, None]]
+
+
+def test_the_command_explains_the_layers_of_a_table(run, tmp_path):
+    path = tmp_path / "table.json"
+    write_table(path, TABLE)
+    status, out, _ = run("explain", str(path), "--torch", "2.11", "--json")
+    layers = json.loads(out)["layers"]
+    assert status == 0
+    assert [(each["linear"]["inputs"], each["linear"]["dtype"]) for each in layers] == [(3420, "bf16"), (64, "fp16")]
+    assert layers[0]["warm_up"][:2] == [1024, 2048]
+    assert run("explain", str(path), "--torch", "2.11")[1].count("Linear ") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "nothing to explain: name a table, or a layer with --linear IN:OUT"),
+        (("--linear", "3420"), "malformed layer '3420': expected IN:OUT"),
+        (("--linear", "64:64", "--torch", "2.10"), "the guards of torch 2.10 are not known; known: 2.11, 2.12, 2.13"),
+        (("--linear", "64:64", "--dtype", "int8"), "the guards of int8 layers are not known"),
+    ],
+)
+def test_the_command_says_what_it_cannot_explain(run, arguments: tuple[str, ...], complaint: str):
+    status, out, err = run("explain", *arguments)
+    assert (status, out) == (2, "")
+    assert complaint in err
