@@ -43,7 +43,8 @@ class Row:
     problem: Problem
     """The GEMM."""
     choices: tuple[Choice, ...]
-    """What to run, best first. The first is the baseline unless another beats it beyond the noise."""
+    """What to run, best first. The first is the baseline unless another beats it beyond the noise and a margin; a
+    config that a portfolio picked comes before the others of its space."""
     baseline: Choice | None
     """The vendor library's choice, always measured; None only where a landscape lacks it."""
     margin: float
@@ -52,6 +53,14 @@ class Row:
     """Configs whose interval overlaps that of the fastest: as good, as far as was measured."""
     regret_bound: float | None = None
     """How much slower than the best finalist the fastest may be, as a fraction; None where no final was held."""
+    loss: float = 0.0
+    """Score of the first choice over that of the fastest, minus 1: given up to run the baseline, or a config that other
+    problems share. 0 where the first is the fastest."""
+
+    @property
+    def fastest(self) -> Choice | None:
+        """The choice that leads the tie band; None where the row's choices do not go so far."""
+        return next((choice for choice in self.choices if self.tie_band[:1] == (choice.config,)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.front import Scored, front_record, front_text
 from gemmtune.engine.report.layout import bound, config_text, count, readable, readable_unit, table_text
+from gemmtune.engine.report.portfolio import portfolio_record, portfolio_text
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.select import unserved
@@ -71,6 +72,8 @@ def summary(
     if mean is not None:
         lines.append(f"mean fraction of the recorded optimum: {mean:.4f}")
     lines.append(_shipped(result))
+    if result.portfolio is not None:
+        lines.append(portfolio_text(result.portfolio, device, result.measurements))
     lines.extend(notes)
     lines += ["written:", *(f"  {path}" for path in written)]
     return "\n".join(lines) + "\n"
@@ -80,7 +83,7 @@ def summary_record(
     plan: Plan, device: Device, result: Result, notes: Sequence[str], written: Sequence[Path]
 ) -> dict[str, object]:
     """The same for programs."""
-    objective = registry.objective(plan.objective)
+    objective, portfolio = registry.objective(plan.objective), result.portfolio
     fronts = [front_record(objective.parts, _scored(f, objective, result)) for f in result.findings]
     return {
         "device": device.sku,
@@ -92,6 +95,7 @@ def summary_record(
         "fraction_of_optimum": _mean_fraction(result.findings),
         "evidence": sorted({m.evidence.value for m in result.measurements}),
         "rows": len(result.table.rows),
+        "portfolio": portfolio and portfolio_record(portfolio, device, result.measurements),
         "tasks": [_record(f) | {"front": front} for f, front in zip(result.findings, fronts, strict=True)],
         "notes": list(notes),
         "written": [str(path) for path in written],

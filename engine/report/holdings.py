@@ -40,6 +40,8 @@ def table(shown: Table, width: int | None = None) -> str:
     }
     if any(row.regret_bound is not None for row in rows):
         columns["regret"] = [bound(row.regret_bound) for row in rows]
+    if any(row.loss for row in rows):
+        columns["loss"] = [f"{row.loss:.2%}" for row in rows]
     evidence = [choice.evidence.value for choice in first]
     if len(set(evidence)) > 1:
         columns["evidence"] = evidence
@@ -64,6 +66,7 @@ def table_record(shown: Table) -> dict[str, object]:
                 "margin": row.margin,
                 "ties": len(row.tie_band),
                 "regret_bound": row.regret_bound,
+                "loss": row.loss,
                 "choices": [_choice(choice) for choice in row.choices],
                 "baseline_ns": row.baseline.time_ns if row.baseline else None,
             }

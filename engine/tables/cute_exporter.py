@@ -187,15 +187,9 @@ def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> d
         "winner": winner.space,
         "loss": choice.time_ns / winner.time_ns - 1,
         "margin": None if row.baseline is None else row.baseline.time_ns / choice.time_ns - 1,
-        "regret_bound": row.regret_bound if choice is _fastest(row) else None,
+        "regret_bound": row.regret_bound if choice is row.fastest else None,
         "rounded_loss": rounded,
     }
-
-
-def _fastest(row: Row) -> Choice:
-    """The row's first choice, or the one behind it where the baseline comes first without being the fastest."""
-    first, *others = row.choices
-    return others[0] if others and first == row.baseline and row.margin else first
 
 
 def _operator(problem: Problem, config: Config) -> dict[str, object]:

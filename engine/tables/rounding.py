@@ -20,7 +20,8 @@ def rounded_loss(row: Row, by_m: Mapping[int, Row]) -> float | None:
     A row may serve the sizes that round up to its m only if m is a power of two, the table has a row at m/2, and at
     that size and at every size of the table between, this very choice (config and toolchain) was measured beside the
     row's best, by the same protocol. Its loss at a size is the upper end of its interval over the lower end of the
-    best's, minus 1, and 0 where it is the best; the largest must not exceed ROUNDING_BOUND.
+    best's, minus 1, and 0 where it is the best; the largest must not exceed ROUNDING_BOUND. The best is a row's first
+    choice, so that what a portfolio gave up at a size is not counted again.
 
     What the choice loses at sizes between that were not measured is not known: more rows make the statement stronger.
 

@@ -20,14 +20,18 @@ from gemmtune.engine.store.files import write_whole
 
 __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
 
-SCHEMA = 2
-"""Number of the file's schema; a change a reader must know of adds 1. Schema 1, whose rows have no `regret_bound`, is
-still read."""
+SCHEMA = 3
+"""Number of the file's schema; a change a reader must know of adds 1. Schema 1, whose rows have no `regret_bound`, and
+schema 2, whose rows have no `loss`, are still read."""
 
 _DEVICE_FIELDS = tuple(f.name for f in fields(Device) if f.compare or f.name == "source")
 """What tells devices apart, and where it comes from; not what one board answered."""
 _FIRST_ROW_FIELDS = {"name", "problem", "weight", "choices", "baseline", "margin", "tie_band"}
-_ROW_FIELDS = {1: _FIRST_ROW_FIELDS, 2: _FIRST_ROW_FIELDS | {"regret_bound"}}
+_ROW_FIELDS = {
+    1: _FIRST_ROW_FIELDS,
+    2: _FIRST_ROW_FIELDS | {"regret_bound"},
+    3: _FIRST_ROW_FIELDS | {"regret_bound", "loss"},
+}
 
 
 def table_text(table: Table) -> str:
@@ -129,6 +133,7 @@ def _row_record(row: Row) -> dict[str, object]:
         "margin": float(row.margin),
         "tie_band": [dict(config) for config in row.tie_band],
         "regret_bound": None if row.regret_bound is None else float(row.regret_bound),
+        "loss": float(row.loss),
     }
 
 
@@ -265,15 +270,18 @@ def _row(record: object, where: str, schema: int) -> Row:
     choices = tuple(_choice(c, f"{where} choice {i}") for i, c in enumerate(row.items("choices"), 1))
     if not choices:
         raise TableError(f"{where} has no choice")
-    baseline = row.value("baseline")
+    baseline = None if row.value("baseline") is None else _choice(row.value("baseline"), f"{where} baseline")
+    margin = row.number("margin", above=-1)
     bounded = schema > 1 and row.value("regret_bound") is not None
     return Row(
         problem=problem,
         choices=choices,
-        baseline=None if baseline is None else _choice(baseline, f"{where} baseline"),
-        margin=row.number("margin", above=-1),
+        baseline=baseline,
+        margin=margin,
         tie_band=tuple(_config(config, f"{where} tie_band") for config in row.items("tie_band")),
         regret_bound=row.fraction("regret_bound") if bounded else None,
+        # Before schema 3 the first choice was the fastest or the baseline.
+        loss=row.fraction("loss") if schema > 2 else max(0.0, margin) if choices[0] == baseline else 0.0,
     )
 
 

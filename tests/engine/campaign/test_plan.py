@@ -8,6 +8,7 @@ from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.tables.portfolio import LossLimits
 
 WHOLE = """\
 space = ["triton_mm", "aten"]
@@ -95,11 +96,31 @@ def test_what_a_file_leaves_out_is_the_default(tmp_path):
         ("[[problem]]\nm = 1.5\nn = 1\nk = 1", r"m='1.5' is not an integer from 1"),
         ("[[problem]]\nm = 0\nn = 1\nk = 1", r"m=0 is not an integer from 1"),
         ("budget = 1\nbudget = 2", r"is not TOML"),
+        ("margin = -0.01", r"margin=-0.01 is not a fraction from 0 on"),
+        ("margin = nan", r"margin=nan is not a fraction from 0 on"),
+        ("portfolio = 3", r"portfolio=3 is not true, false or a table of worst and mean"),
+        ("[portfolio]\nbest = 1", r"unknown key 'best' in portfolio; known: mean, worst"),
+        ("[portfolio]\nworst = -1", r"portfolio: worst=-1.0 is not a fraction from 0 on"),
+        ("[portfolio]\nmean = '1'", r"portfolio.mean='1' is not a number"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_file(tmp_path, text, said):
     with pytest.raises(UsageError, match=rf"^campaign .*c\.toml:? .*{said}"):
         plan(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("", None),
+        ("portfolio = false", None),
+        ("portfolio = true", LossLimits(0.02, 0.005)),
+        ("portfolio = { worst = 0.05 }", LossLimits(0.05, 0.005)),
+        ("[portfolio]\nworst = 0.05\nmean = 0", LossLimits(0.05, 0.0)),
+    ],
+)
+def test_a_portfolio_is_asked_for_with_or_without_limits(tmp_path, text, limits):
+    assert plan(tmp_path, text).portfolio == limits
 
 
 def test_a_file_that_cannot_be_read(tmp_path):

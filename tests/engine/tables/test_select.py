@@ -14,6 +14,7 @@ from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement,
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.tables.ranking import rank
 from gemmtune.engine.tables.select import build_table, unserved
 from gemmtune.engine.tables.table_file import table_text
 
@@ -57,7 +58,7 @@ def around(center, spread=1):
 
 
 def build(*measurements, **terms):
-    return build_table(H200, Fastest(), "latency", measurements, **terms)
+    return build_table(H200, "latency", rank(H200, Fastest(), measurements), **terms)
 
 
 def only_row(*measurements, **terms):
@@ -102,9 +103,22 @@ def test_few_samples_need_two_percent_more(samples, first):
     assert only_row(ok("aten", [100.0]), ok("triton_mm", samples)).choices[0].space == first
 
 
-def test_full_intervals_need_no_margin():
-    row = only_row(ok("aten", around(1000)), ok("triton_mm", around(990)))
-    assert row.choices[0].space == "triton_mm"
+@pytest.mark.parametrize(
+    ("time", "margin", "first", "loss"),
+    [
+        (981, 0.02, "aten", 1000 / 981 - 1),
+        (980, 0.02, "triton_mm", 0),
+        (990, 0.01, "triton_mm", 0),
+        (994, 0, "aten", 1000 / 994 - 1),  # 994 + 3 = 1000 - 3
+        (993, 0, "triton_mm", 0),
+    ],
+)
+def test_a_row_ships_what_beats_the_baseline_beyond_the_noise_and_the_margin(time, margin, first, loss):
+    row = only_row(ok("aten", around(1000)), ok("triton_mm", around(time)), margin=margin)
+    assert row.choices[0].space == first
+    assert row.margin == pytest.approx(1000 / time - 1)
+    assert row.loss == pytest.approx(loss)
+    assert row.fastest.space == "triton_mm"
 
 
 def test_equal_scores_are_ranked_by_the_config():

@@ -45,6 +45,7 @@ ROWS = (
         0.0945,
         (TRITON.config,),
         regret_bound=0.0031,
+        loss=0.004,
     ),
     Row(replace(Problem.parse("64x64x200:tf32:tn"), out_dtype=DType.FP32), (ATEN,), None, 0.0, ()),
 )
@@ -85,19 +86,36 @@ def test_the_text_is_canonical():
     record = json.loads(text)
     assert text == json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     assert text == table_text(replace(TABLE, rows=ROWS[::-1])) == table_text(parse_table(text, "x"))
-    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (2, "latency", "16x4096x4096:bf16:nt")
+    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (3, "latency", "16x4096x4096:bf16:nt")
+    assert [row["loss"] for row in record["rows"]] == [0.004, 0.0]
     assert [row["regret_bound"] for row in record["rows"]] == [0.0031, None]
     assert record["sha256"] == table_sha256(TABLE) != table_sha256(replace(TABLE, objective="energy"))
 
 
+def test_a_table_of_schema_2_knows_a_loss_by_its_margin_alone():
+    behind = Row(Problem.parse("8x8x8:bf16:nt"), (ATEN, TRITON), ATEN, 0.0945, (TRITON.config,), 0.0)
+    record = json.loads(table_text(replace(TABLE, rows=(*ROWS, behind)))) | {"schema": 2}
+    with pytest.raises(TableError, match="row 1 has the unknown field 'loss'"):
+        parse_table(rehash(record), "table.json")
+    for row in record["rows"]:
+        del row["loss"]
+    assert [(row.problem.m, row.loss) for row in parse_table(rehash(record), "table.json").rows] == [
+        (16, 0.0),
+        (64, 0.0),
+        (8, 0.0945),  # its baseline comes first, and was not the fastest
+    ]
+
+
 def test_a_table_of_schema_1_is_read_and_knows_no_bound():
     record = json.loads(table_text(TABLE)) | {"schema": 1}
+    for row in record["rows"]:
+        del row["loss"]
     with pytest.raises(TableError, match="row 1 has the unknown field 'regret_bound'"):
         parse_table(rehash(record), "table.json")
     for row in record["rows"]:
         del row["regret_bound"]
     assert parse_table(rehash(record), "table.json") == replace(
-        TABLE, rows=tuple(replace(row, regret_bound=None) for row in ROWS)
+        TABLE, rows=tuple(replace(row, regret_bound=None, loss=0.0) for row in ROWS)
     )
 
 
@@ -138,8 +156,8 @@ def test_an_edited_number_is_found_by_the_hash():
 
 
 def test_a_newer_schema_is_named_beside_ours_before_anything_else_is_looked_at():
-    with pytest.raises(TableError, match=r"schema 3 \(written by gemmtune 9\.1\) is newer than schema 2, .*: upgrade"):
-        parse_table('{"schema": 3, "gemmtune": "9.1", "strange": 1}', "table.json")
+    with pytest.raises(TableError, match=r"schema 4 \(written by gemmtune 9\.1\) is newer than schema 3, .*: upgrade"):
+        parse_table('{"schema": 4, "gemmtune": "9.1", "strange": 1}', "table.json")
 
 
 ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)
@@ -169,6 +187,8 @@ ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)
         ((*ROW, "regret_bound"), -0.001, "regret_bound=-0.001 is not a number from 0 on"),
         ((*ROW, "regret_bound"), "small", "regret_bound='small' is not a number from 0 on"),
         ((*ROW, "regret_bound"), ..., r"row 1 lacks the field 'regret_bound'"),
+        ((*ROW, "loss"), -0.001, "loss=-0.001 is not a number from 0 on"),
+        ((*ROW, "loss"), None, "loss=None is not a number from 0 on"),
         ((*ROW, "choices"), [], "has no choice"),
         ((*ROW, "baseline"), 1, "baseline is not an object"),
         ((*ROW, "tie_band"), [3], "config=3 is not an object"),
