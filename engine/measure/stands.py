@@ -22,7 +22,8 @@ from gemmtune.engine.seams.space import Launchable
 
 __all__ = ["Stands"]
 
-_ARENA_SHARE_OF_MEMORY = 0.5  # sparsely filled, so that few tensors find their places taken
+_ARENA_SHARES_OF_MEMORY = (0.5, 0.25, 0.125)  # sparsely filled, so that few tensors find their places taken
+_MOST_OF_FREE_MEMORY = 0.8
 _KEPT_SHARE_OF_MEMORY = 0.3
 _RING_SHARE_OF_MEMORY = 0.1
 _NOMINAL_BLOCKS = 8
@@ -46,7 +47,7 @@ class Stands:
         self._l2_bytes = properties.L2_cache_size
         self._memory_bytes = properties.total_memory
         self._instruments = Instruments(self._l2_bytes, device)
-        self._arena = Arena(int(self._memory_bytes * _ARENA_SHARE_OF_MEMORY), device)
+        self._arena = Arena(_arena_bytes(*torch.cuda.mem_get_info(device)), device)
         self._rest = partial(time.sleep, _REST_SECONDS)
         self._settled = False
         self._places: OrderedDict[Problem, _Place] = OrderedDict()
@@ -112,3 +113,9 @@ class Stands:
         nominal_ns = level(_NOMINAL_BLOCKS, _REST_SECONDS)  # on clocks that nothing holds back
         timer.close()
         return nominal_ns
+
+
+def _arena_bytes(free: int, total: int) -> int:
+    """A share of all memory, so that places are the same in every process, also where a little less is free."""
+    shares = (int(total * share) for share in _ARENA_SHARES_OF_MEMORY)
+    return next((share for share in shares if share <= _MOST_OF_FREE_MEMORY * free), 0)
