@@ -31,6 +31,8 @@ class Point:
     """What the built kernel occupied, where recorded."""
     build_seconds: float | None = None
     """What the build cost, where recorded."""
+    cost_seconds: float | None = None
+    """What the evaluation cost in all, build included, where recorded; failures cost too."""
 
 
 @dataclass(frozen=True, slots=True)

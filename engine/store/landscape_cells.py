@@ -14,6 +14,8 @@ from gemmtune.engine.records.measurement import Status
 
 __all__ = [
     "BUILD_SECONDS",
+    "COST",
+    "COST_SECONDS",
     "IDENTITY",
     "RESOURCES",
     "TIME",
@@ -38,10 +40,14 @@ RESOURCES = {f"build.{f.name}": f.name for f in fields(Resources)}
 """Columns of what a block occupies, with the record's field."""
 BUILD_SECONDS = "build.seconds"
 """Column of what the build cost."""
+COST_SECONDS = "cost.seconds"
+"""Column of what the evaluation cost in all."""
+COST = {COST_SECONDS: 1.0, "compile_ms": 1e-3, "bench_ms": 1e-3, "framework_ms": 1e-3}
+"""Columns that add up to that, with their unit in seconds."""
 IDENTITY = ("task.space", "task.device")
 """With `problem.*`, the columns that tell the tasks of a file apart."""
 
-_NOT_PARAMS = {*TIME, *TIMES, "status", "n_reps", "compile_ms", "bench_ms", "framework_ms"}
+_NOT_PARAMS = {*TIME, *TIMES, "status", "n_reps", *COST}
 
 _FOREIGN_STATUS = {
     # recorded landscapes of AutoTuningAssociation/benchmark_hub
@@ -63,7 +69,7 @@ _FOREIGN_STATUS = {
 
 def file_stem(file: Path) -> str:
     """`conv_a100` of `folder/conv_a100.csv.gz`: the name of a task that has no other."""
-    return file.name.removesuffix(".gz").removesuffix(".csv")
+    return file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".json")
 
 
 def is_param(column: str) -> bool:

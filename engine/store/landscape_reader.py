@@ -17,6 +17,7 @@ from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.store.landscape_cells import (
     BUILD_SECONDS,
+    COST,
     IDENTITY,
     RESOURCES,
     TIME,
@@ -30,7 +31,7 @@ from gemmtune.engine.store.landscape_cells import (
     read_value,
 )
 
-__all__ = ["parse"]
+__all__ = ["parse", "seen_param"]
 
 _T = TypeVar("_T")
 
@@ -146,7 +147,7 @@ def _landscape(header: _Header, rows: Sequence[_Row]) -> Landscape:
     return Landscape(
         name=name,
         source=str(header.file),
-        params=tuple(_param(column, points) for column in present),
+        params=tuple(seen_param(column, points) for column in present),
         points=points,
         problem=problem,
         context={c.removeprefix("task."): first.cells[c] for c in header.task if first.cells[c]},
@@ -191,8 +192,10 @@ def _point(header: _Header, present: Sequence[str], row: _Row) -> Point:
     build_seconds = None
     if row.cells.get(BUILD_SECONDS):
         build_seconds = row.number(BUILD_SECONDS, read_seconds, "a number of seconds")
+    costs = [unit * row.number(c, read_seconds, "a number, 0 or more") for c, unit in COST.items() if row.cells.get(c)]
     config = Config({c: read_value(row.cells[c]) for c in present})
-    return Point(config, status, time_ns, samples_ns, reason, resources, build_seconds)
+    cost_seconds = sum(costs) if costs else None
+    return Point(config, status, time_ns, samples_ns, reason, resources, build_seconds, cost_seconds)
 
 
 def _samples(row: _Row, column: str | None) -> tuple[float, ...]:
@@ -207,7 +210,8 @@ def _samples(row: _Row, column: str | None) -> tuple[float, ...]:
     return tuple(samples)
 
 
-def _param(name: str, points: Mapping[Config, Point]) -> Param:
+def seen_param(name: str, points: Mapping[Config, Point]) -> Param:
+    """The parameter with the values that the points have: in ascending order where all are numbers."""
     seen = {repr(config[name]): config[name] for config in points}.values()  # repr keeps 1 and True apart
     numbers = [value for value in seen if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == len(seen):

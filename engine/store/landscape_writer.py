@@ -12,6 +12,7 @@ from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.store.landscape_cells import (
     BUILD_SECONDS,
+    COST_SECONDS,
     IDENTITY,
     RESOURCES,
     is_param,
@@ -65,6 +66,8 @@ def _columns(landscapes: Sequence[Landscape], tasks: Sequence[dict[str, str]], p
         columns += RESOURCES
     if any(point.build_seconds is not None for point in points):
         columns.append(BUILD_SECONDS)
+    if any(point.cost_seconds is not None for point in points):
+        columns.append(COST_SECONDS)
     return columns
 
 
@@ -101,4 +104,6 @@ def _point_cells(file: Path, landscape: Landscape, point: Point) -> dict[str, st
         cells |= {column: str(getattr(point.resources, field)) for column, field in RESOURCES.items()}
     if point.build_seconds is not None:
         cells[BUILD_SECONDS] = repr(point.build_seconds)
+    if point.cost_seconds is not None:
+        cells[COST_SECONDS] = repr(point.cost_seconds)
     return cells

@@ -200,7 +200,7 @@ def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path):
     zipped.write_bytes(gzip.compress(FOREIGN.encode()))
     cut = tmp_path / "cut.csv.gz"
     cut.write_bytes(gzip.compress(FOREIGN.encode())[:-20])
-    for path, reason in ((plain, "not whole gzip"), (zipped, "not CSV in UTF-8"), (cut, "not whole gzip")):
+    for path, reason in ((plain, "not whole gzip"), (zipped, "not text in UTF-8"), (cut, "not whole gzip")):
         with pytest.raises(LandscapeError, match=rf"{path.name} is {reason}"):
             read_landscapes(path)
 
@@ -329,3 +329,13 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     for path in (tmp_path / "nowhere" / "a.csv", tmp_path / "file" / "a.csv"):
         with pytest.raises(UsageError, match=r"cannot write .*a\.csv"):
             write_landscapes(path, [simple()])
+
+
+def test_what_an_evaluation_cost_is_the_sum_of_its_recorded_parts(tmp_path):
+    (landscape,) = read(tmp_path, FOREIGN)
+    costs = [point.cost_seconds for point in landscape.points.values()]
+    assert costs == [pytest.approx(1.150224), None, pytest.approx(3.05908), pytest.approx(0.003)]
+    path = tmp_path / "recorded.csv.gz"
+    write_landscapes(path, [landscape])
+    (back,) = read_landscapes(path)
+    assert [point.cost_seconds for point in back.points.values()] == costs
