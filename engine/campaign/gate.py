@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
 from gemmtune.engine.measure.process import Loss, Outcome
@@ -11,7 +11,7 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
-__all__ = ["UNBUILT", "FailedBuild", "built", "dropped"]
+__all__ = ["UNBUILT", "FailedBuild", "built", "dropped", "replayed"]
 
 UNBUILT = "unbuilt"
 """Protocol of a config that was dropped before its build. No timing protocol was begun, and a campaign that asks for
@@ -48,3 +48,26 @@ def built(outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> Artifact | Fai
     if isinstance(result, BuildFailure):
         return FailedBuild(Status.BUILD_FAILED, result.reason, result.build_seconds)
     return result
+
+
+def replayed(found: Measurement, pruners: Mapping[str, Pruner], history: Sequence[Measurement]) -> Measurement:
+    """As much of a recorded measurement as the pruners let happen: all of it, or up to where one drops it."""
+    task, config = found.task, found.config
+    reason = dropped(pruners, Candidate(task, config), history)
+    if reason:
+        unbuilt = replace(found, resources=None, build_seconds=None, protocol=UNBUILT)
+        return _cut(unbuilt, 0, reason)
+    if found.status in (Status.INVALID, Status.BUILD_FAILED):
+        return found
+    artifact = Artifact("", task.space, "", "", (), found.resources, found.build_seconds or 0.0, found.toolchain)
+    for launches in range(max(1, len(found.samples_ns))):
+        candidate = Candidate(task, config, artifact, found.samples_ns[:launches])
+        reason = dropped(pruners, candidate, history)
+        if reason:
+            return _cut(found, launches, reason)
+    return found
+
+
+def _cut(found: Measurement, launches: int, reason: str) -> Measurement:
+    samples = found.samples_ns[:launches]
+    return replace(found, status=Status.INVALID, reason=reason, samples_ns=samples, estimate=None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gemmtune.engine.campaign.fleet import Finished
+from gemmtune.engine.campaign.gate import replayed
 from gemmtune.engine.measure.statistics import median_interval
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
@@ -13,6 +14,7 @@ from gemmtune.engine.records.errors import ContractError, LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.space import Space
 
 __all__ = ["ReplayFleet", "landscape_of", "recorded_feasible"]
@@ -28,9 +30,11 @@ class ReplayFleet:
     parallel: int = 1
     """An answer takes no time."""
 
-    def __init__(self, landscapes: Iterable[Landscape]) -> None:
-        """Answer from these; where two hold one task, the first does."""
+    def __init__(self, landscapes: Iterable[Landscape], pruners: Mapping[str, Pruner] | None = None) -> None:
+        """Answer from these, where two hold one task from the first; pruners are asked as if it was measured now."""
         self._landscapes = tuple(landscapes)
+        self._pruners = dict(pruners or {})
+        self._history: dict[Task, list[Measurement]] = {}
         self._of_task: dict[Task, Landscape] = {}
         self._finished: list[Finished] = []
 
@@ -74,7 +78,7 @@ class ReplayFleet:
         file = Path(landscape.source).name
         point = landscape.points.get(config)
         samples, estimate = _timing(point) if point else ((), None)
-        self._finished.append(
+        self._finish(
             Measurement(
                 task=task,
                 config=config,
@@ -114,6 +118,13 @@ class ReplayFleet:
     def close(self) -> None:
         """Forget what was not collected."""
         self._finished = []
+
+    def _finish(self, found: Measurement) -> None:
+        if self._pruners:  # as in a fleet that measures, nobody else reads the history
+            history = self._history.setdefault(found.task, [])
+            found = replayed(found, self._pruners, history)
+            history.append(found)
+        self._finished.append(found)
 
     def _landscape(self, task: Task) -> Landscape:
         if task not in self._of_task:

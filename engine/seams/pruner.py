@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
@@ -26,17 +27,23 @@ class Candidate:
     artifact: Artifact | None = None
     """What was built; None before the build."""
     samples_ns: tuple[float, ...] = ()
-    """Launches timed so far."""
+    """Launches timed so far, in launch order."""
 
 
 class Pruner(ABC):
     """Drops candidates early. Stateless: the same evidence gives the same verdict."""
 
+    judges_launches: ClassVar[bool] = False
+    """Whether launches are its evidence. It is then for recorded landscapes: a fleet that measures shows no launches,
+    for there they race against the task's best where they are made (`measure/race.py`)."""
+
     @abstractmethod
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
         """Keep (yes) or drop (no, with the reason), given the task's finished measurements.
 
-        Asked before a candidate is built, where there is its config alone, and again once there is more evidence.
+        Asked before a candidate is built, where there is its config alone; once it is built; and where launches are
+        shown, after each but the last. What was dropped among its launches is in the history as invalid, with those it
+        had.
 
         A pruner that lacks the evidence it needs keeps.
         """

@@ -1,0 +1,162 @@
+"""What pruners save and cost on the recorded H200 landscapes. Usage: run.py --json OUT [--orders random search].
+
+Random: configs in random order, the best one among them. Search: what `evolution` asks for, with the pruner's verdicts
+as its outcomes. Needs no GPU. What OUT has of an order and a pruner is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmtune.engine.campaign.gate import UNBUILT, replayed
+from gemmtune.engine.campaign.recorded_task import RecordedTask
+from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.measurement import Measurement, Status, Trial
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscape_file import read_landscapes
+
+ARMS = ("static", "prior", "median", "successive_halving", "hyperband", "wilcoxon")
+COUNT = 64
+"""Configs of an order, evaluations of a search."""
+NEAR = 1.005
+"""Times the optimum that are as good as it."""
+
+
+@dataclass
+class Tally:
+    """What happened to the candidates of an arm."""
+
+    candidates: int = 0
+    unbuilt: int = 0
+    untimed: int = 0
+    stopped: int = 0
+    launches: int = 0
+    launches_recorded: int = 0
+    searches: int = 0
+    optimum_seen: int = 0
+    optimum_dropped: int = 0
+    near_seen: int = 0
+    near_lost: int = 0
+    fraction: float = 0.0
+
+    def add(self, landscape: Landscape, found: Sequence[Measurement]) -> None:
+        optimum_ns = landscape.optimum_ns
+        recorded = {m.config: landscape.points[m.config] for m in found}
+        times = [m.estimate.time_ns for m in found if m.estimate is not None]
+        near = [c for c, point in recorded.items() if point.time_ns and point.time_ns <= NEAR * optimum_ns]
+        kept = {m.config for m in found if m.status is Status.OK}
+        best = [c for c, point in recorded.items() if point.time_ns == optimum_ns]
+        self.searches += 1
+        self.fraction += optimum_ns / min(times) if times else 0.0
+        self.optimum_seen += bool(best)
+        self.optimum_dropped += bool(best) and not kept & set(best)
+        self.near_seen += bool(near)
+        self.near_lost += bool(near) and not kept & set(near)
+        for m in found:
+            dropped = m.reason.startswith("pruned by")
+            self.candidates += 1
+            self.unbuilt += m.protocol == UNBUILT
+            self.stopped += dropped and bool(m.samples_ns)
+            self.untimed += dropped and not m.samples_ns and m.protocol != UNBUILT
+            self.launches += len(m.samples_ns)
+            self.launches_recorded += len(recorded[m.config].samples_ns)
+
+    def record(self) -> dict[str, object]:
+        dropped = {"unbuilt": self.unbuilt, "built": self.untimed, "in its launches": self.stopped}
+        return {
+            "dropped": {when: round(count / self.candidates, 4) for when, count in dropped.items()},
+            "launches avoided": round(1 - self.launches / self.launches_recorded, 4),
+            "optimum dropped": [self.optimum_dropped, self.optimum_seen],
+            "all within 0.5 % dropped": [self.near_lost, self.near_seen],
+            "of optimum": round(self.fraction / self.searches, 4),
+        }
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--json", type=Path, required=True, help="file for the results")
+    arguments.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS))
+    arguments.add_argument("--seeds", type=int, default=20)
+    given = arguments.parse_args()
+    landscapes = [landscape for path in embedded("triton_mm") for landscape in read_landscapes(path)]
+    results = json.loads(given.json.read_text()) if given.json.exists() else []
+    known = {(result["order"], result["pruner"]) for result in results}
+    for order in given.orders:
+        visit = ORDERS[order]
+        for arm in ("none", *ARMS):
+            if (order, arm) in known:
+                continue
+            began, total = time.process_time(), Tally()
+            for landscape in landscapes:
+                answer = answers(landscape)
+                for seed in range(given.seeds):
+                    pruners = {} if arm == "none" else {arm: registry.pruner(arm)}
+                    total.add(landscape, visit(landscape, answer, pruners, seed))
+            seconds = time.process_time() - began
+            ms = round(1e3 * seconds / total.candidates, 2)
+            results.append(
+                {"order": order, "pruner": arm, "seeds": given.seeds, **total.record(), "cpu ms a candidate": ms}
+            )
+            print(json.dumps(results[-1]), flush=True)
+            given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+Answer = Callable[[Config], Measurement]
+
+
+def answers(landscape: Landscape) -> Answer:
+    """The recorded measurement of a config, as a fleet gives it."""
+    task = Task(landscape.problem, catalogue.device(landscape.context["device"]), landscape.context["space"])
+    fleet = ReplayFleet([landscape])
+
+    def answer(config: Config) -> Measurement:
+        fleet.submit(task, config)
+        [measurement] = fleet.collect(0.0)
+        return measurement
+
+    return answer
+
+
+def randomly(landscape: Landscape, answer: Answer, pruners: Mapping[str, Pruner], seed: int) -> list[Measurement]:
+    """COUNT configs in random order, of which one is the best."""
+    best = min((p for p in landscape.points.values() if p.time_ns), key=lambda p: p.time_ns).config
+    draw = random.Random(f"{landscape.name}/{seed}")
+    order = draw.sample([config for config in landscape.points if config != best], COUNT - 1)
+    order.insert(draw.randrange(COUNT), best)
+    history: list[Measurement] = []
+    for config in order:
+        history.append(replayed(answer(config), pruners, history))
+    return history
+
+
+def searching(landscape: Landscape, answer: Answer, pruners: Mapping[str, Pruner], seed: int) -> list[Measurement]:
+    """A search of COUNT evaluations: what was dropped counts as one, and is a failure to the sampler."""
+    history: list[Measurement] = []
+    tuner = RecordedTask(landscape).begin(registry.sampler("evolution"), COUNT, seed=seed)
+    while not tuner.done:
+        trials = []
+        for config in tuner.next_batch():
+            found = replayed(answer(config), pruners, history)
+            history.append(found)
+            trials.append(Trial(config, found.status, found.estimate.time_ns if found.estimate else None))
+        tuner.tell(trials)
+    return history
+
+
+ORDERS = {"random": randomly, "search": searching}
+
+
+if __name__ == "__main__":
+    main()
