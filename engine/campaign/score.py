@@ -1,0 +1,126 @@
+"""The performance score P: how much of the way from random search to the optimum a search keeps over its time.
+
+Willemsen, Schoonhoven, Filipovič, Tørring, van Nieuwpoort, van Werkhoven: "A methodology for comparing optimization
+algorithms for auto-tuning", FGCS 159 (2024), doi 10.1016/j.future.2024.05.021, as package autotuning_methodology 1.1.0
+computes it (`searchspace_statistics.py`, `baseline.py`, `curves.py`, `report_experiments.py`); but the package fits its
+regression to random parts of the data, so that its score varies by some 0.003, and this one fits it to all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.measurement import Status, Trial
+
+__all__ = ["Scale"]
+
+_START, _END = 0.01, 0.95
+"""The score's range: from here to there on the way of random search from the median to the optimum."""
+
+_STEPS = 1000
+"""Points in time the score is the mean of (`resolution` in experiments_defaults.json)."""
+
+_Floats = NDArray[np.float64]
+
+
+class Scale:
+    """What P is measured against on one landscape.
+
+    Time is what the evaluations cost when they were recorded, failures included; where the landscape does not say,
+    every evaluation costs one unit.
+    """
+
+    evaluations: tuple[int, int] | None
+    """First and last evaluation of random search that the score looks at; None where there is no score, because nothing
+    is ok, or the median or random search is as good as the optimum."""
+
+    def __init__(self, landscape: Landscape) -> None:
+        """Compute what random search is expected to find."""
+        points = [point for point in landscape.points.values() if point.status is not Status.INVALID]
+        known = all(point.cost_seconds is not None for point in points)
+        costs = np.array([(point.cost_seconds or 0.0) if known else 1.0 for point in points])
+        works = np.array([point.time_ns is not None for point in points])
+        self._cost = dict(zip((point.config for point in points), costs.tolist(), strict=True))
+        self._sorted = np.sort([point.time_ns for point in points if point.time_ns is not None])
+        self._usual = float(np.median(costs))
+        self._times: _Floats = np.empty(0)
+        self._random: _Floats = np.empty(0)
+        self.evaluations = self._range() if works.any() else None
+        if self.evaluations is None:
+            return
+        first, last = self.evaluations
+        self._times = np.linspace(first * self._usual, last * self._usual, _STEPS)
+        # A failure is expected to cost its share on top of what the successes cost (`total_time_mean_per_feval`).
+        mean = costs[works].mean() + (0.0 if works.all() else costs[~works].mean() * (~works).mean())
+        draws = np.round(np.maximum(self._times / mean, 1)).astype(int)
+        self._random = self._expected(draws)
+        if (self._random <= self._sorted[0]).any():
+            self.evaluations = None
+
+    def score(self, searches: Sequence[Sequence[Trial]]) -> float | None:
+        """P of several searches of the landscape: 0 as random search, 1 for the optimum from the start.
+
+        What they had found at a time is an isotonic regression over the ranks of all of them. A search that ended by
+        itself counts to the end of the range with what it had found. None where the scale is undefined, or nothing was
+        found in its range.
+        """
+        from sklearn.isotonic import IsotonicRegression  # takes a second, which no other command has to wait
+
+        if self.evaluations is None:
+            return None
+        times, ranks = [], []
+        for trials in searches:
+            spent = np.cumsum([self._cost[trial.config] for trial in trials])
+            found = np.array([math.inf if trial.score is None else trial.score for trial in trials])
+            best = np.minimum.accumulate(found)
+            known = np.isfinite(best)
+            if not known.any():
+                continue
+            later = np.arange(spent[-1] + self._usual, 1.2 * self._times[-1], self._usual)
+            times.append(np.concatenate([spent[known], later]))
+            ranks.append(np.searchsorted(self._sorted, np.concatenate([best[known], np.full(len(later), best[-1])])))
+        if not times:
+            return None
+        time, rank = np.concatenate(times), np.concatenate(ranks)
+        margin = 0.1 + 0.25 * len(times) / len(time)
+        near = (time >= (1 - margin) * self._times[0]) & (time <= (1 + margin) * self._times[-1])
+        if not near.any():
+            return None
+        fit = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(time[near], rank[near])
+        curve = self._sorted[np.round(fit.predict(self._times)).astype(int)]
+        return float(np.mean((curve - self._random) / (self._sorted[0] - self._random)))
+
+    def _range(self) -> tuple[int, int] | None:
+        first, last = self._reached(_START), self._reached(_END)
+        if first is None or last is None:
+            return None
+        if last - first < 2:
+            first, last = (first, last + 2) if first == 0 else (first - 1, last + 1)
+        return first, last
+
+    def _reached(self, share: float) -> int | None:
+        """Evaluations in which random search comes that share of the way from the median to the optimum."""
+        worst_first = self._sorted[::-1]
+        optimum, median = self._sorted[0], np.median(self._sorted)
+        rank = int(np.argmax(worst_first <= optimum + (median - optimum) * (1 - share)))
+        if worst_first[rank] == optimum:
+            rank -= 1
+        return math.ceil(rank / (len(worst_first) + 1 - rank)) if rank >= 0 else None
+
+    def _expected(self, draws: NDArray[np.int_]) -> _Floats:
+        """The best time that so many draws without replacement are expected to hold, smoothed over the draws."""
+        from scipy.interpolate import PchipInterpolator
+
+        count = len(self._sorted)
+        places = np.minimum(np.round(draws * (count + 1) / (draws + 1)), count - 1).astype(int)
+        values: _Floats = self._sorted[::-1][places]
+        steps, first = np.unique(draws, return_index=True)
+        if len(steps) < 2:
+            return values
+        smooth: _Floats = PchipInterpolator(steps, values[first])(np.linspace(draws[0], draws[-1], len(draws)))
+        return smooth

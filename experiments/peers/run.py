@@ -1,0 +1,94 @@
+"""Kernel Tuner's strategies beside ours. Usage: run.py LANDSCAPE... --json OUT [--seeds 20] [--arms A B]. Needs no GPU.
+
+Needs kernel_tuner 1.5.0. Every arm searches each landscape by itself, past the range of P. Arms that OUT has are left
+out: it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from kernel_tuner_arm import KernelTunerArm
+
+from gemmtune.engine.campaign.compare import BUDGETS, compare
+from gemmtune.engine.campaign.recorded_task import RecordedTask
+from gemmtune.engine.campaign.score import Scale
+from gemmtune.engine.campaign.study import Campaign
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.measurement import Trial
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.landscape_file import read_landscapes
+
+PEERS = ("genetic_algorithm", "adaptive_tabu_greywolf", "hybrid_vndx")
+OURS = ("random", "evolution", "transfer", "tpe")
+MOST = {"hybrid_vndx": 1400, "tpe": 500}
+"""Evaluations up to which an arm is run: hybrid_vndx compares each config with all before it, each ask of TPE takes
+longer than the one before."""
+PAST = 1.25
+"""Times the range of P: what an arm asks for is on average cheaper than what random search asks for."""
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("landscapes", nargs="+", type=Path)
+    arguments.add_argument("--json", type=Path, required=True, help="file for the results")
+    arguments.add_argument("--arms", nargs="+", default=[*OURS, *PEERS])
+    arguments.add_argument("--seeds", type=int, default=20)
+    given = arguments.parse_args()
+    results = json.loads(given.json.read_text()) if given.json.exists() else []
+    known = {(result["landscape"], result["arm"]) for result in results}
+    for path in given.landscapes:
+        [landscape] = read_landscapes(path)
+        first, last = Scale(landscape).evaluations  # of all these landscapes there are some
+        budget = min(max(int(PAST * last), BUDGETS[-1]), len(landscape.points))
+        for arm in given.arms:
+            if (landscape.name, arm) in known or budget > MOST.get(arm, budget):
+                continue
+            began = time.process_time()
+            found = list(searches(landscape, arm, budget, given.seeds))
+            seconds = (time.process_time() - began) / given.seeds
+            results.append(record(landscape, arm, found, budget, (first, last), seconds))
+            given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+            print(json.dumps(results[-1]), flush=True)
+
+
+def searches(landscape: Landscape, arm: str, budget: int, seeds: int) -> Iterable[Campaign]:
+    if arm in PEERS:
+        peer = KernelTunerArm(landscape)
+        return ([peer.search(arm, budget, seed)] for seed in range(seeds))
+    return ([ours(RecordedTask(landscape), arm, budget, seed)] for seed in range(seeds))
+
+
+def ours(task: RecordedTask, arm: str, budget: int, seed: int) -> tuple[Trial, ...]:
+    """The trials up to the optimum: after that nothing changes any more."""
+    tuner = task.begin(registry.sampler(arm), budget, seed=seed)
+    while not tuner.done and (tuner.best is None or tuner.best.score > task.landscape.optimum_ns):
+        tuner.tell([task.outcome(config) for config in tuner.next_batch()])
+    return tuner.trials
+
+
+def record(
+    landscape: Landscape, arm: str, found: list[Campaign], budget: int, scored: tuple[int, int], seconds: float
+) -> dict[str, object]:
+    evaluated = sum(len(search) for [search] in found) / len(found)
+    course = compare([landscape], {arm: found}, budget).of(arm, landscape.name)
+    return {
+        "landscape": landscape.name,
+        "arm": arm,
+        "seeds": len(found),
+        "budget": budget,
+        "range of P": scored,
+        "P": [round(value, 3) for value in (course.score.value, course.score.low, course.score.high)],
+        "of optimum": {budget: round(course.mean[budget - 1], 4) for budget in BUDGETS},
+        "evaluations to": {goal: [reached.median, reached.share] for goal, reached in course.reached.items()},
+        "evaluated": round(evaluated, 1),
+        "cpu ms an evaluation": round(1e3 * seconds / evaluated, 2),
+    }
+
+
+if __name__ == "__main__":
+    main()
