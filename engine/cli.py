@@ -5,49 +5,69 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.compare import Comparison
+from gemmtune.engine.campaign.compare import compare as compare_arms
 from gemmtune.engine.campaign.estimate_fleet import EstimateFleet
 from gemmtune.engine.campaign.fleet import Fleet
+from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.campaign.local_fleet import LocalFleet
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan, read_plan
 from gemmtune.engine.campaign.recording import landscape_from
 from gemmtune.engine.campaign.replay import ReplayFleet
 from gemmtune.engine.campaign.scheduler import TaskSearch, run
-from gemmtune.engine.campaign.study import replay_study
-from gemmtune.engine.measure.clock_lock import ClockLock, visible_gpu
+from gemmtune.engine.campaign.study import campaigns, replay_study, searchable
+from gemmtune.engine.measure.clock_lock import ClockLock
 from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.gpus import equal_gpus
 from gemmtune.engine.measure.telemetry import gpu_names
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, GemmtuneError, TableError, ToolchainMissing, UsageError
+from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report import campaign as campaign_report
+from gemmtune.engine.report import diff as diff_report
+from gemmtune.engine.report import doctor as doctor_report
+from gemmtune.engine.report import explain as explain_report
 from gemmtune.engine.report import holdings, progress
 from gemmtune.engine.report import space as space_report
+from gemmtune.engine.report import status as status_report
 from gemmtune.engine.report import study as study_report
+from gemmtune.engine.report.events import EventFile
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.feasible import census
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.embedded import embedded
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscape_file import write_landscapes
+from gemmtune.engine.store.merge import merge as merge_databases
+from gemmtune.engine.tables.diff import diff_tables
 from gemmtune.engine.tables.export import export_table
+from gemmtune.engine.tables.inductor_guards import TORCH_VERSIONS, Linear
+from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.table_file import read_table, require_device, write_table
+
+if TYPE_CHECKING:
+    from gemmtune.engine.campaign.ray_cluster import Cluster  # imports ray, which is optional
 
 __all__ = ["main"]
 
@@ -61,15 +81,27 @@ app = typer.Typer(
 
 _PROBLEM_HELP = "A problem, MxNxK[:DTYPE[:LAYOUT]], for example 2048x4096x4096:bf16:nt. Repeat for more."
 Problems = Annotated[list[str] | None, typer.Option("--problem", metavar="P", help=_PROBLEM_HELP)]
+_REGRET_HELP = "A task is done once its best is this close to the best there is, as a fraction: 0.02."
+_LANDSCAPE_HELP = "Landscapes: CSV, cache files of Kernel Tuner or T4 results (JSON); .gz is fine."
+_OPTUNA_HELP = "Write a database's tasks as Optuna studies to this storage, sqlite:///studies.db."
+_MARGIN_HELP = "Lead over the vendor library that a row needs to ship anything else. [default: 0.02]"
+_PORTFOLIO_HELP = "Give all problems few configs, within 2 % of each one's best and 0.5 % in the mean."
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of every random choice.")]
-DatabaseUrl = Annotated[str | None, typer.Option("--database", help="File or URL. [default: OUT/measurements.db]")]
+_DATABASE_HELP = "File, or URL of a PostgreSQL server. [default: OUT/measurements.db]"
+DatabaseUrl = Annotated[str | None, typer.Option("--database", "--db", metavar="DB", help=_DATABASE_HELP)]
 Builders = Annotated[int | None, typer.Option(min=1, help="Builder processes. [default: cores less one]")]
+_FLEET_HELP = (
+    "Where to build and measure: local, ray (the cluster of RAY_ADDRESS, one that runs here, or a new one of this "
+    "machine) or ray://HOST:PORT."
+)
+FleetPlace = Annotated[str, typer.Option("--fleet", metavar="WHERE", help=_FLEET_HELP)]
 _LOCK_HELP = (
     "Lock the SM clock meanwhile, at one that every problem holds under the power limit. It changes a setting of the "
     "whole GPU: only for a machine that is yours."
 )
 LockClocks = Annotated[int | None, typer.Option("--lock-clocks", min=1, metavar="MHZ", help=_LOCK_HELP)]
+_TORCH_HELP = f"One of {', '.join(TORCH_VERSIONS)}. [default: the one here]"
 
 
 @app.command()
@@ -77,18 +109,25 @@ def tune(
     campaign: Annotated[Path | None, typer.Argument(help="A campaign file (TOML).")] = None,
     problem: Problems = None,
     space: Annotated[list[str] | None, typer.Option(help="A space to search. Repeat for more.")] = None,
-    sampler: Annotated[str | None, typer.Option(help="The sampler. [default: evolution]")] = None,
+    sampler: Annotated[str | None, typer.Option(help="The sampler. [default: transfer]")] = None,
     pruner: Annotated[list[str] | None, typer.Option(help="A pruner, asked before and after each build.")] = None,
     objective: Annotated[str | None, typer.Option(help="What to minimise. [default: latency]")] = None,
     budget: Annotated[int | None, typer.Option(min=1, help="Evaluations a task. [default: 64]")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop searching after this time.")] = None,
+    gpu_seconds: Annotated[float | None, typer.Option(help="The same, times the GPUs.")] = None,
+    regret: Annotated[float | None, typer.Option(help=_REGRET_HELP)] = None,
+    margin: Annotated[float | None, typer.Option(help=_MARGIN_HELP)] = None,
+    portfolio: Annotated[bool, typer.Option("--portfolio", help=_PORTFOLIO_HELP)] = False,
     seed: Seed = None,
     batch: Annotated[int | None, typer.Option(min=1, help="Configs asked for at once. [default: 8]")] = None,
     out: Annotated[Path, typer.Option(help="Folder for the table, its exports and the database.")] = Path("out"),
     device: Annotated[str | None, typer.Option(help="The device the table is for, for example H200.")] = None,
     replay: Annotated[list[Path] | None, typer.Option(help="Answer from this landscape. Repeat for more.")] = None,
     database: DatabaseUrl = None,
+    fleet_place: FleetPlace = "local",
     builders: Builders = None,
     lock_clocks: LockClocks = None,
+    events: Annotated[Path | None, typer.Option(help="Add what happens to this file, a JSON object a line.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Search for the best config of each problem and write the table, its exports and a summary to OUT.
@@ -106,19 +145,30 @@ def tune(
         budget=budget or base.budget,
         seed=base.seed if seed is None else seed,
         batch=batch or base.batch,
+        limits=Limits(
+            base.limits.seconds if seconds is None else seconds,
+            base.limits.gpu_seconds if gpu_seconds is None else gpu_seconds,
+            base.limits.regret if regret is None else regret,
+        ),
+        margin=base.margin if margin is None else margin,
+        portfolio=base.portfolio or (LossLimits() if portfolio else None),
     )
     _look_up(plan)
     wanted = catalogue.device(device) if device else None
-    target, searches, fleet = _source(plan, wanted, replay or [], builders)
+    if lock_clocks is not None and fleet_place != "local":
+        raise UsageError(f"--lock-clocks locks GPUs of this machine, and --fleet {fleet_place} measures on a cluster's")
+    cluster = _cluster(fleet_place)
+    target, searches, fleet = _source(plan, wanted, replay or [], builders, cluster)
     if isinstance(fleet, EstimateFleet):
         plan = replace(plan, sampler="exhaustive")  # as the searches have it
     clocks = _clocks(lock_clocks, fleet)
-    with closing(fleet), clocks, Database.open(_database_url(out, database)) as store:
+    with closing(fleet), clocks, Database.open(_database_url(out, database)) as store, ExitStack() as opened:
         if isinstance(fleet, ReplayFleet) and not replay:
             _say_why_replayed()
         elif isinstance(fleet, EstimateFleet):
             _say_what_estimates(target, fleet.protocol(searches[0].task))
-        with progress.watching(as_json, registry.objective(plan.objective).unit) as watcher:
+        followers = [opened.enter_context(EventFile(events))] if events else []
+        with progress.watching(as_json, registry.objective(plan.objective).unit, followers) as watcher:
             result = session.execute(plan, target, searches, fleet, store, watcher)
     write_table(out / "table.json", result.table)
     exported, notes = _export_what_can_be(out / "table.json", out)
@@ -172,7 +222,7 @@ def record(
 @app.command()
 def replay(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Landscapes (CSV or gzip CSV).")],
-    sampler: Annotated[str, typer.Option(help="The sampler to measure.")] = "evolution",
+    sampler: Annotated[str, typer.Option(help="The sampler to measure.")] = "transfer",
     budget: Annotated[int, typer.Option(min=1, help="Evaluations a problem, failures included.")] = 64,
     seeds: Annotated[int, typer.Option(min=1, help="Repetitions, with seeds 0 to S-1.")] = 10,
     batch: Annotated[int, typer.Option(min=1, help="Configs asked for at once.")] = 1,
@@ -193,12 +243,61 @@ def replay(
 
 
 @app.command()
+def compare(
+    files: Annotated[list[Path], typer.Argument(metavar="LANDSCAPE...", help=_LANDSCAPE_HELP)],
+    samplers: Annotated[str, typer.Option(metavar="A,B,C", help="The samplers.")] = "random,tpe,evolution,transfer",
+    budget: Annotated[int, typer.Option(min=1, help="Evaluations a problem, failures included.")] = 128,
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, with seeds 0 to S-1.")] = 20,
+    out: Annotated[Path, typer.Option(help="Folder for the curves and the results.")] = Path("comparison"),
+    batch: Annotated[int, typer.Option(min=1, help="Configs asked for at once.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes; the result does not depend on it.")] = 1,
+    cold: Annotated[bool, typer.Option("--cold", help="Without the starting points of the recorded space.")] = False,
+    apart: Annotated[bool, typer.Option("--apart", help="No search learns from those of other landscapes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put samplers side by side on recorded landscapes: best-so-far curves, a table, and the performance score P.
+
+    Writes OUT/curves.png, OUT/curves.html and OUT/comparison.json. Unless they are apart, the searches of one seed are
+    a campaign, in the order of the landscapes, as for replay.
+    """
+    names = list(dict.fromkeys(filter(None, map(str.strip, samplers.split(",")))))
+    if not names:
+        raise UsageError(f"--samplers {samplers!r} names none; known: {', '.join(registry.names(Sampler))}")
+    for name in names:
+        registry.sampler(name)
+    draw_png, draw_html = _drawing()
+    landscapes = searchable(session.read_all(files))
+    _make_folder(out)  # before hours of searching, not after
+    terms = {"seeds": seeds, "batch": batch, "workers": workers}
+    found = {}
+    for name in names:
+        with progress.counting(f"searches of {name}", quiet=as_json) as count:
+            found[name] = list(campaigns(landscapes, name, budget, **terms, cold=cold, apart=apart, progress=count))
+    result = compare_arms(landscapes, found, budget)
+    record = {**result.to_json(), "batch": batch, "cold": cold, "apart": apart}
+    contents: dict[str, str | bytes] = {
+        "comparison.json": json.dumps(record, indent=1) + "\n",
+        "curves.png": draw_png(result),
+        "curves.html": draw_html(result),
+    }
+    written = _write_all(contents, out)
+    if as_json:
+        _print_json(record)
+    else:
+        print(study_report.comparison(result, _columns()))
+        print("\n" + "\n".join(map(str, written)))
+
+
+@app.command()
 def show(
     source: Annotated[str, typer.Argument(help="A table (its name ends in .json), or a database: file or URL.")],
+    optuna: Annotated[str | None, typer.Option(metavar="URL", help=_OPTUNA_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a table's rows, or what a database holds."""
     if source.endswith(".json"):
+        if optuna is not None:
+            raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
         table = read_table(Path(source))
         if as_json:
             _print_json(holdings.table_record(table))
@@ -206,10 +305,32 @@ def show(
             print(holdings.table(table, _columns()))
         return
     with Database.open(source, create=False) as store:
-        if as_json:
+        if optuna is not None:
+            _write_studies(store, optuna, as_json)
+        elif as_json:
             _print_json(holdings.database_record(store))
         else:
             print(holdings.database(store, _columns()))
+
+
+@app.command()
+def diff(
+    before: Annotated[Path, typer.Argument(metavar="A", help="A table.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The table to compare it with.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say in which rows two tables differ; exit status 1 if they do.
+
+    A row differs if it was added, is gone, has another winner, or the same winner with a time that changed beyond the
+    intervals, or that comes of other evidence or another protocol.
+    """
+    old, new = read_table(before), read_table(after)
+    found = diff_tables(old, new)
+    if as_json:
+        _print_json(diff_report.diff_record(found))
+    else:
+        print(diff_report.diff(found, new.device, _columns()))
+    raise typer.Exit(0 if found.same else 1)
 
 
 @app.command()
@@ -230,6 +351,41 @@ def export(
         print(path)
 
 
+@app.command()
+def status(
+    database: Annotated[str, typer.Argument(metavar="DB", help="The database of a campaign: file or URL.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say how far a campaign is, from another terminal: it reads the database and disturbs nothing."""
+    now = datetime.now(UTC)
+    with Database.open(database, create=False) as store:
+        found = status_report.found_in(store, now)
+    if as_json:
+        _print_json(status_report.status_record(found, now))
+    else:
+        print(status_report.status(found, now, _columns()))
+
+
+@app.command()
+def merge(
+    into: Annotated[str, typer.Argument(metavar="INTO", help="The database to add to: file or URL.")],
+    sources: Annotated[list[str], typer.Argument(metavar="FROM...", help="The databases to read.")],
+    as_json: AsJson = False,
+) -> None:
+    """Bring the databases of several sites together; what INTO holds already stays as it is.
+
+    A database of an older schema is upgraded first. Stopped and started again, it goes on where it was.
+    """
+    with ExitStack() as opened:
+        others = {s: opened.enter_context(Database.open(s, create=False)) for s in dict.fromkeys(sources)}
+        target = opened.enter_context(Database.open(into))
+        merged = {source: merge_databases(target, other) for source, other in others.items()}
+    if as_json:
+        _print_json({source: asdict(found) for source, found in merged.items()})
+    else:
+        print("\n".join(holdings.merged(source, found) for source, found in merged.items()))
+
+
 @app.command("space")
 def describe_space(
     name: Annotated[str, typer.Argument(help="The space.")],
@@ -248,6 +404,59 @@ def describe_space(
         print(space_report.space(*arguments, _columns()))
 
 
+@app.command()
+def doctor(
+    database: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at the GPU, what Inductor withholds from it, its clocks, versions, compilers, Ray and the database.
+
+    Each line is ok or says what helps. Exit status 1 where something keeps gemmtune from measuring or storing here.
+    """
+    checks = doctor_report.examine(database or "out/measurements.db", os.environ)
+    if as_json:
+        _print_json(doctor_report.doctor_record(checks))
+    else:
+        print(doctor_report.doctor(checks))
+    raise typer.Exit(0 if doctor_report.healthy(checks) else 1)
+
+
+@app.command()
+def explain(
+    table: Annotated[Path | None, typer.Argument(help="A table (table.json). [default: none]")] = None,
+    linear: Annotated[str | None, typer.Option(metavar="IN:OUT", help="A layer. [default: the table's]")] = None,
+    dtype: Annotated[str, typer.Option(help="Of the layer: bf16, fp16 or fp32.")] = "bf16",
+    torch: Annotated[str | None, typer.Option(help=_TORCH_HELP)] = None,
+    grad: Annotated[bool, typer.Option("--grad/--no-grad", help="Whether weights need a gradient.")] = True,
+    input_grad: Annotated[bool, typer.Option("--input-grad", help="The input needs one too, as in a model.")] = False,
+    padding: Annotated[bool, typer.Option("--padding/--no-padding", help="Inductor's shape_padding.")] = True,
+    device: Annotated[str | None, typer.Option(help="The GPU. [default: the table's, or H200]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which m of a linear layer share one compiled graph, what cuts them, which rows they find, what to warm up.
+
+    It holds for a dynamic m, with max_autotune_gemm, and needs neither torch nor a GPU.
+    """
+    content = read_table(table) if table else None
+    target = catalogue.device(device) if device else content.device if content else catalogue.device("H200")
+    if content is not None:
+        require_device(content, target)
+    if linear is not None:
+        layers: Sequence[Linear] = [Linear.parse(linear, dtype, weight_grad=grad, input_grad=input_grad)]
+    elif content is not None:
+        layers = explain_report.layers_of(content, weight_grad=grad, input_grad=input_grad)
+    else:
+        raise UsageError("nothing to explain: name a table, or a layer with --linear IN:OUT")
+    version = torch or explain_report.installed_torch()
+    found = [explain_report.explanation(x, version, target, content, shape_padding=padding) for x in layers]
+    if as_json and linear is not None:
+        _print_json(explain_report.explain_record(found[0]))
+    elif as_json:
+        _print_json({"layers": [explain_report.explain_record(each) for each in found]})
+    else:
+        print("\n\n".join(explain_report.explain(each, _columns()) for each in found))
+
+
 def main() -> None:
     """Run the command line; a wrong use ends with one line and exit status 2."""
     try:
@@ -262,7 +471,8 @@ def main() -> None:
         _complain(f"{error.format_message().rstrip('.')}; see {command} --help")
         sys.exit(2)
     except _Stopped as stopped:
-        _complain("stopped; tune and record go on where they were when they are given again")
+        command = shlex.join(["gemmtune", *sys.argv[1:]])
+        _complain(f"stopped; what was measured is kept, and tune and record go on where they were: {command}")
         sys.exit(128 + stopped.signal)
 
 
@@ -324,13 +534,13 @@ def _look_up(plan: Plan) -> None:
 
 
 def _source(
-    plan: Plan, wanted: Device | None, files: Sequence[Path], builders: int | None
+    plan: Plan, wanted: Device | None, files: Sequence[Path], builders: int | None, cluster: Cluster | None
 ) -> tuple[Device, list[TaskSearch], Fleet]:
     """The GPU where there is one, recorded landscapes where there is none or where they are asked for.
 
     A device that is named, and neither here nor recorded, is tuned on paper.
     """
-    present = None if files else present_device()
+    present = None if files else _clustered_device(cluster, wanted) if cluster else present_device()
     if present is not None:
         if wanted not in (None, present):
             return _on_paper(plan, wanted, builders, f"the GPU here is {present.name} ({present.sku})")
@@ -338,7 +548,7 @@ def _source(
             plan = replace(plan, problems=_recorded_problems(plan))
         searches = session.measured_searches(plan, present)
         protocol = registry.objective(plan.objective).protocol
-        return present, searches, LocalFleet(_spaces(searches), protocol, builders=builders, pruners=_pruners(plan))
+        return present, searches, _fleet(cluster, present, searches, protocol, builders, _pruners(plan))
     landscapes = session.completed(session.read_all(list(files) or embedded()), plan, wanted)
     target = session.replayed_device(landscapes)
     if wanted not in (None, target):
@@ -350,7 +560,63 @@ def _source(
     missing = ", ".join(name for name in plan.spaces if name not in recorded)
     if wanted is not None and missing and not files:
         return _on_paper(plan, wanted, builders, f"there is no GPU here and nothing is recorded in space {missing}")
-    return target, session.replayed_searches(plan, target, landscapes), ReplayFleet(landscapes)
+    return target, session.replayed_searches(plan, target, landscapes), _replay_fleet(cluster, landscapes, plan)
+
+
+def _cluster(place: str) -> Cluster | None:
+    """The Ray cluster that `--fleet` names; None for this machine's own processes.
+
+    Raises:
+        UsageError: it names nothing, or nothing answers there.
+        ToolchainMissing: it names Ray, which is not installed.
+    """
+    if place == "local":
+        return None
+    if place != "ray" and not place.startswith("ray://"):
+        raise UsageError(f"no fleet {place!r}; known: local, ray, ray://HOST:PORT")
+    try:
+        from gemmtune.engine.campaign.ray_cluster import Cluster
+    except ImportError:
+        raise ToolchainMissing(f"--fleet {place} needs Ray: pip install 'gemmtune[ray]'") from None
+    return Cluster(os.environ.get("RAY_ADDRESS") if place == "ray" else place)
+
+
+def _clustered_device(cluster: Cluster, wanted: Device | None) -> Device | None:
+    """The kind of GPU in the cluster that is wanted, or the only one; None where it has no GPU."""
+    devices = cluster.devices()
+    skus = list(dict.fromkeys(device.sku for device in devices))
+    if wanted is not None and wanted.sku in skus:
+        return wanted
+    if len(skus) > 1:
+        raise DeviceError(f"the cluster has {' and '.join(skus)}, and a campaign is of one: choose it with --device")
+    return devices[0] if devices else None
+
+
+def _fleet(
+    cluster: Cluster | None,
+    device: Device,
+    searches: Sequence[TaskSearch],
+    protocol: str,
+    builders: int | None,
+    pruners: Mapping[str, Pruner],
+) -> Fleet:
+    """Builders and workers, here or in the cluster."""
+    if cluster is None:
+        return LocalFleet(_spaces(searches), protocol, builders=builders, pruners=pruners)
+    from gemmtune.engine.campaign.ray_fleet import RayFleet
+
+    return RayFleet(cluster, device.sku, _spaces(searches), protocol, builders=builders, pruners=pruners)
+
+
+def _replay_fleet(cluster: Cluster | None, landscapes: Sequence[Landscape], plan: Plan) -> ReplayFleet:
+    """What answers from landscapes: in this process, or in the cluster's actors, one a core."""
+    if cluster is None:
+        return ReplayFleet(landscapes, {name: registry.pruner(name) for name in plan.pruners})
+    if plan.pruners:
+        raise UsageError(f"--pruner {plan.pruners[0]} replays in this process: leave out --fleet")
+    from gemmtune.engine.campaign.simulation import SimulatedFleet
+
+    return SimulatedFleet(landscapes, cluster, workers=max(1, cluster.nodes()[0].cpus))
 
 
 def _on_paper(plan: Plan, wanted: Device, builders: int | None, absent: str) -> tuple[Device, list[TaskSearch], Fleet]:
@@ -366,18 +632,32 @@ def _spaces(searches: Sequence[TaskSearch]) -> tuple[str, ...]:
 
 
 def _pruners(plan: Plan) -> dict[str, Pruner]:
-    return {name: registry.pruner(name) for name in plan.pruners}
+    """The plan's pruners, for a fleet that builds.
+
+    Raises:
+        UsageError: one judges by launches, which no such fleet shows.
+    """
+    pruners = {name: registry.pruner(name) for name in plan.pruners}
+    for name, pruner in pruners.items():
+        if pruner.judges_launches:
+            raise UsageError(
+                f"--pruner {name} judges the launches of recorded landscapes; on a GPU every launch races against the "
+                f"task's best already: leave it out, or add --replay FILE"
+            )
+    return pruners
 
 
-def _clocks(mhz: int | None, fleet: Fleet) -> AbstractContextManager[None]:
-    """A context that locks the clocks of the GPU that is measured, if that is asked for."""
-    if mhz is None:
-        return nullcontext()
-    if isinstance(fleet, ReplayFleet | EstimateFleet):
-        answers = "recorded landscapes answer" if isinstance(fleet, ReplayFleet) else "a model answers"
-        print(f"clocks are not locked: {answers}, nothing is measured", file=sys.stderr)
-        return nullcontext()
-    return ClockLock(visible_gpu(), mhz, lambda line: print(line, file=sys.stderr))
+@contextmanager
+def _clocks(mhz: int | None, fleet: Fleet) -> Iterator[None]:
+    """Lock the clocks of the GPUs that are measured, if that is asked for."""
+    with ExitStack() as locks:
+        if mhz is not None and isinstance(fleet, ReplayFleet | EstimateFleet):
+            answers = "recorded landscapes answer" if isinstance(fleet, ReplayFleet) else "a model answers"
+            print(f"clocks are not locked: {answers}, nothing is measured", file=sys.stderr)
+        elif mhz is not None:
+            for gpu in equal_gpus():
+                locks.enter_context(ClockLock(gpu, mhz, lambda line: print(line, file=sys.stderr)))
+        yield
 
 
 def _say_why_replayed() -> None:
@@ -395,6 +675,17 @@ def _recorded_problems(plan: Plan) -> tuple[Problem, ...]:
     landscapes = session.read_all(embedded())
     found = (x.problem for x in landscapes if x.context.get("space") in plan.spaces and x.problem is not None)
     return tuple(dict.fromkeys(found))
+
+
+def _write_studies(store: Database, url: str, as_json: bool) -> None:
+    from gemmtune.engine.report.optuna_study import study_line, write_studies  # optuna takes a while to import
+
+    with progress.counting("trials", quiet=as_json) as count:
+        written = write_studies(store, url, count)
+    if as_json:
+        _print_json({"studies": [asdict(study) for study in written]})
+    else:
+        print("\n".join([*map(study_line, written), f"to look at them: optuna-dashboard {url}"]))
 
 
 def _gpu_or_fail(command: str) -> Device:
@@ -437,10 +728,24 @@ def _export_what_can_be(table: Path, out: Path) -> tuple[list[Path], list[str]]:
     return written, notes
 
 
-def _write_all(files: Mapping[str, str], folder: Path) -> list[Path]:
+def _drawing() -> tuple[Callable[[Comparison], bytes], Callable[[Comparison], str]]:
+    """What draws curves as a picture and as a page.
+
+    Raises:
+        ToolchainMissing: matplotlib or plotly is not installed.
+    """
+    try:
+        from gemmtune.engine.report.curves_html import curves_html
+        from gemmtune.engine.report.curves_png import curves_png
+    except ImportError as error:
+        raise ToolchainMissing(f"compare needs {error.name} to draw curves: pip install 'gemmtune[study]'") from None
+    return curves_png, curves_html
+
+
+def _write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
     _make_folder(folder)
     for name, body in files.items():
-        write_whole(folder / name, body.encode())
+        write_whole(folder / name, body.encode() if isinstance(body, str) else body)
     return [folder / name for name in files]
 
 

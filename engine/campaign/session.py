@@ -10,6 +10,7 @@ from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
 from gemmtune.engine.campaign.replay import ReplayFleet, landscape_of, recorded_feasible
 from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher, prepare, run
+from gemmtune.engine.campaign.teaching import teach
 from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
@@ -22,12 +23,15 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.feasible import census
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.tables.portfolio import Portfolio, choose
+from gemmtune.engine.tables.ranking import rank
 from gemmtune.engine.tables.select import build_table
 
 __all__ = [
@@ -78,6 +82,8 @@ class Result:
     """One a task of the searched spaces, in the plan's order."""
     measurements: tuple[Measurement, ...]
     """Everything the table was built from."""
+    portfolio: Portfolio | None = None
+    """What serves the problems in each space; None where each was given its own best."""
 
 
 def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
@@ -203,7 +209,8 @@ def execute(
 ) -> Result:
     """Run the searches and build the table from everything the database holds of their tasks."""
     objective = registry.objective(plan.objective)
-    run(searches, fleet, database, objective, watcher)
+    teach(searches, fleet, database, objective)
+    run(searches, fleet, database, objective, watcher, limits=plan.limits)
     known: dict[Task, Mapping[Config, Measurement]] = {}
     finals: dict[Problem, list[Final]] = {}
     for search in searches:
@@ -213,14 +220,24 @@ def execute(
             finals[task.problem] = database.finals(task.problem, device, fleet.protocol(task))
     measurements = tuple(m for of_task in known.values() for m in of_task.values())
     held = [final for of_problem in finals.values() for final in of_problem]
-    table = build_table(device, objective, plan.objective, measurements, BASELINE_SPACE, finals=held)
+    rankings = rank(device, objective, measurements, BASELINE_SPACE, finals=held)
+    portfolio = None
+    if plan.portfolio is not None:
+        portfolio = choose(rankings, plan.portfolio, margin=plan.margin, alone=_spaces_run_alone())
+    table = build_table(device, plan.objective, rankings, margin=plan.margin, portfolio=portfolio)
     best = {s.task: _best(s, objective, known[s.task], finals.get(s.task.problem, ())) for s in searches}
-    return Result(table, _findings(searches, fleet, best), measurements)
+    return Result(table, _findings(searches, fleet, best), measurements, portfolio)
 
 
 def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
     """The landscapes of all files, in order."""
     return tuple(landscape for path in paths for landscape in read_landscapes(path))
+
+
+def _spaces_run_alone() -> frozenset[str]:
+    """Spaces of consumers that have no vendor library behind them: each needs a config for every problem."""
+    consumed = (registry.exporter(name).spaces for name in registry.names(Exporter))
+    return frozenset(space for spaces in consumed if BASELINE_SPACE not in spaces for space in spaces)
 
 
 def _named_problems(plan: Plan) -> tuple[Problem, ...]:

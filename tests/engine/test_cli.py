@@ -259,6 +259,51 @@ def test_tune_replays_the_file_it_is_given(run, small):
     assert read_table(Path("out/table.json")).rows[0].choices[0].space == "triton_mm"
 
 
+def test_a_portfolio_of_recorded_problems_has_fewer_configs_within_the_losses_asked_for(run, tmp_path):
+    recorded = {x.name: x for x in read_landscapes(embedded("triton_mm")[0])}
+    problems = ["1x6144x4096:bf16:nt", DECODE, "16x28672x4096:bf16:nt"]
+    (tmp_path / "c.toml").write_text(f"problems = {problems}\n[portfolio]\nworst = 0.10\nmean = 0.04\n")
+    # The landscape without the vendor library's, so that every row ships a kernel.
+    searched = ("--sampler", "exhaustive", "--budget", "348", "--replay", embedded("triton_mm")[0])
+    found = run("tune", "c.toml", *searched, "--portfolio", "--json").record["portfolio"]
+    assert (found["worst_allowed"], found["mean_allowed"]) == (0.10, 0.04)
+    assert found["configs"] < found["configs_before"] == 3
+    rows = read_table(tmp_path / "out/table.json").rows
+    firsts = [row.choices[0].config for row in rows]
+    assert len(set(firsts)) == found["configs"]
+    losses = []
+    for row, first in zip(rows, firsts, strict=True):
+        landscape = recorded[row.problem.name]
+        losses.append(landscape.points[first].time_ns / landscape.optimum_ns - 1)
+        assert row.loss == pytest.approx(losses[-1])
+    assert max(losses) == pytest.approx(found["worst_loss"])
+    assert max(losses) <= 0.10
+    assert sum(losses) / 3 == pytest.approx(found["mean_loss"])
+    assert sum(losses) / 3 <= 0.04
+    exported = json.loads((tmp_path / "out/inductor/lookup_table.json").read_text())
+    assert sorted(row["BLOCK_N"] for (row,) in exported.values()) == sorted(c["BLOCK_N"] for c in firsts)
+    before = (tmp_path / "out/table.json").read_bytes()
+    again = run("tune", "c.toml", *searched)
+    assert f"portfolio: {found['configs']} config" in again.out
+    assert (tmp_path / "out/table.json").read_bytes() == before
+    assert "loss" in run("show", "out/table.json").out
+
+
+def test_diff_says_in_which_rows_two_tables_differ(run, tuned):
+    table = tuned / "out/table.json"
+    same = run("diff", table, table)
+    assert (same.status, same.out, same.err) == (0, "no difference\n", "")
+    assert run("tune", *TWO, "--sampler", "random", "--budget", "3").status == 0
+    differing = run("diff", table, "out/table.json", "--json")
+    assert differing.status == 1
+    assert differing.record["same"] is False
+    changed = {change["problem"] for kind in ("winner", "time") for change in differing.record[kind]}
+    assert changed <= {DECODE, MIDDLE}
+    said = run("diff", table, "out/table.json")
+    assert said.status == 1
+    assert all(problem in said.out for problem in changed)
+
+
 def test_what_a_file_leaves_open_the_command_line_says(run, small):
     (landscape,) = read_landscapes(small)
     write_landscapes("bare.csv", [replace(landscape, context={})])
@@ -352,6 +397,61 @@ def test_show_reads_a_database(run, tuned):
     assert text.startswith(f"4 tasks, {recorded_configs(DECODE) + 400 + 2} measurements\n")
     (line,) = [line for line in text.splitlines() if line.startswith(f"H200/triton_mm/{DECODE} ")]
     assert line.split()[1:4] == ["replayed", str(recorded_configs(DECODE)), f"{choice.time_ns / 1e3:.1f}"]
+
+
+def test_status_tells_of_a_campaign_from_its_database(run, tuned):
+    done = run("status", tuned / "out/measurements.db")
+    assert done.out.splitlines()[0].startswith("2 problems, 750 measurements; last measured 2026-11-21")
+    (line,) = [line for line in done.out.splitlines() if f"H200/{DECODE}" in line]
+    table = read_table(tuned / "out/table.json")
+    (row,) = [row for row in table.rows if row.problem.name == DECODE]
+    assert f"{row.choices[0].time_ns / 1e3:.1f}" in line.split()
+    record = run("status", "--json", tuned / "out/measurements.db").record
+    assert (record["measurements"], len(record["problems"])) == (750, 2)
+
+
+def test_databases_are_merged_and_say_what_was_new(run, tuned, tmp_path):
+    held = tuned / "out/measurements.db"
+    assert run("merge", "all.db", held, held).out.splitlines() == [
+        f"{held}: 750 measurements, 750 new; 0 finals, 0 new",
+    ]
+    assert stored(tmp_path / "all.db") == stored(held)
+    again = run("merge", "--json", "all.db", held).record
+    assert again == {str(held): {"measurements": 750, "new": 0, "finals": 0, "new_finals": 0}}
+
+
+def test_a_database_becomes_optuna_studies(run, tuned, tmp_path):
+    import optuna
+
+    held = tuned / "out/measurements.db"
+    small_part = tmp_path / "part.db"
+    with Database.open(held) as source, Database.open(small_part) as target:
+        target.add(list(source.measurements())[:12])
+    done = run("show", small_part, "--optuna", f"sqlite:///{tmp_path / 'studies.db'}")
+    assert done.out.splitlines()[-1] == f"to look at them: optuna-dashboard sqlite:///{tmp_path / 'studies.db'}"
+    studies = optuna.get_all_study_summaries(storage=f"sqlite:///{tmp_path / 'studies.db'}")
+    assert sum(study.n_trials for study in studies) == 12
+    refused_ = run("show", tuned / "out/table.json", "--optuna", "sqlite:///x.db")
+    refusal(refused_, "is a table: name the database")
+
+
+def test_events_are_lines_of_json(run, tmp_path):
+    done = run("tune", "--problem", DECODE, "--sampler", "random", "--budget", "9", "--events", "events.jsonl")
+    assert done.status == 0, done.err
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["event"] for event in events].count("measured") == 10
+    assert (events[0]["event"], events[-1]["event"], events[-1]["reason"]) == ("began", "over", "done")
+    assert sum(events[0]["tasks"].values()) == 10
+    ends = {event["task"]: event["why"] for event in events if event["event"] == "ended"}
+    assert ends == {f"H200/aten/{DECODE}": "all evaluated", f"H200/triton_mm/{DECODE}": "budget spent"}
+
+
+def test_a_regret_target_ends_a_search_before_its_budget(run):
+    told = ("tune", "--problem", DECODE, "--budget", "348", "--json")
+    tasks = [run(*told, "--regret", regret, "--out", f"out{regret}").record["tasks"][0] for regret in ("0.5", "0.01")]
+    assert tasks[0]["evaluations"] < tasks[1]["evaluations"] < 348
+    assert tasks[0]["fraction_of_optimum"] > 1 / 1.5
+    assert tasks[1]["fraction_of_optimum"] > 1 / 1.01
 
 
 def test_export_writes_what_tune_wrote(run, tuned, tmp_path):
@@ -483,13 +583,15 @@ def test_the_console_script_ends_as_the_process_should(tmp_path):
 @pytest.mark.parametrize(
     ("campaign", "said"),
     [
-        ("budgets = 5", ["unknown key 'budgets'", "batch, budget, objective, problem"]),
+        ("budgets = 5", ["unknown key 'budgets'", "batch, budget, gpu_seconds, margin, objective, portfolio, problem"]),
         ("budget = '5'", ["budget='5' is not an integer"]),
         ("budget = 5.5", ["budget=5.5 is not an integer"]),
         ("budget = true", ["budget=True is not an integer"]),
         ("budget = 0", ["budget=0 is below 1"]),
         ("seed = -1", ["seed=-1 is below 0"]),
         ("batch = 0", ["batch=0 is below 1"]),
+        ("seconds = 0", ["seconds=0.0 is not above 0"]),
+        ("regret = true", ["regret=True is not a number"]),
         ("sampler = 3", ["sampler=3 is not a text"]),
         ("space = []", ["no space to search"]),
         ("space = 'triton'", ["no space 'triton'"]),
@@ -550,7 +652,7 @@ def test_a_damaged_table_is_neither_shown_nor_exported(refused, tmp_path):
     damages = {
         "truncated": whole[: len(whole) // 2],
         "edited": whole.replace('"samples": 9', '"samples": 8', 1),
-        "newer": whole.replace('"schema": 2', '"schema": 3', 1),
+        "newer": whole.replace('"schema": 3', '"schema": 4', 1),
         "empty": "",
     }
     for said, text in damages.items():
@@ -719,6 +821,7 @@ class PretendedFleet:
 
     evidence = Evidence.MEASURED
     settles = True
+    parallel = 1
 
     def __init__(self, spaces, protocol_name, **options):
         self.protocol_name, self.options, self.queue, self.collected = protocol_name, options, [], 0
@@ -765,7 +868,7 @@ def pretended(monkeypatch):
     return use
 
 
-def test_a_lost_gpu_is_one_line_and_everything_measured_stays(run, pretended, tmp_path):
+def test_a_lost_gpu_is_one_line_below_what_was_done_and_everything_measured_stays(run, pretended, tmp_path):
     class Loses(PretendedFleet):
         def collect(self, timeout_seconds):
             if self.collected >= 9:
@@ -774,6 +877,8 @@ def test_a_lost_gpu_is_one_line_and_everything_measured_stays(run, pretended, tm
 
     pretended(Loses)
     ran = run("tune", "--problem", DECODE, "--budget", "40", "--batch", "8")
+    summary, _, ran.err = ran.err.partition("\n")
+    assert re.fullmatch(r"9 evaluations in \d+ s; \S+/s; 1 of 2 tasks done", summary)
     refusal(ran, "gemmtune: GPU 0 is quarantined: 3 worker processes in a row could not start")
     assert len(stored(tmp_path / "out/measurements.db")) == 9  # the baseline and a batch
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db"]
@@ -807,6 +912,14 @@ def test_an_objective_is_measured_by_its_protocol_and_told_in_its_unit(
     assert [(task["score"], task["baseline_score"]) for task in record["tasks"]] == [(score, score)]
 
 
+def test_a_fleet_that_is_none_is_refused_with_those_there_are(run):
+    refusal(run("tune", "--fleet", "slurm"), "no fleet 'slurm'; known: local, ray, ray://HOST:PORT")
+
+
+def test_clocks_are_locked_on_this_machine_only(run):
+    refusal(run("tune", "--fleet", "ray", "--lock-clocks", "1500"), "--lock-clocks locks GPUs of this machine")
+
+
 # stopped ------------------------------------------------------------------------------------------------------------
 
 
@@ -829,7 +942,9 @@ def test_a_stopped_campaign_says_so_and_keeps_what_it_has(tmp_path, number):
     assert process.returncode == 128 + number
     assert out == ""
     assert err.startswith(NO_GPU)
-    assert re.fullmatch(r"gemmtune: stopped; [^\n]+\n", err.removeprefix(NO_GPU))
+    summary, stopped = err.removeprefix(NO_GPU).splitlines()
+    assert re.fullmatch(r"\d+ evaluations in \d+ s; \S+/s; 1 of 2 tasks done", summary)
+    assert stopped.startswith("gemmtune: stopped; ")
     with Database.open(database) as opened:
         kept = list(opened.measurements())
     assert 20 < len(kept) < 3001

@@ -20,6 +20,7 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.embedded import embedded
 from gemmtune.engine.store.landscape_file import read_landscapes, write_landscapes
+from gemmtune.engine.tables.portfolio import LossLimits
 
 H200 = catalogue.device("H200")
 DECODE, MIDDLE = Problem.parse("16x4096x4096"), Problem.parse("128x2880x2880")
@@ -35,10 +36,16 @@ class Nobody:
     def measured(self, measurement, score, *, known):
         pass
 
+    def ended(self, search, why):
+        pass
+
     def settled(self, final):
         pass
 
     def noticed(self, notice):
+        pass
+
+    def looked(self, load, seconds_left):
         pass
 
     def waited(self):
@@ -254,3 +261,21 @@ def test_a_sweep_becomes_the_landscape_it_was_replayed_from(recorded, tmp_path):
     write_landscapes(tmp_path / "again.csv.gz", [landscape])
     (read,) = read_landscapes(tmp_path / "again.csv.gz")
     assert (read.points, read.problem, read.context) == (landscape.points, DECODE, original.context)
+
+
+def test_dispatchers_without_a_vendor_library_run_their_spaces_alone():
+    assert session._spaces_run_alone() == {"cute_gemm", "quack_gemm"}
+
+
+def test_a_portfolio_is_chosen_where_the_plan_asks_for_one(recorded, tmp_path):
+    plan = replace(PLAN, problems=(DECODE,), sampler="exhaustive", budget=400)
+    own = executed(plan, recorded, tmp_path / "m.db")
+    shared = executed(replace(plan, portfolio=LossLimits()), recorded, tmp_path / "m.db")
+    assert own.portfolio is None
+    (pick,) = shared.portfolio.picks
+    assert (pick.problem, pick.config, pick.loss) == (DECODE, pick.own, 0.0)  # one problem keeps its own best
+    assert shared.table == own.table
+    vendor = executed(replace(plan, portfolio=LossLimits(), margin=0.2), recorded, tmp_path / "m.db")
+    assert vendor.portfolio.picks == ()
+    assert [row.choices[0].space for row in vendor.table.rows] == ["aten"]
+    assert vendor.table.rows[0].loss == pytest.approx(vendor.table.rows[0].margin)

@@ -1,0 +1,76 @@
+"""The report of a portfolio; kernels are counted by the real spaces' own keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.report.portfolio import portfolio_record, portfolio_text
+from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
+
+DEVICE = catalogue.device("H200")
+OWN = [Config({"BLOCK_M": size}) for size in (64, 128)]
+SHARED = Config({"BLOCK_M": 256})
+SECONDS = {OWN[0]: 1.0, OWN[1]: 2.5, SHARED: 2.0}
+
+
+def problems():
+    return Problem(512, 1024, 256, weight=3.0), Problem(1024, 1024, 256)
+
+
+def portfolio(space):
+    losses = ((0.004, 0.012), (0.008, 0.01))
+    picks = (Pick(p, space, SHARED, own, *loss) for p, own, loss in zip(problems(), OWN, losses, strict=True))
+    return Portfolio(LossLimits(), tuple(picks))
+
+
+def measured(space, **lacking):
+    return [
+        Measurement(
+            Task(problem, DEVICE, space),
+            config,
+            Status.OK,
+            Evidence.MEASURED,
+            "graph",
+            Toolchain(()),
+            "w",
+            "t",
+            build_seconds=lacking.get("seconds", SECONDS[config]),
+        )
+        for problem in problems()
+        for config in SECONDS
+    ]
+
+
+def test_kernels_that_serve_all_sizes_are_built_once():
+    record = portfolio_record(portfolio("quack_gemm"), DEVICE, measured("quack_gemm"))
+    assert (record["configs_before"], record["configs"]) == (2, 1)
+    assert (record["kernels_before"], record["kernels"]) == (2, 1)
+    assert (record["build_seconds_before"], record["build_seconds"]) == (3.5, 2.0)
+    assert (record["worst_loss"], record["worst_bound"]) == (0.008, 0.012)
+    assert record["mean_loss"] == pytest.approx((3 * 0.004 + 0.008) / 4)
+    assert record["picks"][0]["config"] == {"BLOCK_M": 256}
+
+
+def test_kernels_that_have_their_size_compiled_in_are_built_for_each():
+    text = portfolio_text(portfolio("triton_mm"), DEVICE, measured("triton_mm"))
+    assert text == (
+        "portfolio: 1 config for 2 choices instead of 2; loss 0.80% at worst (upper end of the intervals 1.20%), "
+        "0.50% in the weighted mean\nto compile: 2 kernels, 4.0 s, instead of 2, 3.5 s"
+    )
+
+
+def test_seconds_that_were_not_recorded_are_not_made_up():
+    unknown = measured("triton_mm", seconds=None)
+    assert portfolio_record(portfolio("triton_mm"), DEVICE, unknown)["build_seconds"] is None
+    assert "2 kernels, seconds not recorded" in portfolio_text(portfolio("triton_mm"), DEVICE, unknown)
+
+
+def test_an_empty_portfolio_says_so():
+    assert "nothing is compiled" in portfolio_text(Portfolio(LossLimits(), ()), DEVICE, [])
+    assert portfolio_record(Portfolio(LossLimits(), ()), DEVICE, [])["configs"] == 0
