@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated, cast
 
 import typer
 
@@ -26,10 +26,11 @@ from gemmtune.engine.campaign.estimate_fleet import EstimateFleet
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.campaign.local_fleet import LocalFleet
+from gemmtune.engine.campaign.origin import connected, origin
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan, read_plan
 from gemmtune.engine.campaign.recording import landscape_from
 from gemmtune.engine.campaign.replay import ReplayFleet
-from gemmtune.engine.campaign.scheduler import TaskSearch, run
+from gemmtune.engine.campaign.scheduler import run
 from gemmtune.engine.campaign.study import campaigns, replay_study, searchable
 from gemmtune.engine.measure.clock_lock import ClockLock
 from gemmtune.engine.measure.gpu import present_device
@@ -38,7 +39,6 @@ from gemmtune.engine.measure.telemetry import gpu_names
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, GemmtuneError, TableError, ToolchainMissing, UsageError
-from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report import campaign as campaign_report
@@ -52,11 +52,9 @@ from gemmtune.engine.report import study as study_report
 from gemmtune.engine.report.events import EventFile
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.feasible import census
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.embedded import embedded
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscape_file import write_landscapes
 from gemmtune.engine.store.merge import merge as merge_databases
@@ -65,9 +63,6 @@ from gemmtune.engine.tables.export import export_table
 from gemmtune.engine.tables.inductor_guards import TORCH_VERSIONS, Linear
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.table_file import read_table, require_device, write_table
-
-if TYPE_CHECKING:
-    from gemmtune.engine.campaign.ray_cluster import Cluster  # imports ray, which is optional
 
 __all__ = ["main"]
 
@@ -157,8 +152,8 @@ def tune(
     wanted = catalogue.device(device) if device else None
     if lock_clocks is not None and fleet_place != "local":
         raise UsageError(f"--lock-clocks locks GPUs of this machine, and --fleet {fleet_place} measures on a cluster's")
-    cluster = _cluster(fleet_place)
-    target, searches, fleet = _source(plan, wanted, replay or [], builders, cluster)
+    cluster = connected(fleet_place, os.environ.get("RAY_ADDRESS"))
+    target, searches, fleet = origin(plan, wanted, replay or [], builders, cluster)
     if isinstance(fleet, EstimateFleet):
         plan = replace(plan, sampler="exhaustive")  # as the searches have it
     clocks = _clocks(lock_clocks, fleet)
@@ -533,120 +528,6 @@ def _look_up(plan: Plan) -> None:
         registry.pruner(name)
 
 
-def _source(
-    plan: Plan, wanted: Device | None, files: Sequence[Path], builders: int | None, cluster: Cluster | None
-) -> tuple[Device, list[TaskSearch], Fleet]:
-    """The GPU where there is one, recorded landscapes where there is none or where they are asked for.
-
-    A device that is named, and neither here nor recorded, is tuned on paper.
-    """
-    present = None if files else _clustered_device(cluster, wanted) if cluster else present_device()
-    if present is not None:
-        if wanted not in (None, present):
-            return _on_paper(plan, wanted, builders, f"the GPU here is {present.name} ({present.sku})")
-        if not plan.problems:
-            plan = replace(plan, problems=_recorded_problems(plan))
-        searches = session.measured_searches(plan, present)
-        protocol = registry.objective(plan.objective).protocol
-        return present, searches, _fleet(cluster, present, searches, protocol, builders, _pruners(plan))
-    landscapes = session.completed(session.read_all(list(files) or embedded()), plan, wanted)
-    target = session.replayed_device(landscapes)
-    if wanted not in (None, target):
-        if not files:
-            absent = f"there is no GPU here and the recorded landscapes are of {target.sku}"
-            return _on_paper(plan, wanted, builders, absent)
-        raise DeviceError(f"--device {wanted.sku}, but the landscapes are of {target.sku}")
-    recorded = {landscape.context["space"] for landscape in landscapes}
-    missing = ", ".join(name for name in plan.spaces if name not in recorded)
-    if wanted is not None and missing and not files:
-        return _on_paper(plan, wanted, builders, f"there is no GPU here and nothing is recorded in space {missing}")
-    return target, session.replayed_searches(plan, target, landscapes), _replay_fleet(cluster, landscapes, plan)
-
-
-def _cluster(place: str) -> Cluster | None:
-    """The Ray cluster that `--fleet` names; None for this machine's own processes.
-
-    Raises:
-        UsageError: it names nothing, or nothing answers there.
-        ToolchainMissing: it names Ray, which is not installed.
-    """
-    if place == "local":
-        return None
-    if place != "ray" and not place.startswith("ray://"):
-        raise UsageError(f"no fleet {place!r}; known: local, ray, ray://HOST:PORT")
-    try:
-        from gemmtune.engine.campaign.ray_cluster import Cluster
-    except ImportError:
-        raise ToolchainMissing(f"--fleet {place} needs Ray: pip install 'gemmtune[ray]'") from None
-    return Cluster(os.environ.get("RAY_ADDRESS") if place == "ray" else place)
-
-
-def _clustered_device(cluster: Cluster, wanted: Device | None) -> Device | None:
-    """The kind of GPU in the cluster that is wanted, or the only one; None where it has no GPU."""
-    devices = cluster.devices()
-    skus = list(dict.fromkeys(device.sku for device in devices))
-    if wanted is not None and wanted.sku in skus:
-        return wanted
-    if len(skus) > 1:
-        raise DeviceError(f"the cluster has {' and '.join(skus)}, and a campaign is of one: choose it with --device")
-    return devices[0] if devices else None
-
-
-def _fleet(
-    cluster: Cluster | None,
-    device: Device,
-    searches: Sequence[TaskSearch],
-    protocol: str,
-    builders: int | None,
-    pruners: Mapping[str, Pruner],
-) -> Fleet:
-    """Builders and workers, here or in the cluster."""
-    if cluster is None:
-        return LocalFleet(_spaces(searches), protocol, builders=builders, pruners=pruners)
-    from gemmtune.engine.campaign.ray_fleet import RayFleet
-
-    return RayFleet(cluster, device.sku, _spaces(searches), protocol, builders=builders, pruners=pruners)
-
-
-def _replay_fleet(cluster: Cluster | None, landscapes: Sequence[Landscape], plan: Plan) -> ReplayFleet:
-    """What answers from landscapes: in this process, or in the cluster's actors, one a core."""
-    if cluster is None:
-        return ReplayFleet(landscapes, {name: registry.pruner(name) for name in plan.pruners})
-    if plan.pruners:
-        raise UsageError(f"--pruner {plan.pruners[0]} replays in this process: leave out --fleet")
-    from gemmtune.engine.campaign.simulation import SimulatedFleet
-
-    return SimulatedFleet(landscapes, cluster, workers=max(1, cluster.nodes()[0].cpus))
-
-
-def _on_paper(plan: Plan, wanted: Device, builders: int | None, absent: str) -> tuple[Device, list[TaskSearch], Fleet]:
-    try:
-        searches = session.estimated_searches(plan, wanted)
-    except (UsageError, ToolchainMissing) as error:
-        raise DeviceError(f"--device {wanted.sku}, but {absent}; nor can it be estimated: {error}") from None
-    return wanted, searches, EstimateFleet(_spaces(searches), builders=builders, pruners=_pruners(plan))
-
-
-def _spaces(searches: Sequence[TaskSearch]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(search.task.space for search in searches))
-
-
-def _pruners(plan: Plan) -> dict[str, Pruner]:
-    """The plan's pruners, for a fleet that builds.
-
-    Raises:
-        UsageError: one judges by launches, which no such fleet shows.
-    """
-    pruners = {name: registry.pruner(name) for name in plan.pruners}
-    for name, pruner in pruners.items():
-        if pruner.judges_launches:
-            raise UsageError(
-                f"--pruner {name} judges the launches of recorded landscapes; on a GPU every launch races against the "
-                f"task's best already: leave it out, or add --replay FILE"
-            )
-    return pruners
-
-
 @contextmanager
 def _clocks(mhz: int | None, fleet: Fleet) -> Iterator[None]:
     """Lock the clocks of the GPUs that are measured, if that is asked for."""
@@ -669,12 +550,6 @@ def _say_why_replayed() -> None:
 def _say_what_estimates(target: Device, protocol: str) -> None:
     why = f"{target.name} found, but not gemmtune[triton]" if target.name in gpu_names() else f"No {target.name} here"
     print(f"{why}: kernels are built for it and not timed ({protocol}).", file=sys.stderr)
-
-
-def _recorded_problems(plan: Plan) -> tuple[Problem, ...]:
-    landscapes = session.read_all(embedded())
-    found = (x.problem for x in landscapes if x.context.get("space") in plan.spaces and x.problem is not None)
-    return tuple(dict.fromkeys(found))
 
 
 def _write_studies(store: Database, url: str, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from gemmtune.engine import cli
+from gemmtune.engine.campaign import origin
 from gemmtune.engine.campaign.replay import recorded_feasible
 from gemmtune.engine.campaign.study import replay_study
 from gemmtune.engine.measure.gpu import present_device
@@ -528,7 +529,10 @@ def refused(run, tuned, small, tmp_path):
         (["tune", "--objective", "energy"], ["has no energy", "events-cold-l2", "measure on a GPU"]),
         (["tune", "--objective", "latency_energy"], ["has no energy", "measure on a GPU"]),
         (["tune", "--objective", "latency_warm"], ["graph-warm-l2", "with events-cold-l2", "measure on a GPU"]),
-        (["tune", "--pruner", "secateurs"], ["no pruner 'secateurs'", "known: prior, static"]),
+        (
+            ["tune", "--pruner", "secateurs"],
+            ["no pruner 'secateurs'", "known: hyperband, median, prior, static, successive_halving, wilcoxon"],
+        ),
         (["export", "out/table.json", "--to", "abacus"], ["no exporter 'abacus'", "known: cute, inductor"]),
         (["tune", "--device", "H300"], ["no device 'H300'", "H100-PCIe, H100-SXM, H200"]),
         (["space", "triton_mm", "--problem", DECODE, "--device", "H300"], ["no device 'H300'", "H200"]),
@@ -806,7 +810,7 @@ def test_a_space_that_is_not_recorded_is_estimated_where_its_device_is(run, toy_
 
 
 def test_a_gpu_of_another_model_does_not_stand_in_the_way(run, toy_priced, monkeypatch):
-    monkeypatch.setattr(cli, "present_device", lambda: catalogue.device("H200"))
+    monkeypatch.setattr(origin, "present_device", lambda: catalogue.device("H200"))
     assert run(*ON_PAPER).err.startswith("No NVIDIA B200 here")
     refusal(
         run("tune", "--device", "B200", "--problem", DECODE), "--device B200, but the GPU here is NVIDIA H200 (H200)"
@@ -859,10 +863,12 @@ class PretendedFleet:
 
 @pytest.fixture
 def pretended(monkeypatch):
-    monkeypatch.setattr(cli, "present_device", lambda: catalogue.device("H200"))
+    for module in (cli, origin):
+        monkeypatch.setattr(module, "present_device", lambda: catalogue.device("H200"))
 
     def use(fleet=PretendedFleet):
-        monkeypatch.setattr(cli, "LocalFleet", fleet)
+        for module in (cli, origin):
+            monkeypatch.setattr(module, "LocalFleet", fleet)
         return fleet
 
     return use

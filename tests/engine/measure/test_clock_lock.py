@@ -196,13 +196,13 @@ class Measuring:
 
 @pytest.mark.parametrize(("flags", "calls"), [((), []), (("--lock-clocks", "1500"), [LOCK, RESTORE])])
 def test_a_measuring_campaign_locks_only_on_request(nvml, tmp_path, monkeypatch, capsys, flags, calls):
-    source = cli._source
+    source = cli.origin
 
     def measuring(*arguments):
         target, searches, fleet = source(*arguments)
         return target, searches, Measuring(fleet)
 
-    monkeypatch.setattr(cli, "_source", measuring)
+    monkeypatch.setattr(cli, "origin", measuring)
     monkeypatch.setattr(cli, "equal_gpus", lambda: (GPU,))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["gemmtune", *TUNE, *replayed(), *flags])
