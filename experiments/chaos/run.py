@@ -163,16 +163,18 @@ class Campaign:
 
 
 def disturb(campaign: Campaign, chance: random.Random, kills: int, report: dict) -> None:
-    """Run a campaign to its end, with at most so many kills on the way."""
+    """Run a campaign to its end, with at most so many kills on the way: one of each kind first, then by chance."""
     kinds = KINDS | ({"connection": 2} if campaign.site.given.database else {})
+    first = chance.sample(list(kinds), len(kinds))
     campaign.start()
     until = time.monotonic() + PATIENCE_SECONDS
     while campaign.process.poll() is None and time.monotonic() < until:
         time.sleep(chance.uniform(0, 2 * campaign.site.given.pause))
-        (kind,) = chance.choices(list(kinds), list(kinds.values()))
+        kind = first[-1] if first else chance.choices(list(kinds), list(kinds.values()))[0]
         if kills and campaign.process.poll() is None and campaign.kill(kind, chance):
             report["kills"][kind] += 1
             kills -= 1
+            del first[-1:]
     if campaign.process.poll() != 0:
         campaign.process.kill()
         report["wrong"].append(
