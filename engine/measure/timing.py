@@ -91,13 +91,13 @@ class Rig:
         tools, cost = self.instruments, self.graph_cost_ns
         executable.launch(graph, tools.main_stream)
         torch.cuda.synchronize()
-        return Block(less(tools.kernel_events, cost), less(tools.reference_events, cost))
+        return Block(_less(tools.kernel_events, cost), _less(tools.reference_events, cost))
 
     def _enqueue_block(self, kernel: Kernel, first: int) -> None:
         stream = self.instruments.stream
         self._lead.join(stream)
         for number, (mine, theirs) in enumerate(zip(self.instruments.kernel_events, self._beside, strict=True), first):
-            mine.around(launch(kernel, self.ring.kernel, number), stream)
+            mine.around(_launch(kernel, self.ring.kernel, number), stream)
             theirs.join(stream)
 
     def _enqueue_lead(self) -> None:
@@ -116,7 +116,7 @@ class Rig:
             pair.around(tools.helpers.empty, tools.stream)
 
     def _refer(self, slot: int) -> None:
-        launch(reference_kernel, self.ring.reference, slot)()
+        _launch(reference_kernel, self.ring.reference, slot)()
 
 
 class KernelTimer:
@@ -136,7 +136,7 @@ class KernelTimer:
         tools, slot = self._rig.instruments, self._singles % SLOTS
         with tools.gate.held():
             self._rig.lead()
-            tools.single_events.around(launch(self._kernel, self._rig.ring.kernel, slot), tools.main_stream)
+            tools.single_events.around(_launch(self._kernel, self._rig.ring.kernel, slot), tools.main_stream)
             self._theirs = self._rig.beside(slot)
         self._singles += 1
 
@@ -148,7 +148,7 @@ class KernelTimer:
         theirs, self._theirs = self._theirs, None
         torch.cuda.synchronize()
         rig = self._rig
-        return Block(less([rig.instruments.single_events], rig.single_cost_ns), less([theirs], rig.graph_cost_ns))
+        return Block(_less([rig.instruments.single_events], rig.single_cost_ns), _less([theirs], rig.graph_cost_ns))
 
     def block(self, number: int) -> Block:
         """SLOTS launches of each, on the operands of this number."""
@@ -161,7 +161,7 @@ class KernelTimer:
 
     def loop(self) -> tuple[Callable[[], None], int]:
         """What enqueues launches of the kernel alone, without events between them, and how many it enqueues."""
-        launches = [launch(self._kernel, self._rig.ring.kernel, slot) for slot in range(SLOTS)]
+        launches = [_launch(self._kernel, self._rig.ring.kernel, slot) for slot in range(SLOTS)]
 
         def enqueue() -> None:
             for enqueue_one in launches:
@@ -177,7 +177,7 @@ class KernelTimer:
         self._blocks.clear()
 
 
-def launch(kernel: Kernel, sets: Sequence[Operands], number: int) -> Callable[[], None]:
+def _launch(kernel: Kernel, sets: Sequence[Operands], number: int) -> Callable[[], None]:
     """What enqueues one launch of the kernel, on the set of that number, counted around the ring."""
     operands = sets[number % len(sets)]
     return lambda: kernel(operands.a, operands.b, operands.out)
@@ -186,6 +186,6 @@ def launch(kernel: Kernel, sets: Sequence[Operands], number: int) -> Callable[[]
 _LEAST_NS = 32.0  # the resolution of event times: no kernel takes less than one tick
 
 
-def less(pairs: Sequence[EventPair], cost_ns: float) -> tuple[float, ...]:
+def _less(pairs: Sequence[EventPair], cost_ns: float) -> tuple[float, ...]:
     """Times of what ran between the events, without the fixed cost."""
     return tuple(round(max(pair.elapsed_ns() - cost_ns, _LEAST_NS), 1) for pair in pairs)

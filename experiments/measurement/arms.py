@@ -253,7 +253,7 @@ STAGES = {  # file, functions
     "check": ("stand", "start_check"),
     "judge": ("reference", "judge"),
     "single launches": ("timing", "start_single", "single"),
-    "capture": ("graphs", "__init__", "load"),
+    "capture": ("graphs", "__init__"),
     "blocks": ("timing", "run"),
     "rest": ("calm", "spent"),
     "telemetry": ("telemetry", "read"),
