@@ -1,0 +1,199 @@
+"""The commands that search: tune and record."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.estimate_fleet import EstimateFleet
+from gemmtune.engine.campaign.limits import Limits
+from gemmtune.engine.campaign.local_fleet import LocalFleet
+from gemmtune.engine.campaign.origin import connected, origin
+from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan, read_plan
+from gemmtune.engine.campaign.recording import landscape_from
+from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.campaign.scale import OneScale
+from gemmtune.engine.campaign.scheduler import run
+from gemmtune.engine.cli import output
+from gemmtune.engine.cli.gpus import gpu_or_fail, locked_clocks
+from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, LockClocks, Problems
+from gemmtune.engine.cli.out_folder import database_url, export_what_can_be
+from gemmtune.engine.measure.telemetry import gpu_names
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.report import campaign as campaign_report
+from gemmtune.engine.report import progress
+from gemmtune.engine.report.events import EventFile
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.store.landscape_file import write_landscapes
+from gemmtune.engine.tables.portfolio import LossLimits
+from gemmtune.engine.tables.ranges import RangeLimits
+from gemmtune.engine.tables.table_file import write_table
+
+__all__ = ["record", "tune"]
+
+_REGRET_HELP = "A task is done once its best is this close to the best there is, as a fraction: 0.02."
+_PORTFOLIO_HELP = "Give all problems few configs, within 2 % of each one's best and 0.5 % in the mean."
+_RANGES_HELP = "Rows for ranges of m, too, for each GEMM with problems at several m."
+_BUCKETS_HELP = "The same, with ranges from one power of two to the next."
+_HOLD_OUT_HELP = "A problem that checks the ranges and gets no row. Repeat for more."
+_FLEET_HELP = (
+    "Where to build and measure: local, ray (the cluster of RAY_ADDRESS, one that runs here, or a new one of this "
+    "machine) or ray://HOST:PORT."
+)
+
+
+def tune(
+    campaign: Annotated[Path | None, typer.Argument(help="A campaign file (TOML).")] = None,
+    problem: Problems = None,
+    space: Annotated[list[str] | None, typer.Option(help="A space to search. Repeat for more.")] = None,
+    sampler: Annotated[str | None, typer.Option(help="The sampler. [default: transfer]")] = None,
+    pruner: Annotated[list[str] | None, typer.Option(help="A pruner, asked before and after each build.")] = None,
+    objective: Annotated[str | None, typer.Option(help="What to minimise. [default: latency]")] = None,
+    budget: Annotated[int | None, typer.Option(min=1, help="Evaluations a task. [default: 64]")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop searching after this time.")] = None,
+    gpu_seconds: Annotated[float | None, typer.Option(help="The same, times the GPUs.")] = None,
+    regret: Annotated[float | None, typer.Option(help=_REGRET_HELP)] = None,
+    margin: Annotated[float | None, typer.Option(help=MARGIN_HELP)] = None,
+    portfolio: Annotated[bool, typer.Option("--portfolio", help=_PORTFOLIO_HELP)] = False,
+    ranges: Annotated[bool, typer.Option("--ranges", help=_RANGES_HELP)] = False,
+    buckets: Annotated[bool, typer.Option("--buckets", help=_BUCKETS_HELP)] = False,
+    hold_out: Annotated[list[str] | None, typer.Option(metavar="P", help=_HOLD_OUT_HELP)] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random choice.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Configs asked for at once. [default: 8]")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the table, its exports and the database.")] = Path("out"),
+    device: Annotated[str | None, typer.Option(help="The device the table is for, for example H200.")] = None,
+    replay: Annotated[list[Path] | None, typer.Option(help="Answer from this landscape. Repeat for more.")] = None,
+    database: DatabaseUrl = None,
+    fleet_place: Annotated[str, typer.Option("--fleet", metavar="WHERE", help=_FLEET_HELP)] = "local",
+    builders: Builders = None,
+    lock_clocks: LockClocks = None,
+    events: Annotated[Path | None, typer.Option(help="Add what happens to this file, a JSON object a line.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search for the best config of each problem and write the table, its exports and a summary to OUT.
+
+    Without a GPU the recorded landscapes answer. Without a problem, the recorded problems are tuned. For a named device
+    that is neither here nor recorded, kernels are built and their times estimated, where the space has a model of them.
+    """
+    base = read_plan(campaign) if campaign else Plan()
+    plan = Plan(
+        problems=_parse(problem) if problem else base.problems,
+        spaces=tuple(space) if space else base.spaces,
+        sampler=sampler or base.sampler,
+        pruners=tuple(pruner) if pruner else base.pruners,
+        objective=objective or base.objective,
+        budget=budget or base.budget,
+        seed=base.seed if seed is None else seed,
+        batch=batch or base.batch,
+        limits=Limits(
+            base.limits.seconds if seconds is None else seconds,
+            base.limits.gpu_seconds if gpu_seconds is None else gpu_seconds,
+            base.limits.regret if regret is None else regret,
+        ),
+        margin=base.margin if margin is None else margin,
+        portfolio=base.portfolio or (LossLimits() if portfolio else None),
+        ranges=RangeLimits(buckets=True) if buckets else base.ranges or (RangeLimits() if ranges else None),
+        held_out=_parse(hold_out) if hold_out else base.held_out,
+    )
+    _look_up(plan)
+    wanted = catalogue.device(device) if device else None
+    if lock_clocks is not None and fleet_place != "local":
+        raise UsageError(f"--lock-clocks locks GPUs of this machine, and --fleet {fleet_place} measures on a cluster's")
+    cluster = connected(fleet_place, os.environ.get("RAY_ADDRESS"))
+    target, searches, fleet = origin(plan, wanted, replay or [], builders, cluster)
+    if isinstance(fleet, EstimateFleet):
+        plan = replace(plan, sampler="exhaustive")  # as the searches have it
+    clocks = locked_clocks(lock_clocks, fleet)
+    with closing(fleet), clocks, Database.open(database_url(out, database)) as store, ExitStack() as opened:
+        if isinstance(fleet, ReplayFleet) and not replay:
+            _say_why_replayed()
+        elif isinstance(fleet, EstimateFleet):
+            _say_what_estimates(target, fleet.protocol(searches[0].task))
+        followers = [opened.enter_context(EventFile(events))] if events else []
+        with progress.watching(as_json, registry.objective(plan.objective).unit, followers) as watcher:
+            result = session.execute(plan, target, searches, fleet, store, watcher)
+    write_table(out / "table.json", result.table)
+    exported, notes = export_what_can_be(out / "table.json", out)
+    written = [out / "table.json", *exported, out / "summary.txt"]
+    write_whole(out / "summary.txt", campaign_report.summary(plan, target, result, notes, written).encode())
+    if as_json:
+        output.print_json(campaign_report.summary_record(plan, target, result, notes, written))
+    else:
+        print(campaign_report.summary(plan, target, result, notes, written, output.columns()), end="")
+
+
+def record(
+    problem: Problems = None,
+    space: Annotated[list[str] | None, typer.Option(help="A space to sweep. Repeat for more.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the landscapes and the database.")] = Path("recorded"),
+    objective: Annotated[str, typer.Option(help="Names the timing protocol.")] = "latency",
+    database: DatabaseUrl = None,
+    builders: Builders = None,
+    lock_clocks: LockClocks = None,
+) -> None:
+    """Measure every feasible config of each problem on this machine's GPU; write OUT/<device>_<space>.csv.gz.
+
+    Stopped and started again, it goes on where it was.
+    """
+    spaces = tuple(dict.fromkeys((*(space or ["triton_mm"]), BASELINE_SPACE)))
+    plan = Plan(_parse(problem or []), spaces, "exhaustive", (), objective, budget=sys.maxsize, batch=256)
+    _look_up(plan)
+    target = gpu_or_fail("record")
+    searches, minimised = session.measured_searches(plan, target), registry.objective(objective)
+    fleet = LocalFleet(spaces, minimised.protocol, builders=builders, racing=False)  # full samples of every config
+    store_url, clocks = database_url(out, database), locked_clocks(lock_clocks, fleet)
+    with closing(fleet), clocks, Database.open(store_url) as store, progress.watching(False, minimised.unit) as watcher:
+        run(searches, fleet, store, minimised, watcher, settle=False)
+        scale = OneScale(store)
+        for name in spaces:
+            landscapes = [
+                landscape_from(
+                    search.task,
+                    registry.space(name),
+                    [trial.config for trial in search.tuner.trials],
+                    scale.known(search.task, fleet),
+                )
+                for search in searches
+                if search.task.space == name
+            ]
+            path = out / f"{target.sku.lower()}_{name}.csv.gz"
+            write_landscapes(path, landscapes)
+            print(f"{path}: {len(landscapes)} problems, {sum(len(x.points) for x in landscapes)} configs")
+
+
+def _parse(problems: Sequence[str]) -> tuple[Problem, ...]:
+    return tuple(Problem.parse(problem) for problem in problems)
+
+
+def _look_up(plan: Plan) -> None:
+    """Every name in the plan, before anything is started or written."""
+    registry.sampler(plan.sampler)
+    registry.objective(plan.objective)
+    for name in plan.spaces:
+        registry.space(name)
+    for name in plan.pruners:
+        registry.pruner(name)
+
+
+def _say_why_replayed() -> None:
+    names = gpu_names()
+    why = f"{names[0]} found, but not gemmtune[triton]: pip install 'gemmtune[triton]'" if names else "No GPU found"
+    print(f"{why}; using the recorded landscapes.", file=sys.stderr)
+
+
+def _say_what_estimates(target: Device, protocol: str) -> None:
+    why = f"{target.name} found, but not gemmtune[triton]" if target.name in gpu_names() else f"No {target.name} here"
+    print(f"{why}: kernels are built for it and not timed ({protocol}).", file=sys.stderr)

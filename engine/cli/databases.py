@@ -1,0 +1,52 @@
+"""The commands around the databases of campaigns: status and merge."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from gemmtune.engine.cli import output
+from gemmtune.engine.cli.options import AsJson
+from gemmtune.engine.report import holdings
+from gemmtune.engine.report import status as status_report
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.merge import merge as merge_databases
+
+__all__ = ["merge", "status"]
+
+
+def status(
+    database: Annotated[str, typer.Argument(metavar="DB", help="The database of a campaign: file or URL.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say how far a campaign is, from another terminal: it reads the database and disturbs nothing."""
+    now = datetime.now(UTC)
+    with Database.open(database, create=False) as store:
+        found = status_report.found_in(store, now)
+    if as_json:
+        output.print_json(status_report.status_record(found, now))
+    else:
+        print(status_report.status(found, now, output.columns()))
+
+
+def merge(
+    into: Annotated[str, typer.Argument(metavar="INTO", help="The database to add to: file or URL.")],
+    sources: Annotated[list[str], typer.Argument(metavar="FROM...", help="The databases to read.")],
+    as_json: AsJson = False,
+) -> None:
+    """Bring the databases of several sites together; what INTO holds already stays as it is.
+
+    A database of an older schema is upgraded first. Stopped and started again, it goes on where it was.
+    """
+    with ExitStack() as opened:
+        others = {s: opened.enter_context(Database.open(s, create=False)) for s in dict.fromkeys(sources)}
+        target = opened.enter_context(Database.open(into))
+        merged = {source: merge_databases(target, other) for source, other in others.items()}
+    if as_json:
+        output.print_json({source: asdict(found) for source, found in merged.items()})
+    else:
+        print("\n".join(holdings.merged(source, found) for source, found in merged.items()))

@@ -1,0 +1,135 @@
+"""The commands that describe before anything is searched: space, doctor and explain."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmtune.engine.cli import output
+from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.engine.records.table import Table
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.report import doctor as doctor_report
+from gemmtune.engine.report import explain as explain_report
+from gemmtune.engine.report import explain_call as explain_call_report
+from gemmtune.engine.report import space as space_report
+from gemmtune.engine.seams import registry
+from gemmtune.engine.search.feasible import census
+from gemmtune.engine.tables.inductor_guards import PADDED_DTYPES, TORCH_VERSIONS, Linear
+from gemmtune.engine.tables.table_file import read_table, require_device
+
+__all__ = ["describe_space", "doctor", "explain"]
+
+_CALL_HELP = "A function, a torch module or its class, imported from here."
+_INPUT_HELP = "Sizes of one input of it, m where they are dynamic: mx4096. Repeat for more."
+_TORCH_HELP = f"One of {', '.join(TORCH_VERSIONS)}. [default: the one here]"
+
+
+def describe_space(
+    name: Annotated[str, typer.Argument(help="The space.")],
+    problem: Annotated[str, typer.Option("--problem", metavar="P", help=PROBLEM_HELP)],
+    device: Annotated[str, typer.Option(help="The device, for example H200.")] = "H200",
+    as_json: AsJson = False,
+) -> None:
+    """Show a space for one problem: its parameters, its points, and why points are rejected."""
+    found = registry.space(name)
+    task = Task(Problem.parse(problem), catalogue.device(device), name)
+    count = census(found, task)
+    arguments = (task, found.params(task), count, found.seeds(task), found.prior(task))
+    if as_json:
+        output.print_json(space_report.space_record(*arguments))
+    else:
+        print(space_report.space(*arguments, output.columns()))
+
+
+def doctor(
+    database: DatabaseUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at the GPU, what Inductor withholds from it, its clocks, versions, compilers, Ray and the database.
+
+    Each line is ok or says what helps. Exit status 1 where something keeps gemmtune from measuring or storing here.
+    """
+    checks = doctor_report.examine(database or "out/measurements.db", os.environ)
+    if as_json:
+        output.print_json(doctor_report.doctor_record(checks))
+    else:
+        print(doctor_report.doctor(checks))
+    raise typer.Exit(0 if doctor_report.healthy(checks) else 1)
+
+
+def explain(
+    table: Annotated[Path | None, typer.Argument(help="A table (table.json). [default: none]")] = None,
+    linear: Annotated[str | None, typer.Option(metavar="IN:OUT", help="A layer. [default: the table's]")] = None,
+    call: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=_CALL_HELP)] = None,
+    input_sizes: Annotated[list[str] | None, typer.Option("--input", metavar="SIZES", help=_INPUT_HELP)] = None,
+    dtype: Annotated[str, typer.Option(help="Of the layer: bf16, fp16 or fp32.")] = "bf16",
+    torch: Annotated[str | None, typer.Option(help=_TORCH_HELP)] = None,
+    grad: Annotated[bool, typer.Option("--grad/--no-grad", help="Whether weights need a gradient.")] = True,
+    input_grad: Annotated[bool, typer.Option("--input-grad", help="The input needs one too, as in a model.")] = False,
+    padding: Annotated[bool, typer.Option("--padding/--no-padding", help="Inductor's shape_padding.")] = True,
+    device: Annotated[str | None, typer.Option(help="The GPU. [default: the table's, or H200]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which m of a linear layer share one compiled graph, what cuts them, which rows they find, what to warm up.
+
+    It holds for a dynamic m, with max_autotune_gemm, and needs neither torch nor a GPU. A callable is traced with the
+    torch that is here, on no device.
+    """
+    content = read_table(table) if table else None
+    target = catalogue.device(device) if device else content.device if content else catalogue.device("H200")
+    if content is not None:
+        require_device(content, target)
+    if call is not None:
+        _explain_call(call, input_sizes or [], dtype, torch, target, content, grad, padding, as_json)
+        return
+    if linear is not None:
+        layers: Sequence[Linear] = [Linear.parse(linear, dtype, weight_grad=grad, input_grad=input_grad)]
+    elif content is not None:
+        layers = explain_report.layers_of(content, weight_grad=grad, input_grad=input_grad)
+    else:
+        raise UsageError("nothing to explain: name a table, a layer with --linear IN:OUT, or a callable with --call")
+    version = torch or explain_report.installed_torch()
+    found = [explain_report.explanation(x, version, target, content, shape_padding=padding) for x in layers]
+    if as_json and linear is not None:
+        output.print_json(explain_report.explain_record(found[0]))
+    elif as_json:
+        output.print_json({"layers": [explain_report.explain_record(each) for each in found]})
+    else:
+        print("\n\n".join(explain_report.explain(each, output.columns()) for each in found))
+
+
+def _explain_call(
+    call: str,
+    inputs: Sequence[str],
+    dtype: str,
+    torch: str | None,
+    target: Device,
+    table: Table | None,
+    grad: bool,
+    padding: bool,
+    as_json: bool,
+) -> None:
+    from gemmtune.engine.tables.inductor_products import imported, trace
+
+    if not inputs:
+        raise UsageError(f"{call} takes inputs, and none is named: --input mx4096, once for each")
+    if dtype not in PADDED_DTYPES:
+        raise UsageError(f"the guards of {dtype} products are not known; known: {', '.join(PADDED_DTYPES)}")
+    sys.path.insert(0, str(Path.cwd()))
+    version, kind = torch or explain_report.installed_torch(), DType(dtype)
+    traced = trace(imported(call), inputs, kind, grad=grad)
+    found = explain_call_report.call_graphs(traced, kind, version, target, table, shape_padding=padding)
+    if as_json:
+        output.print_json(explain_call_report.explain_call_record(version, found))
+    else:
+        print(explain_call_report.explain_call(call, version, found, output.columns()))

@@ -1,0 +1,43 @@
+"""The GPUs of this machine, where a command measures on them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from gemmtune.engine.campaign.estimate_fleet import EstimateFleet
+from gemmtune.engine.campaign.fleet import Fleet
+from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.measure.clock_lock import ClockLock
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.gpus import equal_gpus
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import DeviceError
+
+__all__ = ["gpu_or_fail", "locked_clocks"]
+
+
+def gpu_or_fail(command: str) -> Device:
+    """The GPU that a command measures on.
+
+    Raises:
+        DeviceError: there is none, or nothing to measure it with.
+    """
+    device = present_device()
+    if device is None:
+        raise DeviceError(f"{command} measures, and there is no GPU here (or gemmtune[triton] is not installed)")
+    return device
+
+
+@contextmanager
+def locked_clocks(mhz: int | None, fleet: Fleet) -> Iterator[None]:
+    """Lock the clocks of the GPUs that are measured, if that is asked for."""
+    with ExitStack() as locks:
+        if mhz is not None and isinstance(fleet, ReplayFleet | EstimateFleet):
+            answers = "recorded landscapes answer" if isinstance(fleet, ReplayFleet) else "a model answers"
+            print(f"clocks are not locked: {answers}, nothing is measured", file=sys.stderr)
+        elif mhz is not None:
+            for gpu in equal_gpus():
+                locks.enter_context(ClockLock(gpu, mhz, lambda line: print(line, file=sys.stderr)))
+        yield
