@@ -10,43 +10,59 @@ import torch
 from cuda.bindings import driver
 
 from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.problem import Problem
 
 __all__ = ["CudaKernel"]
 
 _STATIC_SHARED_BYTES = 48 * 1024  # what a block may have without opting in
-_ARGUMENTS = 3 + 2  # behind the user's, Triton 3.6 and 3.7 take pointers to global and profile scratch, which stay null
-_POINTER_BYTES = ctypes.sizeof(ctypes.c_void_p)
+_OPERANDS = ("a", "b", "out", "bias")
+# Behind the user's arguments, Triton 3.6 and 3.7 take pointers to global scratch, of so many bytes a block, and to
+# scratch for profiling, which stays null.
+_SCRATCH = ("scratch", "profile")
+_SLOT_BYTES = ctypes.sizeof(ctypes.c_uint64)  # pointers, and m, of whose slot an i32 is the lower half
 
 
 class CudaKernel:
-    """A Triton kernel of three pointers (A, B, out) and Triton's two scratch pointers, which stay null."""
+    """A Triton kernel of A, B, out and what else its artifact says: bias, m, and device memory of its own."""
 
-    def __init__(self, artifact: Artifact) -> None:
-        """Load the binary into torch's current context.
+    def __init__(self, artifact: Artifact, problem: Problem) -> None:
+        """Load the binary into torch's current context, to be launched for the problem's m.
 
         Raises:
             RuntimeError: the driver refuses it.
+            torch.OutOfMemoryError: its own memory does not fit.
         """
         torch.cuda.current_stream()  # makes torch's context current in this thread
         launch = dict(artifact.launch)
         self._module = _checked(driver.cuModuleLoadData(Path(artifact.path).read_bytes()))
         self._function = _checked(driver.cuModuleGetFunction(self._module, str(launch["entry"]).encode()))
-        self._grid = (int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"]))
+        rows = -(-problem.m // int(launch["block_m"])) if "block_m" in launch else 1
+        self._grid = (rows * int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"]))
         self._threads = int(launch["threads"])
         self._shared_bytes = int(launch["shared_bytes"])
         if self._shared_bytes > _STATIC_SHARED_BYTES:
             self._prefer_shared_memory()
+        x, y, z = self._grid
+        self._memory = {
+            "workspace": _memory(int(launch["workspace_bytes"])),
+            "scratch": _memory(int(launch["scratch_bytes"]) * x * y * z),
+        }
+        names = (*str(launch["arguments"]).split(), *_SCRATCH)
         # The driver wants pointers to the arguments; made once, a launch costs the host a third.
-        self._arguments = (ctypes.c_void_p * _ARGUMENTS)()
+        self._arguments = (ctypes.c_uint64 * len(names))()
         first = ctypes.addressof(self._arguments)
-        self._pointers = (ctypes.c_void_p * _ARGUMENTS)(
-            *range(first, first + _ARGUMENTS * _POINTER_BYTES, _POINTER_BYTES)
-        )
+        self._pointers = (ctypes.c_void_p * len(names))(*range(first, first + len(names) * _SLOT_BYTES, _SLOT_BYTES))
+        for slot, name in enumerate(names):
+            memory = self._memory.get(name)
+            self._arguments[slot] = problem.m if name == "m" else 0 if memory is None else memory.data_ptr()
+        self._operands = [names.index(name) for name in _OPERANDS if name in names]
         self._device = torch.cuda.current_device()
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Enqueue one launch on torch's current stream."""
-        self._arguments[:3] = [a.data_ptr(), b.data_ptr(), out.data_ptr()]
+        for slot, operand in zip(self._operands, (a, b, out, bias), strict=False):
+            assert operand is not None
+            self._arguments[slot] = operand.data_ptr()
         stream = torch._C._cuda_getCurrentRawStream(self._device)  # as Inductor's own code asks for it
         pointers = ctypes.addressof(self._pointers)
         _checked(
@@ -56,8 +72,9 @@ class CudaKernel:
         )
 
     def close(self) -> None:
-        """Unload the module."""
+        """Unload the module and free its memory."""
         _checked(driver.cuModuleUnload(self._module))
+        self._memory.clear()
 
     def _prefer_shared_memory(self) -> None:
         """Configure the function as Triton's loader and Inductor's launcher do (triton/backends/nvidia/driver.c).
@@ -73,6 +90,11 @@ class CudaKernel:
         _checked(driver.cuFuncSetCacheConfig(function, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED))
         dynamic = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _checked(driver.cuFuncSetAttribute(function, dynamic, limit - static))
+
+
+def _memory(nbytes: int) -> torch.Tensor | None:
+    """Device memory, aligned to 512 bytes; None of no bytes."""
+    return torch.empty(nbytes, dtype=torch.uint8, device="cuda") if nbytes else None
 
 
 def _checked(result: tuple[Any, ...]) -> Any:  # noqa: ANN401 (cuda.bindings has no types)

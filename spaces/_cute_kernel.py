@@ -26,7 +26,7 @@ class CuteKernel:
         self._output_last = dict(artifact.launch)["arguments"] == "a b stream out"
         self._device = torch.cuda.current_device()
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Enqueue one launch on torch's current stream."""
         if self._function is None:
             raise RuntimeError("the kernel is closed")

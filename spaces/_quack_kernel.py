@@ -30,7 +30,7 @@ class QuackKernel:
         clusters = task.device.max_active_clusters(int(launch["cluster_size"]))
         self._scheduler = (clusters, None, int(launch["max_swizzle_size"]), None, None, None)
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Enqueue one launch on torch's current stream.
 
         The operands are passed as `_gemm_execute` in quack/gemm_interface.py does: B as it is, k×n, but with swap_ab,

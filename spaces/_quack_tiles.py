@@ -7,9 +7,10 @@ from dataclasses import replace
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Layout
 from gemmtune.engine.records.task import Task
+from gemmtune.spaces._clusters import ClusteredTile
 from gemmtune.spaces._matmul_heuristics import Shape
 
-__all__ = ["modelled", "operand_traffic", "tile_order", "transposed"]
+__all__ = ["clustered_tile", "modelled", "operand_traffic", "tile_order", "transposed"]
 
 
 def transposed(task: Task) -> Task:
@@ -28,6 +29,15 @@ def modelled(task: Task, config: Config) -> Shape | None:
     if task.device.arch == "sm_100a" and cluster_m % 2 == 0 and rows == config.integer("tile_m"):
         return None
     return Shape(rows, config.integer("tile_n"), cluster_m, config.integer("cluster_n"))
+
+
+def clustered_tile(task: Task, config: Config) -> ClusteredTile:
+    """A CTA's share of the output, and its cluster, along the output's own m and n; swap_ab exchanges the kernel's."""
+    rows, columns = _cta_m(task, config), config.integer("tile_n")
+    cluster_m, cluster_n = config.integer("cluster_m"), config.integer("cluster_n")
+    if config["swap_ab"]:
+        return ClusteredTile(columns, rows, cluster_n, cluster_m)
+    return ClusteredTile(rows, columns, cluster_m, cluster_n)
 
 
 def tile_order(task: Task, config: Config, max_swizzle_size: int) -> tuple[bool, int]:

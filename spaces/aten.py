@@ -23,7 +23,10 @@ _FIRST_WITH_FP8 = (8, 9)
 
 
 class AtenSpace(Space):
-    """What eager mode runs: `torch.mm`, which Inductor's `aten::mm` is too; of 8 bits `_scaled_mm` and `_int_mm`."""
+    """What eager mode runs, and Inductor calls `aten::mm` and the like.
+
+    `torch.mm`, `torch.addmm` and `torch.bmm`; of 8 bits `_scaled_mm` and `_int_mm`. All take m at run time.
+    """
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """None: the library chooses for itself."""
@@ -73,8 +76,8 @@ class _VendorKernel:
     def __init__(self, allow_tf32: bool) -> None:
         self._allow_tf32 = allow_tf32
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        vendor.multiply(a, b, out, allow_tf32=self._allow_tf32)
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        vendor.multiply(a, b, out, bias, allow_tf32=self._allow_tf32)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from math import gcd
 from pathlib import Path
@@ -13,6 +14,7 @@ from gemmtune.engine.records.problem import Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.spaces._clusters import ClusteredTile
 from gemmtune.spaces._cute_families import FAMILIES, families_of
 from gemmtune.spaces._cute_rules import COPY_BYTES, design_exists, operands_fit, row_bytes
 from gemmtune.spaces._matmul_heuristics import Shape, prior_of, proposed
@@ -92,6 +94,8 @@ class CuteGemmSpace(Space):
             return Verdict.no(
                 "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"
             )
+        if problem.dynamic_m:
+            return Verdict.no("dynamic m", "every kernel of cute_gemm takes m when it is launched: leave out dynamic_m")
         name = str(config["operator"])
         family = _BY_NAME[name]
         if task.device.capability[0] not in family.capabilities:
@@ -110,6 +114,16 @@ class CuteGemmSpace(Space):
     def prior(self, task: Task) -> Prior:
         """What nvMatmulHeuristics expects of the operators it models."""
         return prior_of(task, self._feasible(task), partial(_modelled, task))
+
+    def features(self, task: Task, config: Config) -> Mapping[str, float]:
+        """What the cluster and a block's share of the tile mean on the problem."""
+        rows, columns = config.integer("mma_tiler_m"), config.integer("mma_tiler_n")
+        cluster_m, cluster_n = config.integer("cluster_shape_m"), config.integer("cluster_shape_n")
+        if config["use_2cta_instrs"]:
+            rows //= 2
+        if config["operator"] == _SWAPPED:
+            rows, columns, cluster_m, cluster_n = columns, rows, cluster_n, cluster_m
+        return ClusteredTile(rows, columns, cluster_m, cluster_n).features(task)
 
     def toolchain(self) -> Toolchain:
         """The DSL compiles; the registry holds the kernels; TVM-FFI launches them."""

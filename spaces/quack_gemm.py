@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces._matmul_heuristics import prior_of
 from gemmtune.spaces._quack_list import DEFAULT_SWIZZLE, listed
 from gemmtune.spaces._quack_rules import runs, serves
-from gemmtune.spaces._quack_tiles import modelled, operand_traffic, tile_order, transposed
+from gemmtune.spaces._quack_tiles import clustered_tile, modelled, operand_traffic, tile_order, transposed
 from gemmtune.spaces._versions import toolchain_of
 
 __all__ = ["QuackGemmSpace"]
@@ -76,6 +78,11 @@ class QuackGemmSpace(Space):
         if plain.reason or swapped.reason:
             return plain if plain.reason else swapped
         return replace(plain, times_ns={**plain.times_ns, **swapped.times_ns})
+
+    def features(self, task: Task, config: Config) -> Mapping[str, float]:
+        """What the cluster and a block's share of the tile mean on the problem, and how wide it groups the tiles."""
+        _, group = tile_order(task, config, config.integer("max_swizzle_size"))
+        return {**clustered_tile(task, config).features(task), "group": math.log2(group)}
 
     def toolchain(self) -> Toolchain:
         """QuACK is the kernel, CUTLASS's DSL its compiler, TVM-FFI what launches it."""

@@ -9,7 +9,7 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 
-__all__ = ["DeviceState", "Estimate", "Evidence", "Measurement", "Status", "Trial"]
+__all__ = ["DeviceState", "Estimate", "Evidence", "Level", "Measurement", "Status", "Trial"]
 
 
 class Status(StrEnum):
@@ -60,6 +60,18 @@ class DeviceState:
 
 
 @dataclass(frozen=True, slots=True)
+class Level:
+    """How fast one GPU is at one problem: what the reference kernel takes there, beside itself."""
+
+    reference: str
+    """Whose kernel it is, with its version."""
+    board: str
+    """The GPU, by its UUID."""
+    time_ns: float
+    """Its time when the problem was set up."""
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """The time of one launch, as a protocol estimates it from its samples."""
 
@@ -69,6 +81,10 @@ class Estimate:
     """Lower end of its 95 % interval."""
     high_ns: float
     """Upper end of its 95 % interval; equal to the time and to `low_ns` where one sample stands behind it."""
+    level: Level | None = None
+    """Of the GPU that measured: by it, times of several GPUs of a kind compare. None where no reference was timed."""
+    stopped: str = ""
+    """Why racing made no more launches, for people; empty where it did not stop them."""
 
 
 @dataclass(frozen=True, slots=True)

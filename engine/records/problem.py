@@ -11,9 +11,10 @@ from typing import Any
 
 from gemmtune.engine.records.errors import ProblemError
 
-__all__ = ["DType", "Layout", "Op", "Problem"]
+__all__ = ["Bias", "DType", "Layout", "Op", "Problem"]
 
 _MAX_SIZE = 2**31 - 1
+_ITEM_BYTES = {"fp32": 4, "int32": 4, "bf16": 2, "fp16": 2}
 _TORCH_NAMES = {
     "bf16": "bfloat16",
     "fp16": "float16",
@@ -32,6 +33,17 @@ class Op(StrEnum):
     BMM = "bmm"
 
 
+class Bias(StrEnum):
+    """What an addmm adds to the product, by its shape; its type is the output's."""
+
+    NONE = "none"
+    """Nothing: every operation but addmm."""
+    VECTOR = "vector"
+    """n values, broadcast over the rows, as the bias of a linear layer."""
+    MATRIX = "matrix"
+    """m×n values, row-major."""
+
+
 class DType(StrEnum):
     """An element type, by its short name."""
 
@@ -46,7 +58,7 @@ class DType(StrEnum):
     @property
     def itemsize(self) -> int:
         """Bytes an element."""
-        return {"fp32": 4, "int32": 4, "bf16": 2, "fp16": 2}.get(self.value, 1)
+        return _ITEM_BYTES.get(self.value, 1)
 
     @property
     def is_integer(self) -> bool:
@@ -70,7 +82,7 @@ class Layout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One GEMM: out[batch, m, n] = A[batch, m, k] @ B[batch, k, n].
+    """One GEMM: out[batch, m, n] = A[batch, m, k] @ B[batch, k, n], of addmm bias + A @ B.
 
     Two problems are equal when a kernel cannot tell them apart: the weight does not count.
     """
@@ -101,6 +113,11 @@ class Problem:
     """Whether fp32 products may round their operands to tf32 (torch.backends.cuda.matmul.allow_tf32)."""
     epilogue: str = "none"
     """What is fused behind the product."""
+    bias: Bias = Bias.NONE
+    """What addmm adds, with alpha and beta of 1; a vector where an addmm does not say."""
+    dynamic_m: bool = False
+    """Whether the kernel takes m when it is launched, as Inductor's does in a graph of dynamic shapes: another kernel
+    than the one compiled for this m alone."""
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's workload, relative to the other problems."""
 
@@ -116,6 +133,10 @@ class Problem:
             )
         if self.allow_tf32 and self.a_dtype is not DType.FP32:
             raise ProblemError(f"tf32 applies to fp32 operands, not to {self.a_dtype}")
+        if self.op is Op.ADDMM and self.bias is Bias.NONE:
+            object.__setattr__(self, "bias", Bias.VECTOR)  # an addmm adds something
+        if self.bias is not Bias.NONE and self.op is not Op.ADDMM:
+            raise ProblemError(f"bias={self.bias} needs op addmm, not {self.op}: write MxNxK:DTYPE:LAYOUT:addmm")
         self._refuse_types()
         if not 0 < self.weight < inf:
             raise ProblemError(f"weight={self.weight} is not a number above 0")
@@ -146,14 +167,23 @@ class Problem:
         if self.op is not Op.MM:
             parts.append(self.op.value)
         out_dtype, acc_dtype = _implied(self.a_dtype)
-        implied = {"b_dtype": self.a_dtype, "out_dtype": out_dtype, "acc_dtype": acc_dtype, "epilogue": "none"}
-        parts.extend(f"{name}={getattr(self, name)}" for name, value in implied.items() if getattr(self, name) != value)
+        implied = {
+            "b_dtype": self.a_dtype,
+            "out_dtype": out_dtype,
+            "acc_dtype": acc_dtype,
+            "epilogue": "none",
+            "bias": Bias.VECTOR if self.op is Op.ADDMM else Bias.NONE,
+            "dynamic_m": False,
+        }
+        said = {name: getattr(self, name) for name in implied}
+        parts.extend(f"{name}={_text(said[name])}" for name, value in implied.items() if said[name] != value)
         return ":".join(parts)
 
     @property
     def flops(self) -> int:
-        """Floating-point operations: a multiply and an add for each of batch·m·n·k."""
-        return 2 * self.batch * self.m * self.n * self.k
+        """Floating-point operations: a multiply and an add for each of batch·m·n·k, and an add of each bias."""
+        added = 0 if self.bias is Bias.NONE else self.m * self.n
+        return 2 * self.batch * self.m * self.n * self.k + added
 
     @property
     def min_bytes(self) -> int:
@@ -161,7 +191,8 @@ class Problem:
         a = self.m * self.k * self.a_dtype.itemsize
         b = self.k * self.n * self.b_dtype.itemsize
         out = self.m * self.n * self.out_dtype.itemsize
-        return self.batch * (a + b + out)
+        bias = {Bias.NONE: 0, Bias.VECTOR: self.n, Bias.MATRIX: self.m * self.n}[self.bias] * self.out_dtype.itemsize
+        return self.batch * (a + b + out) + bias
 
     @classmethod
     def parse(cls, text: str) -> Problem:
@@ -169,7 +200,7 @@ class Problem:
 
         DTYPE is the type of both operands and of the output (`tf32`: fp32 with tf32 products allowed); of 8 bits, it is
         the operands' alone, and the output is bf16, or int32 for int8. A FIELD of this record says otherwise
-        (`out_dtype=fp32`).
+        (`out_dtype=fp32`, `bias=matrix`, `dynamic_m=true`).
 
         Raises:
             ProblemError: the text is malformed or a size is out of bounds.
@@ -277,5 +308,7 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "b_layout": _choice(Layout),
     "allow_tf32": _boolean,
     "epilogue": lambda name, text: text,
+    "bias": _choice(Bias),
+    "dynamic_m": _boolean,
     "weight": _number,
 }

@@ -9,7 +9,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 
-__all__ = ["Choice", "Row", "Table"]
+__all__ = ["Choice", "RangeRow", "Row", "Table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,29 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class RangeRow:
+    """One choice for a range of m."""
+
+    problem: Problem
+    """The GEMM, with the greatest m that was tuned in the range."""
+    first: int
+    """The least m that it serves."""
+    last: int
+    """The greatest."""
+    choice: Choice
+    """What to run, as it was measured at the problem's m."""
+    tuned: tuple[tuple[int, float], ...]
+    """The m of the range that were tuned, and what the choice loses at each, as a fraction of the fastest's score."""
+    held_out: tuple[tuple[int, float], ...] = ()
+    """The same for m that were tuned, too, and had no say in where ranges end or what serves them."""
+
+    @property
+    def worst_loss(self) -> float:
+        """The greatest loss at an m that was tuned."""
+        return max(loss for _, loss in self.tuned)
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Best configs of one device."""
 
@@ -73,3 +96,5 @@ class Table:
     """One a problem, sorted by the problem's name."""
     objective: str
     """What was minimised."""
+    ranges: tuple[RangeRow, ...] = ()
+    """Choices for ranges of m, sorted by problem and m; those of one GEMM do not overlap."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
@@ -27,10 +30,11 @@ class BuildError(Exception):
 class Launchable(Protocol):
     """A loaded kernel."""
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
-        """Enqueue out = A @ B on torch's current stream; returns without waiting.
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        """Enqueue out = A @ B, of addmm bias + A @ B, on torch's current stream; returns without waiting.
 
-        A is m×k, B is k×n, out is m×n, with the task's dtypes and strides.
+        A is m×k, B is k×n, out is m×n, with the task's dtypes and strides; of bmm each behind a dimension of the batch.
+        The bias has the output's dtype, and n or m×n elements; a kernel that serves no addmm is never given one.
         """
 
     def close(self) -> None:
@@ -76,6 +80,14 @@ class Space(ABC):
         task teaches is carried to another through them. The same names for every task and config of the space.
         """
         return {}
+
+    def features_of(self, task: Task, configs: Sequence[Config]) -> Mapping[str, NDArray[np.float64]]:
+        """The `features` of several configs, at least one, by name; one array for each, in the configs' order.
+
+        A space whose search sets are large computes them together; by default they are asked for one by one.
+        """
+        rows = [self.features(task, config) for config in configs]
+        return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
 
     @abstractmethod
     def toolchain(self) -> Toolchain:

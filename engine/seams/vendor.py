@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.records.problem import DType, Layout, Op, Problem
+from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 from gemmtune.engine.records.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -25,17 +25,17 @@ _MULTIPLE = {DType.INT8: 8, DType.E4M3: 16, DType.E5M2: 16}  # elements, of k an
 def entry(problem: Problem) -> str:
     """The name of the operation that multiplies such operands, `aten::mm`."""
     if problem.a_dtype.itemsize > 1:
-        return "aten::mm"
+        return f"aten::{problem.op}"
     return "aten::_int_mm" if problem.a_dtype.is_integer else "aten::_scaled_mm"
 
 
 def serves(problem: Problem) -> Verdict:
     """Whether the library has a kernel for the problem."""
-    if problem.op is not Op.MM:
-        return Verdict.no("operation", f"aten runs mm, not {problem.op}")
-    if problem.epilogue != "none":
-        return Verdict.no("operation", f"aten runs mm, which has no epilogue {problem.epilogue}")
     name = entry(problem)
+    if problem.op is not Op.MM and problem.a_dtype.itemsize == 1:
+        return Verdict.no("operation", f"aten runs mm of {problem.a_dtype}, not {problem.op}")
+    if problem.epilogue != "none":
+        return Verdict.no("operation", f"{name} has no epilogue {problem.epilogue}")
     if not _knows_types(problem):
         types = f"{problem.a_dtype} by {problem.b_dtype} to {problem.out_dtype}"
         return Verdict.no("types", f"{name} does not multiply {types}")
@@ -69,11 +69,17 @@ def stand_in(problem: Problem) -> Problem:
         acc_dtype=DType.FP32,
         allow_tf32=False,
         epilogue="none",
+        bias=Bias.NONE,
+        dynamic_m=False,
     )
 
 
-def multiply(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *, allow_tf32: bool = False) -> None:
-    """Enqueue out = a @ b of a problem that `serves` accepts; after the first call on a GPU it allocates nothing.
+def multiply(
+    a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None, *, allow_tf32: bool = False
+) -> None:
+    """Enqueue out = a @ b, or bias + a @ b, of a problem that `serves` accepts.
+
+    Of three dimensions a, b and out are batches. After the first call on a GPU it allocates nothing.
 
     Operands of 8-bit floats have scales of 1. They are accumulated as fast as the library can: Hopper keeps 14 bits of
     such sums, as kernels do that leave them in the tensor cores' registers.
@@ -90,7 +96,11 @@ def multiply(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *, allow_tf32:
         torch._scaled_mm(a, b, one, one, out_dtype=out.dtype, use_fast_accum=True, out=out)
     else:
         torch.backends.cuda.matmul.fp32_precision = "tf32" if allow_tf32 else "ieee"
-        if out.dtype == a.dtype:
+        if bias is not None:
+            torch.addmm(bias, a, b, out=out)
+        elif a.dim() == 3:
+            torch.bmm(a, b, out=out)
+        elif out.dtype == a.dtype:
             torch.mm(a, b, out=out)
         else:
             torch.mm(a, b, out_dtype=out.dtype, out=out)
@@ -99,7 +109,7 @@ def multiply(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *, allow_tf32:
 def _knows_types(problem: Problem) -> bool:
     a, b, out = problem.a_dtype, problem.b_dtype, problem.out_dtype
     if a.itemsize > 1:
-        return a is b and (out is a or (a.itemsize == 2 and out is DType.FP32))
+        return a is b and (out is a or (problem.op is Op.MM and a.itemsize == 2 and out is DType.FP32))
     if a.is_integer:
         return b is a and out is DType.INT32
     return {a, b} in ({DType.E4M3}, {DType.E4M3, DType.E5M2})  # two of e5m2 it refuses

@@ -58,6 +58,8 @@ def example_tasks() -> tuple[Task, ...]:
         ("512x512x512:bf16:nt:addmm", "H200"),
         ("512x512x512:bf16:nt:epilogue=relu", "H200"),
         ("8x512x512x512:bf16:nt:bmm", "H200"),
+        ("512x512x512:bf16:nt:dynamic_m=true", "H200"),
+        ("512x512x512:bf16:nt:addmm:bias=matrix:dynamic_m=true", "H200"),
     )
     return tuple(Task(Problem.parse(problem), catalogue.device(sku), "example") for problem, sku in known)
 

@@ -22,18 +22,29 @@ def test_there_is_one_config_and_it_is_the_seed():
     assert AtenSpace().check(task(), Config({}))
 
 
-@pytest.mark.parametrize("problem", ["64x64x64:bf16:nt:addmm", "2x64x64x64:bf16:nt:bmm"])
-def test_another_operation_is_rejected_by_its_name(problem):
+@pytest.mark.parametrize("problem", ["64x64x64:e4m3:nt:addmm", "2x64x64x64:int8:nt:bmm"])
+def test_another_operation_on_8_bits_is_rejected_by_its_name(problem):
     verdict = AtenSpace().check(task(problem), Config({}))
     assert verdict.rule == "operation"
-    assert verdict.reason == f"aten runs mm, not {problem.rsplit(':', 1)[1]}"
+    _, dtype, _, op = problem.split(":")
+    assert verdict.reason == f"aten runs mm of {dtype}, not {op}"
     assert AtenSpace().seeds(task(problem)) == ()
 
 
-@pytest.mark.parametrize(("dtype", "entry"), [("e4m3", "aten::_scaled_mm"), ("int8", "aten::_int_mm")])
-def test_operands_of_8_bits_have_an_entry_of_their_own(dtype, entry):
-    assert AtenSpace().seeds(task(f"64x64x64:{dtype}:nt")) == (Config({}),)
-    assert AtenSpace().artifact_key(task(f"64x64x64:{dtype}:nt"), Config({})) == entry
+@pytest.mark.parametrize(
+    ("problem", "entry"),
+    [
+        ("64x64x64:e4m3:nt", "aten::_scaled_mm"),
+        ("64x64x64:int8:nt", "aten::_int_mm"),
+        ("64x64x64:bf16:nt:addmm", "aten::addmm"),
+        ("64x64x64:bf16:nt:addmm:bias=matrix", "aten::addmm"),
+        ("2x64x64x64:bf16:nt:bmm", "aten::bmm"),
+        ("64x64x64:bf16:nt:dynamic_m=true", "aten::mm"),
+    ],
+)
+def test_each_operation_and_operands_of_8_bits_have_an_entry_of_their_own(problem, entry):
+    assert AtenSpace().seeds(task(problem)) == (Config({}),)
+    assert AtenSpace().artifact_key(task(problem), Config({})) == entry
 
 
 def test_8_bit_floats_are_rejected_where_the_gpu_does_not_know_them():

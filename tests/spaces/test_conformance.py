@@ -15,7 +15,9 @@ from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.engine.testing import space_conformance
 from gemmtune.engine.testing.space_conformance import check_build, example_tasks
 
-OWN = {"aten", "triton_mm"}
+OWN = ("aten", "triton_mm", "triton_mm_tma")
+OF_EVERY_KIND = (1, 2, 4, 5, 9, 11, 12)
+"""Places in `example_tasks`: mm of several types and GPUs, addmm, bmm, and mm of a dynamic m."""
 
 
 @pytest.mark.parametrize("check", space_conformance.CHECKS, ids=lambda check: check.__name__)
@@ -24,8 +26,10 @@ def test_registered_space_keeps_the_contract(name, check):
     check(type(registry.space(name)))
 
 
-@pytest.mark.parametrize("name", sorted(OWN & set(registry.names(Space))))
-@pytest.mark.parametrize("number", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [(name, number) for name in OWN for number in OF_EVERY_KIND if registry.space(name).seeds(example_tasks()[number])],
+)
 def test_own_space_builds_as_it_promises(name, number, tmp_path):
     if find_spec("torch") is None or find_spec("triton") is None:
         pytest.skip("torch or triton is not installed")

@@ -16,12 +16,12 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError
-from gemmtune.spaces.triton_mm import TritonMmSpace, _least_shared_bytes
+from gemmtune.spaces.triton_mm import TritonMmSpace
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
-from gemmtune.spaces import _inductor_build  # noqa: E402 (it imports both)
+from gemmtune.spaces import _inductor_build, _inductor_target  # noqa: E402 (they import both)
 
 SPACE = TritonMmSpace()
 SMALL = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
@@ -29,18 +29,6 @@ SMALL = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages"
 
 def task(problem, sku="H200", **device):
     return Task(Problem.parse(problem), replace(catalogue.device(sku), **device), "triton_mm")
-
-
-@pytest.fixture
-def rendered(tmp_path):
-    """Render a problem's kernel for a GPU: (the source, the Rendering)."""
-
-    def render(problem, sku="H200", **changes):
-        with _inductor_build._caches_in(str(tmp_path)), _inductor_build._target(catalogue.device(sku)):
-            rendering = _inductor_build.render(Problem.parse(problem), Config(SMALL | changes))
-        return rendering.source, rendering
-
-    return render
 
 
 def constant(source, name):
@@ -189,9 +177,8 @@ def near_the_limit(target, low, high, seed, count):
     found = []
     for config in SPACE.points(target):
         m, n, k = (config.integer(f"BLOCK_{axis}") for axis in "MNK")
-        stages, warps = config.integer("num_stages"), config.integer("num_warps")
-        quick = warps >= 4 and k <= 128 and m * n * k <= 2**18
-        least = _least_shared_bytes(target, m, n, k, stages, warps)
+        quick = config.integer("num_warps") >= 4 and k <= 128 and m * n * k <= 2**18
+        least = TritonMmSpace().least_shared_bytes(target, config)
         if quick and low * limit < least <= high * limit and SPACE.check(roomy, config):
             found.append((config, least))
     return random.Random(seed).sample(found, min(count, len(found)))
@@ -250,10 +237,13 @@ def world():
     return {
         "environment": dict(os.environ),
         "precision": torch.backends.cuda.matmul.fp32_precision,
-        "properties": _inductor_build.DeviceProperties.create,
+        "properties": _inductor_target.DeviceProperties.create,
         "capability": torch.cuda.get_device_capability,
         "driver": triton.runtime.driver._active,
-        "set_driver": _inductor_build.triton_helpers.set_driver_to_gpu,
+        "set_driver": _inductor_target.triton_helpers.set_driver_to_gpu,
+        "multiprocessors": _inductor_target.utils.get_max_num_sms,
+        "tma": _inductor_target.heuristics.has_triton_stable_tma_api,
+        "settings": torch._inductor.config.get_config_copy(),
         "compile": triton.compile,
     }
 

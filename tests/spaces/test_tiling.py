@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from gemmtune.engine.records import catalogue
@@ -13,14 +14,18 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.search.description import TaskDescription
 from gemmtune.engine.store.embedded import embedded
 from gemmtune.engine.store.landscape_file import read_landscapes
-from gemmtune.spaces._tiling import Tile
+from gemmtune.spaces._tiling import Tiles
 
 H200 = catalogue.device("H200")
 
 
+def features_of(task, *tile):
+    return {name: value for name, [value] in Tiles(*(np.array([size]) for size in tile)).features(task).items()}
+
+
 def test_tiles_waves_and_traffic_of_a_prefill_problem():
     task = Task(Problem.parse("2048x4096x4096:bf16:nt"), H200, "triton_mm")
-    features = Tile(128, 256, 64, 8, 4 * (128 + 256) * 64 * 2).features(task)
+    features = features_of(task, 128, 256, 64, 8, 4 * (128 + 256) * 64 * 2)
     assert features["tiles an SM"] == pytest.approx(math.log2(256 / 132))
     assert features["blocks an SM holds"] == 0.0  # 196,608 B of shared memory each
     assert features["waves"] == 1.0
@@ -35,7 +40,7 @@ def test_tiles_waves_and_traffic_of_a_prefill_problem():
 
 def test_rows_that_are_not_aligned_show():
     task = Task(Problem.parse("1024x1280x3420:bf16:nt"), H200, "triton_mm")
-    features = Tile(64, 64, 128, 4, 32768).features(task)
+    features = features_of(task, 64, 64, 128, 4, 32768)
     assert features["alignment of k"] == 3.0  # 6,840 B divide by 8, not by 16
     assert features["padding"] == pytest.approx(math.log2(27 * 128 / 3420))
 
@@ -49,3 +54,16 @@ def test_every_config_of_triton_mm_has_the_same_features_on_every_problem():
             assert all(math.isfinite(value) for value in known.values())
             names.add(tuple(known))
     assert len(names) == 1
+
+
+@pytest.mark.parametrize("space", ["triton_mm", "triton_mm_tma", "cute_gemm", "quack_gemm"])
+def test_configs_described_together_are_described_as_each_by_itself(space):
+    of, task = registry.space(space), Task(Problem.parse("2048x4096x4096:bf16:nt"), H200, space)
+    configs = [config for config in of.points(task) if of.check(task, config)][::7]
+    together = of.features_of(task, configs)
+    for i, config in enumerate(configs):
+        assert {name: values[i] for name, values in together.items()} == of.features(task, config)
+    describe = TaskDescription(of, task)
+    alone = [tuple(TaskDescription(of, task)(config).values()) for config in configs[:3]]
+    assert np.array_equal(describe.matrix(configs)[:3], alone)
+    assert np.array_equal(describe.matrix(configs[2:0:-1]), alone[2:0:-1])  # those that it knows already

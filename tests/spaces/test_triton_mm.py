@@ -111,8 +111,9 @@ def test_the_first_seed_loads_the_fewest_operands():
 
 
 BREAKS = [
-    (f"{LARGE}:addmm", {}, "operation", ["not addmm with epilogue none"]),
+    (f"{LARGE}:addmm:epilogue=relu", {}, "operation", ["a plain mm or addmm or bmm, not addmm with epilogue relu"]),
     (f"{LARGE}:epilogue=relu", {}, "operation", ["not mm with epilogue relu"]),
+    ("1x4096x4096:bf16:nt:dynamic_m=true", {}, "dynamic m of 1", ["m of 1 for a static size: leave out dynamic_m"]),
     (f"{LARGE}:out_dtype=fp32", {}, "dtypes", ["not bf16, bf16, fp32 accumulated in fp32"]),
     (f"{LARGE}:b_dtype=fp16", {}, "dtypes", ["not bf16, fp16, bf16 accumulated in fp32"]),
     (f"{LARGE}:acc_dtype=bf16", {}, "dtypes", ["not bf16, bf16, bf16 accumulated in bf16"]),
@@ -125,6 +126,8 @@ BREAKS = [
     (LARGE, {"BLOCK_K": 256, "num_stages": 4}, "shared memory", ["at least 262144 B", "> 232448 B", "at 4 stages"]),
     ("512x4096x4096", {"GROUP_M": 16}, "GROUP_M without effect", ["GROUP_M 16 orders 8 rows", "as GROUP_M 8 does"]),
     ("256x4096x4096", {"GROUP_M": 4}, "GROUP_M without effect", ["GROUP_M 4 orders 4 rows", "as GROUP_M 8 does"]),
+    ("4x512x4096x4096:bf16:nt:bmm", {"GROUP_M": 16}, "GROUP_M without effect", ["GROUP_M 16 orders 8 rows"]),
+    ("20x20x4096:bf16:nt:dynamic_m=true", {}, "BLOCK_N beyond the problem", ["BLOCK_N 64 > 32", "padded n of 20"]),
 ]
 
 
@@ -148,6 +151,11 @@ def test_a_config_that_breaks_one_rule_is_told_which_and_by_how_much(problem, ch
         (LARGE, {"BLOCK_K": 256, "num_stages": 3}),
         ("577x4096x4096", {"GROUP_M": 16}),
         ("257x4096x4096", {"GROUP_M": 4}),
+        (f"{LARGE}:addmm", {}),
+        (f"{LARGE}:addmm:bias=matrix", {}),
+        (f"8x{LARGE}:bmm", {}),
+        (f"{LARGE}:dynamic_m=true", {}),
+        ("2x4096x4096:bf16:nt:dynamic_m=true", {}),  # a tile of a kernel that serves larger m too
     ],
 )
 def test_a_config_at_the_bound_of_a_rule_passes(problem, changes):
@@ -186,6 +194,17 @@ def test_tasks_and_configs_share_no_binary():
     keys = {SPACE.artifact_key(task(problem), Config(FINE)) for problem in (LARGE, DECODE, RAGGED)}
     keys |= {SPACE.artifact_key(task(LARGE, "A100"), Config(FINE)), SPACE.artifact_key(task(LARGE), Config({}))}
     assert len(keys) == 5
+
+
+@pytest.mark.parametrize("more", ["", ":addmm", ":addmm:bias=matrix"])
+def test_values_of_a_dynamic_m_share_a_binary(more):
+    def key(m, more=more, problem="x4096x4096:bf16:nt", sku="H200", dynamic=":dynamic_m=true"):
+        return SPACE.artifact_key(task(f"{m}{problem}{more}{dynamic}", sku), Config(FINE))
+
+    assert key(16) == key(17) == key(4096) == key(2**31 // 4096 - 1)
+    others = {key(16, dynamic=""), key(16, sku="A100"), key(16, problem="x4096x4096:bf16:nn"), key(2**31 // 4096)}
+    others |= {key(16, more=":addmm" if not more else ""), SPACE.artifact_key(task(LARGE), Config({}))}
+    assert len(others | {key(16)}) == 7  # of 2³¹ elements an index takes 64 bits
 
 
 def test_the_toolchain_is_what_renders_and_compiles():

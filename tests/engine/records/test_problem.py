@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.problem import DType, Layout, Op, Problem
+from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 
 SIZES = st.integers(1, 2**31 - 1)
 OUTPUTS = {DType.INT8: DType.INT32, DType.E4M3: DType.BF16, DType.E5M2: DType.BF16}
@@ -30,6 +30,8 @@ def nameable(draw: st.DrawFn) -> Problem:
         a_layout=draw(st.sampled_from(Layout)),
         b_layout=draw(st.sampled_from(Layout)),
         allow_tf32=dtype is DType.FP32 and draw(st.booleans()),
+        bias=draw(st.sampled_from([Bias.VECTOR, Bias.MATRIX])) if op is Op.ADDMM else Bias.NONE,
+        dynamic_m=draw(st.booleans()),
     )
 
 
@@ -65,6 +67,9 @@ def test_the_weight_tells_no_problems_apart(problem: Problem):
         ("1x2x3:bf16:nt:out_dtype=fp32", "1x2x3:bf16:nt:out_dtype=fp32"),
         ("1x2x3:acc_dtype=fp16:epilogue=relu", "1x2x3:bf16:nt:acc_dtype=fp16:epilogue=relu"),
         ("1x2x3:fp32:nt:addmm", "1x2x3:fp32:nt:addmm"),
+        ("1x2x3:fp32:nt:addmm:bias=vector", "1x2x3:fp32:nt:addmm"),
+        ("1x2x3:bf16:nt:addmm:dynamic_m=true:bias=matrix", "1x2x3:bf16:nt:addmm:bias=matrix:dynamic_m=true"),
+        ("1x2x3:bias=none:dynamic_m=false", "1x2x3:bf16:nt"),
         ("1x2x3:e4m3:nt:out_dtype=bf16:acc_dtype=fp32", "1x2x3:e4m3:nt"),
         ("1x2x3:e5m2:nt:out_dtype=fp16", "1x2x3:e5m2:nt:out_dtype=fp16"),
         ("1x2x3:int8:nt:out_dtype=int32:acc_dtype=int32", "1x2x3:int8:nt"),
@@ -88,6 +93,18 @@ def test_a_field_overrules_the_shorthand_that_covers_it():
     assert (problem.a_layout, problem.b_layout) == (Layout.T, Layout.N)
 
 
+@pytest.mark.parametrize("record", [{"op": "addmm"}, {"op": "addmm", "bias": ""}, {"op": "addmm", "bias": "vector"}])
+def test_an_addmm_adds_a_vector_unless_something_else_is_said(record):
+    problem = Problem.from_fields({"m": "1", "n": "2", "k": "3", **record})
+    assert problem == Problem(1, 2, 3, op=Op.ADDMM)
+    assert problem.bias is Bias.VECTOR
+    assert problem != Problem(1, 2, 3, op=Op.ADDMM, bias=Bias.MATRIX)
+
+
+def test_a_kernel_that_takes_m_at_run_time_is_of_another_problem():
+    assert Problem(1, 2, 3, dynamic_m=True) != Problem(1, 2, 3)
+
+
 def test_an_empty_field_takes_its_default():
     problem = Problem.from_fields({"m": "1", "n": "2", "k": "3", "batch": "", "epilogue": ""})
     assert problem == Problem(1, 2, 3)
@@ -100,6 +117,10 @@ def test_an_empty_field_takes_its_default():
         ("4x2147483648x4", "n=2147483648 is not an integer from 1 to 2147483647"),
         ("0x4x4x4:bf16:nt:bmm", "batch=0 is not an integer from 1 to 2147483647"),
         ("2x4x4x4", "batch=2 needs op bmm, not mm: write 2xMxNxK:DTYPE:LAYOUT:bmm"),
+        ("4x4x4:bf16:nt:bias=matrix", "bias=matrix needs op addmm, not mm: write MxNxK:DTYPE:LAYOUT:addmm"),
+        ("4x4x4:bf16:nt:bmm:bias=vector", "bias=vector needs op addmm, not bmm: write MxNxK:DTYPE:LAYOUT:addmm"),
+        ("4x4x4:bf16:nt:addmm:bias=row", "bias='row' is not one of none, vector, matrix"),
+        ("4x4x4:bf16:nt:dynamic_m=yes", "dynamic_m='yes' is not true or false"),
         ("4x4x4:int4", "a_dtype='int4' is not one of bf16, fp16, fp32"),
         ("4x4x4:int8:nt:acc_dtype=fp32", "int8 by int8 accumulated in fp32 to int32 mixes integers and floats"),
         ("4x4x4:bf16:nt:out_dtype=int32", "bf16 by bf16 accumulated in fp32 to int32 mixes integers and floats"),
@@ -144,6 +165,7 @@ def test_a_bad_field_is_refused_with_the_value_and_the_bound(fields: dict[str, s
 def test_flops_count_a_multiply_and_an_add():
     assert Problem.parse("2x3x5").flops == 2 * 2 * 3 * 5 == 60
     assert Problem.parse("7x2x3x5:bf16:nt:bmm").flops == 7 * 60
+    assert Problem.parse("2x3x5:bf16:nt:addmm").flops == 60 + 2 * 3
 
 
 def test_min_bytes_count_each_operand_and_the_output_once():
@@ -154,6 +176,8 @@ def test_min_bytes_count_each_operand_and_the_output_once():
     mixed = Problem.from_fields({"m": "2", "n": "3", "k": "5", "dtype": "bf16", "out_dtype": "fp32"})
     assert mixed.min_bytes == 25 * 2 + 6 * 4
     assert Problem.parse("2x3x5:int8").min_bytes == 25 + 6 * 4
+    assert Problem.parse("2x3x5:bf16:nt:addmm").min_bytes == (31 + 3) * 2
+    assert Problem.parse("2x3x5:bf16:nt:addmm:bias=matrix").min_bytes == (31 + 6) * 2
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,10 @@ from gemmtune.engine.seams import vendor
         ("7x5x3:fp16:nn", "aten::mm"),
         ("7x5x3:fp16:nt:out_dtype=fp32", "aten::mm"),
         ("7x5x3:tf32:tn", "aten::mm"),
+        ("7x5x3:bf16:nt:addmm", "aten::addmm"),
+        ("7x5x3:tf32:tn:addmm:bias=matrix", "aten::addmm"),
+        ("2x7x5x3:fp32:tt:bmm", "aten::bmm"),
+        ("7x5x3:bf16:nt:dynamic_m=true", "aten::mm"),
         ("1x16x32:e4m3:nt", "aten::_scaled_mm"),
         ("33x48x80:e4m3:nt:b_dtype=e5m2:out_dtype=fp32", "aten::_scaled_mm"),
         ("33x48x80:e5m2:nt:b_dtype=e4m3", "aten::_scaled_mm"),
@@ -29,8 +33,11 @@ def test_the_library_serves_a_problem_by_the_entry_for_its_types(problem, entry)
 @pytest.mark.parametrize(
     ("problem", "rule", "reason"),
     [
-        ("8x8x8:bf16:nt:addmm", "operation", "aten runs mm, not addmm"),
-        ("8x8x8:bf16:nt:epilogue=relu", "operation", "aten runs mm, which has no epilogue relu"),
+        ("32x32x32:e4m3:nt:addmm:bias=matrix", "operation", "aten runs mm of e4m3, not addmm"),
+        ("4x32x32x32:int8:nt:bmm:dynamic_m=true", "operation", "aten runs mm of int8, not bmm"),
+        ("8x8x8:bf16:nt:addmm:epilogue=relu", "operation", "aten::addmm has no epilogue relu"),
+        ("8x8x8:bf16:nt:addmm:out_dtype=fp32", "types", "aten::addmm does not multiply bf16 by bf16 to fp32"),
+        ("2x8x8x8:bf16:nt:bmm:out_dtype=fp32", "types", "aten::bmm does not multiply bf16 by bf16 to fp32"),
         ("8x8x8:bf16:nt:b_dtype=fp16", "types", "aten::mm does not multiply bf16 by fp16 to bf16"),
         ("8x8x8:fp32:nt:out_dtype=bf16", "types", "aten::mm does not multiply fp32 by fp32 to bf16"),
         ("32x32x32:e5m2:nt", "types", "aten::_scaled_mm does not multiply e5m2 by e5m2 to bf16"),
@@ -54,7 +61,16 @@ def test_what_the_library_has_no_kernel_for_is_said_and_a_bf16_product_stands_in
 
 @pytest.mark.parametrize(
     "problem",
-    ["33x48x80:e4m3:nt", "33x48x80:e4m3:nt:b_dtype=e5m2:out_dtype=fp32", "17x8x24:int8:nt", "5x6x7:bf16:tn"],
+    [
+        "33x48x80:e4m3:nt",
+        "33x48x80:e4m3:nt:b_dtype=e5m2:out_dtype=fp32",
+        "17x8x24:int8:nt",
+        "5x6x7:bf16:tn",
+        "5x6x7:bf16:nt:addmm",
+        "5x6x7:fp16:tt:addmm:bias=matrix",
+        "3x5x6x7:fp32:tn:bmm",
+        "1x5x6x7:bf16:nt:bmm",
+    ],
 )
 def test_what_it_multiplies_is_right(problem):
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -65,7 +81,7 @@ def test_what_it_multiplies_is_right(problem):
     assert vendor.serves(served)
     operands = make_operands(served, torch.device("cpu"))
     poison(operands.out)
-    vendor.multiply(operands.a, operands.b, operands.out)
+    vendor.multiply(*operands.arguments)
     assert Reference(served, operands).compare(operands.out).reason == ""
 
 

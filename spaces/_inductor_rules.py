@@ -1,0 +1,145 @@
+"""What Inductor's GEMM templates for Triton have in common: the constraints, each stated once, and the seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import DType, Op
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.space import Space
+
+__all__ = ["Numbers", "fits_in_shared_memory", "groups_differ", "is_wgmma", "scaled_seeds", "serves", "tile_fits"]
+
+Numbers = TypeVar("Numbers", int, NDArray[np.int64])
+"""A number of one config, or an array of those of many."""
+
+_DEFAULT_GROUP_M = 8
+_MIN_BLOCK = 16
+_ELEMENTS_PER_WARP = 256  # each warp computes at least a 16×16 tile
+_MAX_REGISTERS_PER_THREAD = 255
+
+
+def serves(task: Task, ops: tuple[Op, ...]) -> Verdict:
+    """Whether a template of those operations multiplies such operands."""
+    problem = task.problem
+    if problem.op not in ops or problem.epilogue != "none":
+        return Verdict.no(
+            "operation",
+            f"{task.space} renders a plain {' or '.join(ops)}, not {problem.op} with epilogue {problem.epilogue}",
+        )
+    if not problem.a_dtype == problem.b_dtype == problem.out_dtype or problem.acc_dtype is not DType.FP32:
+        given = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"
+        return Verdict.no("dtypes", f"{task.space} needs A, B and out of one dtype accumulated in fp32, not {given}")
+    if problem.dynamic_m and problem.m == 1:
+        # `specialize_zero_one` of torch.fx.experimental.symbolic_shapes.ShapeEnv
+        return Verdict.no("dynamic m of 1", "torch.compile takes m of 1 for a static size: leave out dynamic_m")
+    return Verdict.yes()
+
+
+def tile_fits(task: Task, config: Config) -> Verdict:
+    """Whether a tile is no larger than the problem, and its warps are busy and hold it."""
+    problem = task.problem
+    block_m, block_n, num_warps = (config.integer(name) for name in ("BLOCK_M", "BLOCK_N", "num_warps"))
+    for name, size in (("M", problem.m), ("N", problem.n), ("K", problem.k)):
+        block = config.integer(f"BLOCK_{name}")
+        one_of_many = name == "M" and problem.dynamic_m  # the kernel serves larger m too
+        if block > _padded(size) and not one_of_many:
+            # Inductor scales such a tile down before it renders (`_scale_mm_configs`).
+            return Verdict.no(
+                f"BLOCK_{name} beyond the problem",
+                f"BLOCK_{name} {block} > {_padded(size)}, the padded {name.lower()} of {size}",
+            )
+    busy_warps = block_m * block_n // _ELEMENTS_PER_WARP
+    if num_warps > busy_warps:
+        # Inductor lowers num_warps to this bound (`_finalize_mm_configs`).
+        return Verdict.no(
+            "idle warps", f"num_warps {num_warps} > {busy_warps}, one for each 16x16 of a {block_m}x{block_n} tile"
+        )
+    if num_warps == 1 and busy_warps > 1:
+        return Verdict.no(
+            "lone warp", f"num_warps 1 is for a 16x16 tile; {block_m}x{block_n} has work for {min(busy_warps, 8)}"
+        )
+    accumulators = block_m * block_n // (num_warps * task.device.warp_size)
+    if accumulators > _MAX_REGISTERS_PER_THREAD:
+        # The bound of `_prune_reg_spill_configs`: the accumulator alone would spill.
+        return Verdict.no(
+            "registers",
+            f"{accumulators} accumulators a thread > {_MAX_REGISTERS_PER_THREAD} registers at {num_warps} warps",
+        )
+    return Verdict.yes()
+
+
+def is_wgmma(task: Task, block_m: Numbers, num_warps: Numbers) -> Numbers:
+    """1 where the product is made of Hopper's instructions for a warp group, which read both tiles in shared memory."""
+    problem = task.problem
+    # Below these sizes, and of an m it does not know, Inductor 2.13 computes a tf32 problem in full fp32
+    # (`MMTemplateConfigMixin.get_extra_kwargs`).
+    large = problem.m >= 16 and not problem.dynamic_m and min(problem.n, problem.k) >= 512
+    tensor_cores = problem.a_dtype is not DType.FP32 or (problem.allow_tf32 and large)
+    hopper = task.device.capability[0] == 9
+    found: Numbers = int(hopper and tensor_cores) * (block_m >= 64) * (num_warps % 4 == 0)
+    return found
+
+
+def fits_in_shared_memory(task: Task, config: Config, needed: int) -> Verdict:
+    """Whether a block may have as many bytes."""
+    limit, stages = task.device.shared_memory_per_block_bytes, config.integer("num_stages")
+    if needed > limit:
+        return Verdict.no(
+            "shared memory", f"at least {needed} B of shared memory > {limit} B a block at {stages} stages"
+        )
+    return Verdict.yes()
+
+
+def groups_differ(task: Task, config: Config) -> Verdict:
+    """Whether GROUP_M orders the tiles in another way than Inductor's own."""
+    group_m, rows = config.integer("GROUP_M"), -(-task.problem.m // config.integer("BLOCK_M"))
+    if group_m != _DEFAULT_GROUP_M and min(group_m, rows) == min(_DEFAULT_GROUP_M, rows):
+        return Verdict.no(
+            "GROUP_M without effect",
+            f"GROUP_M {group_m} orders {rows} rows of tiles as GROUP_M {_DEFAULT_GROUP_M} does",
+        )
+    return Verdict.yes()
+
+
+def scaled_seeds(space: Space, task: Task, configs: Iterable[tuple[int, int, int, int, int]]) -> tuple[Config, ...]:
+    """(BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps), scaled to the problem as Inductor scales them.
+
+    Those that pass the space's check, the least operand traffic first.
+    """
+    sizes = task.problem
+    seeds: dict[Config, None] = {}
+    for block_m, block_n, block_k, num_stages, num_warps in configs:
+        m, n = min(block_m, _padded(sizes.m)), min(block_n, _padded(sizes.n))
+        config = Config(
+            {
+                "BLOCK_M": m,
+                "BLOCK_N": n,
+                "BLOCK_K": min(block_k, _padded(sizes.k)),
+                "GROUP_M": _DEFAULT_GROUP_M,
+                "num_stages": num_stages,
+                "num_warps": min(num_warps, m * n // _ELEMENTS_PER_WARP),
+            }
+        )
+        if space.check(task, config):
+            seeds[config] = None
+    return tuple(sorted(seeds, key=partial(_busiest_sm_traffic, task)))
+
+
+def _padded(size: int) -> int:
+    """The next power of two, at least the smallest block."""
+    return max(1 << (size - 1).bit_length(), _MIN_BLOCK)
+
+
+def _busiest_sm_traffic(task: Task, config: Config) -> int:
+    """Operand elements, for each step of k, that the SM with the most tiles loads: waves × (BLOCK_M + BLOCK_N)."""
+    problem, block_m, block_n = task.problem, config.integer("BLOCK_M"), config.integer("BLOCK_N")
+    tiles = problem.batch * -(-problem.m // block_m) * -(-problem.n // block_n)
+    return -(-tiles // task.device.sm_count) * (block_m + block_n)

@@ -1,0 +1,97 @@
+"""What the spaces of Inductor's GEMM templates for Triton have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.problem import Op
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.spaces._inductor_rules import (
+    Numbers,
+    fits_in_shared_memory,
+    groups_differ,
+    scaled_seeds,
+    serves,
+    tile_fits,
+)
+from gemmtune.spaces._tiling import tiled_features
+from gemmtune.spaces._versions import toolchain_of
+
+__all__ = ["InductorSpace"]
+
+
+class InductorSpace(Space):
+    """A template's space; a subclass says what tells its template from the others."""
+
+    preload = ("gemmtune.spaces._inductor_build",)
+
+    values: ClassVar[tuple[Param, ...]]
+    """Parameters of every task."""
+    inductors_list: ClassVar[tuple[tuple[int, int, int, int, int], ...]]
+    """(BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps) that Inductor tries."""
+    templates: ClassVar[Mapping[Op, str]]
+    """Name of the template that renders each operation."""
+
+    @abstractmethod
+    def shared_bytes(self, task: Task, values: Mapping[str, Numbers]) -> Numbers:
+        """The least shared memory of a block, of one config or of an array of them."""
+
+    def offered(self, task: Task) -> Verdict:
+        """Whether Inductor offers the template for such a problem on such a GPU."""
+        return Verdict.yes()
+
+    def least_shared_bytes(self, task: Task, config: Config) -> int:
+        """As `shared_bytes`, of one config."""
+        return self.shared_bytes(task, {name: config.integer(name) for name in config})
+
+    def params(self, task: Task) -> tuple[Param, ...]:
+        """The same for every task; `check` cuts what a task cannot use."""
+        return self.values
+
+    def check(self, task: Task, config: Config) -> Verdict:
+        """Reject what the template cannot serve, what cannot fit, and what is another config under a second name."""
+        return (
+            serves(task, tuple(self.templates))
+            and self.offered(task)
+            and tile_fits(task, config)
+            and fits_in_shared_memory(task, config, self.least_shared_bytes(task, config))
+            and groups_differ(task, config)
+        )
+
+    def seeds(self, task: Task) -> tuple[Config, ...]:
+        """Inductor's list, scaled to the problem as Inductor scales it, the least operand traffic first."""
+        return scaled_seeds(self, task, self.inductors_list)
+
+    def features(self, task: Task, config: Config) -> Mapping[str, float]:
+        """What the tile means on the problem, and the rows of tiles that GROUP_M keeps together."""
+        return {name: float(values[0]) for name, values in self.features_of(task, [config]).items()}
+
+    def features_of(self, task: Task, configs: Sequence[Config]) -> Mapping[str, NDArray[np.float64]]:
+        """The same of several, together."""
+        return tiled_features(task, configs, self.shared_bytes)
+
+    def toolchain(self) -> Toolchain:
+        """Inductor renders, Triton compiles."""
+        return toolchain_of("torch", "triton")
+
+    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
+        """Render through Inductor and cross-compile for the task's device."""
+        from gemmtune.spaces._inductor_build import build
+
+        return build(self, self.templates[task.problem.op], task, config, folder)
+
+    def load(self, artifact: Artifact, task: Task) -> Launchable:
+        """Load the cubin through the CUDA driver."""
+        from gemmtune.spaces._cuda_kernel import CudaKernel
+
+        return CudaKernel(artifact, task.problem)

@@ -1,0 +1,76 @@
+"""A GPU that need not be there, as Inductor and Triton see it. Imports torch and triton."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import triton
+from torch._inductor import utils
+from torch._inductor.runtime import triton_helpers
+from torch._inductor.runtime.hints import DeviceProperties
+from torch._inductor.template_heuristics import triton as heuristics
+from triton.backends.compiler import GPUTarget
+
+from gemmtune.engine.records.device import Device
+
+__all__ = ["caches_in", "target"]
+
+_FIRST_WITH_TMA = (9, 0)
+
+
+@contextlib.contextmanager
+def caches_in(folder: str) -> Iterator[None]:
+    """Inductor's and Triton's caches in a folder of this build, so that nothing piles up and nothing is shared."""
+    with patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder, TRITON_CACHE_DIR=os.path.join(folder, "triton")):
+        yield
+
+
+@contextlib.contextmanager
+def target(device: Device) -> Iterator[None]:
+    """Answer what Inductor and Triton ask of a GPU from the Device record."""
+    major, minor = device.capability
+    facts: dict[str, Any] = {
+        "type": "cuda",
+        "index": 0,
+        "multi_processor_count": device.sm_count,
+        "cc": major * 10 + minor,
+        "major": major,
+        "regs_per_multiprocessor": device.registers_per_sm,
+        "max_threads_per_multi_processor": device.max_threads_per_sm,
+        "max_threads_per_block": device.max_threads_per_block,
+        "warp_size": device.warp_size,
+    }
+    # max_threads_per_block is not among the fields of torch 2.11
+    properties = DeviceProperties(**{name: value for name, value in facts.items() if name in DeviceProperties._fields})
+    with (
+        patch.object(triton.runtime.driver, "_active", _TargetDriver(device)),
+        patch.object(DeviceProperties, "create", staticmethod(lambda _: properties)),
+        patch.object(torch.cuda, "get_device_capability", lambda *_: device.capability),
+        patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
+        # both remember what they were first told, of the GPU that is here or of none
+        patch.object(utils, "get_max_num_sms", lambda: device.sm_count),
+        patch.object(heuristics, "has_triton_stable_tma_api", lambda: device.capability >= _FIRST_WITH_TMA),
+    ):
+        yield
+
+
+class _TargetDriver:
+    """The Triton driver of a GPU that is not there: it knows its target and nothing else."""
+
+    def __init__(self, device: Device) -> None:
+        major, minor = device.capability
+        self._target = GPUTarget("cuda", major * 10 + minor, device.warp_size)
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cuda", 0)

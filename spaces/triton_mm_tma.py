@@ -1,0 +1,95 @@
+"""Inductor's own `triton::mm_persistent_tma` template, deployed where `enable_persistent_tma_matmul` is set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemmtune.engine.records.config import Param
+from gemmtune.engine.records.problem import Layout, Op
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.spaces._inductor_rules import Numbers, is_wgmma
+from gemmtune.spaces._inductor_space import InductorSpace
+
+__all__ = ["TritonMmTmaSpace"]
+
+_PARAMS = (
+    Param("BLOCK_M", (16, 32, 64, 128, 256)),
+    Param("BLOCK_N", (16, 32, 64, 128, 256)),
+    Param("BLOCK_K", (16, 32, 64, 128, 256)),
+    Param("GROUP_M", (4, 8, 16)),
+    Param("num_stages", (1, 2, 3, 4, 5, 6, 7, 8)),
+    Param("num_warps", (4, 8)),  # "num_warps=2 not safe for TMA" (`TMAWorkspaceMixin._filter_configs`)
+)
+
+# (BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps) of `persistent_mm_configs` in torch's
+# torch/_inductor/template_heuristics/triton.py, the same from 2.11 to 2.13.
+_DEFAULT_LIST = (
+    (128, 256, 64, 3, 8),
+    (128, 128, 64, 3, 8),
+    (128, 128, 128, 3, 8),
+    (128, 128, 128, 3, 4),
+    (128, 128, 64, 4, 8),
+    (128, 128, 64, 5, 8),
+    (256, 128, 64, 4, 8),
+    (128, 128, 64, 5, 4),
+)
+
+_TEMPLATES = dict.fromkeys((Op.MM, Op.ADDMM), "triton::mm_persistent_tma")
+_HOPPER, _DATACENTER_BLACKWELL = 9, 10  # majors of the compute capability
+_TMA_BYTES = 16
+_BARRIER_BYTES = 8
+
+
+class TritonMmTmaSpace(InductorSpace):
+    """Tile, pipeline and swizzle of a kernel whose blocks, one a multiprocessor, go from tile to tile.
+
+    The Tensor Memory Accelerator loads the operands, by descriptors that each block writes when it starts. What else
+    the template takes follows from problem and GPU: A_ROW_MAJOR, B_ROW_MAJOR, NUM_SMS, TMA_SIZE. The output is stored
+    without the accelerator, as Inductor does unless `triton.enable_template_tma_store` is set.
+    """
+
+    values = _PARAMS
+    inductors_list = _DEFAULT_LIST
+    templates = _TEMPLATES
+
+    def offered(self, task: Task) -> Verdict:
+        """As `use_triton_tma_template` and `can_use_tma` in torch/_inductor/utils.py say."""
+        problem, device = task.problem, task.device
+        if problem.dynamic_m:
+            # torch 2.13 guards on the m it sees (`add_guards`), and so compiles again for every other.
+            return Verdict.no("dynamic m", f"{task.space} is for static sizes: leave out dynamic_m")
+        major, _ = device.capability
+        if major < _HOPPER:
+            return Verdict.no("architecture", f"TMA needs sm_90 or later, not {device.arch}")
+        if major == _DATACENTER_BLACKWELL:
+            # `tuned_mm` asks `use_triton_blackwell_tma_template` first.
+            return Verdict.no("architecture", f"Inductor has another persistent template for {device.arch}")
+        for name, inner, layout in (
+            ("A", (problem.k, problem.m), problem.a_layout),
+            ("B", (problem.n, problem.k), problem.b_layout),
+        ):
+            extent = inner[0] if layout is Layout.N else inner[1]
+            nbytes = extent * problem.a_dtype.itemsize
+            if nbytes % _TMA_BYTES:
+                return Verdict.no(
+                    "alignment", f"rows of {name} of {nbytes} B are no multiple of the {_TMA_BYTES} B that TMA needs"
+                )
+        if problem.m == 1:
+            # `is_transposed` of such an A is true, and then its descriptor's stride would be one element.
+            return Verdict.no("one row", "Inductor takes an A of one row for a transposed one, which TMA cannot read")
+        return Verdict.yes()
+
+    def shared_bytes(self, task: Task, values: Mapping[str, Numbers]) -> Numbers:
+        """Shared memory of the operand tiles in the pipeline, and of a barrier a buffer.
+
+        Read from binaries of Triton 3.6 and 3.7: wgmma keeps `num_stages` buffers of both tiles, every other path one
+        less; of one stage, that is the larger tile alone.
+        """
+        block_m, block_n = values["BLOCK_M"], values["BLOCK_N"]
+        row_bytes = values["BLOCK_K"] * task.problem.a_dtype.itemsize
+        buffers = values["num_stages"] - 1 + is_wgmma(task, block_m, values["num_warps"])
+        larger = block_m + (block_n - block_m) * (block_n > block_m)
+        alone = (larger * row_bytes + _BARRIER_BYTES) * (buffers == 0)
+        needed: Numbers = alone + buffers * ((block_m + block_n) * row_bytes + _BARRIER_BYTES)
+        return needed

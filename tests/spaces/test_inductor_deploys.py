@@ -1,0 +1,154 @@
+"""The kernels that are timed are those torch.compile deploys: its lowering writes the same, for a GPU not here."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.problem import Op, Problem
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+from torch._dynamo.source import ConstantSource  # noqa: E402 (it needs torch)
+from torch._inductor import config, select_algorithm, utils  # noqa: E402 (as above)
+from torch._inductor.debug import DebugContext  # noqa: E402 (as above)
+from torch._inductor.graph import GraphLowering  # noqa: E402 (as above)
+from torch._inductor.kernel import mm as mm_kernels  # noqa: E402 (as above)
+from torch._inductor.template_heuristics.registry import get_template_heuristic  # noqa: E402 (as above)
+from torch._inductor.template_heuristics.triton import GemmConfig  # noqa: E402 (as above)
+from torch._inductor.virtualized import V  # noqa: E402 (as above)
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402 (as above)
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402 (as above)
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv  # noqa: E402 (as above)
+from torch.utils import _triton as triton_facts  # noqa: E402 (as above)
+
+from gemmtune.spaces._inductor_target import caches_in, target  # noqa: E402 (as above)
+
+H200 = catalogue.device("H200")
+MM, BMM, PERSISTENT = "triton::mm", "triton::bmm", "triton::mm_persistent_tma"
+TILE = GemmConfig(64, 32, 32, 3, 4, group_m=8)  # what the fixture `rendered` renders
+SETTINGS = {
+    "max_autotune_gemm": True,
+    "max_autotune_gemm_backends": "TRITON",
+    "shape_padding": False,
+    "compile_threads": 1,  # or each case starts processes to compile in
+}
+
+
+@contextmanager
+def present(device, problem, template, folder):
+    """Inductor takes the device for present, and the tile for the one that its list has for the template."""
+    facts = {
+        "name": device.name,
+        "multi_processor_count": device.sm_count,
+        "shared_memory_per_block_optin": device.shared_memory_per_block_bytes,
+        "total_memory": 2**37,
+        "warp_size": device.warp_size,
+    }
+    properties = SimpleNamespace(**facts, major=device.capability[0], minor=device.capability[1], gcnArchName="")
+
+    def nothing_to_time(*arguments, **more):
+        raise AssertionError("Inductor has more than one kernel to choose from")
+
+    with ExitStack() as stack:
+        stack.enter_context(caches_in(str(folder)))
+        stack.enter_context(target(device))
+        stack.enter_context(patch.object(torch.cuda, "get_device_properties", lambda *_: properties))
+        stack.enter_context(patch.object(torch.cuda, "current_device", lambda: 0))
+        stack.enter_context(patch.object(utils, "is_big_gpu", lambda *_: True))
+        stack.enter_context(patch("torch._inductor.scheduler.has_triton", lambda *_: True))
+        stack.enter_context(patch.object(triton_facts, "has_triton_tma_device", lambda: True))
+        stack.enter_context(
+            patch.object(select_algorithm.AlgorithmSelectorCache, "do_autotuning", nothing_to_time),
+        )
+        # what is no template with a tile: a product in several parts along k, and a copy of B first
+        stack.enter_context(patch.object(mm_kernels, "use_decompose_k_choice", lambda *_, **__: False))
+        persistent = {"triton.enable_persistent_tma_matmul": template == PERSISTENT}
+        stack.enter_context(config.patch({**SETTINGS, **persistent}))
+        for uid in (BMM,) if problem.op is Op.BMM else (MM, PERSISTENT):
+            heuristic = get_template_heuristic(uid, "cuda", str(problem.op))
+            stack.enter_context(patch.object(heuristic, "mm_configs", [TILE] if uid == template else []))
+        yield
+
+
+def operands(problem, shapes):
+    m = problem.m
+    if problem.dynamic_m:
+        source = ConstantSource("m")
+        symbol = shapes.create_symbol(m, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
+        m = shapes.create_symintnode(symbol, hint=problem.m, source=source)
+    batch = (problem.batch,) if problem.op is Op.BMM else ()
+    dtype = getattr(torch, problem.a_dtype.torch_name)
+
+    def stored(rows, columns, layout):
+        stored = (rows, columns) if layout == "n" else (columns, rows)
+        tensor = torch.empty(*batch, *stored, dtype=dtype, device="cuda")
+        return tensor if layout == "n" else tensor.mT
+
+    made = [stored(m, problem.k, problem.a_layout), stored(problem.k, problem.n, problem.b_layout)]
+    if problem.op is Op.ADDMM:
+        size = (problem.n,) if problem.bias == "vector" else (m, problem.n)
+        made.insert(0, torch.empty(size, dtype=dtype, device="cuda"))
+    return made
+
+
+def deployed(problem, template, folder):
+    """The code that Inductor writes for a graph of this one product."""
+    shapes = ShapeEnv()
+    mode = FakeTensorMode(shape_env=shapes)
+    with present(H200, problem, template, folder):
+        with mode:
+            tensors = operands(problem, shapes)
+            module = make_fx(getattr(torch, problem.op))(*tensors)
+        graph = GraphLowering(module, example_inputs=tensors, shape_env=shapes)
+        with V.set_graph_handler(graph), V.set_fake_mode(mode), V.set_debug_handler(DebugContext()):
+            choices = V.choices.get_template_configs
+
+            def templates_alone(inputs, templates, name, **more):
+                known = [one for one in templates if getattr(one, "uid", "").startswith("triton::")]
+                return choices(inputs, known, name, **more)
+
+            with patch.object(V.choices, "get_template_configs", templates_alone):
+                graph.run(*tensors)
+                code, *_ = graph.codegen()
+    return code.value
+
+
+def kernel(source):
+    """The kernel's parameters with types and what Triton may assume of them, and the lines of its body."""
+    signature = re.search(r"'signature': (\{.*?\})", source)[1]
+    attributes = re.search(r"'configs': (\[.*?\}\])", source)[1]
+    parameters, body = re.search(r"def triton_\w+(\(.*?\)):\n(.*?)(?:'''|\Z)", source, re.DOTALL).groups()
+    return parameters, signature, attributes, [line.strip() for line in body.splitlines() if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("problem", "template"),
+    [
+        ("520x304x96:bf16:nt", MM),
+        ("520x304x100:fp16:tn", MM),
+        ("520x304x96:bf16:nt:addmm", MM),
+        ("520x304x96:bf16:nn:addmm:bias=matrix", MM),
+        ("3x520x304x96:bf16:nt:bmm", BMM),
+        ("3x520x304x100:fp16:tt:bmm", BMM),
+        ("520x304x96:bf16:nt:dynamic_m=true", MM),
+        ("520x304x100:bf16:tt:addmm:dynamic_m=true", MM),
+        ("520x304x96:bf16:nn:addmm:bias=matrix:dynamic_m=true", MM),
+        ("3x520x304x96:bf16:tn:bmm:dynamic_m=true", BMM),
+        ("520x304x96:bf16:nt", PERSISTENT),
+        ("520x304x96:fp16:tn", PERSISTENT),
+        ("520x304x96:bf16:nt:addmm", PERSISTENT),
+        ("520x304x96:bf16:tt:addmm:bias=matrix", PERSISTENT),
+    ],
+)
+def test_what_is_rendered_is_what_inductor_deploys(problem, template, rendered, tmp_path):
+    source, _ = rendered(problem, template=template)
+    ours, inductors = kernel(source), kernel(deployed(Problem.parse(problem), template, tmp_path / "deployed"))
+    assert ours == inductors
+    assert len(ours[-1]) > 40

@@ -1,0 +1,172 @@
+"""Inductor's kernels of every operation, built on CPUs, run on the GPU that is here."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.protocols import protocol
+from gemmtune.engine.measure.worker import FinalJob, MeasureJob
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry, vendor
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(present_device() is None, reason="needs a CUDA GPU and gemmtune[triton]"),
+    pytest.mark.timeout(300),
+]
+
+KERNELS = [
+    ("triton_mm", "520x264x1021:bf16:nt:addmm"),
+    ("triton_mm", "520x264x1024:fp16:tn:addmm:bias=matrix"),
+    ("triton_mm", "130x514x1026:fp32:nn:addmm"),
+    ("triton_mm", "16x4096x4096:bf16:nt:addmm"),
+    ("triton_mm", "5x200x264x1021:bf16:nt:bmm"),
+    ("triton_mm", "32x128x128x512:fp16:tt:bmm"),
+    ("triton_mm", "520x264x1021:bf16:nt:dynamic_m=true"),
+    ("triton_mm", "520x264x1024:bf16:tt:addmm:dynamic_m=true"),
+    ("triton_mm", "5x200x264x1024:bf16:nn:bmm:dynamic_m=true"),
+    ("triton_mm_tma", "1000x1024x520:bf16:nt"),
+    ("triton_mm_tma", "520x2056x1024:fp16:tn"),
+    ("triton_mm_tma", "16x4096x4096:bf16:nt"),
+    ("triton_mm_tma", "2048x4096x512:bf16:nn"),
+    ("triton_mm_tma", "136x520x1028:fp32:nt"),
+    ("triton_mm_tma", "256x512x1024:tf32:nt"),
+    ("triton_mm_tma", "2047x1024x1024:bf16:nt:addmm"),
+    ("triton_mm_tma", "512x1024x1024:bf16:tt:addmm:bias=matrix"),
+]
+
+
+def task(space, problem):
+    return Task(Problem.parse(problem), present_device(), space)
+
+
+def skip_unless_offered(target):
+    space = registry.space(target.space)
+    verdicts = [space.check(target, config) for config in space.points(target)]
+    if not any(verdicts):
+        pytest.skip(f"not on {target.device.sku}: {verdicts[0].reason}")
+
+
+def sample(target, count):
+    """The first seed, and points spread over the tiles."""
+    space = registry.space(target.space)
+    feasible = [config for config in space.points(target) if space.check(target, config)]
+    return [*space.seeds(target)[:1], *feasible[:: max(1, len(feasible) // count)]]
+
+
+def loaded(target, config, folder):
+    space = registry.space(target.space)
+    return space.load(space.build(target, config, folder), target)
+
+
+def check(kernel, problem, numbers=(0, 1)):
+    """Launch on several sets of operands, outputs poisoned, and compare each."""
+    from gemmtune.engine.measure.operands import make_operands
+    from gemmtune.engine.measure.reference import Reference, poison
+
+    for number in numbers:
+        operands = make_operands(problem, torch.device("cuda"), number)
+        poison(operands.out)
+        kernel(*operands.arguments)
+        torch.cuda.synchronize()
+        assert Reference(problem, operands).compare(operands.out).reason == ""
+
+
+@pytest.mark.parametrize(("space", "problem"), KERNELS)
+def test_a_kernel_is_right_on_every_set_of_operands(space, problem, tmp_path):
+    target = task(space, problem)
+    skip_unless_offered(target)
+    for config in sample(target, 8):
+        kernel = loaded(target, config, tmp_path)
+        check(kernel, target.problem)
+        kernel.close()
+
+
+@pytest.mark.parametrize(("space", "problem"), KERNELS)
+def test_a_launch_can_be_captured_and_allocates_nothing(space, problem, tmp_path):
+    from gemmtune.engine.measure.operands import make_operands
+    from gemmtune.engine.measure.reference import Reference, poison
+
+    target = task(space, problem)
+    skip_unless_offered(target)
+    operands = make_operands(target.problem, torch.device("cuda"))
+    reference = Reference(target.problem, operands)
+    kernel = loaded(target, sample(target, 1)[0], tmp_path)
+    kernel(*operands.arguments)
+    torch.cuda.synchronize()
+    held = torch.cuda.memory_stats()["allocation.all.allocated"]
+    kernel(*operands.arguments)
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == held
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        kernel(*operands.arguments)
+    poison(operands.out)
+    torch.cuda.synchronize()
+    assert "were not written" in reference.compare(operands.out).reason  # captured, not run
+    graph.replay()
+    torch.cuda.synchronize()
+    assert reference.compare(operands.out).reason == ""
+    del graph
+    kernel.close()
+
+
+@pytest.mark.parametrize("more", ["", ":addmm", ":addmm:bias=matrix"])
+@pytest.mark.parametrize("layout", ["nt", "tn"])
+def test_one_binary_serves_every_value_of_a_dynamic_m(more, layout, tmp_path):
+    space = registry.space("triton_mm")
+    targets = [task("triton_mm", f"{m}x264x520:bf16:{layout}{more}:dynamic_m=true") for m in (512, 2, 17, 64, 65, 1000)]
+    config = Config({"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4})
+    artifact = space.build(targets[0], config, tmp_path)
+    for target in targets:
+        assert space.artifact_key(target, config) == artifact.key
+        kernel = space.load(artifact, target)
+        check(kernel, target.problem)
+        kernel.close()
+
+
+def test_kernels_with_memory_of_their_own_run_side_by_side(tmp_path):
+    target = task("triton_mm_tma", "2048x1024x1024:bf16:nt")
+    skip_unless_offered(target)
+    kernels = [loaded(target, config, tmp_path) for config in sample(target, 3)]
+    for kernel in kernels * 2:
+        check(kernel, target.problem, numbers=(0,))
+    for kernel in kernels:
+        kernel.close()
+
+
+@pytest.mark.parametrize(
+    ("space", "problem"),
+    [
+        ("triton_mm", "2048x4096x4096:bf16:nt:addmm"),
+        ("triton_mm", "2048x4096x4096:bf16:nt:addmm:bias=matrix"),
+        ("triton_mm", "16x512x512x128:bf16:nn:bmm"),
+        ("triton_mm", "2048x4096x4096:bf16:nt:dynamic_m=true"),
+        ("triton_mm", "16x4096x4096:bf16:nt:dynamic_m=true"),
+        ("triton_mm_tma", "2048x4096x4096:bf16:nt"),
+        ("triton_mm_tma", "2048x4096x4096:bf16:nt:addmm"),
+    ],
+)
+def test_the_bench_times_it_beside_the_vendors_kernel(space, problem, tmp_path):
+    from gemmtune.engine.measure.bench import Bench
+
+    target, baseline = task(space, problem), task("aten", problem)
+    skip_unless_offered(target)
+    assert vendor.serves(target.problem)
+    bench, jobs = Bench(protocol("graph-cold-l2")), []
+    for one in (baseline, target):
+        its = registry.space(one.space)
+        jobs += [MeasureJob(one, config, its.build(one, config, tmp_path)) for config in its.seeds(one)[:2]]
+    for job in jobs:
+        reading = bench(job)
+        assert (reading.status, reading.reason) == (Status.OK, ""), (job.task.key, job.config)
+        assert len(reading.samples_ns) >= 8
+        assert 0.5 < reading.drift < 2
+    final = bench(FinalJob(tuple(jobs)))
+    assert (len(final.standings), final.failed) == (len(jobs), ())
