@@ -30,10 +30,11 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.records.final import Final
-from gemmtune.engine.records.measurement import Evidence, Measurement
+from gemmtune.engine.records.measurement import Evidence, Level, Measurement
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import postgres, rows, schema, sqlite
+from gemmtune.engine.store.levels import levels
 from gemmtune.engine.store.link import Link, reason
 from gemmtune.engine.store.tally import Tally, number_since, tally
 from gemmtune.engine.store.upgrade import upgrade
@@ -248,6 +249,22 @@ class Database:
             StoreError: the database cannot be read.
         """
         return self._link.read(lambda connection: tally(connection, _tasks(connection)))
+
+    def levels(self, problem: Problem, device: Device, protocol: str) -> tuple[Level, ...]:
+        """The first level of each GPU and reference kernel at a problem, by any space, in insertion order.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        columns = schema.tasks.c
+        of_problem = select(columns.id).where(
+            columns.problem == rows.problem_text(problem), columns.device == rows.device_text(device)
+        )
+
+        def read(connection: Connection) -> tuple[Level, ...]:
+            return levels(connection, connection.execute(of_problem).scalars().all(), protocol)
+
+        return self._link.read(read)
 
     def number_since(self, created_at: str) -> int:
         """How many measurements were made then or later: UTC, ISO 8601 with seconds, as measurements have it.

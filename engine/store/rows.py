@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import RowMapping
 
@@ -13,7 +13,7 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.final import Final, Finalist, Refuted
-from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Level, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 
@@ -77,7 +77,7 @@ def measurement_row(measurement: Measurement, task_id: int, toolchain_id: int) -
         "status": str(measurement.status),
         "reason": _storable(measurement.reason),
         "samples_ns": _json(measurement.samples_ns),
-        "estimate": _record(measurement.estimate),
+        "estimate": None if measurement.estimate is None else _json(_estimate_fields(measurement.estimate)),
         "outliers": _json(measurement.outliers),
         "drift": measurement.drift,
         "energy_joules": measurement.energy_joules,
@@ -107,7 +107,7 @@ def measurement_of(
         created_at=row["created_at"],
         reason=row["reason"],
         samples_ns=tuple(json.loads(row["samples_ns"])),
-        estimate=_read(Estimate, row["estimate"]),
+        estimate=None if row["estimate"] is None else _estimate(json.loads(row["estimate"])),
         outliers=tuple(json.loads(row["outliers"])),
         drift=row["drift"],
         energy_joules=row["energy_joules"],
@@ -126,7 +126,7 @@ def final_row(final: Final) -> dict[str, object]:
             "space": finalist.task.space,
             "config": dict(finalist.config),
             "toolchain": finalist.toolchain.versions,
-            "estimate": asdict(finalist.estimate),
+            "estimate": _estimate_fields(finalist.estimate),
             "samples_ns": finalist.samples_ns,
             "behind": finalist.behind,
         }
@@ -154,7 +154,7 @@ def final_of(row: RowMapping) -> Final:
             task=Task(problem, device, finalist["space"]),
             config=Config(finalist["config"]),
             toolchain=_toolchain(finalist["toolchain"]),
-            estimate=Estimate(**finalist["estimate"]),
+            estimate=_estimate(finalist["estimate"]),
             samples_ns=tuple(finalist["samples_ns"]),
             behind=(finalist["behind"][0], finalist["behind"][1]),
         )
@@ -183,7 +183,23 @@ def _json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _record(record: DeviceState | Estimate | Resources | None) -> str | None:
+def _estimate_fields(estimate: Estimate) -> dict[str, Any]:
+    fields = asdict(estimate)
+    if estimate.level is None:
+        del fields["level"]  # as it was written before there was any: a final that is stored again is the same
+    if estimate.stopped:
+        fields["stopped"] = _storable(estimate.stopped)
+    else:
+        del fields["stopped"]  # as above
+    return fields
+
+
+def _estimate(fields: Mapping[str, Any]) -> Estimate:
+    level = fields.get("level")
+    return Estimate(**{**fields, "level": None if level is None else Level(**level)})
+
+
+def _record(record: DeviceState | Resources | None) -> str | None:
     return None if record is None else _json(asdict(record))
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import Column, Double, ForeignKey, Integer, MetaData, Table, Tex
 
 __all__ = ["METADATA", "VERSION", "finals", "measurements", "schema_version", "tasks", "toolchains"]
 
-VERSION = 2
+VERSION = 3
 """Version of the tables below. A change to them adds 1, and a step to `upgrade`."""
 
 METADATA = MetaData()

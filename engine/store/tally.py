@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import JSON, ColumnElement, Connection, Double, cast, func, select
+from sqlalchemy import ColumnElement, Connection, Double, cast, func, select
 
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import schema
+from gemmtune.engine.store.json_field import json_text
 
 __all__ = ["Tally", "number_since", "tally"]
 
@@ -55,8 +56,4 @@ def number_since(connection: Connection, created_at: str) -> int:
 
 
 def _time_ns(connection: Connection) -> ColumnElement[float]:
-    """The time in the estimate's JSON, by the database's own function."""
-    estimate = schema.measurements.c.estimate
-    if connection.dialect.name == "postgresql":
-        return cast(func.json_extract_path_text(cast(estimate, JSON), "time_ns"), Double)
-    return cast(func.json_extract(estimate, "$.time_ns"), Double)
+    return cast(json_text(connection, schema.measurements.c.estimate, "time_ns"), Double)

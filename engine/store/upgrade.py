@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 
-from sqlalchemy import Connection, bindparam, column, select, table, text, update
+from sqlalchemy import Connection, Text, bindparam, case, column, func, literal, select, table, text, update
 
 from gemmtune.engine.measure.statistics import median_interval
 from gemmtune.engine.records.measurement import Estimate
@@ -45,5 +45,15 @@ def _add_estimates_and_finals(connection: Connection) -> None:
         last = page[-1][0]
 
 
-_STEPS: tuple[Callable[[Connection], None], ...] = (_add_estimates_and_finals,)
+def _add_bias_and_dynamic_m(connection: Connection) -> None:
+    """2 to 3. Problems were of static sizes, and what an addmm adds was not said: the bias of a linear layer."""
+    for name in ("tasks", "finals"):
+        problem = column("problem", Text)
+        without_brace = func.substr(problem, 1, func.length(problem) - 1)
+        bias = case((problem.contains('"op":"addmm"'), "vector"), else_="none")
+        added = literal(',"bias":"') + bias + '","dynamic_m":"false"}'
+        connection.execute(update(table(name, problem)).values(problem=without_brace + added))
+
+
+_STEPS: tuple[Callable[[Connection], None], ...] = (_add_estimates_and_finals, _add_bias_and_dynamic_m)
 """The step at place i takes schema i + 1 to i + 2."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
@@ -106,6 +107,18 @@ def test_a_reason_that_is_no_text_is_kept_as_escapes(path):
         database.add([replace(FAILED, reason="bad \udcff and \0")])
         (back,) = database.measurements()
     assert back.reason == r"bad \udcff and \x00"
+
+
+def test_why_racing_stopped_is_kept_and_a_row_without_it_reads_as_before(path):
+    stopped = measured(1, estimate=Estimate(3.0, 2.0, 4.0, stopped="one launch took 6.1 times the leader's"))
+    with Database.open(path) as database:
+        database.add([stopped, measured(2)])
+        assert list(database.measurements()) == [stopped, measured(2)]
+    with sqlite3.connect(path) as connection:
+        kept = [set(json.loads(text)) for (text,) in connection.execute("SELECT estimate FROM measurements")]
+    connection.close()
+    times = {"time_ns", "low_ns", "high_ns"}
+    assert kept == [times | {"stopped"}, times]  # the second is what was written before there was any
 
 
 SIZES = st.integers(1, 2**31 - 1)

@@ -24,7 +24,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.records.final import Final, Finalist, Refuted
-from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Level, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
@@ -71,6 +71,17 @@ FINAL = Final(
 @pytest.fixture
 def url(postgres_server):
     return postgres_server.new_database()
+
+
+def test_the_first_level_of_each_gpu_is_found(url):
+    def on(number: int, board: str, time_ns: float, task: Task = TASK) -> Measurement:
+        return measured(number, task, estimate=Estimate(1.0, 1.0, 1.0, Level("torch 2.13.0", board, time_ns)))
+
+    with Database.open(url) as database:
+        database.add([measured(0), on(1, "GPU-b", 0.1 + 0.2), on(2, "GPU-a", 2.0), on(3, "GPU-b", 9.0)])
+        database.add([on(4, "GPU-c", 3.0, OTHER), FAILED])
+        found = [(level.board, level.time_ns) for level in database.levels(TASK.problem, H200, "cold_l2")]
+    assert found == [("GPU-b", 0.1 + 0.2), ("GPU-a", 2.0)]
 
 
 def test_everything_reads_back_in_insertion_order(url):

@@ -16,6 +16,7 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.final import Final, Finalist, Refuted
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -92,12 +93,53 @@ HELD = [
     stored(TRITON, {"BLOCK_M": 32, "even": False}, Status.RUN_FAILED, reason="run: illegal address"),
     stored(TRITON, {"BLOCK_M": 64, "even": False}, Status.TIMED_OUT, reason="run: 10 s passed"),
 ]
-"""What v1.db holds, as schema 2 knows it; gemmtune wrote the file when its schema was 1."""
+"""What v1.db holds, as later schemas know it; gemmtune wrote the file when its schema was 1."""
+
+ADDMM = Task(Problem.parse("16x4096x4096:bf16:nt:addmm"), H200, "triton_mm")
+HELD_BY_2 = [
+    *HELD[:2],
+    stored(
+        ADDMM,
+        {"BLOCK_M": 16, "even": True},
+        Status.INVALID,
+        reason="triton_mm renders a plain mm, not addmm",
+    ),
+]
+FINAL = Final(
+    finalists=(
+        Finalist(
+            TRITON,
+            Config({"BLOCK_M": 16, "even": True, "order": "rows", "share": 0.5}),
+            TOOLCHAIN,
+            Estimate(17432.0, 17400.125, 0.1 + 0.2),
+            (17500.25, 17432.0, 17390.5),
+            (0.0, 0.0),
+        ),
+        Finalist(
+            ATEN,
+            Config({}),
+            Toolchain((("torch", "2.11.0"),)),
+            Estimate(17440.0, 17410.0, 17480.0),
+            (17440.0,),
+            (-0.0021, 0.0034),
+        ),
+    ),
+    protocol="graph-cold-l2",
+    worker="host/gpu0/pid4711",
+    created_at="2026-11-21T10:00:00+00:00",
+    refuted=(Refuted(TRITON, Config({"BLOCK_M": 64}), "off by 0.3\nat [0, 1] ≠"),),
+)
+"""What v2.db holds, with HELD_BY_2; gemmtune wrote the file when its schema was 2."""
 
 
 @pytest.fixture
 def old(tmp_path):
     return Path(shutil.copy(Path(__file__).with_name("v1.db"), tmp_path / "old.db"))
+
+
+@pytest.fixture
+def of_schema_2(tmp_path):
+    return Path(shutil.copy(Path(__file__).with_name("v2.db"), tmp_path / "of_schema_2.db"))
 
 
 def version(path):
@@ -124,14 +166,32 @@ def test_everything_of_schema_1_reads_back_with_the_median_for_its_estimate(old)
         assert database.known(TRITON, "events-cold-l2", Evidence.MEASURED, OLDER) == {HELD[3].config: HELD[3]}
         assert database.tasks() == (ATEN, TRITON)
         assert database.finals() == []
-    assert version(old) == VERSION == 2
+    assert version(old) == VERSION == 3
     with Database.open(old, create=False) as database:
         assert list(database.measurements()) == HELD
 
 
-def test_an_upgraded_database_has_the_tables_of_a_new_one(old, tmp_path):
-    with Database.open(old), Database.open(tmp_path / "new.db"):
-        assert columns(old) == columns(tmp_path / "new.db")
+def test_everything_of_schema_2_reads_back_with_the_bias_that_its_operation_implies(of_schema_2):
+    assert version(of_schema_2) == 2
+    with Database.open(of_schema_2) as database:
+        assert list(database.measurements()) == HELD_BY_2
+        assert database.finals() == [FINAL]
+    assert version(of_schema_2) == VERSION
+
+
+def test_what_schema_2_measured_is_known_and_not_stored_again(of_schema_2):
+    with Database.open(of_schema_2) as database:
+        for held in HELD_BY_2:
+            known = database.known(held.task, held.protocol, held.evidence, held.toolchain)
+            assert known == {held.config: held}
+        assert database.add(HELD_BY_2) == 0
+        database.add_final(FINAL)
+        assert database.finals() == [FINAL]
+
+
+def test_an_upgraded_database_has_the_tables_of_a_new_one(old, of_schema_2, tmp_path):
+    with Database.open(old), Database.open(of_schema_2), Database.open(tmp_path / "new.db"):
+        assert columns(old) == columns(of_schema_2) == columns(tmp_path / "new.db")
 
 
 def test_an_upgraded_database_takes_new_measurements_and_knows_the_old(old):
@@ -207,7 +267,7 @@ Database.open(sys.argv[1])
 
 
 @pytest.mark.parametrize(
-    "last", ["ALTER TABLE", "\nCREATE TABLE finals", "UPDATE measurements", "UPDATE schema_version"]
+    "last", ["ALTER TABLE", "\nCREATE TABLE finals", "UPDATE measurements", "UPDATE tasks", "UPDATE schema_version"]
 )
 def test_an_upgrade_that_is_killed_leaves_schema_1_and_the_next_one_finishes(old, last):
     done = subprocess.run([sys.executable, "-P", "-c", KILLED, str(old), last], check=False)
