@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 
@@ -13,6 +14,7 @@ from gemmtune.engine.measure.calm import CalmTimer, Pacer
 from gemmtune.engine.measure.energy import joules_per_launch
 from gemmtune.engine.measure.process import Last
 from gemmtune.engine.measure.protocols import Protocol
+from gemmtune.engine.measure.scale import as_on
 from gemmtune.engine.measure.stand import Stand
 from gemmtune.engine.measure.stands import Stands
 from gemmtune.engine.measure.statistics import outliers
@@ -29,6 +31,8 @@ __all__ = ["Bench"]
 
 _TERMS = race.Terms()
 _ALONE_SECONDS = 10e-3  # of rest before a second look
+_SHORT_NS = 100e3
+"""Time of a leader below which a launch costs less than to wait and see whether it is needed."""
 
 
 class Bench:
@@ -69,9 +73,9 @@ class Bench:
     def _time(self, job: MeasureJob, kernel: Launchable, stand: Stand) -> Reading:
         judge = stand.start_check(kernel, -1)  # the last set: the first timed launches find theirs cold
         timer = self._stands.timer(kernel, job.task.problem)
-        leader = self._leader(job)
+        leader = self._leader(job, stand)
         if leader is not None:
-            timer.start_single()  # behind the check's launches: one wait for both
+            timer.start_singles(_singles_ahead(leader))  # behind the check's launches: one wait for all
         before = self._telemetry.read()  # while the GPU works, as the next line
         self._load_ahead()
         comparison = judge()
@@ -87,8 +91,9 @@ class Bench:
             if comparison.reason:
                 return Reading(Status.WRONG_RESULT, comparison.reason, error_norm=comparison.error_norm, before=before)
             aside, found = found.samples_ns, race.screen(calm, stand.drift, None, _TERMS)
-        if leader is None or found.estimate.time_ns < leader.estimate.time_ns:
-            self._leaders[job.task] = race.Standing(found.estimate)
+        estimate = replace(found.estimate, level=stand.level, stopped=found.stopped)
+        if leader is None or estimate.time_ns < leader.estimate.time_ns:
+            self._leaders[job.task] = race.Standing(estimate)
         energy = self._energy(timer, found.estimate.time_ns) if self._protocol.energy else None
         timer.close()
         aside += tuple(sample for block in calm.set_aside for sample in block.samples_ns)
@@ -96,7 +101,7 @@ class Bench:
             status=Status.OK,
             reason="",
             samples_ns=found.samples_ns + aside,
-            estimate=found.estimate,
+            estimate=estimate,
             outliers=(*outliers(found.samples_ns), *range(len(found.samples_ns), len(found.samples_ns + aside))),
             drift=found.drift,
             energy_joules=energy,
@@ -117,11 +122,12 @@ class Bench:
             with suppress(Exception):  # whatever it is, it will come again when it is that job's turn
                 self._loaded = upcoming, self._space(upcoming.task).load(upcoming.artifact, upcoming.task)
 
-    def _leader(self, job: MeasureJob) -> race.Standing | None:
-        """The best known: the job's, or one that was measured here since the job was queued."""
+    def _leader(self, job: MeasureJob, stand: Stand) -> race.Standing | None:
+        """The best known, as on this GPU: the job's, or one that was measured here since the job was queued."""
         if not job.racing:
             return None
-        known = [s for s in (job.leader, self._leaders.get(job.task)) if s is not None]
+        standings = job.leader, self._leaders.get(job.task)
+        known = [race.Standing(as_on(stand.level, s.estimate)) for s in standings if s is not None]
         return min(known, key=lambda s: s.estimate.time_ns, default=None)
 
     def _final(self, job: FinalJob) -> FinalReading | Last[Reading | FinalReading]:
@@ -145,7 +151,7 @@ class Bench:
         floor_ns = self._floor_ns(job.finalists[0].task)
         while impossible := [s for s in settled if s.estimate.time_ns < floor_ns]:
             for standing in impossible:
-                del kernels[standing.number]
+                kernels.pop(standing.number).close()
                 failed.append((standing.number, race.suspicious(standing.estimate, None, floor_ns)))
             settled = self._settle(kernels, problem)
         for kernel in kernels.values():
@@ -160,7 +166,9 @@ class Bench:
         standings = race.settle([self._calm(timer, stand) for timer in timers], _TERMS)
         for timer in timers:
             timer.close()
-        return tuple(Settled(numbers[s.index], s.estimate, s.samples_ns, s.behind) for s in standings)
+        return tuple(
+            Settled(numbers[s.index], replace(s.estimate, level=stand.level), s.samples_ns, s.behind) for s in standings
+        )
 
     def _calm(self, timer: KernelTimer, stand: Stand) -> CalmTimer:
         return CalmTimer(timer, stand.drift, self._pacer, time.sleep)
@@ -187,6 +195,11 @@ class Bench:
         except RuntimeError:
             return False
         return True
+
+
+def _singles_ahead(leader: race.Standing) -> int:
+    """Single launches to enqueue before the first is looked at: three of four configs need two."""
+    return 2 if leader.estimate.time_ns < _SHORT_NS else 1
 
 
 def _reason(error: Exception) -> str:

@@ -44,7 +44,7 @@ class Instruments:
         self.main_stream = torch.cuda.current_stream(device)
         self.kernel_events = [EventPair() for _ in range(SLOTS)]
         self.reference_events = [EventPair() for _ in range(SLOTS)]
-        self.single_events = EventPair(external=False)
+        self.single_events = [EventPair(external=False) for _ in range(SLOTS)]
         self.helpers.empty()
         self.helpers.evict()
         torch.cuda.synchronize()

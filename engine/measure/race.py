@@ -50,7 +50,7 @@ class Standing:
     """The leader so far."""
 
     estimate: Estimate
-    """Its time, corrected for drift."""
+    """Its time, corrected for drift, with the level of the GPU that measured it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,9 @@ class Terms:
     """Rounds of a final: 128 pairs of launches, whose location is good to 0.2 % where one launch scatters by 1.5 %."""
     final_launches: int = 768
     """Launches of a final, the reference kernel's included: 6 rounds of 8 finalists, or 16 of 3."""
+    final_seconds: float = 0.03
+    """GPU time that a final may take beyond these launches. Kernels of 10 to 20 µs have it, and need it: a launch of
+    theirs scatters by 3 %. One of 17 µs that led after 6 rounds was 1.6 % behind (1x6144x4096, H200, 2026-11-22)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +204,8 @@ def settle(timers: Sequence[Timer], terms: Terms) -> tuple[FinalStanding, ...]:
     A finalist is compared with the leader by the ratio of launches at the same position of the same round, so of the
     same operands: Hodges–Lehmann location and interval of its logarithm. The leader is whoever has the lowest. A
     finalist is out when its interval lies above 0, from `terms.least_rounds` on. The final ends when one is left, when
-    all that are left are equivalent, after `terms.most_rounds` rounds, or before the round that would exceed
-    `terms.final_launches`.
+    all that are left are equivalent, after `terms.most_rounds` rounds, or before the round that would exceed both
+    `terms.final_launches` and `terms.final_seconds`.
 
     Raises:
         ValueError: there are no timers.
@@ -210,10 +213,10 @@ def settle(timers: Sequence[Timer], terms: Terms) -> tuple[FinalStanding, ...]:
     if not timers:
         raise ValueError("no finalists: a final needs at least one")
     lanes = [_Lane(index, timer) for index, timer in enumerate(timers)]
-    racing, leader, launches = lanes, lanes[0], 0
+    racing, leader, launches, busy_ns = lanes, lanes[0], 0, 0.0
     for played in range(1, terms.most_rounds + 1):
         for lane in racing if played % 2 else reversed(racing):
-            lane.run()
+            busy_ns += lane.run()
         launches += len(racing) * lanes[0].block_launches
         if played < terms.least_rounds:
             continue
@@ -222,7 +225,9 @@ def settle(timers: Sequence[Timer], terms: Terms) -> tuple[FinalStanding, ...]:
         intervals = [_over(lane, leader, weight, terms.final_confidence)[1:] for lane in racing]
         racing = [lane for lane, (low, _) in zip(racing, intervals, strict=True) if low <= 0]
         decided = all(low > 0 or max(-low, high) <= terms.equivalence for low, high in intervals)
-        if decided or launches + len(racing) * lanes[0].block_launches > terms.final_launches:
+        round_launches = len(racing) * lanes[0].block_launches
+        most_launches = max(terms.final_launches, terms.final_seconds * 1e9 * launches / busy_ns)
+        if decided or launches + round_launches > most_launches:
             break
     return _standings(lanes, leader)
 
@@ -236,11 +241,12 @@ class _Lane:
         self.reference_levels: list[float] = []
         self._timer = timer
 
-    def run(self) -> None:
-        """Measure one more block."""
+    def run(self) -> float:
+        """Measure one more block; the time that its launches took, in nanoseconds."""
         block = self._timer.block(len(self.blocks))
         self.blocks.append(block)
         self.reference_levels.append(location_interval(np.log(block.reference_ns))[0])
+        return sum(block.samples_ns) + sum(block.reference_ns)
 
     @property
     def block_launches(self) -> int:
@@ -300,9 +306,10 @@ def _standings(lanes: Sequence[_Lane], leader: _Lane) -> tuple[FinalStanding, ..
     def standing(lane: _Lane) -> tuple[float, FinalStanding]:
         over, over_low, over_high = _over(lane, leader, weight)
         own = location_interval(lane.logs(weight).ravel())
+        time_ns, low_ns, high_ns = (exp(leader_time + over + end - own[0]) for end in own)
         return over, FinalStanding(
             index=lane.index,
-            estimate=Estimate(*(exp(leader_time + over + end - own[0]) for end in own)),
+            estimate=Estimate(time_ns, low_ns, high_ns),
             samples_ns=tuple(sample for block in lane.blocks for sample in block.samples_ns),
             reference_ns=tuple(sample for block in lane.blocks for sample in block.reference_ns),
             behind=(expm1(over_low), expm1(over_high)),

@@ -41,20 +41,25 @@ def poison(out: torch.Tensor) -> None:
 
 
 class Reference:
-    """The product of one problem's operands in float64, kept in float32."""
+    """The result of one problem's operands in float64, kept in float32."""
 
     def __init__(self, problem: Problem, operands: Operands) -> None:
         """Compute it, row block by row block, so that float64 copies stay small."""
         self._tolerance = _tolerance(problem)
-        b = operands.b.double()
-        rows = max(1, 2**27 // problem.n)  # at most 1 GiB of float64 output at once
-        blocks = [(operands.a[i : i + rows].double() @ b).float() for i in range(0, problem.m, rows)]
-        self._expected = torch.cat(blocks)
+        b, bias = operands.b.double(), operands.bias
+        rows = max(1, 2**27 // (problem.batch * problem.n))  # at most 1 GiB of float64 output at once
+        blocks = []
+        for i in range(0, problem.m, rows):
+            block = operands.a[..., i : i + rows, :].double() @ b
+            if bias is not None:
+                block += bias if bias.dim() == 1 else bias[i : i + rows]
+            blocks.append(block.float())
+        self._expected = torch.cat(blocks, dim=-2)
         # Inputs are standard normal, so an element has variance k; the floor keeps outputs of a few elements, which
         # may all be near 0, from turning rounding into a large relative error.
-        floor = (problem.m * problem.n * problem.k) ** 0.5
-        self._norm = max(float(self._expected.norm()), floor)
-        self._rms = self._norm / (problem.m * problem.n) ** 0.5
+        elements = self._expected.numel()
+        self._norm = max(float(self._expected.norm()), (elements * problem.k) ** 0.5)
+        self._rms = self._norm / elements**0.5
 
     @property
     def nbytes(self) -> int:

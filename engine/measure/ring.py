@@ -26,13 +26,13 @@ beside the others by 1.05 % in the median over 8 sets and 0.84 % over 32 (16x409
 (256x6144x4096; H200, 2026-11-21)."""
 
 
-def reference_kernel(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> None:
+def reference_kernel(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
     """The vendor library's GEMM on operands of its `stand_in`: what its time does, a candidate's would do too.
 
     A kernel of another problem would see other limits: where memory bounds one and the power limit the other, one
     slows down by 10 % while the other does not move.
     """
-    vendor.multiply(a, b, out)
+    vendor.multiply(a, b, out, bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class OperandRing:
             return Operands(
                 *(
                     arena.place(tensor, problem.name, f"{drawn.name} {number} {name}")
-                    for name, tensor in (("a", made.a), ("b", made.b), ("out", made.out))
+                    for name, tensor in zip(("a", "b", "out", "bias"), made.arguments, strict=False)
                 )
             )
 

@@ -9,6 +9,7 @@ from gemmtune.engine.measure.drift import Drift
 from gemmtune.engine.measure.reference import Comparison, Reference, poison
 from gemmtune.engine.measure.ring import SLOTS, OperandRing
 from gemmtune.engine.measure.statistics import estimate
+from gemmtune.engine.records.measurement import Level
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams.space import Launchable
 
@@ -20,16 +21,16 @@ _LEVELS = 16  # first readings of the reference that its nominal level is the me
 class Stand:
     """One problem on the bench."""
 
-    def __init__(self, problem: Problem, ring: OperandRing, level_ns: float) -> None:
+    def __init__(self, problem: Problem, ring: OperandRing, level: Level) -> None:
         """Set up.
 
         Args:
             problem: the GEMM.
             ring: its operands.
-            level_ns: time of the reference kernel beside itself.
+            level: the reference kernel's beside itself.
         """
         self.ring = ring
-        self._alone_ns = level_ns
+        self.level = level
         self._levels_ns: list[float] = []
         self._problem = problem
         self._references: dict[int, Reference] = {}
@@ -40,7 +41,7 @@ class Stand:
 
         Before there is one: beside itself, which is off by up to 3 %.
         """
-        return Drift(median(self._levels_ns or [self._alone_ns]))
+        return Drift(median(self._levels_ns or [self.level.time_ns]))
 
     def saw(self, reference_ns: Sequence[float]) -> None:
         """The reference's launches beside one measurement.
@@ -68,6 +69,6 @@ class Stand:
             self._references[number] = Reference(self._problem, operands)
         reference = self._references[number]
         poison(operands.out)
-        kernel(operands.a, operands.b, operands.out)
+        kernel(*operands.arguments)
         norms = reference.norms(operands.out)
         return lambda: reference.judge(norms, operands.out)

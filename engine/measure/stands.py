@@ -16,6 +16,7 @@ from gemmtune.engine.measure.ring import OperandRing, reference_kernel
 from gemmtune.engine.measure.stand import Stand
 from gemmtune.engine.measure.statistics import estimate
 from gemmtune.engine.measure.timing import KernelTimer, Rig
+from gemmtune.engine.records.measurement import Level
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams import vendor
 from gemmtune.engine.seams.space import Launchable
@@ -49,6 +50,7 @@ class Stands:
         self._instruments = Instruments(self._l2_bytes, device)
         self._arena = Arena(_arena_bytes(*torch.cuda.mem_get_info(device)), device)
         self._rest = partial(time.sleep, _REST_SECONDS)
+        self._board = f"GPU-{properties.uuid}"
         self._settled = False
         self._places: OrderedDict[Problem, _Place] = OrderedDict()
 
@@ -77,7 +79,8 @@ class Stands:
             else:
                 level_ns = self._nominal(self._rig(beside, Arena(0, self._device)))
                 rig.calibrate(self._rest)
-            self._places[problem] = _Place(Stand(problem, rig.ring, level_ns), rig)
+            level = Level(f"torch {torch.__version__}", self._board, level_ns)
+            self._places[problem] = _Place(Stand(problem, rig.ring, level), rig)
         self._places.move_to_end(problem)
         return self._places[problem]
 

@@ -8,6 +8,7 @@ because one follows the other within microseconds.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -22,7 +23,7 @@ from gemmtune.engine.measure.statistics import estimate
 
 __all__ = ["KernelTimer", "Rig"]
 
-Kernel = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+Kernel = Callable[..., None]  # of an Operands' arguments
 _FIXED_COST_BLOCKS = 8
 
 
@@ -42,7 +43,7 @@ class Rig:
             self._refer(0)  # the vendor's library takes its workspace of a stream with its first launch there
         self._lead = instruments.capture(self._enqueue_lead)
         self._beside = [instruments.capture(partial(self._enqueue_beside, slot)) for slot in range(SLOTS)]
-        self._leading, self._besides = Executable(self._lead), Executable(self._beside[0])
+        self._leading, self._besides = Executable(self._lead), [Executable(graph) for graph in self._beside]
 
     def calibrate(self, rest: Callable[[], None]) -> None:
         """Measure the fixed cost as kernels are timed: behind GEMMs, after a `rest`.
@@ -63,9 +64,9 @@ class Rig:
             in_graph.extend(pair.elapsed_ns() for pair in (*tools.kernel_events, *tools.reference_events))
             with tools.gate.held():
                 self.lead()
-                tools.single_events.around(tools.helpers.empty, tools.main_stream)
+                tools.single_events[0].around(tools.helpers.empty, tools.main_stream)
             torch.cuda.synchronize()
-            single.append(tools.single_events.elapsed_ns())
+            single.append(tools.single_events[0].elapsed_ns())
         self.graph_cost_ns = estimate(in_graph).time_ns
         self.single_cost_ns = estimate(single).time_ns
 
@@ -75,7 +76,7 @@ class Rig:
 
     def beside(self, slot: int) -> EventPair:
         """Enqueue one launch of the reference; what times it."""
-        self._besides.launch(self._beside[slot], self.instruments.main_stream)
+        self._besides[slot].launch(self._beside[slot], self.instruments.main_stream)
         return self.instruments.reference_events[slot]
 
     def capture(self, kernel: Kernel, part: int) -> Graph:
@@ -129,26 +130,27 @@ class KernelTimer:
         self._blocks: dict[int, Graph] = {}
         self._executable: Executable | None = None
         self._singles = 0
-        self._theirs: EventPair | None = None
+        self._started: deque[tuple[EventPair, EventPair]] = deque()
 
-    def start_single(self) -> None:
-        """Enqueue what the next `single` returns, and do not wait for it."""
-        tools, slot = self._rig.instruments, self._singles % SLOTS
+    def start_singles(self, number: int) -> None:
+        """Enqueue what the next so many calls of `single` return, at most SLOTS, and do not wait for it."""
+        tools = self._rig.instruments
         with tools.gate.held():
             self._rig.lead()
-            tools.single_events.around(_launch(self._kernel, self._rig.ring.kernel, slot), tools.main_stream)
-            self._theirs = self._rig.beside(slot)
-        self._singles += 1
+            for _ in range(number):
+                slot = self._singles % SLOTS
+                mine = tools.single_events[slot]
+                mine.around(_launch(self._kernel, self._rig.ring.kernel, slot), tools.main_stream)
+                self._started.append((mine, self._rig.beside(slot)))
+                self._singles += 1
 
     def single(self) -> Block:
         """One launch of the kernel and one of the reference, without a graph."""
-        if self._theirs is None:
-            self.start_single()
-        assert self._theirs is not None
-        theirs, self._theirs = self._theirs, None
+        if not self._started:
+            self.start_singles(1)
+        mine, theirs = self._started.popleft()
         torch.cuda.synchronize()
-        rig = self._rig
-        return Block(_less([rig.instruments.single_events], rig.single_cost_ns), _less([theirs], rig.graph_cost_ns))
+        return Block(_less([mine], self._rig.single_cost_ns), _less([theirs], self._rig.graph_cost_ns))
 
     def block(self, number: int) -> Block:
         """SLOTS launches of each, on the operands of this number."""
@@ -180,7 +182,7 @@ class KernelTimer:
 def _launch(kernel: Kernel, sets: Sequence[Operands], number: int) -> Callable[[], None]:
     """What enqueues one launch of the kernel, on the set of that number, counted around the ring."""
     operands = sets[number % len(sets)]
-    return lambda: kernel(operands.a, operands.b, operands.out)
+    return lambda: kernel(*operands.arguments)
 
 
 _LEAST_NS = 32.0  # the resolution of event times: no kernel takes less than one tick

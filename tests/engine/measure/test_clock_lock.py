@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gemmtune.engine import cli
+from gemmtune.engine.cli import campaigns, gpus
 from gemmtune.engine.measure.clock_lock import ClockLock
 from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.store.embedded import embedded
@@ -196,14 +197,14 @@ class Measuring:
 
 @pytest.mark.parametrize(("flags", "calls"), [((), []), (("--lock-clocks", "1500"), [LOCK, RESTORE])])
 def test_a_measuring_campaign_locks_only_on_request(nvml, tmp_path, monkeypatch, capsys, flags, calls):
-    source = cli.origin
+    source = campaigns.origin
 
     def measuring(*arguments):
         target, searches, fleet = source(*arguments)
         return target, searches, Measuring(fleet)
 
-    monkeypatch.setattr(cli, "origin", measuring)
-    monkeypatch.setattr(cli, "equal_gpus", lambda: (GPU,))
+    monkeypatch.setattr(campaigns, "origin", measuring)
+    monkeypatch.setattr(gpus, "equal_gpus", lambda: (GPU,))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["gemmtune", *TUNE, *replayed(), *flags])
     with pytest.raises(SystemExit) as ended:

@@ -326,8 +326,15 @@ def test_final_ends_after_the_most_rounds():
 
 def test_final_ends_before_its_launches_are_spent():
     clock, timers = finalists([45_000.0 + i for i in range(8)])
-    settle(timers, replace(TERMS, final_launches=600))
+    settle(timers, replace(TERMS, final_launches=600, final_seconds=0.0))
     assert 600 - 8 * 2 * SLOTS < clock.launches <= 600
+
+
+def test_final_of_short_kernels_goes_on_until_its_seconds_are_spent():
+    clock, timers = finalists([15_000.0 + i for i in range(8)])
+    settle(timers, replace(TERMS, final_launches=600, final_seconds=0.04))
+    most = 0.04 / 30e-6  # a finalist takes 15 µs and the reference 45, so a launch 30
+    assert most - 8 * 2 * SLOTS < clock.launches <= 1.05 * most
 
 
 def test_final_alternates_the_order_of_its_rounds():

@@ -34,6 +34,23 @@ def test_operands_have_the_problems_sizes_strides_and_dtype(dtype, element, layo
     assert operands.nbytes == (42 + 35 + 30) * element.itemsize
 
 
+def test_operands_of_bmm_have_a_dimension_of_the_batch():
+    operands = make_operands(Problem.parse("3x6x5x7:bf16:tn:bmm"), CPU)
+    assert (operands.a.shape, operands.b.shape, operands.out.shape) == ((3, 6, 7), (3, 7, 5), (3, 6, 5))
+    assert (operands.a.stride(), operands.b.stride()) == ((42, 1, 6), (35, 5, 1))
+    assert operands.arguments == (operands.a, operands.b, operands.out)
+
+
+@pytest.mark.parametrize(("bias", "shape"), [("vector", (512,)), ("matrix", (256, 512))])
+def test_a_bias_is_an_operand_of_its_own(bias, shape):
+    operands = make_operands(Problem.parse(f"256x512x64:bf16:nt:addmm:bias={bias}"), CPU)
+    *plain, added = operands.arguments
+    assert [tensor.shape for tensor in plain] == [(256, 64), (64, 512), (256, 512)]
+    assert (added.shape, added.dtype, added.is_contiguous()) == (shape, torch.bfloat16, True)
+    assert abs(float(added.double().std()) / 2 - 1) < 0.15  # a quarter of the product's, √64
+    assert operands.nbytes == sum(tensor.nbytes for tensor in (*plain, added))
+
+
 def test_operands_are_standard_normal():
     operands = make_operands(Problem.parse("512x512x512:fp32:nt"), CPU)
     for values in (operands.a, operands.b):
@@ -102,6 +119,32 @@ def test_a_product_of_any_layout_is_right(layout):
     operands, reference, right = prepared(f"100x60x300:bf16:{layout}")
     assert reference.compare(right).reason == ""
     assert reference.compare(operands.a @ operands.b).reason == ""
+
+
+@pytest.mark.parametrize("bias", ["vector", "matrix"])
+@pytest.mark.parametrize("size", ["64x48x512", "1x1x1", "1x512x28672", "300x1x99"])
+def test_a_bias_is_part_of_the_result_and_told_where_it_is_missing(size, bias):
+    operands, reference, product = prepared(f"{size}:bf16:nt:addmm:bias={bias}")
+    assert reference.compare(torch.addmm(operands.bias, operands.a, operands.b)).reason == ""
+    if operands.out.numel() > 1:
+        assert reference.compare(product).error_norm > 0.1
+        assert reference.compare(product).reason.startswith("error norm")
+
+
+def test_a_bias_of_the_wrong_row_is_told():
+    operands, reference, product = prepared("64x48x28672:bf16:nt:addmm:bias=matrix")
+    assert reference.compare(product + operands.bias).reason == ""
+    assert reference.compare(product + operands.bias[0]).reason.startswith("error norm")
+
+
+@pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
+def test_a_batch_of_products_is_right_and_one_in_another_place_is_told(layout):
+    operands, reference, right = prepared(f"3x30x60x50:bf16:{layout}:bmm")
+    assert reference.compare(right).reason == ""
+    assert reference.compare(operands.a @ operands.b).reason == ""
+    assert reference.compare(right.flip(0)).reason.startswith("error norm")
+    right[2, 29, 59] = float("nan")
+    assert reference.compare(right).reason == "1 of 5400 output elements are NaN or were not written"
 
 
 def test_bf16_output_has_the_error_of_rounding_and_fp32_has_none():

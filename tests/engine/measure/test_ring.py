@@ -10,7 +10,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gemmtune.engine.measure.arena import Arena  # noqa: E402 (it imports torch)
-from gemmtune.engine.measure.ring import SLOTS, OperandRing, reference_kernel  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.operands import make_operands  # noqa: E402 (as above)
+from gemmtune.engine.measure.reference import Reference  # noqa: E402 (as above)
+from gemmtune.engine.measure.ring import SLOTS, OperandRing, reference_kernel  # noqa: E402 (as above)
 
 CPU = torch.device("cpu")
 PROBLEM = Problem.parse("64x64x64")
@@ -74,6 +76,20 @@ def test_the_reference_has_the_kernels_types_where_the_vendor_multiplies_them(co
     made = ring(cold, problem=Problem.parse("64x64x64:e4m3:nt"))
     for operands in (*made.kernel, *made.reference):
         assert types(operands) == [torch.float8_e4m3fn, torch.float8_e4m3fn, torch.bfloat16]
+
+
+@pytest.mark.parametrize(
+    "problem", ["64x64x64:bf16:nt:addmm", "64x64x64:bf16:nt:addmm:bias=matrix", "2x8x8x8:bf16:nt:bmm"]
+)
+def test_every_set_of_another_operation_has_all_that_it_takes(problem):
+    parsed = Problem.parse(problem)
+    made = OperandRing.make(parsed, True, 1, 1 << 30, CPU, Arena(64 << 20, CPU))
+    sizes = [tensor.shape for tensor in make_operands(parsed, CPU).arguments]
+    for operands in (*made.kernel, *made.reference):
+        assert [tensor.shape for tensor in operands.arguments] == sizes
+    operands = made.reference[0]
+    reference_kernel(*operands.arguments)
+    assert Reference(parsed, operands).compare(operands.out).reason == ""
 
 
 @pytest.mark.parametrize("cold", [True, False])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from gemmtune.engine.records.measurement import Level
 from gemmtune.engine.records.problem import Problem
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -12,12 +13,13 @@ from gemmtune.engine.measure.ring import OperandRing  # noqa: E402 (as above)
 from gemmtune.engine.measure.stand import Stand  # noqa: E402 (it imports torch)
 
 PROBLEM = Problem.parse("64x48x80")
+LEVEL = Level("torch 2.13.0", "GPU-0", 1000.0)
 
 
 @pytest.fixture
 def stand():
     return Stand(
-        PROBLEM, OperandRing.make(PROBLEM, True, 1, 1 << 20, torch.device("cpu"), Arena(0, torch.device("cpu"))), 1000.0
+        PROBLEM, OperandRing.make(PROBLEM, True, 1, 1 << 20, torch.device("cpu"), Arena(0, torch.device("cpu"))), LEVEL
     )
 
 
@@ -58,7 +60,7 @@ def test_a_check_says_of_each_set_of_operands_whether_the_output_is_right(stand)
 def test_an_output_of_8_bit_operands_that_was_not_written_is_caught_on_every_launch(dtype, missing):
     problem = Problem.parse(f"64x48x80:{dtype}:nt")
     stand = Stand(
-        problem, OperandRing.make(problem, True, 1, 1 << 20, torch.device("cpu"), Arena(0, torch.device("cpu"))), 1000.0
+        problem, OperandRing.make(problem, True, 1, 1 << 20, torch.device("cpu"), Arena(0, torch.device("cpu"))), LEVEL
     )
 
     def right(a, b, out):

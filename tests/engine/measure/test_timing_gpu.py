@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.measure.protocols import protocol
+from gemmtune.engine.measure.worker import FinalJob, MeasureJob
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(present_device() is None, reason="needs a CUDA GPU and gemmtune[triton]"),
 ]
+
+TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +113,26 @@ def test_an_error_while_launches_are_enqueued_leaves_the_stream_open(bench):
 
 def mm(torch, a, b, out):
     torch.mm(a, b, out=out)
+
+
+def test_a_finalist_that_no_such_device_could_run_is_refuted_and_the_others_meet_again(bench, tmp_path):
+    device, space = present_device(), registry.space("triton_mm")
+    task = Task(Problem.parse("1024x1024x1024"), device, "triton_mm")
+    configs = [
+        Config(dict(zip(TILE, values, strict=True))) for values in ((128, 128, 64, 8, 4, 4), (16, 16, 16, 8, 1, 1))
+    ]
+    artifacts = [space.build(task, config, tmp_path) for config in configs]
+    cold = bench("graph-cold-l2")
+
+    def final(of):
+        return cold(FinalJob(tuple(MeasureJob(of, c, a) for c, a in zip(configs, artifacts, strict=True))))
+
+    both = final(task)
+    assert [standing.number for standing in both.standings] == [0, 1]
+    fast, slow = (standing.estimate.time_ns for standing in both.standings)
+    assert slow > 2 * fast
+    memory = round(task.problem.min_bytes / (fast * slow) ** 0.5)  # with this bandwidth only the slow one is possible
+    one = final(replace(task, device=replace(device, memory_bandwidth_gb_s=memory)))
+    assert [standing.number for standing in one.standings] == [1]
+    assert [number for number, _ in one.failed] == [0]
+    assert "below the device's floor" in one.failed[0][1]
