@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.search import Describe
+from gemmtune.engine.search.description import TaskDescription
 
-__all__ = ["Reals", "described", "of_params", "unit"]
+__all__ = ["Reals", "described", "of_params", "unit", "values_by_name"]
 
 Reals = NDArray[np.float64]
 """A matrix of configs × coordinates, or one number a config."""
@@ -20,13 +22,14 @@ def of_params(params: Sequence[Param], configs: Sequence[Config]) -> Reals:
     """The parameters as coordinates from 0 to 1, configs × coordinates; what never varies has none.
 
     An ordered parameter is its level's place among the values that occur, and where its values are integers beside the
-    powers of two, how often two divides them: hardware likes 96 better than 97. Each value of an unordered one is a
-    coordinate of its own.
+    powers of two, how often two divides them: hardware likes 96 better than 97. Not so where they count up one by one,
+    as stages do. Each value of an unordered one is a coordinate of its own.
     """
     columns: list[Reals] = []
+    values = values_by_name(configs)
     for param in params:
         index = {value: i for i, value in enumerate(param.values)}
-        levels = np.fromiter((index[config[param.name]] for config in configs), np.intp, len(configs))
+        levels = np.fromiter(map(index.__getitem__, values.get(param.name, ())), np.intp, len(configs))
         used, places = np.unique(levels, return_inverse=True)
         if param.ordered or len(used) == 2:
             columns.append(places.astype(np.float64))
@@ -36,8 +39,17 @@ def of_params(params: Sequence[Param], configs: Sequence[Config]) -> Reals:
     return unit(np.stack(columns, axis=1) if columns else np.empty((len(configs), 0)))
 
 
+def values_by_name(configs: Sequence[Config]) -> Mapping[str, Sequence[Value]]:
+    """What each parameter of the space is in these configs, in their order."""
+    names = list(configs[0]) if configs else []
+    flat = list(chain.from_iterable(config.values() for config in configs))
+    return {name: flat[i :: len(names)] for i, name in enumerate(names)}
+
+
 def described(describe: Describe, configs: Sequence[Config]) -> Reals:
     """What is known of the configs, configs × names, in its own units."""
+    if isinstance(describe, TaskDescription):
+        return describe.matrix(configs)
     rows = [tuple(describe(config).values()) for config in configs]
     return np.array(rows, np.float64).reshape(len(configs), -1 if rows and rows[0] else 0)
 
@@ -53,8 +65,9 @@ def unit(matrix: Reals) -> Reals:
 
 
 def _twos(values: Sequence[object], places: NDArray[np.intp]) -> list[Reals]:
-    if not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
+    if len(values) < 4 or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
         return []
     twos = np.array([(v & -v).bit_length() for v in values if isinstance(v, int)], np.float64)
     rises = np.all(np.diff(twos) > 0)  # powers of two: the level says it already
-    return [] if rises or len(values) < 4 else [twos[places]]
+    counts = values[-1] == len(values)  # 1, 2, 3, ...
+    return [] if rises or counts else [twos[places]]

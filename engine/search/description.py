@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Layout, Problem
@@ -24,17 +27,29 @@ class TaskDescription:
         """`space` is the task's."""
         self._space = space
         self._task = task
-        self._known: dict[Config, Mapping[str, float]] = {}
+        self._names: tuple[str, ...] = ()
+        self._known: dict[Config, NDArray[np.float64]] = {}
 
     def __call__(self, config: Config) -> Mapping[str, float]:
         """The space's features, the logarithm of the model's estimate, the problem's and the device's sizes."""
-        if config not in self._known:
-            features = dict(self._space.features(self._task, config))
+        [row] = self.matrix([config]).tolist()
+        return dict(zip(self._names, row, strict=True))
+
+    def matrix(self, configs: Sequence[Config]) -> NDArray[np.float64]:
+        """The same of many, configs × names: together they take a fifth of the time. It is not to be written to."""
+        new = [config for config in configs if config not in self._known]
+        if new:
+            columns = dict(self._space.features_of(self._task, new))
             if self._estimates:
                 # What the model has no opinion of is taken for as slow as the slowest it knows.
-                features["estimate"] = self._estimates.get(config, self._slowest)
-            self._known[config] = {**features, **self._constants}
-        return self._known[config]
+                columns["estimate"] = np.array([self._estimates.get(config, self._slowest) for config in new])
+            columns |= {name: np.full(len(new), value) for name, value in self._constants.items()}
+            self._names = tuple(columns)
+            rows = np.stack(list(columns.values()), axis=1)
+            self._known.update(zip(new, rows, strict=True))
+            if len(new) == len(configs):
+                return rows
+        return np.array([self._known[config] for config in configs]).reshape(len(configs), len(self._names))
 
     @cached_property
     def _estimates(self) -> Mapping[Config, float]:

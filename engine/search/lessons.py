@@ -11,7 +11,7 @@ from sklearn.ensemble import ExtraTreesRegressor
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Past, Search
-from gemmtune.engine.search.coordinates import Reals, described
+from gemmtune.engine.search.coordinates import Reals, described, values_by_name
 from gemmtune.engine.search.description import SIZES
 
 __all__ = ["expectation"]
@@ -28,6 +28,8 @@ _SLOW = 3.0
 """Natural logarithm of how many times slower than its task's best a config may look; so slow is a failure too."""
 _LEAST = 8
 """Outcomes under which a task has not taught anything."""
+_TASKS = 125
+"""Tasks learned from, the nearest in size: of more, each would have too few outcomes among those."""
 
 
 def expectation(search: Search, known: Reals) -> Reals | None:
@@ -47,12 +49,13 @@ def expectation(search: Search, known: Reals) -> Reals | None:
     pasts = [past for past in search.history if len(past.trials) >= _LEAST and _any_works(past.trials)]
     if not pasts or not search.feasible:
         return None
-    lessons = [_memorable(past, _RECORDS // len(pasts)) for past in pasts]
+    near = _nearest(search, pasts)
+    lessons = [_memorable(past, _RECORDS // len(near)) for past in near]
     configs = [trial.config for trials, _ in lessons for trial in trials]
     of_pasts = np.vstack(
         [
             described(past.describe, [trial.config for trial in trials])
-            for past, (trials, _) in zip(pasts, lessons, strict=True)
+            for past, (trials, _) in zip(near, lessons, strict=True)
         ]
     )
     names = list(search.describe(search.feasible[0]))
@@ -67,6 +70,19 @@ def expectation(search: Search, known: Reals) -> Reals | None:
     model = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAF, max_features=_SHARE, random_state=search.seed % 2**32)
     expected: Reals = model.fit(columns[: len(configs)], slowness).predict(columns[len(configs) :])
     return expected
+
+
+def _nearest(search: Search, pasts: Sequence[Past]) -> Sequence[Past]:
+    """Not more than `_TASKS`, by the distance of the problems' logarithmic sizes; in their order where it is equal."""
+    if len(pasts) <= _TASKS:
+        return pasts
+    here = search.describe(search.feasible[0])
+
+    def distance(past: Past) -> float:
+        there = past.describe(past.trials[0].config)
+        return sum((here[name] - there[name]) ** 2 for name in SIZES if name in here)
+
+    return sorted(pasts, key=distance)[:_TASKS]
 
 
 def _any_works(trials: Sequence[Trial]) -> bool:
@@ -87,8 +103,7 @@ def _memorable(past: Past, most: int) -> tuple[list[Trial], Reals]:
 def _values(configs: Sequence[Config]) -> Reals:
     """The parameters' values, configs × parameters; texts by their place in the alphabet."""
     columns = []
-    for name in configs[0]:
-        values = [config[name] for config in configs]
+    for values in values_by_name(configs).values():
         if isinstance(values[0], str):
             columns.append(np.unique(values, return_inverse=True)[1].astype(np.float64))
         else:

@@ -17,7 +17,7 @@ __all__ = ["Surrogate"]
 # Chosen by experiments/search/choose.py.
 _LENGTH = 0.45
 """Length scale of a coordinate before anything is known, for each square root of the number of coordinates."""
-_SPREAD = 0.75
+_SPREAD = 0.4
 """Standard deviation of the logarithm of a length scale around that."""
 _STEP = math.log(2) / 2
 """Length scales are looked for in steps of √2. A finite grid is chosen from alike on every machine, where an optimiser
@@ -98,10 +98,13 @@ class Surrogate:
         self._outcomes.extend(outcomes)
         n = len(self._outcomes)
         if n >= min(max(_GROWTH * self._fitted, 4), self._fitted + _RENEWAL):
-            self._used = _memorable(_above_best(np.array(self._outcomes)))
-            self._fit()
-            self._condition(self._used)
-            self._fitted = n
+            self._renew()
+
+    def expect(self, means: Sequence[Reals]) -> None:
+        """From now on these are the means, as at the beginning; what was told stays. Nothing is in flight."""
+        self._means = tuple(means)
+        if self._outcomes:
+            self._renew()
 
     def improvement(self, which: int) -> Reals:
         """Expected improvement of each config over the best outcome, by the mean of that number."""
@@ -137,6 +140,13 @@ class Surrogate:
     def _targets(self) -> Reals:
         """The outcomes conditioned on, above the best of them; a failure is as bad as the worst."""
         return _above_best(np.array([self._outcomes[i] for i in self._used if i < len(self._outcomes)]))
+
+    def _renew(self) -> None:
+        """Choose the outcomes to keep, then the kernel."""
+        self._used = _memorable(_above_best(np.array(self._outcomes)))
+        self._fit()
+        self._condition(self._used)
+        self._fitted = len(self._outcomes)
 
     def _fit(self) -> None:
         """Choose length scales and noise: coordinate-wise ascent of the posterior density on a grid."""

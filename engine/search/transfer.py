@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,7 +12,7 @@ from threadpoolctl import ThreadpoolController
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
-from gemmtune.engine.records.search import Search
+from gemmtune.engine.records.search import Past, Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.coordinates import Reals, described, of_params, unit
 from gemmtune.engine.search.lessons import expectation
@@ -21,15 +22,27 @@ from gemmtune.engine.search.surrogate import Surrogate
 __all__ = ["TransferSampler"]
 
 # Chosen by experiments/search/choose.py.
-_DRAWS = 4
-"""Random configs that a search without history begins with, after the seeds."""
+_OPENING = 4
+"""Configs that a search without history begins with: seeds, and random ones where those are fewer."""
 _DOUBT = 4
 """Every so many proposals one leaves the history out of account: where this task is unlike all others, the search is
 still one without history, at a quarter of its pace."""
+_LATE_DOUBT = 2
+"""The same for what others taught on the way: the first few outcomes of each are no sure lesson."""
 _DRAWN = 8
 """Every so many proposals of a long search one is drawn from the whole set, for what lies beyond every expectation."""
 _LONG = 64
 """Proposals after which a search is long."""
+_YOUNG = 32
+"""Proposals before which each outcome tells much: a batch is cut short."""
+_FEW = 4
+"""Configs of a batch that is cut short. What is in flight together was proposed knowing nothing of each other: no lie
+about outcomes, no share of bolder or more cautious proposals made up for that (experiments/search)."""
+_PARAMS, _KNOWN = 0.35, 1.5
+"""Weights of the parameters and of what is known of a config, where something is: configs that mean the same on a task
+behave alike, whatever parameters make them so."""
+_UNSAID = 0.9
+"""Of a parameter's variance, the share beyond what is known from which on it weighs 1: nothing else tells of it."""
 
 
 @cache
@@ -55,27 +68,40 @@ class TransferSampler(Sampler):
         self._asked = 0
 
     def ask(self, count: int) -> list[Config]:
-        """One proposal a config; each narrows what is unsure for those after it."""
+        """One proposal a config, few at a time in the beginning; each narrows what is unsure for those after it."""
         with _threads().limit(limits=1):
             if not self._asked:
-                self._learn()
-            return [self._ask() for _ in range(min(count, int(self._free.sum())))]
+                self._begin()
+            most = _FEW if self._asked < _YOUNG else count
+            return [self._ask() for _ in range(min(count, most, int(self._free.sum())))]
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Learn the logarithms of the scores; a failure is as bad as the worst of them."""
         with _threads().limit(limits=1):
             self._surrogate.tell([math.nan if trial.score is None else math.log(trial.score) for trial in trials])
 
-    def _learn(self) -> None:
+    def learn(self, pasts: Sequence[Past]) -> None:
+        """Expect what they and the history teach, if that is anything; what was told here stays."""
+        taught = replace(self.search, history=(*self.search.history, *pasts))
+        if not self._asked:
+            self.search = taught
+            return
+        with _threads().limit(limits=1):
+            expected = expectation(taught, described(taught.describe, taught.feasible))
+            if expected is not None:
+                self._warm, self._doubt = True, _LATE_DOUBT
+                self._surrogate.expect([expected, np.zeros(len(expected))])
+
+    def _begin(self) -> None:
         search = self.search
         known = described(search.describe, search.feasible)
         expected, constant = expectation(search, known), np.zeros(len(search.feasible))
-        self._warm = expected is not None
-        first = [] if self._warm else opening(search)
+        self._warm, self._doubt = expected is not None, _DOUBT
+        first = [] if self._warm else opening(search)[:_OPENING]
         position = {config: i for i, config in enumerate(search.feasible)}
         self._first = [position[config] for config in reversed(first)]
-        self._draws = 0 if self._warm else max(0, _DRAWS - len(first))
-        coordinates = np.hstack([of_params(search.params, search.feasible), unit(known)])
+        self._draws = 0 if self._warm else max(0, _OPENING - len(first))
+        coordinates = _coordinates(of_params(search.params, search.feasible), unit(known))
         self._surrogate = Surrogate(coordinates, [constant] if expected is None else [expected, constant])
 
     def _ask(self) -> Config:
@@ -96,7 +122,7 @@ class TransferSampler(Sampler):
             return int(self._rng.choice(np.flatnonzero(self._free)))
         if not self._surrogate.told:
             return self._best(-self._surrogate.bound(0))
-        doubts = self._warm and self._asked % _DOUBT == 0
+        doubts = self._warm and self._asked % self._doubt == 0
         return self._best(self._surrogate.improvement(1 if doubts else 0))
 
     def _best(self, worth: Reals) -> int:
@@ -105,3 +131,13 @@ class TransferSampler(Sampler):
         worth = worth[free]
         span = float(worth.max() - worth.min()) or 1.0
         return int(free[np.argmax(np.round((worth - worth.min()) / span, 9))])
+
+
+def _coordinates(params: Reals, known: Reals) -> Reals:
+    """Those of the surrogate, configs × coordinates."""
+    if not known.size:
+        return params
+    explanation = np.column_stack([np.ones(len(known)), known])
+    rest = params - explanation @ np.linalg.lstsq(explanation, params)[0]
+    unsaid = rest.var(axis=0) > _UNSAID * params.var(axis=0)
+    return np.hstack([np.where(unsaid, 1.0, _PARAMS) * params, _KNOWN * known])

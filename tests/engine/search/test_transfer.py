@@ -16,7 +16,7 @@ import pytest
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Past, Search
-from gemmtune.engine.search import lessons
+from gemmtune.engine.search import lessons, transfer
 from gemmtune.engine.search.coordinates import described, of_params, unit
 from gemmtune.engine.search.evolution import EvolutionSampler
 from gemmtune.engine.search.lessons import expectation
@@ -85,6 +85,60 @@ def test_other_tasks_teach_where_to_begin(batch):
     task = Task(64)
     search = task.search(Task(16).past(), Task(32).past(), Task(128).past())
     assert best(asked(TransferSampler(search), task, 8, batch), task) == 1e4
+
+
+def test_what_others_find_meanwhile_is_learned_without_forgetting_its_own():
+    task = Task(64)
+
+    def found(seed, *pasts):
+        sampler = TransferSampler(task.search(seed=seed))
+        configs = asked(sampler, task, 8, 4)
+        sampler.learn(pasts)
+        return [*configs, *asked(sampler, task, 4, 4)]
+
+    pasts = Task(32).past(), Task(128).past()
+    taught, alone = found(0, *pasts), found(0)
+    assert len(set(taught)) == 12
+    assert taught == found(0, *pasts)
+    assert taught[:8] == alone[:8]
+    assert taught[8:] != alone[8:]
+
+
+def test_what_others_find_before_it_begins_is_history():
+    task = Task(64)
+    late = TransferSampler(task.search())
+    late.learn([Task(32).past(), Task(128).past()])
+    at_once = TransferSampler(task.search(Task(32).past(), Task(128).past()))
+    assert asked(late, task, 12, 4) == asked(at_once, task, 12, 4)
+
+
+def test_batches_are_cut_short_while_each_outcome_tells_much():
+    task = Task(64)
+    sampler = TransferSampler(task.search())
+    assert [len(asked(sampler, task, 1, 8)) for _ in range(10)] == [4] * 8 + [8, 8]
+
+
+def test_of_many_tasks_the_nearest_in_size_teach(monkeypatch):
+    monkeypatch.setattr(lessons, "_TASKS", 2)
+    task = Task(64)
+
+    def sized(past, size):
+        return Past(past.trials, lambda config: {**past.describe(config), "problem n": size})
+
+    near = [sized(Task(32).past(), 9.0), sized(Task(128).past(), 11.0)]
+    misleading = Past(tuple(Trial(t.config, t.status, t.score and 1e9 / t.score) for t in Task(64).past().trials))
+    far = [sized(replace(misleading, describe=task.describe), 20.0)] * 3
+    search = replace(task.search(), describe=sized(task.past(), 10.0).describe)
+    known = described(search.describe, FEASIBLE)
+    among_others = expectation(replace(search, history=(*far, *near)), known)
+    assert among_others == pytest.approx(expectation(replace(search, history=tuple(near)), known))
+
+
+def test_a_parameter_weighs_little_where_what_is_known_says_it_and_fully_where_nothing_does():
+    params = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    weighed = transfer._coordinates(params, params[:, :1])
+    assert np.ptp(weighed, axis=0).tolist() == [transfer._PARAMS, 1.0, transfer._KNOWN]
+    assert transfer._coordinates(params, np.empty((4, 0))).tolist() == params.tolist()
 
 
 def test_failures_elsewhere_are_avoided_here():
