@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gemmtune.engine.campaign.fleet import FINALISTS, Fleet
 from gemmtune.engine.campaign.plan import BASELINE_SPACE
+from gemmtune.engine.campaign.scale import OneScale
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Status
@@ -20,11 +21,14 @@ __all__ = ["Finals"]
 class Finals:
     """Sends the best of a problem to its final once every search of the problem has ended."""
 
-    def __init__(self, tasks: Iterable[Task], fleet: Fleet, database: Database, objective: Objective) -> None:
-        """Every task whose search will end."""
+    def __init__(
+        self, tasks: Iterable[Task], fleet: Fleet, database: Database, objective: Objective, scale: OneScale
+    ) -> None:
+        """Every task whose search will end, and the scale on which several GPUs' measurements compare."""
         self._fleet = fleet
         self._database = database
         self._objective = objective
+        self._scale = scale
         self._tasks: dict[Problem, list[Task]] = {}
         for task in tasks:
             self._tasks.setdefault(task.problem, []).append(task)
@@ -62,8 +66,7 @@ class Finals:
         baseline: list[tuple[float, Task, Config]] = []
         others: list[tuple[float, Task, Config]] = []
         for task in tasks:
-            protocol, toolchain = self._fleet.protocol(task), self._fleet.toolchain(task)
-            known = self._database.known(task, protocol, self._fleet.evidence, toolchain)
+            known = self._scale.known(task, self._fleet)
             scored = ((self._objective.score(m), task, c) for c, m in known.items() if m.status is Status.OK)
             (baseline if task.space == BASELINE_SPACE else others).extend(scored)
         others.sort(key=lambda scored: (scored[0], scored[1].space, scored[2].json))

@@ -20,6 +20,7 @@ from gemmtune.engine.campaign.site import Site, Terms
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
 from gemmtune.engine.measure.process import Loss, Outcome
 from gemmtune.engine.measure.race import Standing
+from gemmtune.engine.measure.scale import as_on
 from gemmtune.engine.measure.worker import FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
@@ -209,7 +210,8 @@ class MeasuringFleet:
             self._shelf.keep(job.task, job.config, job.artifact, reading.estimate.time_ns)
         if reading.estimate is not None:
             best = self._leaders.get(job.task)
-            if best is None or reading.estimate.time_ns < best.estimate.time_ns:
+            level = reading.estimate.level
+            if best is None or reading.estimate.time_ns < as_on(level, best.estimate).time_ns:
                 self._leaders[job.task] = Standing(reading.estimate)
             drifted = self._drift.saw(done.place, reading.drift)
             if drifted:

@@ -8,6 +8,8 @@ seconds = 3600                      # searching ends then; also gpu_seconds, tim
 regret = 0.02                       # a task is done when its best is at most this far behind the best there is
 margin = 0.02                       # lead over the vendor library that a row needs to ship anything else
 portfolio = true                    # few configs for all problems; or { worst = 0.02, mean = 0.005 }, their losses
+ranges = true                       # rows for ranges of m, too; or { worst = 0.02, buckets = true }: powers of two
+hold_out = ["96x4096x4096:bf16:nt"] # problems that check the ranges, and have no say in them
 problems = ["16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"]
 
 [[problem]]                         # the long form, with a weight
@@ -17,6 +19,13 @@ k = 4096
 dtype = "bf16"
 layout = "nt"
 weight = 20
+
+[[problem]]                         # one GEMM at several m
+m = [16, 64, 256]
+hold_out = [48]
+n = 4096
+k = 4096
+dynamic_m = true
 """
 
 from __future__ import annotations
@@ -32,6 +41,7 @@ from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.tables.portfolio import LossLimits
+from gemmtune.engine.tables.ranges import RangeLimits
 from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
 __all__ = ["BASELINE_SPACE", "Plan", "read_plan"]
@@ -45,8 +55,8 @@ _KINDS: dict[type, str] = {
     dict: "a table of m, n, k, ...",
 }
 _LIMITS = ("seconds", "gpu_seconds", "regret")
-_SHIPPING = ("margin", "portfolio")
-_KEYS = {"problem", "problems", "space", "sampler", "pruner", "objective", "budget", "seed", "batch"} | {
+_SHIPPING = ("margin", "portfolio", "ranges")
+_KEYS = {"problem", "problems", "hold_out", "space", "sampler", "pruner", "objective", "budget", "seed", "batch"} | {
     *_LIMITS,
     *_SHIPPING,
 }
@@ -81,6 +91,10 @@ class Plan:
     """Lead over the baseline that a row needs to ship anything else, as a fraction."""
     portfolio: LossLimits | None = None
     """What sharing configs among problems may cost; None to give each problem its own best."""
+    ranges: RangeLimits | None = None
+    """What a row for a range of m may lose; None for no such rows."""
+    held_out: tuple[Problem, ...] = ()
+    """Problems that are tuned to check the ranges, each once: they get no row."""
 
     def __post_init__(self) -> None:
         """Refuse numbers out of bounds, nothing to search, and a problem named twice."""
@@ -92,10 +106,12 @@ class Plan:
             raise UsageError(f"margin={self.margin} is not a fraction from 0 on, such as 0.02")
         if not self.spaces:
             raise UsageError("no space to search; the default is triton_mm")
-        names = Counter(problem.name for problem in self.problems)
+        names = Counter(problem.name for problem in (*self.problems, *self.held_out))
         for name, times in names.items():
             if times > 1:
                 raise UsageError(f"problem {name} is named {times} times; name it once, with the sum of its weights")
+        if self.held_out and self.ranges is None:
+            raise UsageError(f"{self.held_out[0].name} is held out, and there are no ranges to check: ask for ranges")
 
 
 def read_plan(path: Path) -> Plan:
@@ -129,10 +145,11 @@ def _plan(content: Mapping[str, object]) -> Plan:
         return tuple(_kind(name, n, str) for n in (value if isinstance(value, list) else [value]))
 
     default = Plan()
+    blocks = [_Block.read(number, record) for number, record in enumerate(one("problem", list, []), 1)]
     return Plan(
         problems=(
             *(Problem.parse(text) for text in names("problems", ())),
-            *(_problem(number, record) for number, record in enumerate(one("problem", list, []), 1)),
+            *(problem for block in blocks for problem in block.problems("m")),
         ),
         spaces=names("space", default.spaces),
         sampler=one("sampler", str, default.sampler),
@@ -144,6 +161,11 @@ def _plan(content: Mapping[str, object]) -> Plan:
         limits=Limits(**{name: _number(name, content[name]) for name in _LIMITS if name in content}),
         margin=_number("margin", content.get("margin", default.margin)),
         portfolio=_loss_limits(content.get("portfolio", False)),
+        ranges=_range_limits(content.get("ranges", False)),
+        held_out=(
+            *(Problem.parse(text) for text in names("hold_out", ())),
+            *(problem for block in blocks for problem in block.problems("hold_out")),
+        ),
     )
 
 
@@ -158,9 +180,35 @@ def _loss_limits(value: object) -> LossLimits | None:
     return LossLimits(**{name: _number(f"portfolio.{name}", number) for name, number in value.items()})
 
 
-def _problem(number: int, record: object) -> Problem:
-    fields = _kind(f"problem {number}", record, dict)
-    return Problem.from_fields({str(name): str(value) for name, value in fields.items()})
+def _range_limits(value: object) -> RangeLimits | None:
+    if isinstance(value, bool):
+        return RangeLimits() if value else None
+    if not isinstance(value, dict):
+        raise UsageError(f"ranges={value!r} is not true, false or a table of worst and buckets")
+    unknown = sorted(set(value) - {"worst", "buckets"})
+    if unknown:
+        raise UsageError(f"unknown key {unknown[0]!r} in ranges; known: buckets, worst")
+    if not isinstance(value.get("buckets", False), bool):
+        raise UsageError(f"ranges.buckets={value['buckets']!r} is not true or false")
+    default = RangeLimits()
+    return RangeLimits(_number("ranges.worst", value.get("worst", default.worst)), value.get("buckets", False))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A `[[problem]]`: one GEMM at one m or several."""
+
+    fields: Mapping[str, object]
+
+    @classmethod
+    def read(cls, number: int, record: object) -> _Block:
+        return cls(_kind(f"problem {number}", record, dict))
+
+    def problems(self, name: str) -> list[Problem]:
+        """Those at the m that stand under `m` or `hold_out`."""
+        rest = {str(field): str(value) for field, value in self.fields.items() if field not in ("m", "hold_out")}
+        sizes = self.fields.get(name, [] if name == "hold_out" else "")
+        return [Problem.from_fields({**rest, "m": str(m)}) for m in (sizes if isinstance(sizes, list) else [sizes])]
 
 
 def _number(name: str, value: object) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import socket
 import tempfile
@@ -17,8 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+# Ray tells of actors that end on the driver's standard output, whatever `log_to_driver` says (seen in 2.60): that is
+# where a campaign's result goes, and its notices tell the same. It reads this pattern of lines to leave out when it is
+# imported (docs.ray.io, Configuring Logging, log deduplication).
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
+
 import ray
-from ray._private import worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gemmtune.engine.campaign.ray_host import Host, MakePlace, Reply
@@ -30,7 +35,6 @@ from gemmtune.engine.records.errors import UsageError
 __all__ = ["Cluster", "Node"]
 
 _ASK_SECONDS = 120.0
-_CURRENT = Path("/tmp/ray/ray_current_cluster")  # noqa: S108 (where ray.init's documentation says that it looks)
 _END_SECONDS = 5.0
 _MOST_BYTES = 2**28
 """Binaries that the object store is asked to hold: those that a node which has them need not be sent again."""
@@ -65,8 +69,10 @@ class Cluster:
         """
         self._opened = not ray.is_initialized()
         if self._opened:
-            # Every worker puts the driver's working directory on its path: from an empty one it imports nothing.
-            with tempfile.TemporaryDirectory() as empty, contextlib.chdir(empty), _signals_kept():
+            # Every worker puts the driver's working directory on its path: from an empty one it imports nothing. It
+            # also works in it, so the folder stays for as long as there are workers.
+            self._empty = tempfile.TemporaryDirectory(prefix="gemmtune-")
+            with contextlib.chdir(self._empty.name), _signals_kept():
                 _connect(address, cpus)
         self._binaries: OrderedDict[str, tuple[Any, int]] = OrderedDict()
         self._made: dict[int, tuple[object, Any]] = {}
@@ -117,6 +123,7 @@ class Cluster:
         self._made.clear()
         if self._opened:
             ray.shutdown()
+            self._empty.cleanup()
 
     def _put(self, digest: str, path: str) -> Any:  # noqa: ANN401 (an ObjectRef, or the client's own)
         """The binary in the object store, which takes it to each node once."""
@@ -161,9 +168,6 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _connect(address: str | None, cpus: int | None) -> None:
-    # Ray tells of actors that end on the driver's standard output, whatever `log_to_driver` says (seen in 2.60): that
-    # is where a campaign's result goes, and its notices tell the same.
-    worker.print_to_stdstream = lambda *_, **__: None
     init = partial(ray.init, log_to_driver=False, logging_level=logging.ERROR)
     found = address or _running_here()
     if found is None:
@@ -173,13 +177,16 @@ def _connect(address: str | None, cpus: int | None) -> None:
         with warnings.catch_warnings(action="ignore"):  # the error says it
             init(address=found)
     except ConnectionError as error:
-        raise UsageError(f"no Ray cluster answers at {found}: {_first_line(error)}") from None
+        # What asks for a token says no more to who has none than what is not there (seen in 2.60).
+        way_out = "one that asks for a token needs RAY_AUTH_MODE=token, and its ~/.ray/auth_token here"
+        raise UsageError(f"no Ray cluster answers at {found}: {_first_line(error)}; {way_out}") from None
 
 
 def _running_here() -> str | None:
     """The address that `ray start` left, where something listens: at a dead one, ray.init tries for minutes."""
+    root = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 (where Ray leaves it)
     try:
-        address = _CURRENT.read_text().strip()
+        address = Path(root, "ray", "ray_current_cluster").read_text().strip()
         host, _, port = address.rpartition(":")
         socket.create_connection((host, int(port)), timeout=2.0).close()
     except (OSError, ValueError):
@@ -194,9 +201,16 @@ def _on(node: Node) -> NodeAffinitySchedulingStrategy:
 def _listen(reference: Any, heard: Heard) -> None:  # noqa: ANN401 (as above)
     def over(future: Future[Reply]) -> None:
         error = future.exception()
-        heard(future.result() if error is None else _first_line(error))
+        heard(future.result() if error is None else _how(error))
 
     reference.future().add_done_callback(over)
+
+
+def _how(error: BaseException) -> str:
+    """What an actor died of: what it raised, where it did; else what Ray says."""
+    lines = str(error).splitlines()
+    raised = any(line.lstrip().startswith('File "') for line in lines)
+    return lines[-1][:300] if raised else _first_line(error)
 
 
 def _first_line(error: BaseException) -> str:

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Protocol
 
+from gemmtune.engine.campaign.exchange import Exchange
 from gemmtune.engine.campaign.expectation import expected_gain, regret_bound
 from gemmtune.engine.campaign.finals import Finals
 from gemmtune.engine.campaign.fleet import Finished, Fleet
 from gemmtune.engine.campaign.limits import Clock, Limits
 from gemmtune.engine.campaign.load import Gauged, Load
+from gemmtune.engine.campaign.scale import OneScale
 from gemmtune.engine.campaign.tuner import Tuner
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
@@ -88,14 +90,12 @@ class TaskSearch:
     @property
     def regret_bound(self) -> float:
         """How much slower than the best of the feasible set the best found may be, as a fraction."""
-        trials = self.tuner.trials
-        return regret_bound((t.score for t in trials if t.score is not None), len(trials), self.feasible)
+        return regret_bound(self.tuner.scores, self.tuner.evaluations, self.feasible)
 
     @property
     def expected_gain(self) -> float:
         """Time, or whatever is minimised, that the next batch should save where the problem is called."""
-        trials = self.tuner.trials
-        gain = expected_gain((t.score for t in trials if t.score is not None), len(trials), len(self.batch))
+        gain = expected_gain(self.tuner.scores, self.tuner.evaluations, len(self.batch))
         return self.task.problem.weight * gain
 
 
@@ -153,9 +153,10 @@ def run(
             watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
     database.tell(watcher.noticed)
     tasks = [search.task for search in searches]
-    finals = Finals(tasks, fleet, database, objective) if settle and fleet.settles else None
+    scale = OneScale(database)
+    finals = Finals(tasks, fleet, database, objective, scale) if settle and fleet.settles else None
     clock = Clock(limits, fleet.parallel, now)
-    _Run(fleet, database, objective, watcher, finals, clock, limits.regret).run(searches)
+    _Run(fleet, database, objective, watcher, finals, clock, limits.regret, scale).run(searches)
 
 
 _Ready = tuple[float, int, int, TaskSearch]
@@ -174,6 +175,7 @@ class _Run:
         finals: Finals | None,
         clock: Clock,
         regret: float | None,
+        scale: OneScale,
     ) -> None:
         self._fleet = fleet
         self._gauge = fleet if isinstance(fleet, Gauged) else None
@@ -183,14 +185,17 @@ class _Run:
         self._finals = finals
         self._clock = clock
         self._regret = regret
+        self._scale = scale
         self._waiting: deque[TaskSearch] = deque()
         self._ready: list[_Ready] = []  # a heap
         self._active: dict[Task, TaskSearch] = {}
         self._number: dict[Task, int] = {}
+        self._exchange = Exchange((), fleet.protocol)
 
     def run(self, searches: Sequence[TaskSearch]) -> None:
         self._waiting.extend(searches)
         self._number = {search.task: number for number, search in enumerate(searches)}
+        self._exchange = Exchange(searches, self._fleet.protocol)
         self._give()
         while self._active or (self._finals and self._finals.open):
             self._take(self._fleet.collect(_WAIT_SECONDS))
@@ -198,25 +203,30 @@ class _Run:
 
     def _give(self) -> None:
         """Keep as many tasks in work as keep the fleet busy."""
+        self._release()
         while len(self._active) < _TASKS_A_WORKER * self._fleet.parallel and (self._waiting or self._ready):
             if self._clock.over:
                 self._stop()
             elif self._waiting:
                 search = self._waiting.popleft()
-                search.known = self._known(search.task)
-                if self._ask(search) and search.tuner.trials:
+                search.known = self._scale.known(search.task, self._fleet)
+                if self._ask(search) and search.tuner.evaluations:
                     self._make_ready(search)  # it has begun in an earlier run
                 elif search.batch:
                     self._submit(search)
+                self._release()
             else:
                 self._submit(heappop(self._ready)[-1])
 
-    def _known(self, task: Task) -> dict[Config, Measurement]:
-        protocol, toolchain = self._fleet.protocol(task), self._fleet.toolchain(task)
-        return self._database.known(task, protocol, self._fleet.evidence, toolchain)
+    def _release(self) -> None:
+        """Go on with those that waited for what others found."""
+        for search in self._exchange.released():
+            if self._ask(search):
+                self._make_ready(search)
 
     def _stop(self) -> None:
-        for search in (*(search for *_, search in sorted(self._ready)), *self._waiting):
+        held = self._exchange.given_up()
+        for search in (*(search for *_, search in sorted(self._ready)), *self._waiting, *held):
             self._end(search, "time is over")
         self._waiting.clear()
         self._ready.clear()
@@ -234,6 +244,7 @@ class _Run:
             self._watcher.waited()
         measured = [m for m in finished if isinstance(m, Measurement)]
         self._database.add(measured)
+        measured = [self._scale.of(measurement) for measurement in measured]
         for measurement in measured:
             _accept(measurement, self._active.get(measurement.task), self._fleet)
             self._watcher.measured(measurement, _score(self._objective, measurement), known=False)
@@ -250,18 +261,20 @@ class _Run:
                     self._make_ready(search)
 
     def _make_ready(self, search: TaskSearch) -> None:
-        item = (-search.expected_gain, len(search.tuner.trials), self._number[search.task], search)
+        item = (-search.expected_gain, search.tuner.evaluations, self._number[search.task], search)
         heappush(self._ready, item)
 
     def _ask(self, search: TaskSearch) -> bool:
-        """Tell complete batches and ask for the next that is not all known; False when the search is done."""
+        """Tell complete batches and ask for the next that is not all known; False when the search is done or waits."""
         while len(search.results) == len(search.batch):
             if search.batch:
                 search.tuner.tell([_trial(self._objective, search.results[config]) for config in search.batch])
             search.results = {}
             search.batch = []
-            if self._regret is not None and search.tuner.trials and search.regret_bound <= self._regret:
+            if self._regret is not None and search.tuner.evaluations and search.regret_bound <= self._regret:
                 self._end(search, f"regret at most {search.regret_bound:.2%}")
+                return False
+            if self._exchange.holds(search):
                 return False
             search.batch = search.tuner.next_batch()
             if not search.batch:
@@ -279,6 +292,8 @@ class _Run:
         search.batch = []
         search.results = {}
         self._watcher.ended(search, why)
+        self._exchange.ended(search)
+        search.tuner.close()
         if self._finals is not None:
             self._finals.ended(search.task)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from gemmtune.engine.campaign.crossing import crossings
 from gemmtune.engine.campaign.fleet import Fleet
+from gemmtune.engine.campaign.outcome import Result, read_rankings, read_result
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
 from gemmtune.engine.campaign.replay import ReplayFleet, landscape_of, recorded_feasible
 from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher, prepare, run
@@ -16,27 +18,18 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import LandscapeError, UsageError
-from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.feasible import census
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscape_file import read_landscapes
-from gemmtune.engine.tables.portfolio import Portfolio, choose
-from gemmtune.engine.tables.ranking import rank
-from gemmtune.engine.tables.select import build_table
 
 __all__ = [
-    "Finding",
-    "Result",
     "completed",
     "estimated_searches",
     "execute",
@@ -48,42 +41,6 @@ __all__ = [
 
 _OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
 """What can be minimised on recordings, by what the name of their protocol says of the cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What a campaign found for one task."""
-
-    problem: Problem
-    """The GEMM."""
-    space: str
-    """The space searched."""
-    config: Config | None
-    """The fastest config; None when nothing was ok."""
-    score: float | None
-    """Its score, in the objective's unit."""
-    baseline_score: float | None
-    """The baseline's score on the same problem."""
-    evaluations: int
-    """Configs evaluated, failures included."""
-    failures: Mapping[str, int]
-    """Status to the number of evaluations that ended so, ok left out."""
-    fraction_of_optimum: float | None
-    """Recorded optimum over best found; None where the whole space is not recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A finished campaign."""
-
-    table: Table
-    """What ships."""
-    findings: tuple[Finding, ...]
-    """One a task of the searched spaces, in the plan's order."""
-    measurements: tuple[Measurement, ...]
-    """Everything the table was built from."""
-    portfolio: Portfolio | None = None
-    """What serves the problems in each space; None where each was given its own best."""
 
 
 def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
@@ -182,6 +139,7 @@ def replayed_searches(plan: Plan, device: Device, landscapes: Sequence[Landscape
     """
     recorded = {name: _problems(landscapes, name) for name in (BASELINE_SPACE, *plan.spaces)}
     problems = plan.problems or tuple(dict.fromkeys(p for name in plan.spaces for p in recorded[name]))
+    problems += plan.held_out
     if not problems:
         raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; {_overview(landscapes)}")
     searches = []
@@ -211,22 +169,10 @@ def execute(
     objective = registry.objective(plan.objective)
     teach(searches, fleet, database, objective)
     run(searches, fleet, database, objective, watcher, limits=plan.limits)
-    known: dict[Task, Mapping[Config, Measurement]] = {}
-    finals: dict[Problem, list[Final]] = {}
-    for search in searches:
-        task = search.task
-        known[task] = database.known(task, fleet.protocol(task), fleet.evidence, fleet.toolchain(task))
-        if fleet.settles and task.problem not in finals:
-            finals[task.problem] = database.finals(task.problem, device, fleet.protocol(task))
-    measurements = tuple(m for of_task in known.values() for m in of_task.values())
-    held = [final for of_problem in finals.values() for final in of_problem]
-    rankings = rank(device, objective, measurements, BASELINE_SPACE, finals=held)
-    portfolio = None
-    if plan.portfolio is not None:
-        portfolio = choose(rankings, plan.portfolio, margin=plan.margin, alone=_spaces_run_alone())
-    table = build_table(device, plan.objective, rankings, margin=plan.margin, portfolio=portfolio)
-    best = {s.task: _best(s, objective, known[s.task], finals.get(s.task.problem, ())) for s in searches}
-    return Result(table, _findings(searches, fleet, best), measurements, portfolio)
+    if plan.ranges is not None:
+        crossed = crossings(plan, searches, read_rankings(plan, device, searches, fleet, database))
+        run(crossed, fleet, database, objective, watcher, settle=False)
+    return read_result(plan, device, searches, fleet, database)
 
 
 def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
@@ -234,16 +180,10 @@ def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
     return tuple(landscape for path in paths for landscape in read_landscapes(path))
 
 
-def _spaces_run_alone() -> frozenset[str]:
-    """Spaces of consumers that have no vendor library behind them: each needs a config for every problem."""
-    consumed = (registry.exporter(name).spaces for name in registry.names(Exporter))
-    return frozenset(space for spaces in consumed if BASELINE_SPACE not in spaces for space in spaces)
-
-
 def _named_problems(plan: Plan) -> tuple[Problem, ...]:
     if not plan.problems:
         raise UsageError("no problem to tune: name one, for example --problem 2048x4096x4096:bf16:nt")
-    return plan.problems
+    return (*plan.problems, *plan.held_out)
 
 
 def _feasible(space: Space, task: Task) -> tuple[Config, ...]:
@@ -315,54 +255,3 @@ def _check_objective(name: str, task: Task, feasible: Sequence[Config], fleet: R
 def _cache(name: str) -> str:
     """What a protocol's name says of the cache when a launch begins; empty where it says nothing that is known here."""
     return next((cache for cache in _OBJECTIVES if cache in name), "")
-
-
-_Best = tuple[Config, float] | tuple[None, None]
-
-
-def _findings(searches: Sequence[TaskSearch], fleet: Fleet, best: Mapping[Task, _Best]) -> tuple[Finding, ...]:
-    findings = []
-    for search in searches:
-        task, trials = search.task, search.tuner.trials
-        if task.space == BASELINE_SPACE:
-            continue
-        _, baseline_score = best.get(Task(task.problem, task.device, BASELINE_SPACE), (None, None))
-        config, score = best[task]
-        failures: dict[str, int] = {}
-        for trial in trials:
-            if trial.status is not Status.OK:
-                failures[trial.status.value] = failures.get(trial.status.value, 0) + 1
-        fraction = None
-        if isinstance(fleet, ReplayFleet):
-            fraction = fleet.optimum_ns(task) / score if score else 0.0
-        findings.append(
-            Finding(
-                problem=task.problem,
-                space=task.space,
-                config=config,
-                score=score,
-                baseline_score=baseline_score,
-                evaluations=len(trials),
-                failures=failures,
-                fraction_of_optimum=fraction,
-            )
-        )
-    return tuple(findings)
-
-
-def _best(
-    search: TaskSearch, objective: Objective, known: Mapping[Config, Measurement], finals: Sequence[Final]
-) -> _Best:
-    """The best config of one task that may ship, and its score: the problem's last final before the search's trials.
-
-    As in the table, what a final refuted is out for good, and a final tells of the binaries that it timed alone.
-    """
-    refuted = {out.config for final in finals for out in final.refuted if out.task == search.task}
-    for finalist in finals[-1].finalists if finals else ():  # the best first
-        measured = known.get(finalist.config) if finalist.task == search.task else None
-        if measured and measured.toolchain == finalist.toolchain and finalist.config not in refuted:
-            settled = replace(measured, samples_ns=finalist.samples_ns, estimate=finalist.estimate)
-            return finalist.config, objective.score(settled)
-    scored = [(t.config, t.score) for t in search.tuner.trials if t.score is not None and t.config not in refuted]
-    # Of like scores the one the table puts first: estimates are often alike.
-    return min(scored, key=lambda trial: (trial[1], trial[0].json), default=(None, None))

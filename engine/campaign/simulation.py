@@ -54,29 +54,28 @@ class SimulatedFleet(ReplayFleet):
         Args:
             landscapes: answer from these; where two hold one task, the first does.
             cluster: where.
-            workers: actors that answer for a GPU.
-            builders: actors that answer for a compiler.
+            workers: actors of a node that answer for a GPU.
+            builders: actors of a node that answer for a compiler.
             seconds: how long a build and a measurement take.
             binary_bytes: size of the file that a builder hands to a worker; without one, no file travels.
         """
         super().__init__(landscapes)
-        self.parallel = workers
+        self.parallel = workers * max(len(cluster.nodes()), 1)
         self._cluster = cluster
         build = partial(_simulated, partial(_build, ReplayFleet(landscapes), seconds, binary_bytes))
         measure = partial(_simulated, partial(_measure, ReplayFleet(landscapes), seconds))
 
         def seating(node: Node) -> tuple[list[Seat], list[Seat]]:
-            if node != cluster.nodes()[0]:
-                return [], []
+            name = f"{node.host}/{node.id[:6]}/replay"
             return (
-                [Seat(f"replay/builder{number}", build) for number in range(builders)],
-                [Seat(f"replay/worker{number}", measure) for number in range(workers)],
+                [Seat(f"{name}-builder{number}", build) for number in range(builders)],
+                [Seat(f"{name}-worker{number}", measure) for number in range(workers)],
             )
 
         batch = 1 if seconds else _BATCH
         site = partial(RaySite, cluster, seating, ahead=2 * batch, batch=batch, homes=False)
         terms = Terms(self.evidence, self.settles, self.toolchain, self.protocol)
-        self._fleet = MeasuringFleet(terms, site, workers)
+        self._fleet = MeasuringFleet(terms, site, self.parallel)
 
     def submit(self, task: Task, config: Config) -> None:
         """Send it to a builder, and then to a worker."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError, UsageError
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Past
+from gemmtune.engine.records.search import Describe, Past
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
@@ -44,7 +45,11 @@ class Tuner:
         self._batch = batch
         self._unasked = set(sampler.search.feasible)
         self._pending: list[Config] = []
-        self._trials: list[Trial] = []
+        # A quarter of what a Trial each would take: a campaign has hundreds of thousands, and keeps them to its end.
+        self._configs: list[Config] = []
+        self._statuses: list[Status] = []
+        self._scores = array("d")  # as many a trial as the search has objectives; NaN where there is none
+        self._objectives = sampler.search.objectives
         self._best: Trial | None = None
         self._best_score = math.inf
 
@@ -64,9 +69,28 @@ class Tuner:
         return Tuner(type(self._sampler)(search), self._budget, self._batch)
 
     @property
+    def describe(self) -> Describe:
+        """What is known of the task's configs."""
+        return self._sampler.search.describe
+
+    def learn(self, pasts: Sequence[Past]) -> None:
+        """Teach its sampler what other tasks of the campaign have found; all that was asked has been told."""
+        self._sampler.learn(pasts)
+
+    @property
     def trials(self) -> tuple[Trial, ...]:
         """Everything told so far, in order."""
-        return tuple(self._trials)
+        return tuple(map(self._trial, range(self.evaluations)))
+
+    @property
+    def evaluations(self) -> int:
+        """Trials told so far."""
+        return len(self._configs)
+
+    @property
+    def scores(self) -> list[float]:
+        """The scores of those that were ok, in order."""
+        return [score for score in self._scores[:: self._objectives] if not math.isnan(score)]
 
     @property
     def best(self) -> Trial | None:
@@ -76,7 +100,7 @@ class Tuner:
     @property
     def done(self) -> bool:
         """Whether the budget or the feasible set is used up and all is told."""
-        return not self._pending and (len(self._trials) >= self._budget or not self._unasked)
+        return not self._pending and (self.evaluations >= self._budget or not self._unasked)
 
     def next_batch(self) -> list[Config]:
         """The configs to evaluate next; empty only when `done`.
@@ -90,7 +114,7 @@ class Tuner:
             raise RuntimeError(f"{len(self._pending)} configs of the last batch have not been told")
         if self.done:
             return []
-        count = min(self._batch, self._budget - len(self._trials))
+        count = min(self._batch, self._budget - self.evaluations)
         asked = self._sampler.ask(count)
         if len(asked) > count:
             raise self._broken(f"asked for {len(asked)} configs where {count} were wanted")
@@ -121,16 +145,34 @@ class Tuner:
                 raise ValueError(
                     f"{trial.config}: score {trial.score} with status {trial.status}; ok alone has a score"
                 )
-            objectives = self._sampler.search.objectives
-            due = objectives if objectives > 1 and trial.score is not None else 0
+            due = self._objectives if self._objectives > 1 and trial.score is not None else 0
             if len(trial.scores) != due:
                 raise ValueError(f"{trial.config}: {len(trial.scores)} scores where {due} are due, one an objective")
         self._pending = []
-        self._trials.extend(trials)
         for trial in trials:
+            self._configs.append(trial.config)
+            self._statuses.append(trial.status)
+            score = math.nan if trial.score is None else trial.score
+            self._scores.extend(trial.scores or [score] * self._objectives)
             if trial.score is not None and trial.score < self._best_score:
                 self._best, self._best_score = trial, trial.score
         self._sampler.tell(trials)
+
+    def close(self) -> None:
+        """Let go of the sampler and of what was left to ask: a campaign has thousands of searches. The trials stay.
+
+        Nothing but them, their number, their scores and the best may be asked for afterwards.
+        """
+        self._unasked = set()
+        self._pending = []
+        del self._sampler
+
+    def _trial(self, place: int) -> Trial:
+        config, status = self._configs[place], self._statuses[place]
+        if status is not Status.OK:
+            return Trial(config, status, None)
+        scores = tuple(self._scores[place * self._objectives : (place + 1) * self._objectives])
+        return Trial(config, status, scores[0], scores if self._objectives > 1 else ())
 
     def _broken(self, what: str) -> ContractError:
         return ContractError(f"sampler {type(self._sampler).__qualname__} {what}")

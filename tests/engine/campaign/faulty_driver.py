@@ -15,6 +15,7 @@ from pathlib import Path
 from faulty_space import FAULTS, WAITING
 
 from gemmtune.engine import cli
+from gemmtune.engine.campaign import origin
 from gemmtune.engine.campaign.fleet import Finished
 from gemmtune.engine.campaign.local_fleet import LocalFleet
 from gemmtune.engine.measure.gpu import present_device
@@ -101,7 +102,7 @@ class Loses(LocalFleet):
 def main() -> None:
     what, *arguments = sys.argv[1:]
     if what == "loses":
-        cli.LocalFleet = Loses
+        origin.LocalFleet = Loses
         sys.argv = ["gemmtune", *arguments]
         cli.main()
     device = present_device()

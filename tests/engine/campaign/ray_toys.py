@@ -45,3 +45,7 @@ def processes(size=1, deadline_seconds=30.0):
 
 def cannot_be_made(folder):
     raise GemmtuneError("its GPU is L4, the tasks are of H200")
+
+
+def raises(folder):
+    raise OSError("no room on /scratch")

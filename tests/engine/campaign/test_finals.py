@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.outcome import Result
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
 from gemmtune.engine.campaign.scheduler import TaskSearch, prepare, run
 from gemmtune.engine.records import catalogue
@@ -189,11 +190,11 @@ def searches(
     return found
 
 
-def executed(database: Database, fleet: ScriptedFleet, found: list[TaskSearch] | None = None) -> session.Result:
+def executed(database: Database, fleet: ScriptedFleet, found: list[TaskSearch] | None = None) -> Result:
     return session.execute(PLAN, H200, found or searches(), fleet, database, Listener())
 
 
-def shipped(result: session.Result) -> list[int | None]:
+def shipped(result: Result) -> list[int | None]:
     return [row.choices[0].config.get("x") for row in result.table.rows]
 
 

@@ -9,6 +9,7 @@ from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.tables.portfolio import LossLimits
+from gemmtune.engine.tables.ranges import RangeLimits
 
 WHOLE = """\
 space = ["triton_mm", "aten"]
@@ -102,6 +103,12 @@ def test_what_a_file_leaves_out_is_the_default(tmp_path):
         ("[portfolio]\nbest = 1", r"unknown key 'best' in portfolio; known: mean, worst"),
         ("[portfolio]\nworst = -1", r"portfolio: worst=-1.0 is not a fraction from 0 on"),
         ("[portfolio]\nmean = '1'", r"portfolio.mean='1' is not a number"),
+        ("ranges = 3", r"ranges=3 is not true, false or a table of worst and buckets"),
+        ("[ranges]\nbest = 1", r"unknown key 'best' in ranges; known: buckets, worst"),
+        ("[ranges]\nworst = -1", r"ranges: worst=-1.0 is not a fraction from 0 on"),
+        ("[ranges]\nbuckets = 1", r"ranges.buckets=1 is not true or false"),
+        ("hold_out = ['8x8x8']", r"8x8x8:bf16:nt is held out, and there are no ranges to check: ask for ranges"),
+        ("ranges = true\nproblems = ['8x8x8']\nhold_out = ['8x8x8']", r"problem 8x8x8:bf16:nt is named 2 times"),
     ],
 )
 def test_what_is_wrong_is_said_with_the_file(tmp_path, text, said):
@@ -137,5 +144,33 @@ def test_the_example_in_the_module_is_a_campaign(tmp_path):
     from gemmtune.engine.campaign import plan as module
 
     read = plan(tmp_path, module.__doc__.split("\n", 1)[1])
-    assert [problem.name for problem in read.problems][-1] == "1x6144x4096:bf16:nt"
-    assert read.problems[-1].weight == 20
+    assert {problem.name: problem.weight for problem in read.problems}["1x6144x4096:bf16:nt"] == 20
+    assert [problem.m for problem in read.problems if problem.dynamic_m] == [16, 64, 256]
+    assert [problem.m for problem in read.held_out] == [96, 48]
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("", None),
+        ("ranges = false", None),
+        ("ranges = true", RangeLimits(0.02, False)),
+        ("ranges = { worst = 0.05, buckets = true }", RangeLimits(0.05, True)),
+    ],
+)
+def test_ranges_are_asked_for_with_or_without_limits(tmp_path, text, limits):
+    path = tmp_path / "campaign.toml"
+    path.write_text(text)
+    assert read_plan(path).ranges == limits
+
+
+def test_one_gemm_stands_once_for_all_its_m_and_those_that_are_held_out(tmp_path):
+    path = tmp_path / "campaign.toml"
+    path.write_text(
+        "ranges = true\nhold_out = ['5x8x8']\n"
+        "[[problem]]\nm = [16, 64]\nhold_out = [48]\nn = 8\nk = 8\ndynamic_m = true\nweight = 2\n"
+    )
+    plan = read_plan(path)
+    assert [p.name for p in plan.problems] == ["16x8x8:bf16:nt:dynamic_m=true", "64x8x8:bf16:nt:dynamic_m=true"]
+    assert [p.name for p in plan.held_out] == ["5x8x8:bf16:nt", "48x8x8:bf16:nt:dynamic_m=true"]
+    assert {p.weight for p in plan.problems} == {2.0}

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(present_device() is not None, reason="with a GPU
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 COMMAND = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "tpe",
            "--budget", "150", "--batch", "1", "--seed", "5")  # fmt: skip
-FILES = ("table.json", "inductor/lookup_table.json", "inductor/table_info.json", "summary.txt")
+FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "summary.txt")
 ALL = 2 * (150 + 1)
 """Measurements of the whole campaign: two problems and their baselines."""
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(present_device() is not None, reason="with a GPU
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 TUNE = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "tpe",
         "--budget", "100", "--batch", "1", "--seed", "5")  # fmt: skip
-FILES = ("table.json", "inductor/lookup_table.json", "inductor/table_info.json")
+FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json")
 ALL = 2 * (100 + 1)
 
 

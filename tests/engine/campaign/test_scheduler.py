@@ -215,10 +215,13 @@ def test_the_order_of_completion_changes_nothing(tmp_path, seed):
 
 
 def test_samplers_hear_each_batch_in_the_order_they_asked(database):
+    witnesses = {}
+
     class Witness(EVOLUTION):
         def __init__(self, search):
             super().__init__(search)
             self.asked, self.told = [], []
+            witnesses[search.seed] = self
 
         def ask(self, count):
             self.asked.extend(batch := super().ask(count))
@@ -234,7 +237,7 @@ def test_samplers_hear_each_batch_in_the_order_they_asked(database):
     found = searches(sampler=Witness)
     task_of = {search.tuner._sampler.search.seed: search.task for search in found}
     scheduled(database, ScriptedFleet(3), found)
-    assert [len(search.tuner._sampler.told) for search in found] == [15] * 6
+    assert [len(witnesses[seed].told) for seed in task_of] == [15] * 6
 
 
 def test_failures_are_told_and_counted_and_kept(database):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -107,6 +108,18 @@ def test_the_best_is_the_lowest_score_and_the_earliest_of_equals():
     assert level.best == Trial(CONFIGS[0], Status.OK, 5.0)
 
 
+def test_a_closed_search_lets_go_of_its_sampler_and_keeps_its_trials():
+    sampler = InOrder(search())
+    alive, tuner = weakref.ref(sampler), Tuner(sampler, 7, 3)
+    tuned(tuner)
+    told, best = tuple(sampler.told), tuner.best
+    del sampler
+    tuner.close()
+    assert alive() is None
+    assert (tuner.trials, tuner.best, tuner.evaluations) == (told, best, 7)
+    assert tuner.scores == [trial.score for trial in told if trial.score is not None]
+
+
 def test_the_same_trials_give_the_same_batches():
     first, second = Tuner(InOrder(search()), 10, 3), Tuner(InOrder(search()), 10, 3)
     tuned(first)
@@ -191,7 +204,7 @@ def test_of_several_scores_the_first_ranks():
     ]
     tuner.next_batch()
     tuner.tell(trials)
-    assert (tuner.best, sampler.told) == (trials[1], trials)
+    assert (tuner.best, sampler.told, list(tuner.trials)) == (trials[1], trials, trials)
 
 
 @pytest.mark.parametrize(

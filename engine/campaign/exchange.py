@@ -1,0 +1,87 @@
+"""What the tasks of a running campaign teach each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.records.search import Past
+from gemmtune.engine.records.task import Task
+
+if TYPE_CHECKING:
+    from gemmtune.engine.campaign.scheduler import TaskSearch
+
+__all__ = ["FIRST", "Exchange"]
+
+FIRST = 8
+"""Evaluations of a task that the others hear of: the fewest that search/lessons.py takes for a lesson. Hearing of more,
+or again later, found no more on the recorded landscapes (experiments/search), and everyone would wait longer."""
+
+
+class Exchange:
+    """Tasks of one space and protocol, whose samplers learn, meet once: when each has had its first evaluations.
+
+    Who is there early waits for the rest, which a scheduler begins with anyway. So what is taught depends on the
+    results alone: not on the number of workers, on who was fastest, or on a kill in between.
+    """
+
+    def __init__(self, searches: Sequence[TaskSearch], protocol: Callable[[Task], str]) -> None:
+        """Nobody is there yet; `protocol` is the fleet's."""
+        circles: dict[tuple[str, str], list[TaskSearch]] = {}
+        for search in searches:
+            if search.tuner.learns:
+                circles.setdefault((search.task.space, protocol(search.task)), []).append(search)
+        self._circles = [_Circle(members) for members in circles.values() if len(members) > 1]
+        self._of = {member.task: circle for circle in self._circles for member in circle.members}
+
+    def holds(self, search: TaskSearch) -> bool:
+        """Whether the search, told all that it asked, is to wait; `released` gives it back."""
+        circle = self._of.get(search.task)
+        if circle is None or search.tuner.evaluations < FIRST:
+            return False
+        circle.waiting.append(search)
+        circle.hear(search)
+        return True
+
+    def ended(self, search: TaskSearch) -> None:
+        """The search is over: what it has found until now is all that the others will hear. Its tuner is still open."""
+        circle = self._of.get(search.task)
+        if circle is not None:
+            circle.hear(search)
+
+    def released(self) -> list[TaskSearch]:
+        """Those that need not wait any longer, in the plan's order, each taught by all others."""
+        complete = [circle for circle in self._circles if len(circle.found) == len(circle.members)]
+        for circle in complete:
+            for search in circle.waiting:
+                search.tuner.learn([past for task, past in circle.heard() if task != search.task])
+        return self._dissolved(complete)
+
+    def given_up(self) -> list[TaskSearch]:
+        """Those that wait now, untaught: nobody has time to come."""
+        return self._dissolved(self._circles)
+
+    def _dissolved(self, circles: Sequence[_Circle]) -> list[TaskSearch]:
+        for circle in circles:
+            for member in circle.members:
+                del self._of[member.task]
+        self._circles = [circle for circle in self._circles if circle not in circles]
+        return [member for circle in circles for member in circle.members if member in circle.waiting]
+
+
+class _Circle:
+    """Tasks that can teach each other."""
+
+    def __init__(self, members: Sequence[TaskSearch]) -> None:
+        self.members = members
+        self.waiting: list[TaskSearch] = []
+        self.found: dict[Task, Past] = {}
+
+    def hear(self, search: TaskSearch) -> None:
+        """Keep what a member found, with what is known of those configs alone: of all, that is megabytes a task."""
+        known = {trial.config: search.tuner.describe(trial.config) for trial in search.tuner.trials}
+        self.found[search.task] = Past(search.tuner.trials, known.__getitem__)
+
+    def heard(self) -> list[tuple[Task, Past]]:
+        """What the members found, in the plan's order."""
+        return [(member.task, self.found[member.task]) for member in self.members]

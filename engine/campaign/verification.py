@@ -1,0 +1,140 @@
+"""A table measured again, after an upgrade or on another board: which rows still hold, and the table mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from gemmtune.engine.campaign.fleet import Fleet
+from gemmtune.engine.campaign.outcome import read_rankings
+from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
+from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher, prepare, run
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Table
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
+from gemmtune.engine.tables.ranges import loss_at
+from gemmtune.engine.tables.ranking import Ranking
+from gemmtune.engine.tables.select import build_table
+
+__all__ = ["Check", "Verified", "verify", "verifying_searches"]
+
+WORST = 0.02
+"""What a choice may lose to the best of its row's contenders and still hold: what one config spreads across GPUs of one
+model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What became of a choice at one problem."""
+
+    problem: Problem
+    """The GEMM."""
+    choice: Choice
+    """What the table runs there, with the time it says."""
+    time_ns: float | None
+    """Its time now; None where it does not work any more."""
+    loss: float | None
+    """Score over that of what the contenders' table would run, minus 1; None where it does not work any more."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it works and loses little."""
+        return self.loss is not None and self.loss <= WORST
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A table after it was measured again."""
+
+    rows: tuple[Check, ...]
+    """One a row, in the table's order."""
+    ranges: tuple[tuple[RangeRow, tuple[Check, ...]], ...]
+    """Each range, with its choice at every m of it that was measured again."""
+    mended: Table
+    """Rows that hold with the times of now, the others with their best contender; ranges that hold."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether every row and every range does."""
+        return all(check.holds for check in self.rows) and all(_holds(checks) for _, checks in self.ranges)
+
+
+def verifying_searches(table: Table) -> list[TaskSearch]:
+    """One search a task, over what the table holds of it: choices, tie band, a range's choice, the baseline."""
+    contenders: dict[Task, dict[Config, None]] = {}
+    for problem, name, config in _contenders(table):
+        contenders.setdefault(Task(problem, table.device, name), {})[config] = None
+    sampler = registry.sampler("exhaustive")
+    found = []
+    for task, configs in contenders.items():
+        space = registry.space(task.space)
+        feasible = tuple(config for config in configs if space.check(task, config))
+        if feasible:
+            found.append(prepare(task, space, feasible, sampler, len(feasible), seed=0, batch=len(feasible)))
+    return found
+
+
+def verify(
+    table: Table, margin: float, searches: Sequence[TaskSearch], fleet: Fleet, database: Database, watcher: Watcher
+) -> Verified:
+    """Measure the contenders of every row and see whether its first choice still deserves its place."""
+    run(searches, fleet, database, registry.objective(table.objective), watcher)
+    plan = Plan(objective=table.objective, margin=margin)
+    rankings = tuple(read_rankings(plan, table.device, searches, fleet, database))
+    of_problem = {ranking.problem: ranking for ranking in rankings}
+    checks = tuple(_check(of_problem.get(row.problem), row.problem, row.choices[0], margin) for row in table.rows)
+    ranged = tuple((row, tuple(_in_range(row, table, of_problem, margin))) for row in table.ranges)
+    picks = tuple(
+        Pick(c.problem, c.choice.space, c.choice.config, c.choice.config, c.loss or 0.0, c.loss or 0.0)
+        for c in checks
+        if c.holds and c.choice.space != BASELINE_SPACE
+    )
+    rebuilt = build_table(
+        table.device, table.objective, rankings, margin=margin, portfolio=Portfolio(LossLimits(), picks)
+    )
+    kept = tuple(row for row, of_range in ranged if _holds(of_range))
+    return Verified(checks, ranged, replace(rebuilt, ranges=kept))
+
+
+def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
+    for row in table.rows:
+        if row.baseline is not None:
+            yield row.problem, row.baseline.space, row.baseline.config
+        for choice in row.choices:
+            yield row.problem, choice.space, choice.config
+        if row.fastest is not None:
+            for config in row.tie_band:
+                yield row.problem, row.fastest.space, config
+    problems = {row.problem for row in table.rows}
+    for ranged in table.ranges:
+        for problem in _sizes(ranged):
+            if problem in problems:
+                yield problem, ranged.choice.space, ranged.choice.config
+
+
+def _sizes(row: RangeRow) -> Iterator[Problem]:
+    for m, _ in row.tuned:
+        yield replace(row.problem, m=m)
+
+
+def _in_range(row: RangeRow, table: Table, of_problem: dict[Problem, Ranking], margin: float) -> Iterator[Check]:
+    problems = {tuned.problem for tuned in table.rows}
+    for problem in _sizes(row):
+        if problem in problems:
+            yield _check(of_problem.get(problem), problem, row.choice, margin)
+
+
+def _check(ranking: Ranking | None, problem: Problem, choice: Choice, margin: float) -> Check:
+    if ranking is None:
+        return Check(problem, choice, None, None)
+    now = (c.choice for c in ranking.contenders if (c.choice.space, c.choice.config) == (choice.space, choice.config))
+    time_ns = next((found.time_ns for found in now), None)
+    return Check(problem, choice, time_ns, loss_at(ranking, choice.space, choice.config.json, margin))
+
+
+def _holds(checks: Sequence[Check]) -> bool:
+    return bool(checks) and all(check.holds for check in checks)
