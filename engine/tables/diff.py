@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+from gemmtune.engine.tables.ranges import of_one_gemm
 from gemmtune.engine.tables.ranking import faster
 from gemmtune.engine.tables.table_file import require_device
 
@@ -36,11 +38,16 @@ class TableDiff:
     """Rows of one winner whose times come of other evidence or another protocol, and are not comparable."""
     time: tuple[Change, ...]
     """Rows of one winner that takes another time, beyond the intervals of both."""
+    ranges_added: tuple[RangeRow, ...] = ()
+    """Ranges of m that only the second has: there, or with this choice."""
+    ranges_gone: tuple[RangeRow, ...] = ()
+    """Ranges that only the first has."""
 
     @property
     def same(self) -> bool:
         """Whether there is no difference."""
-        return not (self.added or self.gone or self.winner or self.terms or self.time)
+        rows = self.added or self.gone or self.winner or self.terms or self.time
+        return not (rows or self.ranges_added or self.ranges_gone)
 
 
 def diff_tables(before: Table, after: Table) -> TableDiff:
@@ -59,6 +66,7 @@ def diff_tables(before: Table, after: Table) -> TableDiff:
         )
     old, new = ({row.problem: row for row in table.rows} for table in (before, after))
     both = [Change(row, new[problem]) for problem, row in old.items() if problem in new]
+    before_ranges, after_ranges = ({_range_key(row): row for row in table.ranges} for table in (before, after))
     kinds = [(_kind(change.before.choices[0], change.after.choices[0]), change) for change in both]
     return TableDiff(
         added=tuple(row for problem, row in new.items() if problem not in old),
@@ -66,12 +74,19 @@ def diff_tables(before: Table, after: Table) -> TableDiff:
         winner=tuple(change for kind, change in kinds if kind == "winner"),
         terms=tuple(change for kind, change in kinds if kind == "terms"),
         time=tuple(change for kind, change in kinds if kind == "time"),
+        ranges_added=tuple(row for key, row in after_ranges.items() if key not in before_ranges),
+        ranges_gone=tuple(row for key, row in before_ranges.items() if key not in after_ranges),
     )
 
 
 def terms(choice: Choice) -> tuple[str, str]:
     """What two times must share to be compared: evidence and protocol."""
     return choice.evidence.value, choice.protocol
+
+
+def _range_key(row: RangeRow) -> tuple[Problem, int, int, str, str]:
+    """Where a range lies, and what runs there."""
+    return of_one_gemm(row.problem), row.first, row.last, row.choice.space, row.choice.config.json
 
 
 def _kind(before: Choice, after: Choice) -> str:

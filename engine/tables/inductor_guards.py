@@ -6,6 +6,7 @@ torch 2.11.0, 2.12.1 and 2.13.0; tests/engine/tables/test_inductor_guards.py com
 
 - 2.11, pad_mm: of each product with a size that could be padded, whether k exceeds m and n, and whether the product
   is bound by arithmetic. It asks symbolic sizes, which guards; from 2.12 on the sizes seen first, which does not.
+- all, with a table: the loader guards the range of m of a product's row, and the span around an m that has none.
 - all: whether a Triton template, where one is among the choices, may index with 32 bits. A graph that is compiled where
   it may not asks no more: were it the first, it would serve the smaller m too.
 
@@ -16,18 +17,31 @@ TORCH_LOGS=+dynamic,recompiles names it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType
+from gemmtune.engine.records.problem import DType, Op, Problem
+from gemmtune.engine.records.table import RangeRow
 
-__all__ = ["PADDED_DTYPES", "TORCH_VERSIONS", "Guard", "Linear", "Range", "ranges"]
+__all__ = [
+    "PADDED_DTYPES",
+    "TORCH_VERSIONS",
+    "Guard",
+    "Linear",
+    "Product",
+    "Range",
+    "product_ranges",
+    "ranges",
+    "rows_of",
+    "rows_of_products",
+]
 
 TORCH_VERSIONS = ("2.11", "2.12", "2.13")
 """Those whose guards are known."""
 _ASKING_SYMBOLS = ("2.11",)
+_LIBRARY = "aten"
 _LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
 _INT32_MAX = 2**31 - 1
 _HOPPER = (9, 0)
@@ -115,20 +129,27 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class _Product:
+class Product:
     """`m`×`k` by `k`×`n`, one of the three sizes dynamic."""
 
     role: str
+    """What of a layer or a model it is."""
     m: _Size
     k: _Size
     n: _Size
+    layout: str = "nt"
+    """Of both factors, as a problem has it."""
+    ops: tuple[Op, ...] = (Op.MM,)
+    """The operations that it may be, by whether there is a bias."""
 
     def __str__(self) -> str:
         m, k, n = ("m" if size is None else size for size in (self.m, self.k, self.n))
         return f"{self.role} mm({m}×{k}, {k}×{n})"
 
 
-def ranges(layer: Linear, torch: str, device: Device, *, shape_padding: bool = True) -> tuple[Range, ...]:
+def ranges(
+    layer: Linear, torch: str, device: Device, *, shape_padding: bool = True, rows: Sequence[RangeRow] = ()
+) -> tuple[Range, ...]:
     """All m from 2 on, cut where a graph compiled with max_autotune_gemm no longer serves.
 
     Args:
@@ -136,48 +157,106 @@ def ranges(layer: Linear, torch: str, device: Device, *, shape_padding: bool = T
         torch: one of TORCH_VERSIONS.
         device: the GPU it runs on: its speed and its bandwidth are in one of the questions.
         shape_padding: Inductor's setting of that name, True unless it is changed.
+        rows: a table's ranges of m; those of the layer's products cut its graphs.
 
     Raises:
         UsageError: nothing is known of that torch.
     """
+    products = tuple(_products(layer))
+    return product_ranges(products, layer.dtype, torch, device, shape_padding=shape_padding, rows=rows)
+
+
+def product_ranges(
+    products: Sequence[Product],
+    dtype: DType,
+    torch: str,
+    device: Device,
+    *,
+    shape_padding: bool = True,
+    rows: Sequence[RangeRow] = (),
+    first: int = _LEAST,
+    end: int | None = None,
+) -> tuple[Range, ...]:
+    """The same for the products of one graph, whose m goes from `first` to `end`."""
     if torch not in TORCH_VERSIONS:
         raise UsageError(f"the guards of torch {torch} are not known; known: {', '.join(TORCH_VERSIONS)}")
     padding = shape_padding and torch in _ASKING_SYMBOLS
     found: list[Range] = []
-    first: int | None = _LEAST
-    while first is not None:
-        guards = tuple(_guards(layer, device, first, padding))
+    at: int | None = first
+    while at is not None:
+        guards = (*_guards(products, dtype, device, at, padding), *_row_guards(products, dtype, rows, at))
         ends = [guard.last for guard in guards if guard.last is not None]
-        last = min(ends, default=None)
-        found.append(Range(first, last, guards))
-        first = None if last is None else last + 1
+        last = min([*ends, *([] if end is None else [end])], default=None)
+        found.append(Range(at, last, guards))
+        at = None if last is None or last == end else last + 1
     return tuple(found)
 
 
-def _guards(layer: Linear, device: Device, m: int, padding: bool) -> Iterator[Guard]:
+def _guards(products: Sequence[Product], dtype: DType, device: Device, m: int, padding: bool) -> Iterator[Guard]:
     """What a graph that is compiled at `m` relies on."""
-    for product in _products(layer):
-        if padding and _is_ragged(product, _ALIGNMENT[layer.dtype]):
-            yield from _compute_bound(product, layer.dtype, device, m)
+    for product in products:
+        if padding and _is_ragged(product, _ALIGNMENT[dtype]):
+            yield from _compute_bound(product, dtype, device, m)
         yield from _indexing(product, m)
 
 
-def _products(layer: Linear) -> Iterator[_Product]:
+def rows_of(layer: Linear, rows: Sequence[RangeRow]) -> dict[str, list[RangeRow]]:
+    """A table's ranges for the layer's products with a dynamic m: product to ranges, by m."""
+    return rows_of_products(tuple(_products(layer)), layer.dtype, rows)
+
+
+def rows_of_products(products: Sequence[Product], dtype: DType, rows: Sequence[RangeRow]) -> dict[str, list[RangeRow]]:
+    """The same for the products of a graph.
+
+    The gradient of a weight has a dynamic k, for which a table has no row. A bias makes another row of a layer's
+    forward product; where a table has both, they cut both.
+    """
+    return {
+        str(product): sorted((row for row in rows if _is_of(product, row.problem, dtype)), key=lambda row: row.first)
+        for product in products
+        if product.m is None
+    }
+
+
+def _is_of(product: Product, problem: Problem, dtype: DType) -> bool:
+    return (
+        problem.dynamic_m
+        and problem.op in product.ops
+        and (problem.k, problem.n) == (product.k, product.n)
+        and f"{problem.a_layout}{problem.b_layout}" == product.layout
+        and problem.a_dtype == problem.b_dtype == problem.out_dtype == dtype
+    )
+
+
+def _row_guards(products: Sequence[Product], dtype: DType, rows: Sequence[RangeRow], m: int) -> Iterator[Guard]:
+    """What gemmtune_inductor.py guards for a graph that is compiled at `m`."""
+    for product, found in rows_of_products(products, dtype, rows).items():
+        tuned = [row for row in found if row.choice.space != _LIBRARY and row.first < row.last]
+        row = next((row for row in tuned if row.first <= m <= row.last), None)
+        first = row.first if row else max((r.last + 1 for r in tuned if r.last < m), default=_LEAST)
+        last = row.last if row else min((r.first - 1 for r in tuned if r.first > m), default=None)
+        if first > _LEAST or last is not None:
+            asked = f"the row of m {first}–{'' if last is None else last}" if row else "no row but the library's"
+            text = f"m >= {first}" if last is None else f"m <= {last}"
+            yield Guard(text, first, last, asked, product, "gemmtune_inductor.py: _held")
+
+
+def _products(layer: Linear) -> Iterator[Product]:
     """The forward product, and those of the gradients that are needed."""
-    yield _Product("forward", None, layer.inputs, layer.outputs)
+    yield Product("forward", None, layer.inputs, layer.outputs, "nt", (Op.MM, Op.ADDMM))
     if layer.weight_grad:
-        yield _Product("weight gradient", layer.outputs, None, layer.inputs)
+        yield Product("weight gradient", layer.outputs, None, layer.inputs, "tn")
     if layer.input_grad:
-        yield _Product("input gradient", None, layer.outputs, layer.inputs)
+        yield Product("input gradient", None, layer.outputs, layer.inputs, "nn")
 
 
-def _is_ragged(product: _Product, alignment: int) -> bool:
+def _is_ragged(product: Product, alignment: int) -> bool:
     """Whether a size can be padded: pad_mm.py, get_padded_length."""
     sizes = (product.m, product.k, product.n)
     return any(size is not None and size != 1 and size % alignment for size in sizes)
 
 
-def _compute_bound(product: _Product, dtype: DType, device: Device, m: int) -> Iterator[Guard]:
+def _compute_bound(product: Product, dtype: DType, device: Device, m: int) -> Iterator[Guard]:
     """What pad_mm.py, is_mm_compute_bound asks, in its order and no further than it goes."""
     source = "torch/_inductor/fx_passes/pad_mm.py: is_mm_compute_bound"
     if dtype is DType.BF16:
@@ -201,9 +280,7 @@ def _compute_bound(product: _Product, dtype: DType, device: Device, m: int) -> I
         yield Guard(f"{intensity} <= {limit}", _LEAST, last, asked, str(product), source)
 
 
-def _exceeds(
-    product: _Product, left: _Size, right: _Size, names: str, source: str, m: int
-) -> tuple[bool, Guard | None]:
+def _exceeds(product: Product, left: _Size, right: _Size, names: str, source: str, m: int) -> tuple[bool, Guard | None]:
     """Whether one size exceeds another, and the guard if one of them is dynamic."""
     if left is None and right is not None:
         asked = f"{names}, m > {right}"
@@ -234,7 +311,7 @@ def _machine_balance(dtype: DType, device: Device) -> float:
     return 1000 * tflops / device.memory_bandwidth_gb_s * 0.5
 
 
-def _first_above(product: _Product, balance: float) -> int:
+def _first_above(product: Product, balance: float) -> int:
     """The least m whose product has more operations a value than `balance`; above _INT32_MAX where none has.
 
     That is m·n·k / (m·k + n·k + m·n), which grows with each size.
@@ -245,7 +322,7 @@ def _first_above(product: _Product, balance: float) -> int:
     return _LEAST + bisect_right(sizes, balance, key=lambda m: m * area / (m * edges + area))
 
 
-def _indexing(product: _Product, m: int) -> Iterator[Guard]:
+def _indexing(product: Product, m: int) -> Iterator[Guard]:
     """What codegen/simd.py, can_use_32bit_indexing asks for a Triton template: no guard where the answer is no."""
     known = [size for size in (product.m, product.k, product.n) if size is not None]
     last = _INT32_MAX // max(known)

@@ -7,11 +7,16 @@ from collections.abc import Mapping
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row
 
-__all__ = ["ROUNDING_BOUND", "rounded_loss"]
+__all__ = ["ROUNDING_BOUND", "rounded_loss", "rounded_up"]
 
 ROUNDING_BOUND = 0.02
 """Largest measured loss with which a row may serve other sizes of m: well within the 0.7 to 3.5 % that one config
 spreads across GPUs of one model (H200, 2026-11)."""
+
+
+def rounded_up(m: int) -> int:
+    """The least power of two from m on: the bucket of an m."""
+    return 1 << (m - 1).bit_length()
 
 
 def rounded_loss(row: Row, by_m: Mapping[int, Row]) -> float | None:
@@ -31,7 +36,7 @@ def rounded_loss(row: Row, by_m: Mapping[int, Row]) -> float | None:
             Each has a choice.
     """
     m = row.problem.m
-    if m < 2 or m & (m - 1) or m // 2 not in by_m:
+    if m < 2 or m != rounded_up(m) or m // 2 not in by_m:
         return None
     worst = 0.0
     for size, other in by_m.items():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from importlib.metadata import version
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 
@@ -15,14 +16,14 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.store.files import write_whole
 
 __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
 
-SCHEMA = 3
-"""Number of the file's schema; a change a reader must know of adds 1. Schema 1, whose rows have no `regret_bound`, and
-schema 2, whose rows have no `loss`, are still read."""
+SCHEMA = 4
+"""Number of the file's schema; a change a reader must know of adds 1. Schema 1, whose rows have no `regret_bound`,
+schema 2, whose rows have no `loss`, and schema 3, without `ranges`, `bias` and `dynamic_m`, are still read."""
 
 _DEVICE_FIELDS = tuple(f.name for f in fields(Device) if f.compare or f.name == "source")
 """What tells devices apart, and where it comes from; not what one board answered."""
@@ -31,7 +32,12 @@ _ROW_FIELDS = {
     1: _FIRST_ROW_FIELDS,
     2: _FIRST_ROW_FIELDS | {"regret_bound"},
     3: _FIRST_ROW_FIELDS | {"regret_bound", "loss"},
+    4: _FIRST_ROW_FIELDS | {"regret_bound", "loss"},
 }
+_RANGE_FIELDS = {f.name for f in fields(RangeRow)} | {"name", "weight"}
+_PROBLEM_FIELDS = {f.name for f in fields(Problem) if f.compare}
+_SINCE_4 = {"bias", "dynamic_m"}
+"""Fields of a problem that earlier schemas do not have."""
 
 
 def table_text(table: Table) -> str:
@@ -84,7 +90,7 @@ def parse_table(text: str, source: str) -> Table:
     try:
         record = _load(text)
         schema = _schema(record)
-        known = {"schema", "gemmtune", "sha256", "device", "objective", "rows"}
+        known = {"schema", "gemmtune", "sha256", "device", "objective", "rows"} | ({"ranges"} if schema > 3 else set())
         _Fields(record, "the table", known)
         content = {key: value for key, value in record.items() if key != "sha256"}
         if record["sha256"] != _hash(content):
@@ -120,6 +126,34 @@ def _content(table: Table) -> dict[str, object]:
         "device": {name: getattr(table.device, name) for name in _DEVICE_FIELDS},
         "objective": table.objective,
         "rows": [_row_record(row) for row in rows],
+        "ranges": [_range_record(row) for row in _ordered(table.ranges)],
+    }
+
+
+def _ordered(ranges: Iterable[RangeRow]) -> list[RangeRow]:
+    """Sorted by problem and m.
+
+    Raises:
+        TableError: two share an m.
+    """
+    ordered = sorted(ranges, key=lambda row: (repr(replace(row.problem, m=1, weight=1.0)), row.first))
+    for one, other in pairwise(ordered):
+        same = replace(one.problem, m=1) == replace(other.problem, m=1)
+        if same and other.first <= one.last:
+            raise TableError(f"two ranges are for m={other.first} of {other.problem.name}")
+    return ordered
+
+
+def _range_record(row: RangeRow) -> dict[str, object]:
+    return {
+        "name": row.problem.name,
+        "problem": row.problem.to_fields(),
+        "weight": float(row.problem.weight),
+        "first": row.first,
+        "last": row.last,
+        "choice": _choice_record(row.choice),
+        "tuned": [[m, float(loss)] for m, loss in row.tuned],
+        "held_out": [[m, float(loss)] for m, loss in row.held_out],
     }
 
 
@@ -253,7 +287,9 @@ def _table(record: Mapping[str, object], schema: int) -> Table:
     table = _Fields(dict(record), "the table", set(record))
     rows = tuple(_row(row, f"row {i}", schema) for i, row in enumerate(table.items("rows"), 1))
     _refuse_duplicates(row.problem for row in rows)
-    return Table(_device(table.value("device")), rows, table.text("objective"))
+    ranges = table.items("ranges") if schema > 3 else []
+    ranged = _ordered(_range(row, f"range {i}") for i, row in enumerate(ranges, 1))
+    return Table(_device(table.value("device")), rows, table.text("objective"), tuple(ranged))
 
 
 def _device(record: object) -> Device:
@@ -266,7 +302,7 @@ def _device(record: object) -> Device:
 def _row(record: object, where: str, schema: int) -> Row:
     row = _Fields(record, where, _ROW_FIELDS[schema])
     where = f"{where} ({row.text('name')})"
-    problem = _problem(row, where)
+    problem = _problem(row, where, schema)
     choices = tuple(_choice(c, f"{where} choice {i}") for i, c in enumerate(row.items("choices"), 1))
     if not choices:
         raise TableError(f"{where} has no choice")
@@ -285,9 +321,36 @@ def _row(record: object, where: str, schema: int) -> Row:
     )
 
 
-def _problem(row: _Fields, where: str) -> Problem:
-    record = _Fields(row.value("problem"), f"{where} problem", {f.name for f in fields(Problem) if f.compare})
-    texts = {f.name: record.text(f.name) for f in fields(Problem) if f.compare}
+def _range(record: object, where: str) -> RangeRow:
+    row = _Fields(record, where, _RANGE_FIELDS)
+    where = f"{where} ({row.text('name')})"
+    first = row.integer("first", least=1)
+    return RangeRow(
+        problem=_problem(row, where, SCHEMA),
+        first=first,
+        last=row.integer("last", least=first),
+        choice=_choice(row.value("choice"), f"{where} choice"),
+        tuned=_losses(row, "tuned"),
+        held_out=_losses(row, "held_out"),
+    )
+
+
+def _losses(row: _Fields, name: str) -> tuple[tuple[int, float], ...]:
+    found = []
+    for pair in row.items(name):
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise row.bad(name, "a list of pairs of m and loss")
+        m, loss = pair
+        if isinstance(m, bool) or not isinstance(m, int) or isinstance(loss, bool) or not isinstance(loss, int | float):
+            raise row.bad(name, "a list of pairs of m and loss")
+        found.append((m, float(loss)))
+    return tuple(found)
+
+
+def _problem(row: _Fields, where: str, schema: int) -> Problem:
+    known = _PROBLEM_FIELDS if schema > 3 else _PROBLEM_FIELDS - _SINCE_4
+    record = _Fields(row.value("problem"), f"{where} problem", known)
+    texts = {name: record.text(name) for name in known}
     try:
         problem = Problem.from_fields({**texts, "weight": repr(row.number("weight", above=0))})
     except ProblemError as error:

@@ -5,72 +5,107 @@
 
     model = torch.compile(model, options=gemmtune_inductor.options())
 
-A product in the table compiles to the row's kernel and nothing is benchmarked; any other product is chosen as if
-this module were not there. A key holds exact sizes and strides: with dynamic shapes it is the first size seen.
+A product (mm, addmm, bmm) that has a row compiles to the row's kernel; any other to ATen. Nothing is benchmarked,
+unless `install(miss="autotune")` asks for that where there is no row. So it is with torch.export and AOTInductor, too.
 
-`options()` matters: Inductor offers its Triton template only with `max_autotune_gemm`, and its padding pass would
-change k, and with it the key, after timing it online.
+A row serves one m or a range of m. In a graph of dynamic shapes only rows that were tuned with a dynamic m apply, and a
+graph serves one range: the loader guards m, so that an m of another range compiles a graph with the rows of that range.
+Where it may not guard (AOTInductor, m marked with a minimum and a maximum), a row applies if it serves all m of the
+graph.
+
+`options()` matters: Inductor offers its Triton templates only with `max_autotune_gemm`, and its padding pass would
+change k after timing it online.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
+import logging
 import warnings
-from collections.abc import Mapping
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from itertools import count, pairwise
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import sympy
 import torch
 from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import custom_backend_passes
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
-from torch._inductor.kernel.mm import mm_template
+from torch._inductor.kernel.bmm import aten_bmm, bmm_template
+from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm, mm_template, persistent_tma_mm_template
 from torch._inductor.kernel_inputs import MMKernelInputs
-from torch._inductor.lookup_table.choices import LookupTableChoices
-from torch._inductor.utils import _use_autotune_backend
+from torch._inductor.kernel_template_choice import KernelTemplateChoice
+from torch._inductor.select_algorithm import ExternKernelChoice
+from torch._inductor.template_heuristics.params import DictKernelTemplateParams
+from torch._inductor.utils import _use_autotune_backend, can_use_tma, use_aten_gemm_kernels
+from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
-    from torch._inductor.select_algorithm import ExternKernelChoice
 
-    _Templates = list[KernelTemplate | ExternKernelChoice]
+    _Template = KernelTemplate | ExternKernelChoice
 
-__all__ = ["install", "options", "uninstall"]
+__all__ = ["install", "options", "sizes", "uninstall", "warm_up"]
 
 _TESTED_TORCH = ("2.11", "2.12", "2.13")
-_LOGIC = 1  # part of the cache key: a change of what this file makes of a row adds 1
-_ATEN, _TRITON = "aten::mm", "triton::mm"
+_SCHEMA = 1
+_LOGIC = 2  # part of the cache key: a change of what this file makes of a row adds 1
+_POLICIES = ("strict", "warn", "ignore")
+_MISSES = ("aten", "autotune")
+_FIELDS = {"schema", "sha256", "gemmtune", "table_sha256", "device", "objective", "made_with", "templates", "rows"}
+_ROW_FIELDS = {"first", "last", "template", "kwargs", "facts"}
 _SIZES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
-_FIXED = {"ACC_TYPE": "tl.float32", "USE_FAST_ACCUM": False}
-_OPERAND = r"\(torch\.(\w+), \[(\d+), (\d+)\], \[(\d+), (\d+)\]\)"
-_KEY = re.compile(rf"(?P<device>.+)\+\({_OPERAND}, {_OPERAND}\)\+mm")
+_TRITON = {
+    "triton::mm": mm_template,
+    "triton::bmm": bmm_template,
+    "triton::mm_persistent_tma": persistent_tma_mm_template,
+}
+_ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm}
+_TEMPLATES_OF = {
+    "mm": {"aten::mm", "triton::mm", "triton::mm_persistent_tma"},
+    "addmm": {"aten::addmm", "triton::mm", "triton::mm_persistent_tma"},
+    "bmm": {"aten::bmm", "triton::bmm"},
+}
+_TMA = "triton::mm_persistent_tma"
+_NO_END = 2**63 - 1
+_log = logging.getLogger("gemmtune")
 
-_Row = Mapping[str, object]
 
-
-def install(path: str | Path | None = None) -> None:
-    """Use the table at `path`, by default `lookup_table.json` beside this file, in every thread of this process.
+def install(path: str | Path | None = None, *, policy: str = "warn", miss: str = "aten") -> None:
+    """Use the table at `path`, by default `inductor_table.json` beside this file, in every thread of this process.
 
     A second call replaces the first one's table. Code compiled before stays as it is; the caches on disk tell tables
-    apart. Warns of a torch that was not tested, and once, while compiling, of a GPU the table is not for or of a row
-    that Inductor's settings keep it from using.
+    apart. Warns of a torch that was not tested; once, while compiling, of rows that Inductor's settings rule out.
+
+    Args:
+        path: the table.
+        policy: what to do where torch, triton or a template's source is not what the rows were timed with, or the GPU
+            is another. `warn` says so once and uses the rows, but not those of another GPU; `strict` says so once and
+            uses none; `ignore` uses them all and says nothing.
+        miss: what a product without a row gets: `aten`, which benchmarks nothing, or `autotune`, as without a table.
 
     Raises:
         OSError: the file cannot be read.
         TypeError: a part of the file has the wrong type.
-        ValueError: the file is not JSON, or a key or a row is not one this module can vouch for.
+        ValueError: the file is not JSON, of another schema, was edited after it was written, or holds a row this module
+            cannot vouch for; or `policy` or `miss` is unknown.
         RuntimeError: another choices handler is in place.
     """
-    source = Path(__file__).with_name("lookup_table.json") if path is None else Path(path)
-    content = source.read_bytes()
-    table = _parse(content, source)
+    if policy not in _POLICIES:
+        raise ValueError(f"policy={policy!r} is not one of {', '.join(_POLICIES)}")
+    if miss not in _MISSES:
+        raise ValueError(f"miss={miss!r} is not one of {', '.join(_MISSES)}")
+    source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
+    table = _parse(source.read_bytes(), source)
     with _lock:
         _restore()
         current = type(virtualized.V.choices)
@@ -81,7 +116,11 @@ def install(path: str | Path | None = None) -> None:
         if not torch.__version__.startswith(tuple(f"{v}." for v in _TESTED_TORCH)):
             known = ", ".join(_TESTED_TORCH)
             warnings.warn(f"gemmtune's table was tested with torch {known}, not {torch.__version__}", stacklevel=2)
-        _place(_TableChoices(table), hashlib.sha256(content).hexdigest())
+        other = _differences(table) if policy != "ignore" else []
+        if other:
+            then = "no row applies" if policy == "strict" else "verify it with gemmtune verify, or tune again"
+            warnings.warn(f"gemmtune's table was made with {'; '.join(other)}: {then}", stacklevel=2)
+        _place(_TableChoices(table, policy, miss, stale=bool(other)), f"{policy}:{miss}:{table.sha256}")
 
 
 def uninstall() -> None:
@@ -95,65 +134,306 @@ def options() -> dict[str, bool]:
     return {"max_autotune_gemm": True, "shape_padding": False}
 
 
-class _TableChoices(LookupTableChoices):
-    """Inductor's own lookup, with the table in hand and what stops a row from being used said aloud."""
+def sizes(path: str | Path | None = None) -> tuple[int, ...]:
+    """An m for every graph that the table at `path` may make, in order: each row's, one of each range and around them.
 
-    def __init__(self, table: Mapping[str, list[_Row]]) -> None:
-        self._table = {key: [dict(row) for row in rows] for key, rows in table.items()}
-        self._devices = sorted({_device(key) for key in table})
-        self._warned: set[str] = set()
+    Raises as `install`.
+    """
+    source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
+    rows = [row for of_product in _parse(source.read_bytes(), source).rows.values() for row in of_product]
+    beyond = max((row.last for row in rows if row.first < row.last), default=None)
+    return tuple(sorted({row.last for row in rows} | ({beyond + 1} if beyond else set())))
 
-    def _get_lookup_table(self) -> dict[str, list[dict[str, Any]]]:
-        return self._table
 
-    def make_lookup_key(self, kernel_inputs: KernelInputs, op_name: str, include_device: bool = False) -> str | None:
-        # A symbolic k would be looked up by the first size seen, but the row's EVEN_K holds for that size alone.
-        if op_name != "mm" or not isinstance(kernel_inputs, MMKernelInputs) or _symbolic_k(kernel_inputs):
-            return None
-        return super().make_lookup_key(kernel_inputs, op_name, include_device)
+def warm_up(call: Callable[[int], object], path: str | Path | None = None) -> bytes:
+    """Call the model at every m of `sizes`, and give what was compiled, for the processes that serve it.
+
+        artifacts = gemmtune_inductor.warm_up(lambda m: model(torch.randn(m, 4096, device="cuda")))
+        Path("warm.bin").write_bytes(artifacts)
+
+    A process that serves loads it after `install` and before the first call; then nothing is compiled there:
+
+        torch.compiler.load_cache_artifacts(Path("warm.bin").read_bytes())
+
+    The table must be installed with the same policy and miss there, for they are part of the cache's key.
+
+    Raises:
+        RuntimeError: torch compiled nothing that it caches.
+    """
+    for m in sizes(path):
+        call(m)
+    found = torch.compiler.save_cache_artifacts()
+    if found is None:
+        raise RuntimeError("nothing was compiled that torch caches: is the model compiled, and fx_graph_cache on?")
+    artifacts, _ = found
+    return artifacts
+
+
+@dataclass(frozen=True)
+class _Row:
+    first: int
+    last: int
+    template: str
+    kwargs: Mapping[str, int]
+
+    @property
+    def is_aten(self) -> bool:
+        return self.template not in _TRITON
+
+
+@dataclass(frozen=True)
+class _Table:
+    sha256: str
+    device: str
+    made_with: Mapping[str, Sequence[str]]
+    templates: Mapping[str, Sequence[str]]
+    rows: Mapping[str, tuple[_Row, ...]]
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product as Inductor asks for it."""
+
+    m: Any
+    """Rows of A: a number or an expression."""
+    hint: int
+    """The m that is seen first."""
+    key: str
+    """What the table calls all products that differ in m alone."""
+    k: int
+    """Columns of A."""
+    factors: tuple[Any, Any]
+    """Inductor's A and B."""
+
+    @property
+    def is_dynamic(self) -> bool:
+        return bool(getattr(self.m, "free_symbols", None))
+
+
+class _TableChoices(InductorChoices):
+    """Inductor's choices, one a product: the table's or ATen."""
+
+    def __init__(self, table: _Table, policy: str, miss: str, *, stale: bool) -> None:
+        self._table, self._policy, self._miss = table, policy, miss
+        self._rows = {} if stale and policy == "strict" else table.rows
+        self._said: set[str] = set()
 
     def get_template_configs(
         self,
         kernel_inputs: KernelInputs,
-        templates: _Templates,
+        templates: list[_Template],
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[ChoiceCaller]:
-        offered = self._offer(kernel_inputs, templates, op_name)
-        return super().get_template_configs(kernel_inputs, offered, op_name, kwarg_overrides)
+        """One choice a product; on other devices than GPUs, Inductor's own."""
+        device = kernel_inputs.device()
+        if device.type != "cuda":
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        product = _product(kernel_inputs, op_name)
+        row = None if product is None or self._is_elsewhere(device) else self._find(product)
+        template = None if product is None or row is None or row.is_aten else self._usable(row, product)
+        if product is not None and row is not None and template is not None:
+            if not _is_turn_of_templates(op_name, templates):
+                return []
+            choice = self._render(row, template, product.k, kernel_inputs, op_name)
+            if choice is not None:
+                return [choice]
+            self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
+        elif row is None and self._miss == "autotune":
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        elif not _is_turn_of_aten(op_name, templates):
+            return []
+        return self._aten(kernel_inputs, templates, op_name, kwarg_overrides)
 
-    def _offer(self, kernel_inputs: KernelInputs, templates: _Templates, op_name: str) -> _Templates:
-        """The templates, with the row's own where Inductor left it out.
-
-        Inductor drops `triton::mm` where k ≥ 64·max(m, n), in favour of splitting k, and on GPUs under 68 SMs. The
-        row has been timed against the alternatives, and a row that cannot be used would mean benchmarks.
-        """
-        key = self.make_lookup_key(kernel_inputs, op_name, include_device=True)
-        if key is None:
-            return templates
-        rows = self._table.get(key)
-        if rows is None:
-            device = _device(key)
-            if self._devices and device not in self._devices:
-                self._warn_once(f"gemmtune's table is for {', '.join(self._devices)}; on {device} no row applies")
-            return templates
-        wanted = rows[0]["template_id"]
-        if any(template.uid == wanted for template in templates) or kernel_inputs.out_dtype() != kernel_inputs.dtype():
-            return templates
-        tuning = config.max_autotune or config.max_autotune_gemm
-        if wanted == _TRITON and tuning and _use_autotune_backend("TRITON"):
-            return [*templates, mm_template]
-        self._warn_once(
-            f"gemmtune's table has a {wanted} row that Inductor's settings rule out: pass "
-            f"options=gemmtune_inductor.options() to torch.compile, and keep ATEN and TRITON in "
-            f"max_autotune_gemm_backends"
+    def _aten(
+        self,
+        kernel_inputs: KernelInputs,
+        templates: list[_Template],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None,
+    ) -> list[ChoiceCaller]:
+        """ATen's entry alone; where Inductor offers none and none is known here, all that it offers."""
+        offered: list[_Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
+        aten = [t for t in offered if t is not aten_bias_addmm][:1] or (
+            [_ATEN[op_name]] if op_name in _ATEN else templates
         )
-        return templates
+        if aten_bias_addmm in templates and not _is_split():
+            # torch 2.11 hands an expanded bias to both, of which this one alone takes cuBLAS's fused epilogue.
+            found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
+            if found:
+                return found
+        return super().get_template_configs(kernel_inputs, aten, op_name, kwarg_overrides)
 
-    def _warn_once(self, message: str) -> None:
-        if message not in self._warned:
-            self._warned.add(message)
+    def _find(self, product: _Product) -> _Row | None:
+        """The row for a product; None where there is none, or none that serves all m of its graph."""
+        rows = self._rows.get(product.key, ())
+        if product.is_dynamic:
+            row = _held(product, rows)
+        else:
+            serving = [row for row in rows if row.first <= product.hint <= row.last]
+            row = min(serving, key=lambda row: row.last - row.first, default=None)
+        if row is None:
+            self._log(f"no row for {product.key} at m={product.hint}: {self._miss}")
+        return row
+
+    def _usable(self, row: _Row, product: _Product) -> KernelTemplate | None:
+        """The row's template, also where Inductor left it out; None, and a warning, where its settings rule it out.
+
+        Inductor drops `triton::mm` where k ≥ 64·max(m, n), in favour of splitting k, and every template on GPUs under
+        68 SMs. The row has been timed against the alternatives. TMA it offers with `enable_persistent_tma_matmul` only,
+        which from torch 2.12 on also gives each m a graph of its own: that setting is not needed here.
+        """
+        if (config.max_autotune or config.max_autotune_gemm) and _use_autotune_backend("TRITON"):
+            if row.template != _TMA or can_use_tma(*product.factors):
+                return _TRITON[row.template]
+            self._warn(f"gemmtune's table has a {_TMA} row whose operands TMA cannot load here; ATen runs")
+            return None
+        self._warn(
+            f"gemmtune's table has a {row.template} row that Inductor's settings rule out: pass "
+            f"options=gemmtune_inductor.options() to torch.compile, and keep TRITON in max_autotune_gemm_backends"
+        )
+        return None
+
+    def _render(
+        self, row: _Row, template: KernelTemplate, k: int, kernel_inputs: KernelInputs, op_name: str
+    ) -> ChoiceCaller | None:
+        """The row's kernel; None where this torch or this Triton cannot make it.
+
+        What follows from the sizes, the GPU and the versions (EVEN_K, NUM_SMS, ...) is this torch's own, the rest the
+        row's. Inductor trusts EVEN_K: a wrong one gives wrong results.
+        """
+        base = next(self.get_ktc(kernel_inputs, template, op_name), None)
+        if base is None:
+            return None
+        derived = {**base.params.to_kwargs(), "EVEN_K": k % row.kwargs["BLOCK_K"] == 0}
+        made = KernelTemplateChoice(
+            template=template,
+            params=DictKernelTemplateParams({**derived, **row.kwargs}),
+            extra_kwargs=base.extra_kwargs,
+            layout=kernel_inputs.output_layout(flexible=False),
+            inputs=base.inputs,
+        )
+        return made.choice
+
+    def _is_elsewhere(self, device: torch.device) -> bool:
+        """Whether the GPU is another than the table's, and matters."""
+        if self._policy == "ignore":
+            return False
+        name = torch.cuda.get_device_properties(device).name
+        if name == self._table.device:
+            return False
+        self._warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")
+        return True
+
+    def _warn(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
             warnings.warn(message, stacklevel=2)
+
+    def _log(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            _log.info(message)
+
+
+def _product(kernel_inputs: KernelInputs, op_name: str) -> _Product | None:
+    """The product, or None for one that no row describes: strided operands, a size other than m that is dynamic."""
+    if op_name not in _ATEN or not isinstance(kernel_inputs, MMKernelInputs):
+        return None
+    dtypes, sizes, strides = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()
+    if len(set(dtypes)) > 1 or kernel_inputs.out_dtype() != dtypes[0]:
+        return None
+    m, n, k = kernel_inputs.mnk_symbolic()
+    *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
+    if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
+        return None  # a row of another k, say, would have the wrong EVEN_K
+    bias = "none"
+    if op_name == "addmm":
+        if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
+            return None
+        bias = _bias(sizes[0], strides[0])
+    layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
+    if "" in (bias, *layouts):
+        return None
+    hint, count_n, count_k = kernel_inputs.mnk_hinted()
+    dtype = str(dtypes[0]).removeprefix("torch.")
+    if dtype == "float32" and torch.backends.cuda.matmul.fp32_precision == "tf32":
+        dtype = "tf32"
+    kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
+    parts = (op_name, dtype, "".join(layouts), f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}", bias, kind)
+    return _Product(m, hint, ":".join(parts), count_k, kernel_inputs.mat1mat2())
+
+
+def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
+    """`n` for rows that lie contiguous, `t` for columns that do, one matrix of a batch after the other; else empty."""
+    rows, columns = size[-2:]
+    if len(size) == 3 and size[0] > 1 and stride[0] != rows * columns:
+        return ""
+    return {(columns, 1): "n", (1, rows): "t"}.get((stride[-2], stride[-1]), "")
+
+
+def _bias(size: Sequence[int], stride: Sequence[int]) -> str:
+    """`vector` for one row for all, as it is or expanded; `matrix` for rows that lie contiguous; else empty."""
+    if len(size) == 1 or stride[0] == 0:
+        return "vector" if stride[-1] == 1 else ""
+    return "matrix" if tuple(stride) == (size[1], 1) else ""
+
+
+def _held(product: _Product, rows: Sequence[_Row]) -> _Row | None:
+    """The row that serves all m of a graph with a dynamic m, guarding m where that is needed and possible.
+
+    ATen serves every m, but where another m has a Triton row it must not keep it from it: the span without one around
+    the first m is guarded, too.
+    """
+    tuned = [row for row in rows if not row.is_aten and row.first < row.last]
+    row = next((row for row in tuned if row.first <= product.hint <= row.last), None)
+    bounds = V.graph.sizevars.shape_env.bound_sympy(product.m)
+    first = row.first if row else max((r.last + 1 for r in tuned if r.last < product.hint), default=0)
+    last = row.last if row else min((r.first - 1 for r in tuned if r.first > product.hint), default=_NO_END)
+    if _may_guard(product.m, ends=bounds.upper < _NO_END):
+        guards = [sympy.Ge(product.m, first)] if bounds.lower < first else []
+        if last < _NO_END and bounds.upper > last:
+            guards.append(sympy.Le(product.m, last))
+        row = row if all(V.graph.sizevars.evaluate_expr(guard) for guard in guards) else None
+    else:
+        row = next((row for row in tuned if row.first <= bounds.lower and bounds.upper <= row.last), None)
+    return row or next((row for row in rows if row.is_aten and row.first <= product.hint <= row.last), None)
+
+
+def _may_guard(m: sympy.Expr, *, ends: bool) -> bool:
+    """Whether a guard on m is checked when the code runs, and is not one too many.
+
+    AOTInductor checks none, a frozen set of guards takes none, an unbacked size has no value to guard, and a range that
+    the user marked (m ends, and no guard says why) must not be narrowed: torch raises ConstraintViolationError.
+    """
+    shapes = V.graph.sizevars.shape_env
+    if V.graph.aot_mode or shapes.frozen or free_unbacked_symbols(m):
+        return False
+    guarded = {symbol for guard in shapes.guards for symbol in guard.expr.free_symbols}
+    return not ends or bool(m.free_symbols & guarded)
+
+
+def _is_split() -> bool:
+    """Whether addmm asks more than once, as from torch 2.12 on where it autotunes.
+
+    First for ATen, with the bias as it is, where ATen is among the backends; 2.13 then for a subgraph; last, always,
+    for templates, with the bias expanded.
+    """
+    major, minor = torch.__version__.split(".")[:2]
+    return (int(major), int(minor)) >= (2, 12) and bool(config.max_autotune or config.max_autotune_gemm)
+
+
+def _is_turn_of_aten(op_name: str, templates: list[_Template]) -> bool:
+    if op_name != "addmm" or not _is_split():
+        return True
+    return aten_addmm in templates if use_aten_gemm_kernels() else _is_turn_of_templates(op_name, templates)
+
+
+def _is_turn_of_templates(op_name: str, templates: list[_Template]) -> bool:
+    if op_name != "addmm" or not _is_split():
+        return True
+    named = {template.uid for template in templates}
+    return not named or not named <= {"aten::addmm", "aten::bias_addmm", "contiguous_addmm"}
 
 
 class _CacheTag(CustomGraphModulePass):
@@ -197,30 +477,55 @@ def _restore() -> None:
         del custom_backend_passes[_TAG_DEVICE]
 
 
-def _device(key: str) -> str:
-    return key.split("+((", 1)[0]
+def _differences(table: _Table) -> list[str]:
+    """What the rows were timed with and is another here: versions of packages, and sources of templates."""
+    found = []
+    for package, theirs in sorted(table.made_with.items()):
+        ours = _installed(package)
+        if ours not in theirs:
+            found.append(f"{package} {' and '.join(theirs)}, here is {ours or 'none'}")
+    used = {row.template for rows in table.rows.values() for row in rows}
+    for template, hashes in sorted(table.templates.items()):
+        if template in used and _TRITON[template].src_hash not in hashes:
+            found.append(f"another source of {template} than this torch has")
+    return found
 
 
-def _symbolic_k(kernel_inputs: MMKernelInputs) -> bool:
-    k = kernel_inputs.mat1mat2()[0].get_size()[-1]
-    return bool(getattr(k, "free_symbols", None))
-
-
-def _parse(content: bytes, source: Path) -> dict[str, list[_Row]]:
+def _installed(package: str) -> str | None:
+    if package == "torch":
+        return str(torch.__version__)
     try:
-        table = json.loads(content.decode(), object_pairs_hook=_unique)
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _parse(content: bytes, source: Path) -> _Table:
+    try:
+        return _table(_load(content))
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{source}: {error}") from None
+
+
+def _load(content: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(content.decode(), object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{source}: not JSON, or truncated: line {error.lineno}: {error.msg}") from None
-    except ValueError as error:
-        raise ValueError(f"{source}: {error}") from None
-    if not isinstance(table, dict):
-        raise TypeError(f"{source}: not a lookup table: its JSON is not an object")
-    for key, rows in table.items():
-        try:
-            _check(key, rows)
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{source}: {key}: {error}") from None
-    return table
+        message = f"not JSON, or truncated: line {error.lineno}: {error.msg}; export the table again"
+        raise ValueError(message) from None
+    if not isinstance(record, dict) or "schema" not in record:
+        raise TypeError("not a table of gemmtune for Inductor: export one with gemmtune export --to inductor")
+    if record["schema"] != _SCHEMA:
+        raise ValueError(
+            f"schema {record['schema']!r} (written by gemmtune {record.get('gemmtune')}), and this file reads schema "
+            f"{_SCHEMA}: use the gemmtune_inductor.py that was exported beside the table"
+        )
+    if differing := sorted(set(record) ^ _FIELDS):
+        raise ValueError(f"unknown or missing field {differing[0]!r}")
+    body = json.dumps({k: v for k, v in record.items() if k != "sha256"}, sort_keys=True, separators=(",", ":"))
+    if hashlib.sha256(body.encode()).hexdigest() != record["sha256"]:
+        raise ValueError("edited after it was written: its sha256 does not match; export the table again")
+    return record
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -231,45 +536,52 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return record
 
 
-def _check(key: str, rows: object) -> None:
-    """Refuse what Inductor would trip over, benchmark, or compute wrongly.
-
-    Raises:
-        TypeError: the rows or a value have the wrong type.
-        ValueError: the key or a value is wrong.
-    """
-    match = _KEY.fullmatch(key)
-    if match is None:
-        raise ValueError("not a key of the form DEVICE+((dtype, [m, k], [strides]), (dtype, [k, n], [strides]))+mm")
-    a_dtype, a_k, b_dtype, b_k = match.group(2), match.group(4), match.group(7), match.group(8)
-    if (a_dtype, a_k) != (b_dtype, b_k):
-        raise ValueError(f"A is {a_dtype} with k={a_k}, B is {b_dtype} with k={b_k}")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise TypeError("its rows are not a list of objects")
-    if len(rows) != 1:
-        raise ValueError(f"{len(rows)} rows; one a key, for Inductor benchmarks several")
-    row = rows[0]
-    template = row.get("template_id")
-    if template not in (_ATEN, _TRITON):
-        raise ValueError(f"template_id={template!r} is not {_ATEN} or {_TRITON}")
-    wanted = {"template_id"} if template == _ATEN else {"template_id", "EVEN_K", *_SIZES, *_FIXED}
-    if set(row) != wanted:
-        raise ValueError(f"fields that differ from those of {template}: {', '.join(sorted(set(row) ^ wanted))}")
-    if template == _TRITON:
-        _check_triton(row, int(a_k))
+def _table(record: Mapping[str, Any]) -> _Table:
+    rows = {}
+    for key, entries in record["rows"].items():
+        try:
+            rows[key] = tuple(sorted((_row(key, entry) for entry in entries), key=lambda row: (row.first, row.last)))
+            _refuse_overlap(rows[key])
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{key}: {error}") from None
+    return _Table(record["sha256"], record["device"]["name"], record["made_with"], record["templates"], rows)
 
 
-def _check_triton(row: _Row, k: int) -> None:
-    for name in _SIZES:
-        value = row[name]
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name}={value!r} is not an integer")
-        if value < 1 or (name.startswith("BLOCK_") and (value < 16 or value & (value - 1))):
-            raise ValueError(f"{name}={value} is not " + ("a power of 2 from 16 on" if "BLOCK" in name else "above 0"))
-    for name, value in _FIXED.items():
-        if row[name] != value or type(row[name]) is not type(value):
-            raise ValueError(f"{name}={row[name]!r} is not {value!r}")
-    block_k = row["BLOCK_K"]
-    assert isinstance(block_k, int)
-    if row["EVEN_K"] is not (k % block_k == 0):  # Inductor trusts it: a wrong one gives wrong results
-        raise ValueError(f"EVEN_K={row['EVEN_K']!r} is wrong for k={k} and BLOCK_K={block_k}")
+def _row(key: str, entry: object) -> _Row:
+    """Refuse what Inductor would trip over or compute wrongly."""
+    if not isinstance(entry, dict):
+        raise TypeError("a row is not an object")
+    if differing := sorted(set(entry) ^ _ROW_FIELDS):
+        raise ValueError(f"a row has the unknown or missing field {differing[0]!r}")
+    first, last, template, kwargs = (entry[name] for name in ("first", "last", "template", "kwargs"))
+    if not 1 <= _integer("first", first) <= _integer("last", last):
+        raise ValueError(f"m from {first} to {last} is no range")
+    op = key.split(":", 1)[0]
+    if template not in _TEMPLATES_OF.get(op, ()):
+        known = ", ".join(sorted(_TEMPLATES_OF.get(op, ()))) or "none, for the operation is not known"
+        raise ValueError(f"template={template!r} is not one of {op}'s: {known}")
+    wanted = set(_SIZES) if template in _TRITON else set()
+    if differing := sorted(set(kwargs) ^ wanted):
+        raise ValueError(f"kwargs that differ from those of {template}: {', '.join(differing)}")
+    for name, value in kwargs.items():
+        block = name.startswith("BLOCK_")
+        if _integer(name, value) < 1 or (block and (value < 16 or value & (value - 1))):
+            raise ValueError(f"{name}={value} is not {'a power of 2 from 16 on' if block else 'above 0'}")
+    return _Row(first, last, template, kwargs)
+
+
+def _integer(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}={value!r} is not an integer")
+    return value
+
+
+def _refuse_overlap(rows: Sequence[_Row]) -> None:
+    """Two rows for one m, or two ranges that share one; a row for one m alone may lie within a range."""
+    alone = [row.first for row in rows if row.first == row.last]
+    if twice := sorted({m for m in alone if alone.count(m) > 1}):
+        raise ValueError(f"two rows are for m={twice[0]}")
+    spans = [row for row in rows if row.first < row.last]
+    for one, other in pairwise(spans):
+        if other.first <= one.last:
+            raise ValueError(f"m={other.first} is in two ranges")

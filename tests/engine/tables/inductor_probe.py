@@ -1,7 +1,9 @@
 """Run in a process of its own: Inductor on a machine without a GPU, made to believe in one H200.
 
-Arguments: the folder of an export, a folder with another table, a JSON list of cases {name, m, n, k, dtype, layout}.
-Prints one JSON object: what Inductor chose for each case, and the compile-cache keys it made.
+Imports torch and the exported loader alone: any torch can run it.
+
+Arguments: the folder of an export, a folder with another table, a JSON list of cases {name, op, batch, m, n, k, dtype,
+layout, bias, dynamic}. Prints one JSON object: what Inductor chose for each case, and the compile-cache keys it made.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
-import sympy
 import torch
 import triton
+from torch._dynamo.source import ConstantSource
 from torch._dynamo.utils import counters
 from torch._functorch._aot_autograd.autograd_cache import AOTAutogradCacheDetails
 from torch._inductor import config, ir
 from torch._inductor.codecache import FxGraphHashDetails, compiled_fx_graph_hash
 from torch._inductor.graph import GraphLowering
-from torch._inductor.kernel.mm import aten_mm, mm_template, tuned_mm
-from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.kernel import bmm, mm
 from torch._inductor.lookup_table.choices import LookupTableChoices
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.utils import is_big_gpu
 from torch._inductor.virtualized import V
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from triton.backends.compiler import GPUTarget
 
 SM_COUNT = 132
@@ -64,7 +66,7 @@ def device_properties(sm_count):
 
 
 @contextlib.contextmanager
-def fake_h200(name="NVIDIA H200", sm_count=SM_COUNT):
+def fake_h200(name="NVIDIA H200", sm_count=SM_COUNT, shape_env=None, aot_mode=False):
     properties = SimpleNamespace(
         name=name,
         gcnArchName=name,
@@ -72,6 +74,7 @@ def fake_h200(name="NVIDIA H200", sm_count=SM_COUNT):
         major=9,
         minor=0,
         shared_memory_per_block_optin=232448,
+        L2_cache_size=62914560,
     )
     triton.runtime.driver.set_active(FakeDriver())
     is_big_gpu.cache_clear()
@@ -82,51 +85,85 @@ def fake_h200(name="NVIDIA H200", sm_count=SM_COUNT):
         stack.enter_context(patch("torch.cuda.get_device_capability", lambda *_: (9, 0)))
         stack.enter_context(patch("torch.cuda.current_device", lambda: 0))
         stack.enter_context(patch("torch.cuda.is_tf32_supported", lambda: True))
+        stack.enter_context(patch("torch._inductor.utils.get_max_num_sms", lambda: sm_count))
+        stack.enter_context(patch("torch.utils._triton.has_triton_tma_device", lambda: True))
         stack.enter_context(
             patch.object(DeviceProperties, "create", staticmethod(lambda _: device_properties(sm_count)))
         )
-        graph = GraphLowering(torch.fx.symbolic_trace(lambda x: x))
+        graph = GraphLowering(torch.fx.symbolic_trace(lambda x: x), shape_env=shape_env)
+        graph.aot_mode = aot_mode
         stack.enter_context(V.set_graph_handler(graph))
         yield graph
 
 
-def operand(graph, name, dtype, rows, columns, layout):
-    """A view of a contiguous tensor, as production has it: `layout` t is the transpose of a columns×rows one."""
-    base = torch.empty((rows, columns) if layout == "n" else (columns, rows), device="meta")
-    view = base if layout == "n" else base.t()
-    fixed = ir.FixedLayout(torch.device("cuda", 0), dtype, list(view.shape), list(view.stride()))
+def tensor(graph, name, dtype, sizes, strides):
+    fixed = ir.FixedLayout(torch.device("cuda", 0), dtype, list(sizes), list(strides))
     buffer = ir.InputBuffer(name=name, layout=fixed)
     graph.graph_inputs[name] = buffer
     graph.name_to_buffer[name] = buffer
     return ir.TensorBox(ir.StorageBox(buffer))
 
 
-def choose(case, max_autotune_gemm=True, **fake):
-    """What Inductor makes of one product, by both roads: its list of choices, and its lowering of aten.mm."""
-    dtype = getattr(torch, case["dtype"])
-    with fake_h200(**fake) as graph, config.patch(max_autotune_gemm=max_autotune_gemm):
-        a = operand(graph, "a", dtype, case["m"], case["k"], case["layout"][0])
-        b = operand(graph, "b", dtype, case["k"], case["n"], case["layout"][1])
-        inputs = MMKernelInputs([a.data, b.data])
-        offered = [aten_mm, mm_template] if max_autotune_gemm else [aten_mm]
-        choices = V.choices.get_template_configs(inputs, offered, "mm")
+def matrix(graph, name, dtype, batch, rows, columns, layout):
+    """A view of a contiguous tensor, as production has it: `layout` t is the transpose of a columns×rows one."""
+    strides = [columns, 1] if layout == "n" else [1, rows]
+    if batch is None:
+        return tensor(graph, name, dtype, [rows, columns], strides)
+    return tensor(graph, name, dtype, [batch, rows, columns], [rows * columns, *strides])
+
+
+def lower(graph, case, m):
+    """Inductor's lowering of the case's operation, with `m` as its number of rows."""
+    dtype, batch = getattr(torch, case["dtype"]), case["batch"] if case["op"] == "bmm" else None
+    a = matrix(graph, "a", dtype, batch, m, case["k"], case["layout"][0])
+    b = matrix(graph, "b", dtype, batch, case["k"], case["n"], case["layout"][1])
+    if case["op"] == "mm":
+        return mm.tuned_mm(a, b)
+    if case["op"] == "bmm":
+        return bmm.tuned_bmm(a, b)
+    n = case["n"]
+    shape = {"vector": ([n], [1]), "matrix": ([m, n], [n, 1])}[case["bias"]]
+    return mm.tuned_addmm(tensor(graph, "bias", dtype, *shape), a, b)
+
+
+def choose(case, max_autotune_gemm=True, m=None, backends="ATEN,TRITON", **fake):
+    """What Inductor makes of one product: the choices its lowering has, and the node that comes of them."""
+    offered = []
+    settings = {"max_autotune_gemm": max_autotune_gemm, "max_autotune_gemm_backends": backends}
+    with contextlib.ExitStack() as stack:
+        graph = stack.enter_context(fake_h200(**fake))
+        stack.enter_context(config.patch(settings))
+        for module in (mm, bmm):
+            stack.enter_context(patch.object(module, "autotune_select_algorithm", listening(module, offered)))
+        stack.enter_context(
+            patch("torch._inductor.select_algorithm.AlgorithmSelectorCache.do_autotuning", refuse_to_tune)
+        )
         counters.clear()
-        with patch("torch._inductor.select_algorithm.AlgorithmSelectorCache.do_autotuning", refuse_to_tune):
-            try:
-                node = tuned_mm(a, b).data.data
-            except TuningError as tuned:
-                return {"choices": len(choices), "tuned_among": tuned.args[0]}
-    only = choices[0]
-    rendered = getattr(getattr(only, "bmreq", None), "module_path", None)
-    source = Path(rendered).read_text() if rendered else ""
+        try:
+            lowered = lower(graph, case, case["m"] if m is None else m)
+        except TuningError as tuned:
+            return {"choices": [choice.name for choice in offered], "tuned_among": tuned.args[0]}
+        node = lowered.data.data
+    rendered = [getattr(getattr(choice, "bmreq", None), "module_path", None) for choice in offered]
+    source = "".join(Path(path).read_text() for path in rendered if path)
     return {
-        "choices": len(choices),
-        "name": only.name,
+        "choices": [choice.name for choice in offered],
         "blocks": dict(re.findall(r"(\w+) : tl\.constexpr = ([\w.]+)", source)),
         "stages_warps": re.findall(r"num_(?:stages|warps)=(\d+)", source)[:2],
+        "tma": "tensor_descriptor" in source or "make_tensor_descriptor" in source,
         "node": type(node).__name__,
         "benchmarks": {k: v for k, v in counters["inductor"].items() if re.search("select_algorithm|bench", k)},
     }
+
+
+def listening(module, offered):
+    original = module.autotune_select_algorithm
+
+    def select(name, choices, *args, **kwargs):
+        offered.extend(choices)
+        return original(name, choices, *args, **kwargs)
+
+    return select
 
 
 class TuningError(Exception):
@@ -137,14 +174,44 @@ def refuse_to_tune(self, name, input_nodes, layout, input_gen_fns, inputs_key, c
     raise TuningError(len(choices))
 
 
-def symbolic_k_key():
-    """The key of a product whose k is a symbol with the hint of a row's k."""
-    k = sympy.Symbol("s0", integer=True, positive=True)
-    device = torch.device("cuda", 0)
-    a = ir.InputBuffer(name="a", layout=ir.FixedLayout(device, torch.bfloat16, [64, k], [k, 1]))
-    b = ir.InputBuffer(name="b", layout=ir.FixedLayout(device, torch.bfloat16, [k, 96], [1, k]))
-    with fake_h200():
-        return V.choices.make_lookup_key(MMKernelInputs([a, b]), "mm", include_device=True)
+def stock_keys(case):
+    """The keys that stock Inductor's lookup makes for the case, in the order it asks for them."""
+    asked = []
+
+    class Asked(LookupTableChoices):
+        def lookup_template_configs(self, kernel_inputs, op_name, template_uids, template_hash_map=None):
+            asked.append(self.make_lookup_key(kernel_inputs, op_name, include_device=True))
+            return {}
+
+        def _fallback(self, template_choices, *args):
+            aten = {uid: choices for uid, choices in template_choices.items() if uid.startswith("aten::")}
+            return super()._fallback(aten, *args)
+
+    with V.set_choices_handler(Asked()):
+        choose(case)
+    return list(dict.fromkeys(asked))
+
+
+def dynamic(case, hint, low=2, high=None, aot_mode=False):
+    """The choice for a dynamic m that is `hint` at first, and the least and greatest m that its graph then serves.
+
+    `high` is an end that the user marked; without one there is none.
+    """
+    env = ShapeEnv()
+    m = env.create_symbol(hint, ConstantSource("m"), DimDynamic.DYNAMIC)
+    if high is not None:
+        env.constrain_symbol_range(m, compiler_min=low, compiler_max=high)
+    found = choose(case, m=m, shape_env=env, aot_mode=aot_mode)
+    bounds = env.bound_sympy(m)
+    last = int(bounds.upper) if bounds.upper < 2**62 else None
+    return {**found, "serves": [int(bounds.lower), last], "guards": len(env.guards)}
+
+
+def symbolic_k(case):
+    """The choices for a product whose k is a symbol with the hint of a row's k."""
+    env = ShapeEnv()
+    k = env.create_symbol(case["k"], ConstantSource("k"), DimDynamic.DYNAMIC)
+    return choose({**case, "k": k}, shape_env=env)
 
 
 def said(job, times=1):
@@ -211,21 +278,44 @@ def main(export, other, cases):
 
     old = OldThread()
     everywhere = [lambda job: job(), in_thread, old]
-    report = {"autograd_key_extends_graph_key": issubclass(AOTAutogradCacheDetails, FxGraphHashDetails)}
+    static = [case for case in cases if not case["dynamic"]]
+    first = static[0]
+    report = {"torch": torch.__version__}
+    report["autograd_key_extends_graph_key"] = issubclass(AOTAutogradCacheDetails, FxGraphHashDetails)
+    report["stock_keys"] = {c["name"]: stock_keys(c) for c in static}
+    report["stock_small_gpu"] = choose(first, sm_count=46)
     report["keys_before"] = [run(cache_key) for run in everywhere]
-    gemmtune_inductor.install(Path(other) / "lookup_table.json")
+    warnings.simplefilter("ignore")
+    gemmtune_inductor.install(Path(other) / "inductor_table.json")
     report["keys_other"] = [run(cache_key) for run in everywhere]
+    gemmtune_inductor.install(miss="autotune")
+    report["keys_autotune"] = [run(cache_key) for run in everywhere]
+    report["autotuned_miss"] = choose({**first, "m": first["m"] + 1})
+    report["autotune_dynamic"] = [dynamic(case, 200) for case in cases if case["dynamic"]]
     gemmtune_inductor.install()
     report["keys_table"] = [run(cache_key) for run in everywhere]
     report["handlers"] = [run(handler) for run in everywhere]
     with V.set_choices_handler(V.choices):
         pass  # leaves the handler behind in this thread
-    report["cases"], report["cases_said"] = said(lambda: {c["name"]: choose(c) for c in cases})
-    report["small_gpu"] = choose(cases[0], sm_count=46)
-    report["symbolic_k"] = symbolic_k_key()
-    report["miss"], report["miss_said"] = said(lambda: choose({**cases[0], "m": cases[0]["m"] + 1}))
-    report["other_gpu"], report["other_gpu_said"] = said(lambda: choose(cases[0], name="NVIDIA L4"), times=2)
-    _, report["no_options_said"] = said(lambda: choose(cases[0], max_autotune_gemm=False), times=2)
+    report["cases"], report["cases_said"] = said(lambda: {c["name"]: choose(c) for c in static})
+    report["small_gpu"] = {c["name"]: choose(c, sm_count=46) for c in static}
+    report["symbolic_k"] = symbolic_k(first)
+    missing = {c["op"]: {**c, "m": c["m"] + 1} for c in static}
+    report["miss"], report["miss_said"] = said(lambda: {op: choose(case) for op, case in missing.items()})
+    report["other_layout"] = choose({**next(c for c in static if c["k"] == 200), "layout": "tn"})
+    report["other_gpu"], report["other_gpu_said"] = said(lambda: choose(first, name="NVIDIA L4"), times=2)
+    no_options = lambda: [choose(c, max_autotune_gemm=False) for c in static]  # noqa: E731
+    report["no_options"], report["no_options_said"] = said(no_options, times=2)
+    report["no_triton"] = [choose(c, backends="ATEN") for c in static]
+    report["no_aten"] = [choose(c, backends="TRITON") for c in static]
+    asked = [case for case in cases if case["dynamic"]][:1]
+    report["dynamic"] = {
+        f"{hint}{':' + str(high) if high else ''}{':aot' if aot else ''}": dynamic(case, hint, low, high, aot)
+        for case in asked
+        for hint, low, high, aot in DYNAMIC
+    }
+    gemmtune_inductor.install(policy="ignore")
+    report["ignored_gpu"], report["ignored_gpu_said"] = said(lambda: choose(first, name="NVIDIA L4"))
     gemmtune_inductor.uninstall()
     gemmtune_inductor.uninstall()
     report["keys_after"] = [run(cache_key) for run in everywhere]
@@ -233,8 +323,21 @@ def main(export, other, cases):
     old.close()
     table = json.loads((Path(export) / "lookup_table.json").read_text())
     with V.set_choices_handler(LookupTableChoices()), config.patch({"lookup_table.table": table}):
-        report["stock"] = {c["name"]: choose(c) for c in cases if c["k"] < 64 * max(c["m"], c["n"])}
+        report["stock"] = {c["name"]: choose(c) for c in static if c["k"] < 64 * max(c["m"], c["n"])}
     json.dump(report, sys.stdout)
+
+
+DYNAMIC = (
+    (40, 2, None, False),
+    (200, 2, None, False),
+    (300, 2, None, False),
+    (5000, 2, None, False),
+    (40, 2, 100, False),
+    (40, 33, 64, False),
+    (40, 2, 100, True),
+    (40, 33, 64, True),
+)
+"""First m, the ends that the user marked, and whether it is compiled ahead of time."""
 
 
 if __name__ == "__main__":

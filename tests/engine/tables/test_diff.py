@@ -9,7 +9,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError, TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.report.diff import diff, diff_record
 from gemmtune.engine.tables.diff import diff_tables
 
@@ -90,3 +90,21 @@ def test_each_difference_is_a_line_and_a_record():
     (change,) = record["time"]
     assert (change["problem"], change["before"]["time_ns"], change["after"]["time_ns"]) == ("2x8x8:bf16:nt", 1000, 1100)
     assert change["after"]["config"] == {"x": 1}
+
+
+def test_ranges_that_came_and_went_are_named_with_what_runs_there():
+    def ranged(first, choice):
+        return replace(table(), ranges=(RangeRow(Problem(64, 8, 8, dynamic_m=True), first, 64, choice, ((64, 0.0),)),))
+
+    vendor = changed(space="aten", config=Config({}))
+    assert diff_tables(ranged(2, CHOICE), ranged(2, changed(time_ns=1001.0))).same
+    found = diff_tables(ranged(2, vendor), ranged(17, vendor))
+    assert (found.same, [r.first for r in found.ranges_added], [r.first for r in found.ranges_gone]) == (
+        False,
+        [17],
+        [2],
+    )
+    text = diff(found, H200)
+    assert "range added  mx8x8:bf16:nt:dynamic_m=true, m 17–64" in text
+    assert "range gone" in text
+    assert diff_record(found)["ranges_added"][0]["last"] == 64

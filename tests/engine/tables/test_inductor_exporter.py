@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 
@@ -10,8 +9,10 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import DType, Problem
-from gemmtune.engine.records.table import Choice, Row
-from gemmtune.engine.tables.inductor_exporter import InductorExporter, lookup_key
+from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.tables.inductor_exporter import InductorExporter, product_key
+from gemmtune.engine.tables.inductor_lookup import lookup_keys
+from gemmtune.engine.tables.inductor_templates import source_hash
 from gemmtune.engine.tables.table_file import table_sha256
 from gemmtune.engine.testing.exporter_conformance import example_table
 
@@ -49,7 +50,42 @@ def lookup(*rows):
     ],
 )
 def test_key_is_written_as_torch_writes_it(problem, a, b):
-    assert lookup_key(TABLE.device, Problem.parse(problem)) == f"NVIDIA H200+((torch.{a}), (torch.{b}))+mm"
+    assert lookup_keys(TABLE.device, Problem.parse(problem)) == (f"NVIDIA H200+((torch.{a}), (torch.{b}))+mm",)
+
+
+def test_the_keys_of_addmm_have_the_bias_expanded_and_as_it_is():
+    rest = "(torch.bfloat16, [64, 512], [512, 1]), (torch.bfloat16, [512, 96], [1, 512]))+alpha=1&beta=1+addmm"
+    vector, matrix = "64x96x512:bf16:nt:addmm", "64x96x512:bf16:nt:addmm:bias=matrix"
+    assert lookup_keys(TABLE.device, Problem.parse(vector)) == (
+        f"NVIDIA H200+((torch.bfloat16, [64, 96], [0, 1]), {rest}",
+        f"NVIDIA H200+((torch.bfloat16, [96], [1]), {rest}",
+    )
+    assert lookup_keys(TABLE.device, Problem.parse(matrix)) == (
+        f"NVIDIA H200+((torch.bfloat16, [64, 96], [96, 1]), {rest}",
+    )
+
+
+def test_the_key_of_bmm_has_a_batch():
+    assert lookup_keys(TABLE.device, Problem.parse("6x64x96x512:bf16:nt:bmm")) == (
+        "NVIDIA H200+((torch.bfloat16, [6, 64, 512], [32768, 512, 1]), "
+        "(torch.bfloat16, [6, 512, 96], [49152, 1, 512]))+bmm",
+    )
+
+
+@pytest.mark.parametrize(
+    ("problem", "key"),
+    [
+        ("64x96x512:bf16:nt", "mm:bfloat16:nt:1x96x512:none:static"),
+        ("64x96x512:tf32:tn", "mm:tf32:tn:1x96x512:none:static"),
+        ("64x96x512:bf16:nt:dynamic_m=true", "mm:bfloat16:nt:1x96x512:none:dynamic"),
+        ("64x96x512:fp16:nn:addmm", "addmm:float16:nn:1x96x512:vector:static"),
+        ("64x96x512:bf16:nt:addmm:bias=matrix", "addmm:bfloat16:nt:1x96x512:matrix:static"),
+        ("6x64x96x512:bf16:nt:bmm", "bmm:bfloat16:nt:6x96x512:none:static"),
+    ],
+)
+def test_the_loaders_key_knows_all_but_m(problem, key):
+    assert product_key(Problem.parse(problem)) == key
+    assert product_key(replace(Problem.parse(problem), m=3)) == key
 
 
 def test_a_triton_row_is_complete_and_holds_nothing_else():
@@ -71,27 +107,83 @@ def test_an_aten_row_says_aten_alone():
     ]
 
 
-def test_the_facts_stand_beside_the_dictionary():
-    settled = replace(row("64x64x64", choice("triton_mm", TILES)), regret_bound=0.004)
-    table = replace(TABLE, rows=(settled, row("8x8x8", choice("aten", {}, "t 1"))))
+def test_a_bias_vector_of_an_aten_row_is_found_by_both_keys_and_a_triton_row_by_the_templates_alone():
+    keys = lookup_keys(TABLE.device, Problem.parse("64x96x64:bf16:nt:addmm"))
+    assert set(lookup(row("64x96x64:bf16:nt:addmm", choice("aten", {})))) == set(keys)
+    assert set(lookup(row("64x96x64:bf16:nt:addmm", choice("triton_mm", TILES)))) == {keys[0]}
+
+
+@pytest.mark.parametrize(
+    "unread",
+    [
+        row("64x64x64:bf16:nt", choice("triton_mm_tma", TILES)),
+        row("64x64x64:bf16:nt:dynamic_m=true", choice("triton_mm", TILES)),
+    ],
+)
+def test_what_stock_inductor_cannot_tell_is_left_out_of_its_dictionary(unread):
+    assert lookup(unread) == {}
+
+
+def test_the_facts_stand_beside_each_row():
+    settled = replace(
+        row("64x64x64", choice("triton_mm", TILES, "torch 2.11.0+cu130, triton 3.6.0")), regret_bound=0.004
+    )
+    ranged = RangeRow(
+        Problem.parse("128x64x64:bf16:nt:dynamic_m=true"),
+        65,
+        128,
+        choice("aten", {}, "torch 2.11.0+cu130"),
+        ((128, 0.0),),
+        ((96, 0.01),),
+    )
+    table = replace(TABLE, rows=(settled,), ranges=(ranged,))
     files = InductorExporter().export(table)
-    info = json.loads(files["table_info.json"])
-    assert sorted(files) == ["gemmtune_inductor.py", "lookup_table.json", "table_info.json"]
-    assert info["device"] == {"sku": "H200", "name": "NVIDIA H200", "arch": "sm_90a"}
-    assert info["table_sha256"] == table_sha256(table)
-    assert info["lookup_sha256"] == hashlib.sha256(files["lookup_table.json"].encode()).hexdigest()
-    assert info["toolchains"] == ["t 1", "torch 2.13.0"]
-    assert set(info["rows"]) == set(json.loads(files["lookup_table.json"]))
-    assert info["rows"][lookup_key(TABLE.device, Problem.parse("64x64x64"))] == {
-        "problem": "64x64x64:bf16:nt",
-        "space": "triton_mm",
-        "config": TILES,
-        "time_ns": 100.0,
-        "evidence": "measured",
-        "protocol": "events-cold-l2",
-        "regret_bound": 0.004,
+    found = json.loads(files["inductor_table.json"])
+    assert sorted(files) == ["gemmtune_inductor.py", "inductor_table.json", "lookup_table.json"]
+    assert found["device"] == {"sku": "H200", "name": "NVIDIA H200", "arch": "sm_90a"}
+    assert found["table_sha256"] == table_sha256(table)
+    assert found["made_with"] == {"torch": ["2.11.0+cu130"], "triton": ["3.6.0"]}
+    assert found["templates"] == {"triton::mm": [source_hash("triton::mm", "2.11.0")]}
+    (static,), (dynamic,) = found["rows"][product_key(settled.problem)], found["rows"][product_key(ranged.problem)]
+    assert static == {
+        "first": 64,
+        "last": 64,
+        "template": "triton::mm",
+        "kwargs": TILES,
+        "facts": {
+            "problem": "64x64x64:bf16:nt",
+            "time_ns": 100.0,
+            "evidence": "measured",
+            "protocol": "events-cold-l2",
+            "toolchain": "torch 2.11.0+cu130, triton 3.6.0",
+            "regret_bound": 0.004,
+            "loss": 0.0,
+        },
     }
-    assert info["rows"][lookup_key(TABLE.device, Problem.parse("8x8x8"))]["regret_bound"] is None
+    assert (dynamic["first"], dynamic["last"], dynamic["template"], dynamic["kwargs"]) == (65, 128, "aten::mm", {})
+    assert (dynamic["facts"]["tuned"], dynamic["facts"]["held_out"]) == ({"128": 0.0}, {"96": 0.01})
+
+
+def test_a_row_for_one_dynamic_m_serves_no_graph_without_a_range():
+    files = export(row("64x64x64:bf16:nt:dynamic_m=true", choice("triton_mm", TILES)))
+    assert json.loads(files["inductor_table.json"])["rows"] == {}
+
+
+@pytest.mark.parametrize(
+    ("problem", "space", "template"),
+    [
+        ("64x64x64:bf16:nt", "aten", "aten::mm"),
+        ("64x64x64:bf16:nt:addmm", "aten", "aten::addmm"),
+        ("2x64x64x64:bf16:nt:bmm", "aten", "aten::bmm"),
+        ("64x64x64:bf16:nt:addmm", "triton_mm", "triton::mm"),
+        ("2x64x64x64:bf16:nt:bmm", "triton_mm", "triton::bmm"),
+        ("64x64x64:bf16:nt:addmm", "triton_mm_tma", "triton::mm_persistent_tma"),
+    ],
+)
+def test_a_template_is_called_what_inductor_calls_it(problem, space, template):
+    files = export(row(problem, choice(space, {} if space == "aten" else TILES)))
+    ((entry,),) = json.loads(files["inductor_table.json"])["rows"].values()
+    assert entry["template"] == template
 
 
 def test_the_loader_needs_torch_alone():
@@ -104,9 +196,9 @@ def test_the_loader_needs_torch_alone():
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (row("8x8x8", choice("cute_gemm", {})), "8x8x8:bf16:nt: no Inductor template for space 'cute_gemm'"),
-        (row("8x8x8:bf16:nt:addmm", choice("aten", {})), "8x8x8:bf16:nt:addmm: .* not for addmm"),
-        (row("4x8x8x8:bf16:nt:bmm", choice("aten", {})), "not for bmm"),
+        (row("8x8x8", choice("cute_gemm", {})), "8x8x8:bf16:nt: no Inductor template of mm for space 'cute_gemm'"),
+        (row("4x8x8x8:bf16:nt:bmm", choice("triton_mm_tma", TILES)), "no Inductor template of bmm for space"),
+        (row("4x8x8x8:bf16:nt:bmm:dynamic_m=true", choice("aten", {})), "rows of bmm are for one m"),
         (row(replace(Problem.parse("8x8x8"), epilogue="relu"), choice("aten", {})), "epilogue='relu' has no key"),
         (row(replace(Problem.parse("8x8x8"), out_dtype=DType.FP32), choice("aten", {})), "one dtype, not bf16, fp32"),
         (row(replace(Problem.parse("8x8x8"), acc_dtype=DType.FP16), choice("aten", {})), "accumulates in fp32, not in"),

@@ -15,7 +15,7 @@ import pytest
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.inductor_exporter import InductorExporter
 from gemmtune.engine.testing.exporter_conformance import example_table
 
@@ -36,9 +36,12 @@ def gpu_name():
     return torch.cuda.get_device_name()
 
 
+def choice(space, config):
+    return Choice(space, Config(config), 100.0, 99.0, 101.0, 1, Evidence.MEASURED, "by hand", "events-cold-l2")
+
+
 def row(problem, space, config):
-    choice = Choice(space, Config(config), 100.0, 99.0, 101.0, 1, Evidence.MEASURED, "by hand", "events-cold-l2")
-    return Row(Problem.parse(problem), (choice,), None, 0.0, ())
+    return Row(Problem.parse(problem), (choice(space, config),), None, 0.0, ())
 
 
 def test_forward_and_backward_run_the_rows_and_nothing_is_benchmarked(gpu_name, tmp_path):
@@ -47,24 +50,53 @@ def test_forward_and_backward_run_the_rows_and_nothing_is_benchmarked(gpu_name, 
         row("256x512x384:bf16:nn", "triton_mm", BACKWARD),  # the gradient of x, compiled in autograd's thread
         row("384x512x256:bf16:tn", "aten", {}),  # the gradient of w
     )
-    device = replace(example_table().device, name=gpu_name)
-    for name, text in InductorExporter().export(replace(example_table(), device=device, rows=rows)).items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
-    probe = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("inductor_gpu_probe.py")), str(tmp_path)],
-        env={**os.environ, **caches},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert probe.returncode == 0, probe.stderr[-3000:]
-    report = json.loads(probe.stdout)
+    report = probed(gpu_name, tmp_path, "inductor_gpu_probe.py", rows, ())
     assert report["benchmarks"] == {}
     for tiles in (FORWARD, BACKWARD):
         for block in ("BLOCK_M", "BLOCK_N", "BLOCK_K"):
             assert f"{block} : tl.constexpr = {tiles[block]}" in report["code"]
     assert report["code"].count("extern_kernels.mm(") == 1
     assert max(report["errors"]) < 4e-3
+
+
+@pytest.mark.timeout(300)  # AOTInductor compiles C++
+def test_one_table_serves_torch_compile_with_a_dynamic_m_and_aotinductor(gpu_name, tmp_path):
+    def ranged(first, last, config):
+        problem = Problem.parse(f"{last}x384x512:bf16:nt:addmm:dynamic_m=true")
+        return RangeRow(problem, first, last, choice("triton_mm", config), ((last, 0.0),))
+
+    ranges = (ranged(2, 64, {**FORWARD, "BLOCK_M": 16, "BLOCK_N": 32}), ranged(65, 256, FORWARD))
+    report = probed(gpu_name, tmp_path, "inductor_ways_probe.py", (), ranges, str(tmp_path))
+    found = report["compiled"]
+    assert {m: each["benchmarks"] for m, each in found.items()} == {m: {} for m in found}
+    assert {m: each["graphs"] for m, each in found.items()} == {
+        "16": 1,
+        "32": 0,
+        "100": 1,
+        "200": 0,
+        "60": 0,
+        "1000": 1,
+    }
+    assert [found[m]["block_m"] for m in ("16", "100", "1000")] == [16, FORWARD["BLOCK_M"], None]
+    assert max(each["error"] for each in (*found.values(), report["ahead"])) < 8e-3
+    assert report["ahead"]["benchmarks"] == {}
+
+
+def probed(gpu_name, folder, probe, rows, ranges, *arguments):
+    """What a probe reports of an export for this GPU."""
+    device = replace(example_table().device, name=gpu_name)
+    table = replace(example_table(), device=device, rows=rows, ranges=ranges)
+    for name, text in InductorExporter().export(table).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name(probe)), str(folder), *arguments],
+        env={**os.environ, **caches},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=290,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])

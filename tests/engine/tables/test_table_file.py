@@ -11,7 +11,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import DType, Problem
-from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.tables import table_file
 from gemmtune.engine.tables.table_file import (
     parse_table,
@@ -86,15 +86,66 @@ def test_the_text_is_canonical():
     record = json.loads(text)
     assert text == json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     assert text == table_text(replace(TABLE, rows=ROWS[::-1])) == table_text(parse_table(text, "x"))
-    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (3, "latency", "16x4096x4096:bf16:nt")
+    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (4, "latency", "16x4096x4096:bf16:nt")
     assert [row["loss"] for row in record["rows"]] == [0.004, 0.0]
     assert [row["regret_bound"] for row in record["rows"]] == [0.0031, None]
     assert record["sha256"] == table_sha256(TABLE) != table_sha256(replace(TABLE, objective="energy"))
 
 
+def older(schema, table):
+    """A table of before schema 4: without ranges, and with problems that know neither a bias nor a dynamic m."""
+    record = json.loads(table_text(table)) | {"schema": schema}
+    del record["ranges"]
+    for row in record["rows"]:
+        del row["problem"]["bias"], row["problem"]["dynamic_m"]
+    return record
+
+
+def test_a_table_of_schema_3_is_read_and_has_no_ranges():
+    record = older(3, TABLE)
+    assert parse_table(rehash(record), "table.json") == TABLE
+    with pytest.raises(TableError, match="the table has the unknown field 'ranges'"):
+        parse_table(rehash({**record, "ranges": []}), "table.json")
+
+
+RANGES = (
+    RangeRow(Problem.parse("64x96x512:bf16:nt:dynamic_m=true"), 2, 64, TRITON, ((16, 0.004), (64, 0.0)), ((48, 0.01),)),
+    RangeRow(Problem.parse("256x96x512:bf16:nt:dynamic_m=true"), 65, 256, ATEN, ((256, 0.0),)),
+    RangeRow(Problem.parse("64x96x512:bf16:nt:addmm"), 2, 64, ATEN, ((64, 0.0),)),
+)
+
+
+def test_ranges_are_read_back_in_the_order_of_problem_and_m():
+    found = parse_table(table_text(replace(TABLE, ranges=RANGES[::-1])), "table.json")
+    assert set(found.ranges) == set(RANGES)
+    assert [r.first for r in found.ranges if r.problem.dynamic_m] == [2, 65]
+    assert table_text(found) == table_text(replace(TABLE, ranges=RANGES))
+
+
+def test_two_ranges_for_one_m_are_refused():
+    with pytest.raises(TableError, match="two ranges are for m=64 of 256x96x512:bf16:nt:dynamic_m=true"):
+        table_text(replace(TABLE, ranges=(RANGES[0], replace(RANGES[1], first=64))))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"last": 1}, "last=1 is not an integer from 2 on"),
+        ({"tuned": [[64]]}, "is not a list of pairs of m and loss"),
+        ({"held_out": [["64", 0.1]]}, "is not a list of pairs of m and loss"),
+        ({"strange": 1}, "has the unknown field 'strange'"),
+    ],
+)
+def test_a_broken_range_is_refused(change, message):
+    record = json.loads(table_text(replace(TABLE, ranges=RANGES[:1])))
+    record["ranges"][0] |= change
+    with pytest.raises(TableError, match=message):
+        parse_table(rehash(record), "table.json")
+
+
 def test_a_table_of_schema_2_knows_a_loss_by_its_margin_alone():
     behind = Row(Problem.parse("8x8x8:bf16:nt"), (ATEN, TRITON), ATEN, 0.0945, (TRITON.config,), 0.0)
-    record = json.loads(table_text(replace(TABLE, rows=(*ROWS, behind)))) | {"schema": 2}
+    record = older(2, replace(TABLE, rows=(*ROWS, behind)))
     with pytest.raises(TableError, match="row 1 has the unknown field 'loss'"):
         parse_table(rehash(record), "table.json")
     for row in record["rows"]:
@@ -107,7 +158,7 @@ def test_a_table_of_schema_2_knows_a_loss_by_its_margin_alone():
 
 
 def test_a_table_of_schema_1_is_read_and_knows_no_bound():
-    record = json.loads(table_text(TABLE)) | {"schema": 1}
+    record = older(1, TABLE)
     for row in record["rows"]:
         del row["loss"]
     with pytest.raises(TableError, match="row 1 has the unknown field 'regret_bound'"):
@@ -156,8 +207,8 @@ def test_an_edited_number_is_found_by_the_hash():
 
 
 def test_a_newer_schema_is_named_beside_ours_before_anything_else_is_looked_at():
-    with pytest.raises(TableError, match=r"schema 4 \(written by gemmtune 9\.1\) is newer than schema 3, .*: upgrade"):
-        parse_table('{"schema": 4, "gemmtune": "9.1", "strange": 1}', "table.json")
+    with pytest.raises(TableError, match=r"schema 5 \(written by gemmtune 9\.1\) is newer than schema 4, .*: upgrade"):
+        parse_table('{"schema": 5, "gemmtune": "9.1", "strange": 1}', "table.json")
 
 
 ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)

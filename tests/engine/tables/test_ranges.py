@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice
+from gemmtune.engine.tables.ranges import RangeLimits, build_ranges
+from gemmtune.engine.tables.ranges_report import ranges_report
+from gemmtune.engine.tables.ranking import Contender, Ranking
+
+GEMM = Problem.parse("16x4096x4096:bf16:nt:dynamic_m=true")
+ATEN = ("aten", Config({}))
+
+
+def tile(block_m):
+    return "triton_mm", Config({"BLOCK_M": block_m})
+
+
+def ranking(m, times, weight=1.0):
+    """What was measured at one m: choice to time in ns, each known to a part in ten thousand."""
+    contenders = []
+    for (space, config), time_ns in sorted(times.items(), key=lambda item: item[1]):
+        choice = Choice(
+            space, config, time_ns, time_ns * 0.9999, time_ns * 1.0001, 32, Evidence.MEASURED, "torch 2.11.0", "p"
+        )
+        contenders.append(Contender(choice, time_ns, 0, None))
+    problem = replace(GEMM, m=m, weight=weight)
+    baseline = next((c for c in contenders if c.choice.space == "aten"), None)
+    return Ranking(problem, tuple(contenders), baseline, None)
+
+
+def spans(rows):
+    return [(row.first, row.last, row.choice.config) for row in rows]
+
+
+SMALL, LARGE = tile(16), tile(128)
+MEASURED = (
+    ranking(16, {SMALL: 100.0, LARGE: 160.0, ATEN: 120.0}),
+    ranking(64, {SMALL: 101.0, LARGE: 110.0, ATEN: 120.0}),
+    ranking(1024, {SMALL: 400.0, LARGE: 200.0, ATEN: 230.0}),
+    ranking(4096, {SMALL: 1500.0, LARGE: 790.0, ATEN: 900.0}),
+)
+
+
+def test_neighbours_that_one_choice_serves_share_a_range():
+    small, large = build_ranges(MEASURED, RangeLimits())
+    assert (small.choice.config, large.choice.config) == (SMALL[1], LARGE[1])
+    assert (small.first, large.last) == (16, 4096)
+    assert small.last + 1 == large.first
+    assert small.tuned == ((16, 0.0), (64, 0.0))
+    assert large.tuned == ((1024, 0.0), (4096, 0.0))
+
+
+def test_a_range_ends_where_the_measured_losses_cross_at_a_power_of_two():
+    """Between 64 and 1024 the small tile goes from 0 to 100 % behind, the large one from 8.9 % to 0."""
+    small, _ = build_ranges(MEASURED, RangeLimits())
+    assert small.last == 64  # 8 % of the way, in powers of two
+    swapped = (MEASURED[0], ranking(64, {SMALL: 100.0, LARGE: 200.0, ATEN: 220.0}), *MEASURED[2:])
+    assert build_ranges(swapped, RangeLimits())[0].last == 256  # half of the way
+
+
+def test_a_choice_that_was_not_measured_beyond_ends_its_range_at_its_own_m():
+    unknown = (MEASURED[0], MEASURED[1], ranking(1024, {LARGE: 200.0, ATEN: 230.0}), MEASURED[3])
+    assert build_ranges(unknown, RangeLimits())[0].last == 64
+
+
+def test_a_choice_that_was_not_measured_before_is_bounded_by_its_time_at_more_rows():
+    """The large tile at 64 rows takes at most the 200 ns of its 1024: at most 98 % behind, so half of the way."""
+    unknown = (MEASURED[0], ranking(64, {SMALL: 101.0, ATEN: 120.0}), *MEASURED[2:])
+    assert build_ranges(unknown, RangeLimits())[0].last == 256
+
+
+def test_nothing_is_served_beyond_what_was_tuned():
+    rows = build_ranges(MEASURED, RangeLimits())
+    assert (min(row.first for row in rows), max(row.last for row in rows)) == (16, 4096)
+
+
+def test_a_loss_within_the_limit_is_given_up_for_a_range_less():
+    close = (
+        ranking(16, {SMALL: 100.0, LARGE: 101.0, ATEN: 120.0}),
+        ranking(64, {SMALL: 130.0, LARGE: 100.0, ATEN: 120.0}),
+    )
+    (one,) = build_ranges(close, RangeLimits())
+    assert (one.choice.config, one.tuned) == (LARGE[1], ((16, pytest.approx(0.01)), (64, 0.0)))
+    assert len(build_ranges(close, RangeLimits(worst=0.005))) == 2
+
+
+def test_what_is_slower_than_the_library_serves_nothing():
+    """At 64 the library ships, and the tile is behind it by 1 %: within the limit, and not worth a kernel."""
+    behind = (ranking(16, {SMALL: 100.0, ATEN: 120.0}), ranking(64, {SMALL: 101.0, ATEN: 100.0}))
+    assert [row.choice.space for row in build_ranges(behind, RangeLimits())] == ["triton_mm", "aten"]
+
+
+def test_what_does_not_lead_by_the_margin_may_join_a_range_where_it_ships():
+    """At 64 the tile leads by 1 %, which is no row of its own; the range of 16 may take it in."""
+    ahead = (ranking(16, {SMALL: 100.0, ATEN: 120.0}), ranking(64, {SMALL: 99.0, ATEN: 100.0}))
+    (one,) = build_ranges(ahead, RangeLimits())
+    assert (one.choice.space, one.first, one.last) == ("triton_mm", 16, 64)
+
+
+def test_of_as_few_ranges_those_are_taken_that_lose_least_by_weight():
+    """The middle size may join either side."""
+    either = {SMALL: 101.0, LARGE: 100.0, ATEN: 150.0}
+    sizes = (
+        ranking(16, {SMALL: 100.0, LARGE: 200.0, ATEN: 150.0}),
+        ranking(64, either),
+        ranking(256, {SMALL: 200.0, LARGE: 100.0, ATEN: 150.0}),
+    )
+    assert [row.tuned for row in build_ranges(sizes, RangeLimits())] == [((16, 0.0),), ((64, 0.0), (256, 0.0))]
+
+
+def test_a_held_out_size_has_no_say_and_its_loss_is_known():
+    check = ranking(48, {SMALL: 150.0, LARGE: 100.0, ATEN: 120.0})
+    rows = build_ranges((*MEASURED, check), RangeLimits(), held_out={check.problem})
+    assert spans(rows) == spans(build_ranges(MEASURED, RangeLimits()))
+    assert rows[0].held_out == ((48, pytest.approx(0.5)),)
+    assert rows[1].held_out == ()
+
+
+def test_a_held_out_size_where_the_choice_was_not_measured_is_left_out_and_counted():
+    check = ranking(48, {LARGE: 100.0, ATEN: 120.0})
+    rankings, held_out = (*MEASURED, check), {check.problem}
+    rows = build_ranges(rankings, RangeLimits(), held_out=held_out)
+    assert rows[0].held_out == ()
+    report = ranges_report(rows, rankings, RangeLimits(), held_out=held_out)
+    assert [(each.loss, each.in_range) for each in report.held_out] == [(None, True)]
+
+
+def test_beyond_the_greatest_m_the_report_counts_the_librarys_loss():
+    check = ranking(8192, {LARGE: 1600.0, ATEN: 2000.0})
+    rankings, held_out = (*MEASURED, check), {check.problem}
+    report = ranges_report(
+        build_ranges(rankings, RangeLimits(), held_out=held_out), rankings, RangeLimits(), held_out=held_out
+    )
+    ((found),) = report.held_out
+    assert (found.space, found.loss, found.in_range) == ("aten", pytest.approx(0.25), False)
+
+
+def test_buckets_end_at_powers_of_two_and_begin_after_one():
+    sizes = (MEASURED[0], ranking(100, {SMALL: 101.0, LARGE: 110.0, ATEN: 120.0}), *MEASURED[2:])
+    rows = build_ranges(sizes, RangeLimits(buckets=True))
+    assert [(row.first, row.last) for row in rows] == [(9, 128), (129, 4096)]
+    assert [row.choice.config for row in rows] == [SMALL[1], LARGE[1]]
+
+
+def test_the_greatest_bucket_ends_at_the_greatest_m_that_was_tuned():
+    sizes = (MEASURED[0], ranking(100, {SMALL: 200.0, LARGE: 110.0, ATEN: 120.0}))
+    assert [(row.first, row.last) for row in build_ranges(sizes, RangeLimits(buckets=True))] == [(9, 16), (17, 100)]
+
+
+def test_the_report_says_what_the_other_edges_would_lose():
+    check = ranking(100, {SMALL: 150.0, LARGE: 100.0, ATEN: 120.0})
+    swapped = (MEASURED[0], ranking(64, {SMALL: 100.0, LARGE: 200.0, ATEN: 220.0}), *MEASURED[2:], check)
+    held_out = {check.problem}
+    rows = build_ranges(swapped, RangeLimits(), held_out=held_out)
+    report = ranges_report(rows, swapped, RangeLimits(), held_out=held_out)
+    assert [each.loss for each in report.held_out] == [pytest.approx(0.5)]  # measured edges: the small tile to 256
+    assert [each.loss for each in report.otherwise] == [0.0]  # powers of two: 65 to 1024 is the large tile's
+    assert report.ranges == 2
+
+
+def test_a_gemm_at_one_m_has_no_range():
+    assert build_ranges(MEASURED[:1], RangeLimits()) == ()
+    assert build_ranges(MEASURED[:2], RangeLimits(), held_out={MEASURED[0].problem}) == ()
+
+
+def test_gemms_that_differ_in_more_than_m_have_ranges_of_their_own():
+    static = tuple(replace(each, problem=replace(each.problem, dynamic_m=False)) for each in MEASURED)
+    rows = build_ranges((*MEASURED, *static), RangeLimits())
+    assert sorted(row.problem.dynamic_m for row in rows) == [False, False, True, True]
+
+
+def test_the_order_of_the_rankings_does_not_matter():
+    assert build_ranges(MEASURED[::-1], RangeLimits()) == build_ranges(MEASURED, RangeLimits())
+
+
+def test_a_limit_below_0_is_refused():
+    with pytest.raises(UsageError, match=r"ranges: worst=-0\.1 is not a fraction from 0 on"):
+        RangeLimits(worst=-0.1)
