@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median_low
 
+from gemmtune.engine.campaign.outcome import Finding, Result
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
-from gemmtune.engine.campaign.session import Finding, Result
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.front import Scored, front_record, front_text
 from gemmtune.engine.report.layout import bound, config_text, count, readable, readable_unit, table_text
 from gemmtune.engine.report.portfolio import portfolio_record, portfolio_text
+from gemmtune.engine.report.ranges import ranges_record, ranges_text
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.select import unserved
@@ -71,9 +73,11 @@ def summary(
     mean = _mean_fraction(findings)
     if mean is not None:
         lines.append(f"mean fraction of the recorded optimum: {mean:.4f}")
-    lines.append(_shipped(result))
+    lines += [*_racing_text(findings), _shipped(result)]
     if result.portfolio is not None:
         lines.append(portfolio_text(result.portfolio, device, result.measurements))
+    if result.ranges is not None and plan.ranges is not None:
+        lines.append(ranges_text(result.ranges, buckets=plan.ranges.buckets))
     lines.extend(notes)
     lines += ["written:", *(f"  {path}" for path in written)]
     return "\n".join(lines) + "\n"
@@ -94,8 +98,10 @@ def summary_record(
         "seed": plan.seed,
         "fraction_of_optimum": _mean_fraction(result.findings),
         "evidence": sorted({m.evidence.value for m in result.measurements}),
+        "racing": _racing(result.findings),
         "rows": len(result.table.rows),
         "portfolio": portfolio and portfolio_record(portfolio, device, result.measurements),
+        "ranges": result.ranges and ranges_record(result.ranges),
         "tasks": [_record(f) | {"front": front} for f, front in zip(result.findings, fronts, strict=True)],
         "notes": list(notes),
         "written": [str(path) for path in written],
@@ -112,6 +118,7 @@ def _record(finding: Finding) -> dict[str, object]:
         "evaluations": finding.evaluations,
         "failures": dict(finding.failures),
         "fraction_of_optimum": finding.fraction_of_optimum,
+        "stopped_early": len(finding.stopped_after),
     }
 
 
@@ -152,6 +159,24 @@ def _share(fraction: float | None) -> str:
 def _mean_fraction(findings: Sequence[Finding]) -> float | None:
     fractions = [f.fraction_of_optimum for f in findings if f.fraction_of_optimum is not None]
     return sum(fractions) / len(fractions) if fractions else None
+
+
+def _racing(findings: Sequence[Finding]) -> dict[str, int] | None:
+    """Configs that racing stopped early, of those that were timed; None where it stopped none."""
+    launches = [number for finding in findings for number in finding.stopped_after]
+    if not launches:
+        return None
+    timed = sum(finding.evaluations - sum(finding.failures.values()) for finding in findings)
+    return {"stopped": len(launches), "timed": timed, "median_launches": median_low(launches)}
+
+
+def _racing_text(findings: Sequence[Finding]) -> list[str]:
+    racing = _racing(findings)
+    if racing is None:
+        return []
+    launches = "1 launch" if racing["median_launches"] == 1 else f"{racing['median_launches']} launches"
+    timed = count(racing["timed"], "config")
+    return [f"racing stopped {racing['stopped']} of {timed} early, after {launches} in the median"]
 
 
 def _shipped(result: Result) -> str:

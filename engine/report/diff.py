@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import config_text, count, microseconds, table_text
+from gemmtune.engine.report.ranges import of_any_m, range_row_record
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
 
 __all__ = ["diff", "diff_record"]
@@ -22,6 +23,8 @@ def diff(found: TableDiff, device: Device, width: int | None = None) -> str:
         *(_line("winner", c.before, c.after, device, _shift(c)) for c in found.winner),
         *(_line("terms", c.before, c.after, device) for c in found.terms),
         *(_line("time", c.before, c.after, device, _shift(c)) for c in found.time),
+        *(_range_line("range added", row, device) for row in found.ranges_added),
+        *(_range_line("range gone", row, device) for row in found.ranges_gone),
     ]
     if not lines:
         return "no difference"
@@ -37,6 +40,8 @@ def diff_record(found: TableDiff) -> dict[str, object]:
         "winner": [_change(change) for change in found.winner],
         "terms": [_change(change) for change in found.terms],
         "time": [_change(change) for change in found.time],
+        "ranges_added": [range_row_record(row) for row in found.ranges_added],
+        "ranges_gone": [range_row_record(row) for row in found.ranges_gone],
     }
 
 
@@ -46,6 +51,13 @@ def _line(kind: str, before: Row | None, after: Row | None, device: Device, shif
     first = row.choices[0]
     config = config_text(Task(row.problem, device, first.space), first.config)
     return [kind, row.problem.name, *_ran(before), *_ran(after), shift, config]
+
+
+def _range_line(kind: str, row: RangeRow, device: Device) -> list[str]:
+    ran = (row.choice.space, "-")
+    before, after = (("-", "-"), ran) if kind.endswith("added") else (ran, ("-", "-"))
+    where = f"{of_any_m(row.problem)}, m {row.first}–{row.last}"
+    return [kind, where, *before, *after, "-", config_text(Task(row.problem, device, ran[0]), row.choice.config)]
 
 
 def _ran(row: Row | None) -> tuple[str, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import Layout, Op
-from gemmtune.engine.records.table import Row, Table
+from gemmtune.engine.records.problem import Layout, Op, Problem
+from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import table_text
-from gemmtune.engine.tables.inductor_guards import PADDED_DTYPES, TORCH_VERSIONS, Guard, Linear, Range, ranges
+from gemmtune.engine.report.ranges import range_row_record
+from gemmtune.engine.tables.inductor_guards import PADDED_DTYPES, TORCH_VERSIONS, Guard, Linear, Range, ranges, rows_of
 
 __all__ = ["Explanation", "explain", "explain_record", "explanation", "installed_torch", "layers_of"]
 
@@ -29,19 +31,30 @@ class Explanation:
     unpadded: tuple[Range, ...]
     """The same with `shape_padding=False`."""
     rows: tuple[Row, ...]
-    """A table's rows of the forward product; none without a table."""
+    """A table's rows of the forward product for one m each; none without a table."""
+    ranged: Mapping[str, Sequence[RangeRow]]
+    """A table's ranges of a dynamic m, by product of the layer."""
 
-    def rows_in(self, found: Range) -> list[Row]:
-        """The rows whose m a graph of that range may have been compiled with."""
+    def hits(self, found: Range) -> dict[str, RangeRow]:
+        """The range's row for each product that has one: the loader guards that there is one."""
+        return {
+            product: row
+            for product, rows in self.ranged.items()
+            for row in rows
+            if row.first <= found.first <= row.last and row.first < row.last
+        }
+
+    def alone_in(self, found: Range) -> list[Row]:
+        """The rows for one m each, which a graph for that m alone finds."""
         return [row for row in self.rows if found.first <= row.problem.m <= (found.last or row.problem.m)]
 
     def warm_up(self, found: Range) -> int:
-        """The m to compile the range's graph with: that of its weightiest row, the greatest among equals.
-
-        Inductor looks a product up by the sizes it sees first, so a graph has the row of the m it was compiled with.
-        """
-        weights = [(row.problem.weight, row.problem.m) for row in self.rows_in(found)]
-        return max(weights)[1] if weights else found.first
+        """The m to compile the range's graph with: that of its weightiest row, the greatest among equals."""
+        problems = [row.problem for row in self.alone_in(found)]
+        tuned = [(row.problem, m) for row in self.hits(found).values() for m, _ in row.tuned]
+        sizes = [(p.weight, p.m) for p in problems] + [(p.weight, m) for p, m in tuned]
+        inside = [(weight, m) for weight, m in sizes if found.first <= m <= (found.last or m)]
+        return max(inside)[1] if inside else found.first
 
 
 def explanation(
@@ -52,9 +65,12 @@ def explanation(
     Raises:
         UsageError: nothing is known of that torch.
     """
-    found = ranges(layer, torch, device, shape_padding=shape_padding)
-    rows = () if table is None else tuple(row for row in table.rows if _is_forward_of(layer, row))
-    return Explanation(layer, torch, device, found, ranges(layer, torch, device, shape_padding=False), rows)
+    ranged = table.ranges if table else ()
+    found = ranges(layer, torch, device, shape_padding=shape_padding, rows=ranged)
+    unpadded = ranges(layer, torch, device, shape_padding=False, rows=ranged)
+    rows = tuple(row for row in table.rows if _is_forward_of(layer, row.problem)) if table else ()
+    alone = tuple(row for row in rows if not row.problem.dynamic_m)
+    return Explanation(layer, torch, device, found, unpadded, alone, rows_of(layer, ranged))
 
 
 def installed_torch() -> str:
@@ -69,7 +85,7 @@ def layers_of(table: Table, *, weight_grad: bool, input_grad: bool) -> tuple[Lin
     """The layers whose forward products a table has, in its order."""
     forward = (row.problem for row in table.rows if row.problem.a_dtype in PADDED_DTYPES)
     layers = (Linear(p.k, p.n, p.a_dtype, weight_grad, input_grad) for p in forward)
-    return tuple(dict.fromkeys(x for x in layers if any(_is_forward_of(x, row) for row in table.rows)))
+    return tuple(dict.fromkeys(x for x in layers if any(_is_forward_of(x, row.problem) for row in table.rows)))
 
 
 def explain(found: Explanation, width: int | None = None) -> str:
@@ -78,11 +94,14 @@ def explain(found: Explanation, width: int | None = None) -> str:
     gradients = [name for name, has in (("weight", layer.weight_grad), ("input", layer.input_grad)) if has]
     of = f"gradient of {' and '.join(gradients)}" if gradients else "no gradient"
     title = f"Linear {layer.inputs}→{layer.outputs}, {layer.dtype}, {of}: torch {found.torch}, {found.device.name}"
-    columns = ["m", "warm up", *(["rows at m ="] if found.rows else []), "guard", "asked", "of"]
+    with_ranges = any(found.ranged.values())
+    columns = ["m", "warm up", *(["runs"] if with_ranges else []), *(["rows at m ="] if found.rows else [])]
+    columns += ["guard", "asked", "of"]
     lines = []
     for each in found.ranges:
         ends = each.ends
-        rows = [", ".join(str(row.problem.m) for row in found.rows_in(each)) or "-"] if found.rows else []
+        rows = [_hits(found, each)] if with_ranges else []
+        rows += [", ".join(str(row.problem.m) for row in found.alone_in(each)) or "-"] if found.rows else []
         asked = [ends[0].text, ends[0].asked, f"{ends[0].product}, {_place(ends[0])}"] if ends else ["-", "-", "-"]
         lines.append([_span(each), str(found.warm_up(each)), *rows, *asked])
     return "\n".join([title, "", table_text(columns, lines, ("m", *columns[2:]), width), "", *_notes(found)])
@@ -107,7 +126,10 @@ def explain_record(found: Explanation) -> dict[str, object]:
             for guard in each.ends
         ],
         "warm_up": [found.warm_up(each) for each in found.ranges],
-        "rows": [[row.problem.name for row in found.rows_in(each)] for each in found.ranges],
+        "rows": [[row.problem.name for row in found.alone_in(each)] for each in found.ranges],
+        "hits": [
+            {product: range_row_record(row) for product, row in found.hits(each).items()} for each in found.ranges
+        ],
     }
 
 
@@ -119,13 +141,25 @@ def _notes(found: Explanation) -> list[str]:
     if found.unpadded != found.ranges:
         left = ", ".join(_span(each) for each in found.unpadded)
         notes.append(f"shape_padding=False, as gemmtune_inductor.options() has it, leaves {left}")
-    if found.rows:
-        notes.append("a graph runs the row of the m it was compiled with, and any other m of its range on it too")
+    if any(found.ranged.values()):
+        notes.append(
+            "the loader guards each range of a row; torch compiles torch._dynamo.config.recompile_limit graphs"
+        )
+    elif found.rows:
+        notes.append("a row for one m serves a graph for that m alone; a dynamic m needs ranges: tune with dynamic_m")
     return notes
 
 
-def _is_forward_of(layer: Linear, row: Row) -> bool:
-    problem = row.problem
+def _hits(found: Explanation, each: Range) -> str:
+    """What runs in the range: the space of each product's row, the library where there is none."""
+    hits = found.hits(each)
+    return ", ".join(
+        f"{product.partition(' mm')[0]} {hits[product].choice.space if product in hits else 'aten'}"
+        for product in found.ranged
+    )
+
+
+def _is_forward_of(layer: Linear, problem: Problem) -> bool:
     return (
         problem.op in (Op.MM, Op.ADDMM)
         and (problem.k, problem.n, problem.a_layout, problem.b_layout)

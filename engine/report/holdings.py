@@ -15,6 +15,7 @@ from gemmtune.engine.records.table import Choice, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.front import Scored, front_record, front_text
 from gemmtune.engine.report.layout import bound, config_text, count, microseconds, table_text
+from gemmtune.engine.report.ranges import range_row_record, range_rows_text
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
@@ -51,8 +52,9 @@ def table(shown: Table, width: int | None = None) -> str:
     title = f"{shown.device.name}: {count(len(rows), 'row')}, objective {shown.objective}"
     if len(set(evidence)) == 1:
         title += f", {evidence[0]}"
+    ranges = [range_rows_text(shown, width)] if shown.ranges else []
     body = table_text(list(columns), list(zip(*columns.values(), strict=True)), _LEFT, width)
-    return f"{title}\n\n{body}"
+    return "\n\n".join([title, body, *ranges])
 
 
 def table_record(shown: Table) -> dict[str, object]:
@@ -72,6 +74,7 @@ def table_record(shown: Table) -> dict[str, object]:
             }
             for row in shown.rows
         ],
+        "ranges": [range_row_record(row) for row in shown.ranges],
     }
 
 

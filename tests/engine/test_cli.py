@@ -23,6 +23,7 @@ from gemmtune.engine import cli
 from gemmtune.engine.campaign import origin
 from gemmtune.engine.campaign.replay import recorded_feasible
 from gemmtune.engine.campaign.study import replay_study
+from gemmtune.engine.cli import campaigns, gpus, output
 from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.measure.process import Quarantined
 from gemmtune.engine.records import catalogue
@@ -44,7 +45,7 @@ NO_GPU = "No GPU found; using the recorded landscapes.\n"
 DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"  # on the first triton_mm wins by a tenth
 TWO = ("--problem", DECODE, "--problem", MIDDLE)
 TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400")  # all there is of the first problem, 400 of the second
-FILES = ("table.json", "inductor/lookup_table.json", "inductor/table_info.json", "inductor/gemmtune_inductor.py")
+FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "inductor/gemmtune_inductor.py")
 
 
 class Ran:
@@ -260,6 +261,23 @@ def test_tune_replays_the_file_it_is_given(run, small):
     assert read_table(Path("out/table.json")).rows[0].choices[0].space == "triton_mm"
 
 
+def test_ranges_of_m_are_made_shown_and_exported(run, tmp_path):
+    """16 and 2048 rows of one GEMM, of which the library serves the second; nothing was recorded between."""
+    large = "2048x4096x4096:bf16:nt"
+    ran = run("tune", "--problem", DECODE, "--problem", large, "--ranges", "--sampler", "random", "--budget", "64")
+    assert "ranges of m (measured edges): 2 ranges; loss 0.00% at worst, 0.00% in the mean at 2 tuned m" in ran.out
+    small, beyond = read_table(tmp_path / "out/table.json").ranges
+    assert (small.first, beyond.first, beyond.last) == (16, small.last + 1, 2048)
+    assert f"mx4096x4096:bf16:nt  {beyond.first}–2048" in run("show", "out/table.json").out
+    exported = json.loads((tmp_path / "out/inductor/inductor_table.json").read_text())
+    (rows,) = exported["rows"].values()
+    assert [(row["first"], row["last"]) for row in rows][:2] == [(16, 16), (2048, 2048)]
+    assert (rows[-1]["last"], rows[-1]["template"]) == (2048, "aten::mm")
+    held_out = run("tune", "--problem", DECODE, "--problem", MIDDLE, "--ranges", "--hold-out", large, "--budget", "8")
+    assert "ranges of m: none, for no GEMM was tuned at two m or more" in held_out.out
+    refusal(run("tune", "--problem", DECODE, "--hold-out", large), "there are no ranges to check")
+
+
 def test_a_portfolio_of_recorded_problems_has_fewer_configs_within_the_losses_asked_for(run, tmp_path):
     recorded = {x.name: x for x in read_landscapes(embedded("triton_mm")[0])}
     problems = ["1x6144x4096:bf16:nt", DECODE, "16x28672x4096:bf16:nt"]
@@ -469,7 +487,7 @@ def test_record_needs_a_gpu_and_says_so(run, tmp_path):
 
 
 def test_a_narrow_terminal_gets_the_config_below_its_row(run, tuned, monkeypatch):
-    monkeypatch.setattr(cli, "_columns", lambda: 80)
+    monkeypatch.setattr(output, "columns", lambda: 80)
     for shown in ("table.json", "measurements.db"):
         lines = run("show", tuned / "out" / shown).out.splitlines()
         assert max(map(len, lines)) <= 80
@@ -587,7 +605,10 @@ def test_the_console_script_ends_as_the_process_should(tmp_path):
 @pytest.mark.parametrize(
     ("campaign", "said"),
     [
-        ("budgets = 5", ["unknown key 'budgets'", "batch, budget, gpu_seconds, margin, objective, portfolio, problem"]),
+        (
+            "budgets = 5",
+            ["unknown key 'budgets'", "batch, budget, gpu_seconds, hold_out, margin, objective, portfolio, problem"],
+        ),
         ("budget = '5'", ["budget='5' is not an integer"]),
         ("budget = 5.5", ["budget=5.5 is not an integer"]),
         ("budget = true", ["budget=True is not an integer"]),
@@ -656,7 +677,7 @@ def test_a_damaged_table_is_neither_shown_nor_exported(refused, tmp_path):
     damages = {
         "truncated": whole[: len(whole) // 2],
         "edited": whole.replace('"samples": 9', '"samples": 8', 1),
-        "newer": whole.replace('"schema": 3', '"schema": 4', 1),
+        "newer": whole.replace('"schema": 4', '"schema": 5', 1),
         "empty": "",
     }
     for said, text in damages.items():
@@ -671,7 +692,7 @@ def test_a_table_that_a_consumer_cannot_be_given_is_not_exported(refused, tmp_pa
     row = table.rows[0]
     foreign = replace(row, choices=(replace(row.choices[0], space="toy"),))
     write_table(tmp_path / "foreign.json", replace(table, rows=(foreign,)))
-    refused(["export", "foreign.json"], "no Inductor template for space 'toy'", "aten, triton_mm")
+    refused(["export", "foreign.json"], "no Inductor template of mm for space 'toy'", "aten, triton_mm")
 
 
 @pytest.mark.parametrize("out", ["small.csv/out", "small.csv", "/proc/gemmtune"])
@@ -690,7 +711,7 @@ def test_a_database_of_a_newer_schema(refused, tmp_path):
         connection.execute("UPDATE schema_version SET version = 99")
         connection.commit()
     for arguments in (["tune", *TWO], ["show", "out/measurements.db"]):
-        refused(arguments, "out/measurements.db has schema 99", "knows schema 2", "use the gemmtune that wrote it")
+        refused(arguments, "out/measurements.db has schema 99", "knows schema 3", "use the gemmtune that wrote it")
 
 
 def test_a_database_that_is_none_or_of_something_else(refused, tmp_path):
@@ -785,8 +806,8 @@ def test_estimated_rows_are_exported_only_when_asked_for(run, tuned, tmp_path):
     refusal(run("export", "paper.json"), "2 of 2 rows are estimated", "gemmtune export --estimated")
     assert not (tmp_path / "inductor").exists()
     assert run("export", "paper.json", "--estimated").status == 0
-    info = json.loads((tmp_path / "inductor/table_info.json").read_text())
-    assert {row["evidence"] for row in info["rows"].values()} == {"estimated"}
+    rows = json.loads((tmp_path / "inductor/inductor_table.json").read_text())["rows"].values()
+    assert {row["facts"]["evidence"] for of_product in rows for row in of_product} == {"estimated"}
 
 
 @pytest.mark.parametrize(
@@ -863,11 +884,11 @@ class PretendedFleet:
 
 @pytest.fixture
 def pretended(monkeypatch):
-    for module in (cli, origin):
+    for module in (gpus, origin):
         monkeypatch.setattr(module, "present_device", lambda: catalogue.device("H200"))
 
     def use(fleet=PretendedFleet):
-        for module in (cli, origin):
+        for module in (campaigns, origin):
             monkeypatch.setattr(module, "LocalFleet", fleet)
         return fleet
 

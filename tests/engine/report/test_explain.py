@@ -13,7 +13,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.report.explain import explain, explain_record, explanation, layers_of
 from gemmtune.engine.tables.inductor_guards import Linear
 from gemmtune.engine.tables.table_file import write_table
@@ -21,6 +21,8 @@ from gemmtune.engine.tables.table_file import write_table
 H200 = catalogue.device("H200")
 FORUM = Linear.parse("3420:1280", "bf16")
 ATEN = Choice("aten", Config({}), 1e4, 1e4, 1e4, 1, Evidence.MEASURED, "torch 2.13", "graph")
+TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
+TRITON = replace(ATEN, space="triton_mm", config=Config(TILES))
 PROBLEMS = (
     "560x1280x3420:bf16:nt",
     "1024x1280x3420:bf16:nt",
@@ -53,6 +55,37 @@ def test_each_range_is_warmed_up_with_a_row_where_it_has_one():
     heavy = replace(TABLE.rows[0], problem=replace(TABLE.rows[0].problem, weight=5))
     weighted = explanation(FORUM, "2.11", H200, replace(TABLE, rows=(heavy, *TABLE.rows[1:])))
     assert weighted.warm_up(weighted.ranges[0]) == 560
+
+
+RANGED = replace(
+    TABLE,
+    ranges=tuple(
+        RangeRow(Problem.parse(f"{last}x1280x3420:bf16:nt:dynamic_m=true"), first, last, choice, ((last, 0.0),))
+        for first, last, choice in ((2, 64, TRITON), (65, 512, ATEN), (513, 2048, TRITON))
+    ),
+)
+
+
+def test_the_ranges_of_a_table_cut_the_graphs_where_the_loader_guards_them():
+    found = explanation(FORUM, "2.13", H200, RANGED)
+    assert [(each.first, each.last) for each in found.ranges][:4] == [(2, 64), (65, 512), (513, 2048), (2049, 627919)]
+    record = explain_record(found)
+    forward = "forward mm(m×3420, 3420×1280)"
+    assert [hits.get(forward, {}).get("space") for hits in record["hits"]][:4] == [
+        "triton_mm",
+        "aten",
+        "triton_mm",
+        None,
+    ]
+    assert [guard["guard"] for guard in record["guards"]][:3] == ["m <= 64", "m <= 512", "m <= 2048"]
+    assert {guard["source"] for guard in record["guards"][:3]} == {"gemmtune_inductor.py: _held"}
+    assert record["warm_up"][:4] == [64, 512, 2048, 2049]
+    (row,) = [line for line in explain(found).splitlines() if line.startswith("513–2048 ")]
+    assert "forward triton_mm" in row
+
+
+def test_a_static_row_serves_no_graph_of_a_dynamic_m():
+    assert "a dynamic m needs ranges: tune with dynamic_m" in explain(explanation(FORUM, "2.13", H200, TABLE))
 
 
 def test_the_layers_of_a_table_are_those_of_its_forward_products():
@@ -113,7 +146,7 @@ def test_the_command_explains_the_layers_of_a_table(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ((), "nothing to explain: name a table, or a layer with --linear IN:OUT"),
+        ((), "nothing to explain: name a table, a layer with --linear IN:OUT, or a callable"),
         (("--linear", "3420"), "malformed layer '3420': expected IN:OUT"),
         (("--linear", "64:64", "--torch", "2.10"), "the guards of torch 2.10 are not known; known: 2.11, 2.12, 2.13"),
         (("--linear", "64:64", "--dtype", "int8"), "the guards of int8 layers are not known"),
@@ -122,4 +155,80 @@ def test_the_command_explains_the_layers_of_a_table(run, tmp_path):
 def test_the_command_says_what_it_cannot_explain(run, arguments: tuple[str, ...], complaint: str):
     status, out, err = run("explain", *arguments)
     assert (status, out) == (2, "")
+    assert complaint in err
+
+
+MODEL = """
+import torch
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = torch.nn.Linear(64, 96, bias=False)
+        self.down = torch.nn.Linear(96, 64)
+
+    def forward(self, x):
+        x = self.up(x)
+        if x.shape[0] > 512:
+            x = x * 2
+        return self.down(x)
+
+
+def flat(x):
+    return torch.relu(x)
+
+
+broken = 3
+"""
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    (tmp_path / "explained_model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield "explained_model"
+    sys.modules.pop("explained_model", None)
+
+
+def test_a_callable_is_cut_by_its_own_code_and_by_the_rows_of_its_products(run, model, tmp_path):
+    up = Problem.parse("64x96x64:bf16:nt:dynamic_m=true")
+    rows = RangeRow(up, 2, 64, TRITON, ((64, 0.0),)), RangeRow(replace(up, m=1024), 65, 1024, ATEN, ((1024, 0.0),))
+    write_table(tmp_path / "table.json", replace(TABLE, ranges=rows))
+    call = ("explain", "table.json", "--call", f"{model}:Layer", "--input", "mx64", "--torch", "2.13", "--no-grad")
+    status, out, err = run(*call, "--json")
+    assert status == 0, err
+    found = json.loads(out)
+    assert found["ranges"][:3] == [[2, 64], [65, 512], [513, 22369621]]
+    small, middle, _ = found["graphs"][:3]
+    assert small["products"] == ["forward mm(m×64, 64×96)", "forward addmm(m×96, 96×64)"]
+    assert [hit["space"] for hit in small["hits"].values()] == ["triton_mm"]
+    assert small["guards"] == ["m <= 64 (forward mm(m×64, 64×96), gemmtune_inductor.py: _held)"]
+    assert middle["guards"] == ["m <= 512 (the model's own)"]
+    assert "2–64 triton_mm, 65–512 aten" in run(*call)[1]
+
+
+def test_the_gradients_of_a_callable_are_explained_too(run, model):
+    _, out, _ = run("explain", "--call", f"{model}:Layer", "--input", "mx64", "--torch", "2.13", "--json")
+    products = json.loads(out)["graphs"][0]["products"]
+    assert "backward mm(m×96, 96×64)" in products  # of the input
+    assert "backward mm(96×m, m×64)" in products  # of the first weight
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--call", "explained_model", "--input", "mx64"), "malformed callable 'explained_model'"),
+        (("--call", "explained_model:none", "--input", "mx64"), "cannot import explained_model:none"),
+        (("--call", "explained_model:broken", "--input", "mx64"), "is int, which cannot be called"),
+        (("--call", "explained_model:Layer"), "takes inputs, and none is named: --input mx4096"),
+        (("--call", "explained_model:Layer", "--input", "64*m"), "malformed input '64*m'"),
+        (("--call", "explained_model:Layer", "--input", "mx63"), "failed on inputs with m=2 on the meta device"),
+    ],
+)
+def test_a_callable_that_cannot_be_explained_is_named(run, model, arguments, complaint):
+    status, _, err = run("explain", *arguments)
+    assert status == 2
     assert complaint in err
