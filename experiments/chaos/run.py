@@ -1,6 +1,7 @@
 """Kills whatever takes part in a campaign, again and again, and compares what is left with an undisturbed one.
 
-Usage: run.py --kills N [--seed S] [--budget N] [--seconds S] [--database postgresql+psycopg://...] [--json FILE]
+Usage: run.py --kills N [--seed S] [--budget N] [--seconds S | --cli] [--database postgresql+psycopg://...]
+              [--json FILE]
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ KINDS = {"worker": 5, "builder": 3, "driver": 1}
 """What is killed, and how often beside the others."""
 ACTORS = {"worker": b"ray::Worker", "builder": b"ray::Builder"}
 PATIENCE_SECONDS = 600.0
+"""Of a campaign that nothing is killed of any more."""
 
 
 def main() -> int:
@@ -60,6 +62,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget", type=int, default=200, help="evaluations a task; there are ten")
     parser.add_argument("--seconds", type=float, default=0.02, help="of one build, and of one measurement")
+    parser.add_argument("--cli", action="store_true", help="drive by the command that a user types, without a GPU")
     parser.add_argument("--pause", type=float, default=1.0, help="mean time between two kills, in seconds")
     parser.add_argument("--database", help="a PostgreSQL server whose connections are killed, too")
     parser.add_argument("--json", type=Path)
@@ -103,19 +106,27 @@ class Campaign:
 
     def __init__(self, site: Site, name: str, database: str) -> None:
         self.site, self.name, self.database = site, name, database
-        self.table = site.folder / f"{name}.json"
+        self.table = site.folder / name / "table.json"
+        self.table.parent.mkdir()
         self.early: set[tuple] = set()
 
     def start(self) -> None:
-        script = Path(__file__).with_name("campaign.py")
-        terms = ["--budget", str(self.site.given.budget), "--seconds", str(self.site.given.seconds)]
+        command = self.command() if self.site.given.cli else self.script()
         with (self.site.folder / f"{self.name}.log").open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", script, self.database, self.table, *terms],
-                env=self.site.environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                [sys.executable, "-P", *command], env=self.site.environment, stdout=log, stderr=subprocess.STDOUT
             )
+
+    def script(self) -> list[str]:
+        """What takes its time, and has binaries."""
+        terms = ["--budget", str(self.site.given.budget), "--seconds", str(self.site.given.seconds)]
+        return [str(Path(__file__).with_name("campaign.py")), self.database, str(self.table), *terms]
+
+    def command(self) -> list[str]:
+        """What a user types; its actors answer at once."""
+        terms = ["--sampler", "evolution", "--seed", "7", "--budget", str(self.site.given.budget)]
+        places = ["--fleet", "ray", "--database", self.database, "--out", str(self.table.parent)]
+        return ["-m", "gemmtune.engine.cli", "tune", *terms, *places]
 
     def rows(self) -> list[tuple]:
         """Its measurements, in an order of their own."""
@@ -128,6 +139,14 @@ class Campaign:
         except GemmtuneError:  # there is none yet
             return []
 
+    def measured(self) -> int:
+        """How many there are."""
+        try:
+            with Database.open(self.database, create=False) as store:
+                return store.number_since("")
+        except GemmtuneError:
+            return 0
+
     def actors(self, kind: str) -> list[int]:
         """Their processes; none but those of this run's Ray."""
         own = descendants(os.getpid())
@@ -137,7 +156,9 @@ class Campaign:
         """Kill one of a kind; False where there is none at the moment."""
         if kind == "connection":
             return self.cut()
-        victims = [self.process.pid] if kind == "driver" else self.actors(kind)
+        victims = self.actors("worker" if kind == "driver" else kind)
+        if victims and kind == "driver":  # without workers it has not begun, and nothing would ever go on
+            victims = [self.process.pid]
         if not victims:
             return False
         try:
@@ -163,17 +184,25 @@ class Campaign:
 
 
 def disturb(campaign: Campaign, chance: random.Random, kills: int, report: dict) -> None:
-    """Run a campaign to its end, with at most so many kills on the way: one of each kind first, then by chance."""
+    """Run a campaign to its end, with at most so many kills on the way: one of each kind first, then by chance.
+
+    It measures something between two kills: faster ones than actors start would only show that it gives up.
+    """
     kinds = KINDS | ({"connection": 2} if campaign.site.given.database else {})
     first = chance.sample(list(kinds), len(kinds))
+    measured = 0
     campaign.start()
     until = time.monotonic() + PATIENCE_SECONDS
     while campaign.process.poll() is None and time.monotonic() < until:
         time.sleep(chance.uniform(0, 2 * campaign.site.given.pause))
         kind = first[-1] if first else chance.choices(list(kinds), list(kinds.values()))[0]
-        if kills and campaign.process.poll() is None and campaign.kill(kind, chance):
+        if not kills or campaign.process.poll() is not None or campaign.measured() == measured:
+            continue
+        if campaign.kill(kind, chance):
+            measured = campaign.measured()
             report["kills"][kind] += 1
             kills -= 1
+            until = time.monotonic() + PATIENCE_SECONDS
             del first[-1:]
     if campaign.process.poll() != 0:
         campaign.process.kill()

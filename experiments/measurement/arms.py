@@ -252,7 +252,7 @@ STAGES = {  # file, functions
     "load": ("triton_mm", "load"),
     "check": ("stand", "start_check"),
     "judge": ("reference", "judge"),
-    "single launches": ("timing", "start_single", "single"),
+    "single launches": ("timing", "start_singles", "single"),
     "capture": ("graphs", "__init__"),
     "blocks": ("timing", "run"),
     "rest": ("calm", "spent"),
@@ -280,7 +280,7 @@ def profile(items) -> dict:
             for stage, (module, *functions) in STAGES.items():
                 if function in functions and "gemmtune" in file and Path(file).stem == module:
                     spent[stage] += cumulative
-        spent["single launches"] -= sum_of(entries, "single", "start_single")
+        spent["single launches"] -= sum_of(entries, "single", "start_singles")
         spent["all"] = seconds
         found[name] = {stage: round(1e3 * s / len(group), 3) for stage, s in spent.items()}
     return found

@@ -25,9 +25,8 @@ from gemmtune.engine.store.landscape_file import read_landscapes
 
 PEERS = ("genetic_algorithm", "adaptive_tabu_greywolf", "hybrid_vndx")
 OURS = ("random", "evolution", "transfer", "tpe")
-MOST = {"hybrid_vndx": 1400, "tpe": 500}
-"""Evaluations up to which an arm is run: hybrid_vndx compares each config with all before it, each ask of TPE takes
-longer than the one before."""
+MOST = {"tpe": 500}
+"""Evaluations up to which an arm is run: each ask of TPE takes longer than the one before."""
 PAST = 1.25
 """Times the range of P: what an arm asks for is on average cheaper than what random search asks for."""
 

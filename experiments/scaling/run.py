@@ -1,7 +1,8 @@
 """The same campaign on 1, 2, 4, ... GPUs of this machine: wall time, and how busy each GPU is.
 
-Usage: run.py --gpus 1 2 4 [--fleet local|ray] [--budget 64] [--builders N] --json FILE
-Each count is a process of its own, that sees so many GPUs, with a database of its own.
+Usage: run.py --gpus 1 2 4 [--fleet local|ray] [--budget 256] [--builders-a-gpu N] --json FILE
+Each count is a process of its own, that sees so many GPUs, with a database of its own. Every GPU has as many builders,
+by default its share of the cores with all GPUs at work: a machine with fewer GPUs has fewer cores.
 """
 
 from __future__ import annotations
@@ -34,14 +35,20 @@ WARM_SECONDS = 60.0
 
 
 class Shares:
-    """A watcher that adds up how long each worker had something at hand, and whether builds were what it waited for."""
+    """A watcher that adds up how long each GPU had something at hand to time, and whether it waited for builds."""
 
-    def __init__(self) -> None:
+    def __init__(self, builders: int) -> None:
+        self.builders = builders
         self.started = self.last = time.perf_counter()
-        self.busy, self.seconds, self.starved, self.measurements = defaultdict(float), 0.0, 0.0, 0
+        self.busy, self.seconds, self.starved = defaultdict(float), 0.0, 0.0
+        self.busy_in_all = self.build_seconds = 0.0
+        self.measurements, self.first_after = 0, None
 
     def measured(self, measurement, score, *, known) -> None:
+        if self.first_after is None:
+            self.first_after = time.perf_counter() - self.started
         self.measurements += 1
+        self.build_seconds += measurement.build_seconds or 0.0
 
     def noticed(self, notice: str) -> None:
         print(notice, flush=True)
@@ -49,13 +56,16 @@ class Shares:
     def looked(self, load, seconds_left) -> None:
         now = time.perf_counter()
         passed, self.last = now - self.last, now
-        if load is None or now - self.started < WARM_SECONDS:
+        if load is None:
+            return
+        self.busy_in_all += passed * sum(load.workers.values())
+        if now - self.started < WARM_SECONDS:
             return
         self.seconds += passed
-        idle = [name for name, at_work in load.workers.items() if not at_work]
-        for name in load.workers:
-            self.busy[name] += 0.0 if name in idle else passed
-        if idle and load.queued:
+        for name, at_work in load.workers.items():
+            self.busy[name] += passed * at_work
+        # What is with the builders is at most twice what they run: with as much as they run, none of them is idle.
+        if not all(load.workers.values()) and load.queued + load.building >= self.builders:
             self.starved += passed
 
     def __getattr__(self, name):
@@ -71,63 +81,98 @@ def campaign(given: argparse.Namespace) -> dict:
     searches = session.measured_searches(plan, device)
     spaces = tuple(dict.fromkeys(search.task.space for search in searches))
     protocol = registry.objective(plan.objective).protocol
+    builders = given.builders_a_gpu * given.gpus[0]
     if given.fleet == "ray":
         from gemmtune.engine.campaign.ray_cluster import Cluster
         from gemmtune.engine.campaign.ray_fleet import RayFleet
 
-        fleet = RayFleet(Cluster(), device.sku, spaces, protocol, builders=given.builders)
+        fleet = RayFleet(Cluster(), device.sku, spaces, protocol, builders=builders)
     else:
-        fleet = LocalFleet(spaces, protocol, builders=given.builders)
-    shares, gpus = Shares(), fleet.parallel
-    began = time.perf_counter()
+        fleet = LocalFleet(spaces, protocol, builders=builders)
+    if fleet.parallel != given.gpus[0]:
+        sys.exit(f"{fleet.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")
     with tempfile.TemporaryDirectory() as folder, closing(fleet), Database.open(f"{folder}/m.db") as store:
+        shares = Shares(builders)
         result = session.execute(plan, device, searches, fleet, store, shares)
-        seconds = time.perf_counter() - began
-        build_seconds = sum(m.build_seconds or 0.0 for m in result.measurements)
+        seconds = time.perf_counter() - shares.started
+    return report(given, shares, seconds) | {
+        "rows": {row.problem.name: [c.config.json for c in row.choices[:1]] for row in result.table.rows}
+    }
+
+
+def report(given: argparse.Namespace, shares: Shares, seconds: float) -> dict:
     used = resource.getrusage(resource.RUSAGE_SELF)
+    share = {name: round(busy / shares.seconds, 3) for name, busy in shares.busy.items()}
     return {
-        "gpus": gpus,
+        "gpus": given.gpus[0],
         "fleet": given.fleet,
         "cores": len(os.sched_getaffinity(0)),
+        "builders": shares.builders,
         "problems": len(PROBLEMS),
+        "budget": given.budget,
         "measurements": shares.measurements,
         "wall_seconds": round(seconds, 1),
-        "busy_share_after_the_first_minute": {n: round(b / shares.seconds, 3) for n, b in shares.busy.items()},
-        "share_with_an_idle_gpu_and_builds_queued": round(shares.starved / shares.seconds, 3)
+        "seconds_to_the_first_result": round(shares.first_after or 0.0, 1),
+        "busy_share_after_the_first_minute": share,
+        "share_with_an_idle_gpu_and_every_builder_at_work": round(shares.starved / shares.seconds, 3)
         if shares.seconds
         else None,
-        "build_core_seconds": round(build_seconds, 1),
-        "build_cores_a_gpu": round(build_seconds / seconds / gpus, 2),
+        "build_core_seconds": round(shares.build_seconds, 1),
+        "cores_that_keep_a_gpu_busy": round(shares.build_seconds / shares.busy_in_all, 1)
+        if shares.busy_in_all
+        else None,
         "driver_cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
-        "rows": {row.problem.name: [c.config.json for c in row.choices[:1]] for row in result.table.rows},
     }
+
+
+def table(reports: list[dict]) -> str:
+    """What it comes to."""
+    lines = ["GPUs  builders  results  wall s  speedup  GPU busy after 1 min  waits for builders  cores a GPU needs"]
+    for r in reports:
+        shares = list(r["busy_share_after_the_first_minute"].values())
+        busy = " ".join(f"{share:.0%}" for share in shares) or "over before"
+        waits = r["share_with_an_idle_gpu_and_every_builder_at_work"]
+        lines.append(
+            f"{r['gpus']:>4}  {r['builders']:>8}  {r['measurements']:>7}  {r['wall_seconds']:>6}  {r['speedup']:>6}x  "
+            f"{busy:>20}  {'-' if waits is None else f'{waits:.0%}':>18}  {r['cores_that_keep_a_gpu_busy']:>17}"
+        )
+    return "\n".join(lines)
+
+
+def visible(count: int) -> str:
+    """The first GPUs of those that this process sees, for CUDA_VISIBLE_DEVICES."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return ",".join(named.split(",")[:count] if named else map(str, range(count)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, nargs="+", required=True)
     parser.add_argument("--fleet", choices=("local", "ray"), default="local")
-    parser.add_argument("--budget", type=int, default=64)
-    parser.add_argument("--builders", type=int)
+    parser.add_argument("--budget", type=int, default=256)
+    parser.add_argument("--builders-a-gpu", type=int, help="by default the share of all cores, less one")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--one", action="store_true", help="here and now, on the GPUs that are visible")
     given = parser.parse_args()
     if given.one:
         given.json.write_text(json.dumps(campaign(given)))
         return
-    reports = []
+    builders = given.builders_a_gpu or max(len(os.sched_getaffinity(0)) // max(given.gpus) - 1, 1)
+    # The first count must not pay for reading the libraries from the disk.
+    subprocess.run([sys.executable, "-P", "-c", "import torch, triton, torch._inductor.select_algorithm"], check=False)
+    reports: list[dict] = []
     for count in given.gpus:
-        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(count)))}
         terms = ["--gpus", str(count), "--fleet", given.fleet, "--budget", str(given.budget)]
-        terms += ["--builders", str(given.builders)] if given.builders else []
-        subprocess.run(
-            [sys.executable, "-P", __file__, "--one", *terms, "--json", given.json], env=environment, check=True
-        )
-        reports.append(json.loads(given.json.read_text()))
-        for report in reports:
-            report["speedup"] = round(reports[0]["wall_seconds"] / report["wall_seconds"], 2)
-        print({name: value for name, value in reports[-1].items() if name != "rows"}, flush=True)
-    given.json.write_text(json.dumps(reports, indent=2) + "\n")
+        terms += ["--builders-a-gpu", str(builders)]
+        with tempfile.TemporaryDirectory() as folder:
+            found = Path(folder) / "found.json"
+            environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible(count)}
+            command = [sys.executable, "-P", __file__, "--one", *terms, "--json", str(found)]
+            subprocess.run(command, env=environment, check=True)
+            reports.append(json.loads(found.read_text()))
+        reports[-1]["speedup"] = round(reports[0]["wall_seconds"] / reports[-1]["wall_seconds"], 2)
+        given.json.write_text(json.dumps(reports, indent=2) + "\n")  # what there is, if the next one fails
+    print(table(reports))
 
 
 if __name__ == "__main__":

@@ -16,12 +16,12 @@ from pathlib import Path
 from gemmtune.engine.campaign import session
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replay import ReplayFleet
-from gemmtune.engine.campaign.scheduler import run
-from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.embedded import embedded
 
 MEBIBYTE = 2**20
+BUDGET = 640
+"""Evaluations a task: some hundred tasks, which come and go."""
 
 
 class Meter:
@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--database", help="URL; by default a file that is deleted")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    plan = Plan(sampler="exhaustive", budget=10**9, batch=64)
+    plan = Plan(sampler="exhaustive", budget=BUDGET, batch=64)
     landscapes = copies(session.completed(session.read_all(embedded()), plan, None), given.results)
     device = session.replayed_device(landscapes)
     searches = session.replayed_searches(plan, device, landscapes)
@@ -70,8 +70,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         with Database.open(given.database or f"{folder}/measurements.db") as store:
             used = time.process_time()
-            run(searches, fleet, store, registry.objective(plan.objective), meter)
+            result = session.execute(plan, device, searches, fleet, store, meter)
             used = time.process_time() - used
+            after = resident_mb()
         fleet.close()
     half = len(meter.marks) // 2  # by then every actor is there
     rate = (meter.marks[-1][0] - meter.marks[half][0]) / (meter.marks[-1][1] - meter.marks[half][1])
@@ -84,6 +85,8 @@ def main() -> None:
         "driver_cpu_ms_a_result": round(1000 * used / meter.count, 3),
         "start_seconds": round(meter.since - began, 1),
         "driver_mb": {count: mb for count, _, mb in meter.marks},
+        "driver_mb_with_its_table": after,
+        "rows": len(result.table.rows),
     }
     text = json.dumps(report, indent=2)
     if given.json:
@@ -92,9 +95,9 @@ def main() -> None:
 
 
 def copies(landscapes, results: int):
-    """The landscapes, again and again under other problems, until they hold so many configs."""
+    """The landscapes, again and again under other problems, until there is so much to evaluate."""
     found, number = [], 0
-    while sum(len(landscape.points) for landscape in found) < results:
+    while sum(min(len(landscape.points), BUDGET) for landscape in found) < results:
         for landscape in landscapes:
             problem = replace(landscape.problem, k=landscape.problem.k + 256 * number)
             found.append(replace(landscape, problem=problem, name=problem.name))

@@ -1,5 +1,6 @@
 """Which hyperparameters: each by itself changed, on the landscapes set apart for choosing. Usage: choose.py --json OUT.
 
+Each seed searches the H200 problems with other configs left out.
 A hyperparameter is a constant of a sampler's module; what is chosen is written there by hand.
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from landscapes import CHOSEN_ON, ForeignTask, foreign_files, fractions, h200
+from landscapes import CHOSEN_ON, ForeignTask, foreign_files, fractions, h200, thinned
 
 from gemmtune.engine.campaign.recorded_task import RecordedTask
 from gemmtune.engine.seams import registry
@@ -22,12 +23,19 @@ TRIED = {
     "transfer": {
         "surrogate": {
             "_LENGTH": (0.25, 0.8, 1.2),
-            "_SPREAD": (0.4, 1.2),
+            "_SPREAD": (0.25, 0.75, 1.2),
             "_GROWTH": (1.0, 1.2),
             "_PRIOR_WEIGHT": (1.0, 4.0),
             "_PRIOR_VARIANCE": (0.0025, 0.04),
         },
-        "transfer": {"_DRAWS": (0, 2, 8), "_DOUBT": (2, 3, 6, 1000)},
+        "transfer": {
+            "_OPENING": (2, 6, 8),
+            "_FEW": (1, 2, 8),
+            "_YOUNG": (16, 64),
+            "_PARAMS": (0.2, 0.6, 1.0),
+            "_KNOWN": (1.0, 2.0, 3.0),
+            "_DOUBT": (2, 3, 6, 1000),
+        },
         "lessons": {"_TREES": (50,), "_LEAF": (1, 5), "_SHARE": (0.3, 1.0), "_RECORDS": (1000, 4000), "_SLOW": (1.0,)},
     },
     "evolution": {
@@ -109,7 +117,8 @@ class Study:
         if self._sampler.learns:
             results["warm"] = self._mean(self._tasks, warm=True)
         for name, task in self._foreign.items():
-            results[name] = round(task.score([task.run(self._sampler, seed, self._batch) for seed in self._seeds]), 3)
+            found = task.score([task.run(self._sampler, seed, self._batch) for seed in self._seeds])
+            results[name] = round(found.value, 3)
         return results
 
     def _mean(self, tasks: list[RecordedTask], *, warm: bool = False) -> list[float]:
@@ -117,8 +126,9 @@ class Study:
         for number, task in enumerate(tasks):
             history = [past for i, past in enumerate(self._records) if i != number] if warm else []
             for seed in self._seeds:
-                trials = task.search(self._sampler, BUDGETS[-1], seed=seed, batch=self._batch, history=history)
-                found.append(fractions(task, trials, BUDGETS))
+                thin = thinned(task, seed, cold=not task.seeds)
+                trials = thin.search(self._sampler, BUDGETS[-1], seed=seed, batch=self._batch, history=history)
+                found.append(fractions(thin, trials, BUDGETS))
         return [round(float(mean), 4) for mean in np.mean(found, axis=0)]
 
 

@@ -10,10 +10,11 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-from landscapes import CHOSEN_ON, ForeignTask, foreign_files, fractions, h200
+from landscapes import CHOSEN_ON, ForeignTask, foreign_files, fractions, h200, thinned
 
 from gemmtune.engine.campaign.recorded_task import RecordedTask
 from gemmtune.engine.records.search import Past
@@ -22,19 +23,24 @@ from gemmtune.engine.seams import registry
 BUDGETS = (8, 16, 32)
 """The longest is searched; the others are what it found on the way."""
 H200_ARMS = (
-    # sampler, given the space's seeds, history, configs a batch
-    ("random", False, "none", 1),
-    ("tpe", True, "none", 1),
-    ("evolution", True, "none", 1),
-    ("transfer", True, "none", 1),
-    ("evolution", False, "none", 1),
-    ("transfer", False, "none", 1),
-    ("transfer", True, "records of the nine others", 1),
-    ("transfer", True, "searches of those before", 1),
-    ("evolution", True, "none", 8),
-    ("transfer", True, "none", 8),
-    ("transfer", True, "records of the nine others", 8),
+    # sampler, given the space's seeds, history
+    ("random", False, "none"),
+    ("tpe", True, "none"),
+    ("evolution", True, "none"),
+    ("transfer", True, "none"),
+    ("evolution", False, "none"),
+    ("transfer", False, "none"),
+    ("transfer", True, "records of the nine others"),
+    ("transfer", True, "searches of those before"),
 )
+BATCHES = (1, 8)
+"""Configs asked for at once: what a search could do, and what a campaign does."""
+THINNED_ARMS = (
+    ("transfer", True, "none"),
+    ("transfer", False, "none"),
+    ("transfer", True, "records of the nine others"),
+)
+"""Those that also search each problem with other configs left out in each repetition."""
 FOREIGN_ARMS = ("random", "evolution", "transfer")
 
 
@@ -45,8 +51,9 @@ def main() -> None:
     arguments.add_argument("--foreign", type=Path, help="folder of landscapes of other kernels")
     given = arguments.parse_args()
     results: dict[str, list[dict[str, object]]] = {"h200": [], "foreign": []}
-    for arm in H200_ARMS:
-        results["h200"].append(search_h200(*arm, seeds=given.seeds))
+    arms = [(*arm, False) for arm in H200_ARMS] + [(*arm, True) for arm in THINNED_ARMS]
+    for arm, batch in product(arms, BATCHES):
+        results["h200"].append(search_h200(*arm, batch, seeds=given.seeds))
         print(json.dumps({k: v for k, v in results["h200"][-1].items() if k != "problems"}), flush=True)
         given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     for name, path in (foreign_files(given.foreign) if given.foreign else {}).items():
@@ -55,7 +62,7 @@ def main() -> None:
         given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def search_h200(name: str, seeded: bool, history: str, batch: int, seeds: int) -> dict[str, object]:
+def search_h200(name: str, seeded: bool, history: str, thin: bool, batch: int, seeds: int) -> dict[str, object]:
     """One arm over ten problems: fraction of the optimum, its interval over the seeds, and the worst problem."""
     tasks = [RecordedTask(landscape, cold=not seeded) for landscape in h200()]
     records = [task.past([task.outcome(config) for config in task.feasible]) for task in tasks]
@@ -67,8 +74,9 @@ def search_h200(name: str, seeded: bool, history: str, batch: int, seeds: int) -
             known = {"none": [], "searches of those before": list(before)}.get(
                 history, [past for i, past in enumerate(records) if i != number]
             )
-            trials = task.search(registry.sampler(name), BUDGETS[-1], seed=seed, batch=batch, history=known)
-            found[number, seed] = fractions(task, trials, BUDGETS)
+            searched = thinned(task, seed, cold=not seeded) if thin else task
+            trials = searched.search(registry.sampler(name), BUDGETS[-1], seed=seed, batch=batch, history=known)
+            found[number, seed] = fractions(searched, trials, BUDGETS)
             asked += len(trials)
             before.append(task.past(trials))
     spent = time.process_time() - began
@@ -77,6 +85,7 @@ def search_h200(name: str, seeded: bool, history: str, batch: int, seeds: int) -
         "sampler": name,
         "seeds of the space": seeded,
         "history": history,
+        "configs left out": thin,
         "batch": batch,
         "repetitions": seeds,
         "mean": by_budget(found.mean(axis=(0, 1))),
@@ -95,16 +104,17 @@ def by_budget(values: Sequence[float]) -> dict[str, float]:
 
 
 def score_foreign(landscape: str, task: ForeignTask, seeds: int) -> dict[str, object]:
-    """P of each arm on one landscape, and of each tenth of its seeds left out, for the spread."""
+    """P of each arm on one landscape, with its 95 % interval."""
     result: dict[str, object] = {"landscape": landscape, "hyperparameters chosen on it": landscape in CHOSEN_ON}
-    for name in FOREIGN_ARMS:
+    for name, batch in product(FOREIGN_ARMS, BATCHES):
         began = time.process_time()
-        runs = [task.run(registry.sampler(name), seed) for seed in range(seeds)]
-        asked = sum(len(trials) for trials in runs)
-        result[name] = {
-            "P": round(task.score(runs), 3),
+        runs = [task.run(registry.sampler(name), seed, batch) for seed in range(seeds)]
+        spent, asked = time.process_time() - began, sum(len(trials) for trials in runs)
+        score = task.score(runs)
+        result[f"{name}, batch {batch}"] = {
+            "P": [round(value, 3) for value in (score.value, score.low, score.high)],
             "optimum found": sum(min(t.score for t in r if t.score) == task.task.landscape.optimum_ns for r in runs),
-            "cpu ms a config": round(1e3 * (time.process_time() - began) / asked, 1),
+            "cpu ms a config": round(1e3 * spent / asked, 1),
         }
     return result
 
