@@ -25,7 +25,7 @@ tune: $(READY)
 	@$(BIN)/gemmtune tune --out out
 
 test: $(DEV)
-	@$(BIN)/pytest --numprocesses auto --dist loadfile $(ARGS)
+	@$(BIN)/pytest --numprocesses auto --dist loadgroup $(ARGS)
 
 lint: $(DEV)
 	@$(BIN)/ruff check .
