@@ -70,6 +70,11 @@ class EvolutionSampler(Sampler):
         if self._idle >= _PATIENCE:
             self._population, self._idle, self._draws = [], 0, self._generation
 
+    def exclude(self, config: Config) -> None:
+        """Somebody else asks for it, whose outcome may be told here; it counts as one of the first generation."""
+        self._free[self._encoding.position(config)] = False
+        self._draws = max(0, self._draws - 1)
+
     def _ask(self) -> Config:
         if self._first:
             position = self._first.pop()

@@ -15,6 +15,7 @@ from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Past, Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.coordinates import Reals, described, of_params, unit
+from gemmtune.engine.search.evolution import EvolutionSampler
 from gemmtune.engine.search.lessons import expectation
 from gemmtune.engine.search.opening import opening
 from gemmtune.engine.search.surrogate import Surrogate
@@ -29,10 +30,9 @@ _DOUBT = 4
 still one without history, at a quarter of its pace."""
 _LATE_DOUBT = 2
 """The same for what others taught on the way: the first few outcomes of each are no sure lesson."""
-_DRAWN = 8
-"""Every so many proposals of a long search one is drawn from the whole set, for what lies beyond every expectation."""
 _LONG = 64
-"""Proposals after which a search is long."""
+"""Proposals after which a search is long: then every second one is evolution's, which is the more thorough of the two.
+What the process expects of a valley it has not seen never makes it look there."""
 _YOUNG = 32
 """Proposals before which each outcome tells much: a batch is cut short."""
 _FEW = 4
@@ -55,7 +55,8 @@ class TransferSampler(Sampler):
     """Expected improvement, by a Gaussian process whose mean is what other tasks taught.
 
     The process sees a config as its parameters and what is known of it on this task (waves, bytes a flop). Without a
-    history its mean is a constant, and the search begins with the seeds, and with draws where those are few.
+    history its mean is a constant, and the search begins with the seeds, and with draws where those are few. A long
+    search takes turns with evolution.
     """
 
     learns = True
@@ -66,6 +67,8 @@ class TransferSampler(Sampler):
         self._rng = np.random.default_rng(search.seed)
         self._free = np.ones(len(search.feasible), np.bool_)
         self._asked = 0
+        self._trials: list[Trial] = []
+        self._evolution: EvolutionSampler | None = None
 
     def ask(self, count: int) -> list[Config]:
         """One proposal a config, few at a time in the beginning; each narrows what is unsure for those after it."""
@@ -79,6 +82,9 @@ class TransferSampler(Sampler):
         """Learn the logarithms of the scores; a failure is as bad as the worst of them."""
         with _threads().limit(limits=1):
             self._surrogate.tell([math.nan if trial.score is None else math.log(trial.score) for trial in trials])
+        self._trials.extend(trials)
+        if self._evolution is not None:
+            self._evolution.tell(trials)
 
     def learn(self, pasts: Sequence[Past]) -> None:
         """Expect what they and the history teach, if that is anything; what was told here stays."""
@@ -98,8 +104,8 @@ class TransferSampler(Sampler):
         expected, constant = expectation(search, known), np.zeros(len(search.feasible))
         self._warm, self._doubt = expected is not None, _DOUBT
         first = [] if self._warm else opening(search)[:_OPENING]
-        position = {config: i for i, config in enumerate(search.feasible)}
-        self._first = [position[config] for config in reversed(first)]
+        self._position = {config: i for i, config in enumerate(search.feasible)}
+        self._first = [self._position[config] for config in reversed(first)]
         self._draws = 0 if self._warm else max(0, _OPENING - len(first))
         coordinates = _coordinates(of_params(search.params, search.feasible), unit(known))
         self._surrogate = Surrogate(coordinates, [constant] if expected is None else [expected, constant])
@@ -107,23 +113,37 @@ class TransferSampler(Sampler):
     def _ask(self) -> Config:
         self._asked += 1
         position = self._next()
+        config = self.search.feasible[position]
         self._free[position] = False
         self._surrogate.add(position)
-        return self.search.feasible[position]
+        if self._evolution is not None:
+            self._evolution.exclude(config)
+        return config
 
     def _next(self) -> int:
         while self._first:
             position = self._first.pop()
             if self._free[position]:
                 return position
-        drawn = self._asked > _LONG and self._asked % _DRAWN == 0
-        if self._draws or drawn:
-            self._draws = max(0, self._draws - 1)
+        if self._draws:
+            self._draws -= 1
             return int(self._rng.choice(np.flatnonzero(self._free)))
+        if self._asked > _LONG and self._asked % 2 == 0:
+            [config] = self._evolved().ask(1)
+            return self._position[config]
         if not self._surrogate.told:
             return self._best(-self._surrogate.bound(0))
         doubts = self._warm and self._asked % self._doubt == 0
         return self._best(self._surrogate.improvement(1 if doubts else 0))
+
+    def _evolved(self) -> EvolutionSampler:
+        """Evolution that knows all that was asked and told here."""
+        if self._evolution is None:
+            self._evolution = EvolutionSampler(replace(self.search, seeds=(), history=()))
+            for position in np.flatnonzero(~self._free):
+                self._evolution.exclude(self.search.feasible[position])
+            self._evolution.tell(self._trials)
+        return self._evolution
 
     def _best(self, worth: Reals) -> int:
         """The free config of most worth, the first of equals; last bits, which machines differ in, do not count."""

@@ -118,6 +118,16 @@ def test_batches_are_cut_short_while_each_outcome_tells_much():
     assert [len(asked(sampler, task, 1, 8)) for _ in range(10)] == [4] * 8 + [8, 8]
 
 
+def test_a_long_search_takes_turns_with_evolution_and_asks_nothing_twice(monkeypatch):
+    task = Task(64)
+    turns = asked(TransferSampler(task.search()), task, len(FEASIBLE), batch=8)
+    assert len(set(turns)) == len(FEASIBLE)
+    monkeypatch.setattr(transfer, "_LONG", len(FEASIBLE))
+    alone = asked(TransferSampler(task.search()), task, len(FEASIBLE), batch=8)
+    assert turns[:65] == alone[:65]
+    assert turns[65] != alone[65]
+
+
 def test_of_many_tasks_the_nearest_in_size_teach(monkeypatch):
     monkeypatch.setattr(lessons, "_TASKS", 2)
     task = Task(64)
