@@ -12,11 +12,13 @@ __all__ = ["as_on", "scaled"]
 def as_on(level: Level | None, estimate: Estimate) -> Estimate:
     """The estimate as on a GPU of that level, which becomes its own.
 
-    As it is where one of the two has no level, or the levels are of different reference kernels.
+    As it is where one of the two has no level, or the levels are of different reference kernels; and on its own GPU,
+    where levels of two processes differ by noise alone.
     """
-    if level is None or estimate.level is None or estimate.level.reference != level.reference:
+    own = estimate.level
+    if level is None or own is None or own.reference != level.reference or own.board == level.board:
         return estimate
-    return replace(scaled(estimate, level.time_ns / estimate.level.time_ns), level=level)
+    return replace(scaled(estimate, level.time_ns / own.time_ns), level=level)
 
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:

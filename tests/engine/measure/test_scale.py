@@ -18,7 +18,8 @@ def test_why_racing_stopped_stays_with_the_time():
 
 def test_a_time_stays_on_its_own_gpu_and_where_levels_do_not_compare():
     found = Estimate(0.1 + 0.2, 0.1, 0.7, FAST)
-    assert as_on(FAST, found) == found
+    assert as_on(FAST, found) is found
+    assert as_on(Level("torch 2.11.0", "GPU-a", 100.8), found) is found, "its own GPU, in a later process"
     assert as_on(None, found) is found
     assert as_on(Level("torch 2.13.0", "GPU-b", 125.0), found) is found
     bare = Estimate(80.0, 76.0, 84.0)
