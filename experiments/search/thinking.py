@@ -1,0 +1,71 @@
+"""What a proposal of `transfer` costs with 10,000 records. Usage: thinking.py --json OUT [--processes 10].
+
+CPU time of ask and tell over a search of 32 in batches of eight, in a process that has searched nothing before and
+then again. The search is of the recorded problem with most configs; the others' records are its history.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import platform
+import random
+import time
+from pathlib import Path
+
+from landscapes import h200
+
+from gemmtune.engine.campaign.recorded_task import RecordedTask
+from gemmtune.engine.seams import registry
+
+RECORDS, BUDGET, BATCH = 10_000, 32, 8
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--json", type=Path, required=True, help="file for the results")
+    arguments.add_argument("--processes", type=int, default=10)
+    given = arguments.parse_args()
+    runs = []
+    for _ in range(given.processes):
+        with multiprocessing.get_context("spawn").Pool(1) as fresh:
+            runs.append(fresh.apply(searches))
+    result = {"records": runs[0]["records"], "configs": runs[0]["configs"], "machine": platform.machine()}
+    for name in ("first search", "second search"):
+        spent = sorted(run[name] for run in runs)
+        result[f"{name}, cpu ms a config"] = {"median": spent[len(spent) // 2], "least": spent[0], "most": spent[-1]}
+    given.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=1))
+
+
+def searches() -> dict[str, float]:
+    tasks = sorted((RecordedTask(landscape) for landscape in h200()), key=lambda task: -len(task.feasible))
+    largest, others = tasks[0], tasks[:0:-1]
+    history, missing = [], RECORDS
+    for number, task in enumerate(others):  # the small ones first, and as many of each as there are
+        count = min(missing // (len(others) - number), len(task.feasible))
+        missing -= count
+        configs = random.Random(number).sample(task.feasible, count)
+        history.append(task.past([task.outcome(config) for config in configs]))
+    spent = [search(largest, history, seed) for seed in (0, 1)]
+    return {
+        "records": sum(len(past.trials) for past in history),
+        "configs": len(largest.feasible),
+        "first search": spent[0],
+        "second search": spent[1],
+    }
+
+
+def search(task: RecordedTask, history: list, seed: int) -> float:
+    tuner = task.begin(registry.sampler("transfer"), BUDGET, seed=seed, batch=BATCH, history=history)
+    began, asked = time.process_time(), 0
+    while not tuner.done:
+        trials = [task.outcome(config) for config in tuner.next_batch()]
+        tuner.tell(trials)
+        asked += len(trials)
+    return round(1e3 * (time.process_time() - began) / asked, 2)
+
+
+if __name__ == "__main__":
+    main()
