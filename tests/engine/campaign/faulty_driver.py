@@ -1,6 +1,6 @@
 """Drives a fleet over the faulty space, in a process of its own, and prints what came of it as one JSON object.
 
-Usage: faulty_driver.py faults | finals | loses [ARGUMENT OF GEMMTUNE]...
+Usage: faulty_driver.py faults [ray] | finals | loses [ARGUMENT OF GEMMTUNE]...
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gemmtune.engine import cli
 from gemmtune.engine.campaign import origin
 from gemmtune.engine.campaign.fleet import Finished
 from gemmtune.engine.campaign.local_fleet import LocalFleet
+from gemmtune.engine.campaign.measuring_fleet import MeasuringFleet
 from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
@@ -28,10 +29,17 @@ from gemmtune.engine.records.task import Task
 PROTOCOL = "graph-cold-l2"
 
 
-def faults(task: Task, folder: Path) -> dict[str, object]:
+def faults(task: Task, folder: Path, where: str = "local") -> dict[str, object]:
     """Every fault, and a problem that does not fit the GPU; one process is killed from here."""
     huge = Task(Problem.parse("900000x900000x1024"), task.device, task.space)
-    fleet = LocalFleet([task.space], PROTOCOL, builders=2, run_deadline_seconds=15)
+    fleet: MeasuringFleet
+    if where == "ray":
+        from gemmtune.engine.campaign.ray_cluster import Cluster
+        from gemmtune.engine.campaign.ray_fleet import RayFleet
+
+        fleet = RayFleet(Cluster(), task.device.sku, [task.space], PROTOCOL, builders=2, run_deadline_seconds=15)
+    else:
+        fleet = LocalFleet([task.space], PROTOCOL, builders=2, run_deadline_seconds=15)
     for name in FAULTS:
         fleet.submit(task, Config({"fault": name}))
     fleet.submit(huge, Config({"fault": "none"}))
@@ -109,7 +117,7 @@ def main() -> None:
     assert device is not None
     task = Task(Problem.parse("64x512x256"), device, "faulty")
     drive = {"faults": faults, "finals": finals}[what]
-    print(json.dumps(drive(task, Path(os.environ["FAULTY_FOLDER"]))))  # noqa: T201 (a script's answer)
+    print(json.dumps(drive(task, Path(os.environ["FAULTY_FOLDER"]), *arguments)))  # noqa: T201 (a script's answer)
 
 
 if __name__ == "__main__":

@@ -65,15 +65,19 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def driven(site: Path, what: str) -> dict:
-    command = [sys.executable, "-P", site / "faulty_driver.py", what]
+def driven(site: Path, *what: str) -> dict:
+    command = [sys.executable, "-P", site / "faulty_driver.py", *what]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=site)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_each_fault_gets_its_status_and_costs_nothing_else(site: Path) -> None:
-    record = driven(site, "faults")
+@pytest.mark.parametrize("fleet", ["local", "ray"])
+def test_each_fault_gets_its_status_and_costs_nothing_else(site: Path, own_ray, monkeypatch, fleet: str) -> None:
+    if fleet == "ray":
+        pytest.importorskip("ray", reason="needs gemmtune[ray]")
+        monkeypatch.setenv("RAY_TMPDIR", own_ray["RAY_TMPDIR"])
+    record = driven(site, "faults", fleet)
     assert {name: status for name, status, *_ in record["measurements"]} == EXPECTED
     assert len(record["measurements"]) == len(EXPECTED)
     for name, status, reason, samples in record["measurements"]:
