@@ -1,0 +1,53 @@
+"""What stands in for the campaign where there is no GPU: the problems that are recorded, answered from recordings."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import choose
+
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscape_file import read_landscapes
+
+HERE = Path(__file__).parent
+
+
+@cache
+def gpu() -> Device | None:
+    return present_device()
+
+
+def campaign() -> tuple[str, ...]:
+    """What follows `gemmtune tune`: the campaign file, or without a GPU its budget and batch on what is recorded."""
+    if gpu() is not None:
+        return (str(HERE / "campaign.toml"),)
+    return ("--budget", str(choose.BUDGET), "--batch", str(choose.BATCH))
+
+
+def truth_names() -> list[str]:
+    """What is swept."""
+    return [c.name for c in choose.truths()] if gpu() is not None else [x.name for x in _recorded()[:3]]
+
+
+def truths(out: Path) -> dict[str, Landscape]:
+    """Swept landscapes by problem: those that truth.py left in OUT, then those kept with the experiment."""
+    found: dict[str, Landscape] = {}
+    for folder in (HERE / "truth", out / "truth"):
+        for path in sorted(folder.glob("*.csv.gz")):
+            found |= {landscape.name: landscape for landscape in read_landscapes(path)}
+    return found if gpu() is not None or found else {x.name: x for x in _recorded()}
+
+
+def range_of(problem: Problem) -> str:
+    """The range of m it lies in, with what is recorded between them."""
+    return next(name for name, sizes in choose.RANGES.items() if problem.m <= sizes[-1])
+
+
+@cache
+def _recorded() -> tuple[Landscape, ...]:
+    return tuple(x for path in embedded("triton_mm") for x in read_landscapes(path))

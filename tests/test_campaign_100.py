@@ -1,0 +1,158 @@
+"""The campaign of a hundred problems: what was drawn, and an account whose parts add up."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmtune.engine.campaign.plan import read_plan
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Estimate, Evidence, Level, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.store.database import Database
+
+HERE = Path(__file__).parents[1] / "experiments" / "campaign-100"
+NAMES = ("choose", "rehearsal", "watch", "account", "truth")
+START = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
+TASK = Task(Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "triton_mm")
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    """Its modules, which are no package's: they are forgotten again."""
+    before = {name: sys.modules.pop(name, None) for name in NAMES}
+    sys.path.insert(0, str(HERE))
+    try:
+        yield SimpleNamespace(**{name: importlib.import_module(name) for name in NAMES})
+    finally:
+        sys.path.remove(str(HERE))
+        for name, module in before.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module
+
+
+def test_campaign_file_is_what_the_rule_draws(experiment):
+    drawn = experiment.choose.problems()
+    assert (HERE / "campaign.toml").read_text() == experiment.choose.campaign_text(drawn)
+    plan = read_plan(HERE / "campaign.toml")
+    assert [problem.name for problem in plan.problems] == [c.name for c in drawn]
+    assert plan.spaces == ("triton_mm",)
+
+
+def test_hundred_problems_cover_models_layers_degrees_and_sizes(experiment):
+    drawn = experiment.choose.problems()
+    assert len({c.name for c in drawn}) == len(drawn) == 100
+    assert len({c.shape.model for c in drawn}) >= 6
+    assert {c.shape.kind for c in drawn} == {"qkv", "o", "gate_up", "down"}
+    assert len({c.shape.degree for c in drawn}) == 2
+    assert {c.m for c in drawn} == {2**power for power in range(14)}
+    assert {(c.shape.n, c.shape.k) for c in drawn} <= {(s.n, s.k) for s in experiment.choose.shapes()}
+
+
+def test_truths_are_twelve_of_the_hundred_from_every_range_and_layer(experiment):
+    drawn = experiment.choose.truths()
+    assert len(set(drawn)) == 12
+    assert set(drawn) <= set(experiment.choose.problems())
+    assert {c.range for c in drawn} == {"decode", "medium", "prefill"}
+    assert {c.shape.kind for c in drawn} == {"qkv", "o", "gate_up", "down"}
+    assert len({c.shape.model for c in drawn}) >= 6
+
+
+def event(kind, seconds, **facts):
+    return {"event": kind, "at": datetime.fromtimestamp(START + seconds, UTC).isoformat(), **facts}
+
+
+def load(seconds, queued, building, timing):
+    return event("load", seconds, queued=queued, building=building, timing=timing, workers={"gpu0": True})
+
+
+def measured(experiment, tmp_path, looks):
+    """The account of ten seconds on four cores with two builders."""
+    happened = [
+        event("began", 1.0, tasks={}),
+        event("measured", 2.0, known=False),
+        load(2.0, queued=5, building=4, timing=0),
+        load(6.0, queued=0, building=0, timing=3),
+        event("ended", 8.0),
+        event("final", 9.0),
+    ]
+    (tmp_path / "events").write_text("".join(json.dumps(e) + "\n" for e in happened))
+    with Database.open(tmp_path / "measurements.db") as store:
+        estimate = Estimate(2e8, 2e8, 2e8, Level("cublas", "GPU-0", 1e8))
+        facts = (Evidence.MEASURED, "graph-cold-l2", Toolchain(()), "here", "2026-11-22T00:00:00+00:00")
+        store.add(
+            [
+                Measurement(TASK, Config({"a": 1}), Status.OK, *facts, samples_ns=(2e8,) * 4, estimate=estimate),
+                Measurement(TASK, Config({"a": 2}), Status.BUILD_FAILED, *facts, reason="300 B of 200"),
+                Measurement(TASK, Config({"a": 3}), Status.BUILD_FAILED, *facts, reason="400 B of 200"),
+            ]
+        )
+    watched = experiment.watch.Watched(0, START, START + 10, 2, looks)
+    have = experiment.account.Resources(cores=4, gpus=1, builders=2)
+    return experiment.account.account(watched, tmp_path, tmp_path / "events", have, {})
+
+
+def looks(experiment, activity):
+    """Ten looks, a second apart: one core of builders, half a core of something else."""
+    roles = dict.fromkeys(experiment.watch.ROLES, 0.0)
+    return [
+        experiment.watch.Look(START + t, roles | {"builders": float(t)}, t / 2, (activity(t),) if t > 1 else (), None)
+        for t in range(11)
+    ]
+
+
+def test_parts_of_cores_and_gpu_add_up_to_wall_times_resources(experiment, tmp_path):
+    found = measured(experiment, tmp_path, looks(experiment, lambda t: experiment.watch.AT_WORK))
+    for kind, total in (("cores", 40.0), ("gpus", 10.0)):
+        spent = found[f"{kind}_seconds"]
+        assert spent["total"] == total
+        assert sum(spent["parts"].values()) == pytest.approx(total)
+        assert spent["named"] == 1.0
+
+
+def test_idle_cores_have_the_reason_that_the_fleet_gave(experiment, tmp_path):
+    parts = measured(experiment, tmp_path, looks(experiment, lambda t: experiment.watch.AT_WORK))["cores_seconds"][
+        "parts"
+    ]
+    assert parts["builders"] == 10.0
+    assert parts["other programs"] == 5.0
+    assert parts["idle: every builder has a build"] == 2.5 * 3  # seconds 3, 4 and 5
+    assert parts["idle: the search waits for the timing"] == 2.5 * 3  # 6, 7 and 8
+
+
+def test_gpu_time_is_launches_work_rests_and_waiting(experiment, tmp_path):
+    watch = experiment.watch
+    doing = {3: watch.AT_WORK, 4: watch.AT_WORK, 5: watch.RESTS, 6: watch.WAITS}
+    found = measured(experiment, tmp_path, looks(experiment, lambda t: doing.get(t, watch.AT_WORK)))
+    parts = found["gpus_seconds"]["parts"]
+    assert parts["timed launches: race"] == 0.8
+    assert parts["the vendor's launches beside them"] == 0.4
+    assert parts["worker: rests, between blocks and before second looks"] == 1.0
+    assert parts["idle: waits for the driver"] == 1.0
+    assert parts["worker: loads, checks, operands, Python"] == pytest.approx(5.0 - 1.2)
+    assert found["outcomes"]["failures"] == {"build_failed: # B of #": 2}
+
+
+def test_finalists_are_ranked_by_the_final_on_the_level_of_their_measurements(experiment):
+    def at(time_ns):
+        return SimpleNamespace(status=Status.OK, estimate=Estimate(time_ns, time_ns, time_ns))
+
+    one, other = Config({"a": 1}), Config({"a": 2})
+    final = SimpleNamespace(
+        finalists=[
+            SimpleNamespace(task=TASK, config=c, estimate=at(t).estimate) for c, t in ((one, 9.0), (other, 16.0))
+        ]
+    )
+    times = experiment.truth.final_times({one: at(12.0), other: at(12.0)}, final)
+    assert times == {one: pytest.approx(9.0), other: pytest.approx(16.0)}
+    assert experiment.truth.final_times({one: at(24.0), other: at(24.0)}, final)[one] == pytest.approx(18.0)
