@@ -136,16 +136,17 @@ class Standing:
         self.ended += 1
 
     def looked(self, load: Load | None, seconds_left: float | None) -> None:
-        """As a Watcher."""
-        now = self.now()
+        """As a Watcher. Until it looks again, workers do what they were seen to do: what they have changes only then."""
+        now, before = self.now(), self.load
         passed = 0.0 if self._looked is None else now - self._looked
         self.load, self.seconds_left, self._looked = load, seconds_left, now
         if load is None:
             return
-        for name, busy in load.workers.items():
-            worker = self.workers.setdefault(name, WorkerStanding())
-            worker.seconds += passed
-            worker.busy_seconds += passed * busy
+        for name, busy in (before.workers if before else {}).items():
+            self.workers[name].seconds += passed
+            self.workers[name].busy_seconds += passed * busy
+        for name in load.workers:
+            self.workers.setdefault(name, WorkerStanding())
         for name, worker in self.workers.items():
             worker.lost = name not in load.workers
 

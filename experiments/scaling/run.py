@@ -43,6 +43,7 @@ class Shares:
         self.busy, self.seconds, self.starved = defaultdict(float), 0.0, 0.0
         self.busy_in_all = self.build_seconds = 0.0
         self.measurements, self.first_after = 0, None
+        self.load = None
 
     def measured(self, measurement, score, *, known) -> None:
         if self.first_after is None:
@@ -56,6 +57,7 @@ class Shares:
     def looked(self, load, seconds_left) -> None:
         now = time.perf_counter()
         passed, self.last = now - self.last, now
+        load, self.load = self.load, load  # what they had until now, they were given when it was looked before
         if load is None:
             return
         self.busy_in_all += passed * sum(load.workers.values())
