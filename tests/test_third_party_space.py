@@ -180,7 +180,7 @@ def test_the_command_line_tunes_it(run: Run, tmp_path: Path):
     (note,) = [line for line in printed.splitlines() if "not exported" in line]
     assert note.startswith("not exported to inductor: ")
     assert "no Inductor template of mm for space 'toy'" in note
-    assert sorted(path.name for path in out.iterdir()) == ["measurements.db", "summary.txt", "table.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["asked.json", "measurements.db", "summary.txt", "table.json"]
     assert (out / "summary.txt").read_text() == printed
     (out / "inductor").mkdir()
     again = json.loads(run(*CLI, "tune", "--space", "toy", "--replay", str(landscape), "--out", str(out), "--json"))

@@ -29,7 +29,7 @@ class Exchange:
         """Nobody is there yet; `protocol` is the fleet's."""
         circles: dict[tuple[str, str], list[TaskSearch]] = {}
         for search in searches:
-            if search.tuner.learns:
+            if search.sampler.learns:
                 circles.setdefault((search.task.space, protocol(search.task)), []).append(search)
         self._circles = [_Circle(members) for members in circles.values() if len(members) > 1]
         self._of = {member.task: circle for circle in self._circles for member in circle.members}

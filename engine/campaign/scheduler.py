@@ -12,7 +12,7 @@ import hashlib
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Protocol
@@ -24,17 +24,19 @@ from gemmtune.engine.campaign.fleet import Finished, Fleet
 from gemmtune.engine.campaign.limits import Clock, Limits
 from gemmtune.engine.campaign.load import Gauged, Load
 from gemmtune.engine.campaign.scale import OneScale
-from gemmtune.engine.campaign.tuner import Tuner
+from gemmtune.engine.campaign.tuner import Tuner, check_takes
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Measurement, Status, Trial
-from gemmtune.engine.records.search import Search
+from gemmtune.engine.records.search import Past, Search
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.description import TaskDescription
+from gemmtune.engine.search.feasible import Enumeration
 from gemmtune.engine.store.database import Database
 
 __all__ = ["TaskSearch", "Watcher", "prepare", "run"]
@@ -68,24 +70,63 @@ class Watcher(Protocol):
         """Nothing finished for a moment."""
 
 
+_Begin = Callable[[tuple[Past, ...]], Tuner]
+"""Makes a search that is taught by other tasks."""
+
+
 @dataclass(slots=True)
 class TaskSearch:
-    """One task of a running campaign."""
+    """One task of a running campaign.
+
+    Its tuner is made when it is first asked for: of a hundred tasks the first are built and timed while the feasible
+    configs of the others are still unknown.
+    """
 
     task: Task
     """What is searched."""
-    tuner: Tuner
-    """Its search."""
+    sampler: type[Sampler]
+    """What searches it."""
     evaluations: int
     """Evaluations it will spend."""
-    feasible: int
-    """Configs there are."""
+    begin: _Begin
+    """Makes the tuner."""
+    history: tuple[Past, ...] = ()
+    """What other tasks taught before it began."""
     known: dict[Config, Measurement] = field(default_factory=dict)
     """What the database held when the search began, and has not been asked for yet."""
     batch: list[Config] = field(default_factory=list)
     """The configs now being evaluated, in the order they were asked."""
     results: dict[Config, Measurement] = field(default_factory=dict)
     """Those of the batch that are done."""
+    cut_short: bool = False
+    """Whether time was over before it was."""
+    _tuner: Tuner | None = None
+
+    @property
+    def tuner(self) -> Tuner:
+        """Its search."""
+        if self._tuner is None:
+            self._tuner = self.begin(self.history)
+        return self._tuner
+
+    @property
+    def feasible(self) -> int:
+        """Configs there are."""
+        return self.tuner.feasible
+
+    def teach(self, history: Sequence[Past]) -> None:
+        """It begins anew, taught by other tasks."""
+        self.history = tuple(history)
+        self._tuner = None
+
+    def forgo(self) -> None:
+        """If it has not begun, it never will."""
+        self.begin, self.history = _nothing_to_search, ()
+
+    def close(self) -> None:
+        """Let go of all but the trials: a campaign has thousands of searches."""
+        self.forgo()
+        self.tuner.close()
 
     @property
     def regret_bound(self) -> float:
@@ -102,27 +143,46 @@ class TaskSearch:
 def prepare(
     task: Task,
     space: Space,
-    feasible: tuple[Config, ...],
+    feasible: Iterable[Config],
     sampler: type[Sampler],
     budget: int,
     seed: int,
     batch: int,
     objectives: int = 1,
 ) -> TaskSearch:
-    """A fresh search of one task; every task draws from its own stream of the campaign's seed."""
+    """A fresh search of one task; every task draws from its own stream of the campaign's seed.
+
+    No more of the feasible configs than the budget are drawn before it begins.
+
+    Raises:
+        UsageError: the search has several objectives, and the sampler takes one.
+    """
+    check_takes(sampler, objectives)
     own_seed = int.from_bytes(hashlib.sha256(f"{seed}/{task.key}".encode()).digest()[:4], "big")
-    budget = min(budget, len(feasible))
-    members = set(feasible)
-    search = Search(
-        params=space.params(task),
-        feasible=feasible,
-        seeds=tuple(config for config in space.seeds(task) if config in members),
-        budget=budget,
-        seed=own_seed,
-        objectives=objectives,
-        describe=TaskDescription(space, task),
-    )
-    return TaskSearch(task, Tuner(sampler(search), budget, batch), budget, len(feasible))
+    configs = Enumeration(feasible)
+    budget = configs.count(budget)
+
+    def begin(history: tuple[Past, ...]) -> Tuner:
+        found = configs.all()
+        members = set(found)
+        search = Search(
+            params=space.params(task),
+            feasible=found,
+            seeds=tuple(config for config in space.seeds(task) if config in members),
+            budget=budget,
+            seed=own_seed,
+            objectives=objectives,
+            describe=TaskDescription(space, task),
+            history=history,
+        )
+        return Tuner(sampler(search), budget, batch)
+
+    return TaskSearch(task, sampler, budget, begin)
+
+
+def _nothing_to_search(history: tuple[Past, ...]) -> Tuner:
+    search = Search(params=(), feasible=(), seeds=(), budget=0, seed=0, history=history)
+    return Tuner(registry.sampler("exhaustive")(search), 0)
 
 
 def run(
@@ -148,9 +208,6 @@ def run(
         StoreError: the database refused.
     """
     watcher.began(searches)
-    for search in searches:
-        if search.tuner.notice:
-            watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
     database.tell(watcher.noticed)
     tasks = [search.task for search in searches]
     scale = OneScale(database)
@@ -210,6 +267,8 @@ class _Run:
             elif self._waiting:
                 search = self._waiting.popleft()
                 search.known = self._scale.known(search.task, self._fleet)
+                if search.tuner.notice:
+                    self._watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
                 if self._ask(search) and search.tuner.evaluations:
                     self._make_ready(search)  # it has begun in an earlier run
                 elif search.batch:
@@ -226,7 +285,10 @@ class _Run:
 
     def _stop(self) -> None:
         held = self._exchange.given_up()
+        for search in self._waiting:
+            search.forgo()
         for search in (*(search for *_, search in sorted(self._ready)), *self._waiting, *held):
+            search.cut_short = True
             self._end(search, "time is over")
         self._waiting.clear()
         self._ready.clear()
@@ -293,7 +355,7 @@ class _Run:
         search.results = {}
         self._watcher.ended(search, why)
         self._exchange.ended(search)
-        search.tuner.close()
+        search.close()
         if self._finals is not None:
             self._finals.ended(search.task)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
+from gemmtune.engine.campaign.asked import Asked
 from gemmtune.engine.campaign.crossing import crossings
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.outcome import Result, read_rankings, read_result
@@ -25,7 +27,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.feasible import census
+from gemmtune.engine.search.feasible import census, feasible
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscape_file import read_landscapes
 
@@ -50,14 +52,14 @@ def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
         UsageError: nothing to tune, or a space of the plan has nothing feasible for a problem; the message says why.
     """
     searches = []
-    spaces = _spaces(plan)
+    spaces, parts = _spaces(plan), _parts(plan)
     for problem in _named_problems(plan):
         for name, (space, sampler) in spaces.items():
             task = Task(problem, device, name)
-            if name not in plan.spaces and not census(space, task).feasible:
+            if name not in plan.spaces and next(feasible(space, task), None) is None:
                 continue  # the vendor has no kernel for such a problem: the table then says so
-            feasible = _feasible(space, task)
-            searches.append(prepare(task, space, feasible, sampler, plan.budget, plan.seed, plan.batch, _parts(plan)))
+            configs = _feasible(space, task)
+            searches.append(prepare(task, space, configs, sampler, plan.budget, plan.seed, plan.batch, parts))
     return searches
 
 
@@ -143,16 +145,14 @@ def replayed_searches(plan: Plan, device: Device, landscapes: Sequence[Landscape
     if not problems:
         raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; {_overview(landscapes)}")
     searches = []
-    spaces, recordings = _spaces(plan), ReplayFleet(landscapes)
+    spaces, parts, recordings = _spaces(plan), _parts(plan), ReplayFleet(landscapes)
     for problem in problems:
         for name, (space, sampler) in spaces.items():
             task = Task(problem, device, name)
             if problem in recorded[name]:
-                feasible = _recorded(task, space, landscapes)
-                _check_objective(plan.objective, task, feasible, recordings)
-                searches.append(
-                    prepare(task, space, feasible, sampler, plan.budget, plan.seed, plan.batch, _parts(plan))
-                )
+                configs = _recorded(task, space, landscapes)
+                _check_objective(plan.objective, task, configs, recordings)
+                searches.append(prepare(task, space, configs, sampler, plan.budget, plan.seed, plan.batch, parts))
             elif name in plan.spaces:
                 raise LandscapeError(
                     f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured; "
@@ -163,12 +163,27 @@ def replayed_searches(plan: Plan, device: Device, landscapes: Sequence[Landscape
 
 
 def execute(
-    plan: Plan, device: Device, searches: Sequence[TaskSearch], fleet: Fleet, database: Database, watcher: Watcher
+    plan: Plan,
+    device: Device,
+    searches: Sequence[TaskSearch],
+    fleet: Fleet,
+    database: Database,
+    watcher: Watcher,
+    kept: Path | None = None,
 ) -> Result:
-    """Run the searches and build the table from everything the database holds of their tasks."""
+    """Run the searches and build the table from everything the database holds of their tasks.
+
+    With a file to keep what they asked, a campaign that it says is finished is not searched again.
+    """
     objective = registry.objective(plan.objective)
-    teach(searches, fleet, database, objective)
+    asked = Asked(kept, plan, searches, fleet) if kept else None
+    again = asked.again(database) if asked else None
+    searches = again or searches
+    if again is None:
+        teach(searches, fleet, database, objective)
     run(searches, fleet, database, objective, watcher, limits=plan.limits)
+    if asked and again is None:
+        asked.keep()
     if plan.ranges is not None:
         crossed = crossings(plan, searches, read_rankings(plan, device, searches, fleet, database))
         run(crossed, fleet, database, objective, watcher, settle=False)
@@ -186,12 +201,13 @@ def _named_problems(plan: Plan) -> tuple[Problem, ...]:
     return (*plan.problems, *plan.held_out)
 
 
-def _feasible(space: Space, task: Task) -> tuple[Config, ...]:
-    count = census(space, task)
-    if not count.feasible:
-        why = "; ".join(dict.fromkeys(count.examples.values()))
+def _feasible(space: Space, task: Task) -> Iterator[Config]:
+    configs = feasible(space, task)
+    first = next(configs, None)
+    if first is None:
+        why = "; ".join(dict.fromkeys(census(space, task).examples.values()))
         raise UsageError(f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}")
-    return count.feasible
+    return chain([first], configs)
 
 
 def _parts(plan: Plan) -> int:
@@ -226,16 +242,16 @@ def _recorded(task: Task, space: Space, landscapes: Sequence[Landscape]) -> tupl
             f"space {task.space} has {', '.join(sorted(params)) or 'none'}; name its space in a column task.space"
         )
     points = {c: p for c, p in landscape.points.items() if all(c[name] in values for name, values in params.items())}
-    feasible = recorded_feasible(space, task, replace(landscape, points=points))
-    if not feasible:
+    configs = recorded_feasible(space, task, replace(landscape, points=points))
+    if not configs:
         raise LandscapeError(
             f"{landscape.source}: none of the {len(landscape.points)} configs recorded of {landscape.name} is feasible "
             f"in space {task.space} on {task.device.sku}"
         )
-    return feasible
+    return configs
 
 
-def _check_objective(name: str, task: Task, feasible: Sequence[Config], fleet: ReplayFleet) -> None:
+def _check_objective(name: str, task: Task, configs: Sequence[Config], fleet: ReplayFleet) -> None:
     """Refuse an objective whose numbers are not those that were recorded."""
     objective, was = registry.objective(name), fleet.protocol(task)
     recorded, wanted = _cache(was), _cache(objective.protocol)
@@ -244,7 +260,7 @@ def _check_objective(name: str, task: Task, feasible: Sequence[Config], fleet: R
             f"objective {name} times with protocol {objective.protocol}, and {task.key} was recorded with {was}: "
             f"measure on a GPU, or minimise {_OBJECTIVES[recorded]}"
         )
-    for config in feasible:
+    for config in configs:
         fleet.submit(task, config)
         for answer in fleet.collect(0.0):
             if isinstance(answer, Measurement) and answer.status is Status.OK:

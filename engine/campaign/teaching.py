@@ -30,7 +30,7 @@ def teach(searches: Sequence[TaskSearch], fleet: Fleet, database: Database, obje
     own = {search.task for search in searches}
     lessons: dict[tuple[str, str], list[Past]] = {}
     for search in searches:
-        if search.tuner.learns:
+        if search.sampler.learns:
             terms = (search.task.space, fleet.protocol(search.task))
             if terms not in lessons:
                 lessons[terms] = [
@@ -39,7 +39,7 @@ def teach(searches: Sequence[TaskSearch], fleet: Fleet, database: Database, obje
                     if task.space == search.task.space and task not in own
                     for past in _pasts(task, terms[1], fleet, database, objective)
                 ]
-            search.tuner = search.tuner.taught(lessons[terms])
+            search.teach(lessons[terms])
 
 
 def _pasts(task: Task, protocol: str, fleet: Fleet, database: Database, objective: Objective) -> list[Past]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError, UsageError
@@ -14,7 +13,7 @@ from gemmtune.engine.records.search import Describe, Past
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
-__all__ = ["Tuner"]
+__all__ = ["Tuner", "check_takes"]
 
 
 class Tuner:
@@ -39,8 +38,10 @@ class Tuner:
         """
         if budget < 0 or batch < 1:
             raise ValueError(f"budget={budget} is below 0 or batch={batch} below 1")
-        _check_takes(sampler)
+        check_takes(type(sampler), sampler.search.objectives)
         self._sampler = sampler
+        self.feasible = len(sampler.search.feasible)
+        """Configs there are."""
         self._budget = budget
         self._batch = batch
         self._unasked = set(sampler.search.feasible)
@@ -54,19 +55,9 @@ class Tuner:
         self._best_score = math.inf
 
     @property
-    def learns(self) -> bool:
-        """Whether other tasks can teach its sampler."""
-        return self._sampler.learns
-
-    @property
     def notice(self) -> str:
         """What its sampler has to say of how it searches; empty where that is nothing."""
         return self._sampler.notice
-
-    def taught(self, history: Sequence[Past]) -> Tuner:
-        """The same search from its start, its sampler taught by other tasks."""
-        search = replace(self._sampler.search, history=tuple(history))
-        return Tuner(type(self._sampler)(search), self._budget, self._batch)
 
     @property
     def describe(self) -> Describe:
@@ -161,7 +152,7 @@ class Tuner:
     def close(self) -> None:
         """Let go of the sampler and of what was left to ask: a campaign has thousands of searches. The trials stay.
 
-        Nothing but them, their number, their scores and the best may be asked for afterwards.
+        Nothing but them, their number, their scores, the best and how many configs there are may be asked afterwards.
         """
         self._unasked = set()
         self._pending = []
@@ -178,13 +169,17 @@ class Tuner:
         return ContractError(f"sampler {type(self._sampler).__qualname__} {what}")
 
 
-def _check_takes(sampler: Sampler) -> None:
-    objectives = sampler.search.objectives
+def check_takes(sampler: type[Sampler], objectives: int) -> None:
+    """Refuse a sampler that takes one objective where there are more.
+
+    Raises:
+        UsageError: it is such a one; the message names those that take several.
+    """
     if objectives == 1 or sampler.multi_objective:
         return
     registered = {registry.sampler(name): name for name in registry.names(Sampler)}
     several = ", ".join(name for kind, name in registered.items() if kind.multi_objective)
-    name = registered.get(type(sampler), type(sampler).__qualname__)
+    name = registered.get(sampler, sampler.__qualname__)
     raise UsageError(
         f"sampler {name} takes one objective, the search has {objectives}; samplers for several: {several}"
     )

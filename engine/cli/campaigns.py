@@ -124,7 +124,7 @@ def tune(
             _say_what_estimates(target, fleet.protocol(searches[0].task))
         followers = [opened.enter_context(EventFile(events))] if events else []
         with progress.watching(as_json, registry.objective(plan.objective).unit, followers) as watcher:
-            result = session.execute(plan, target, searches, fleet, store, watcher)
+            result = session.execute(plan, target, searches, fleet, store, watcher, out / "asked.json")
     write_table(out / "table.json", result.table)
     exported, notes = export_what_can_be(out / "table.json", out)
     written = [out / "table.json", *exported, out / "summary.txt"]

@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["Census", "census"]
+__all__ = ["Census", "Enumeration", "census", "feasible"]
+
+
+def feasible(space: Space, task: Task) -> Iterator[Config]:
+    """The configs that the space's check passes, in the order of enumeration, each when it is asked for."""
+    return (config for config in space.points(task) if space.check(task, config))
+
+
+class Enumeration:
+    """Configs that are drawn as far as somebody needs them, and kept: a campaign begins before it knows all of them.
+
+    Enumerating `triton_mm` for one problem takes 0.1 s, of which its first 64 feasible configs take a twentieth.
+    """
+
+    def __init__(self, configs: Iterable[Config]) -> None:
+        """Draw nothing yet."""
+        self._rest = iter(configs)
+        self._drawn: list[Config] = []
+
+    def count(self, most: int) -> int:
+        """How many there are, or `most` where there are more; no more than that are drawn."""
+        self._drawn.extend(islice(self._rest, max(most - len(self._drawn), 0)))
+        return min(len(self._drawn), most)
+
+    def all(self) -> tuple[Config, ...]:
+        """Every one, in order."""
+        self._drawn.extend(self._rest)
+        return tuple(self._drawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,20 +150,29 @@ class Database:
         """
 
         def read(connection: Connection) -> dict[Config, Measurement]:
-            task_id = _find(connection, schema.tasks, rows.task_row(task))
-            toolchain_id = _find(connection, schema.toolchains, rows.toolchain_row(toolchain))
-            if task_id is None or toolchain_id is None:
+            ids = _ids(connection, task, toolchain)
+            if ids is None:
+                return {}
+            known = connection.execute(_known(select(schema.measurements), ids, protocol, evidence)).mappings()
+            found = (rows.measurement_of(row, {ids[0]: task}, {ids[1]: toolchain}) for row in known)
+            return {measurement.config: measurement for measurement in found}
+
+        return self._link.read(read)
+
+    def configs(self, task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain) -> dict[str, Config]:
+        """Digest to config of what `known` holds, at a fraction of its cost.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+
+        def read(connection: Connection) -> dict[str, Config]:
+            ids = _ids(connection, task, toolchain)
+            if ids is None:
                 return {}
             columns = schema.measurements.c
-            statement = (
-                select(schema.measurements)
-                .where(columns.task_id == task_id, columns.toolchain_id == toolchain_id)
-                .where(columns.protocol == protocol, columns.evidence == str(evidence))
-                .order_by(columns.id)
-            )
-            known = connection.execute(statement).mappings()
-            found = (rows.measurement_of(row, {task_id: task}, {toolchain_id: toolchain}) for row in known)
-            return {measurement.config: measurement for measurement in found}
+            known = connection.execute(_known(select(columns.config_digest, columns.config), ids, protocol, evidence))
+            return {digest: Config.from_json(config) for digest, config in known}
 
         return self._link.read(read)
 
@@ -336,6 +345,23 @@ def _id(connection: Connection, table: Table, row: Mapping[str, str]) -> int:
     if found is not None:
         return found
     return int(connection.execute(insert(table).returning(table.c.id), row).scalar_one())
+
+
+def _ids(connection: Connection, task: Task, toolchain: Toolchain) -> tuple[int, int] | None:
+    """Those of a task and a toolchain; None where nothing is held of one of them."""
+    task_id = _find(connection, schema.tasks, rows.task_row(task))
+    toolchain_id = _find(connection, schema.toolchains, rows.toolchain_row(toolchain))
+    return None if task_id is None or toolchain_id is None else (task_id, toolchain_id)
+
+
+def _known(selected: Select[Any], ids: tuple[int, int], protocol: str, evidence: Evidence) -> Select[Any]:
+    """Of a task and a toolchain what was measured by a protocol, in insertion order."""
+    columns = schema.measurements.c
+    return (
+        selected.where(columns.task_id == ids[0], columns.toolchain_id == ids[1])
+        .where(columns.protocol == protocol, columns.evidence == str(evidence))
+        .order_by(columns.id)
+    )
 
 
 def _tasks(connection: Connection) -> dict[int, Task]:

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -172,7 +173,7 @@ def _problem(header: _Header, row: _Row) -> tuple[Problem | None, str]:
     return problem, problem.name
 
 
-def _point(header: _Header, present: Sequence[str], row: _Row) -> Point:
+def _point(header: _Header, present: tuple[str, ...], row: _Row) -> Point:
     for column in present:
         if not row.cells[column]:
             raise row.error(column, "a parameter is blank; fill it, or leave it blank in all rows of the task")
@@ -193,9 +194,15 @@ def _point(header: _Header, present: Sequence[str], row: _Row) -> Point:
     if row.cells.get(BUILD_SECONDS):
         build_seconds = row.number(BUILD_SECONDS, read_seconds, "a number of seconds")
     costs = [unit * row.number(c, read_seconds, "a number, 0 or more") for c, unit in COST.items() if row.cells.get(c)]
-    config = Config({c: read_value(row.cells[c]) for c in present})
+    config = _config(present, tuple(row.cells[c] for c in present))
     cost_seconds = sum(costs) if costs else None
     return Point(config, status, time_ns, samples_ns, reason, resources, build_seconds, cost_seconds)
+
+
+@lru_cache(2**14)
+def _config(params: tuple[str, ...], texts: tuple[str, ...]) -> Config:
+    """The tasks of a file share most of their configs: each is read, and later hashed, once for all of them."""
+    return Config({param: read_value(text) for param, text in zip(params, texts, strict=True)})
 
 
 def _samples(row: _Row, column: str | None) -> tuple[float, ...]:

@@ -744,6 +744,7 @@ def test_a_device_that_is_not_here_is_built_for_and_estimated(on_paper, tmp_path
     ]
     assert (row.baseline, row.margin) == (None, 0.0)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "asked.json",
         "measurements.db",
         "summary.txt",
         "table.json",

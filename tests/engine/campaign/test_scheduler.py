@@ -32,6 +32,8 @@ from gemmtune.engine.tables.table_file import table_text
 
 H200 = Device("H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 60 << 20, 65536, 2048, 1024, 32, 1980, 4800)
 TASKS = tuple(Task(Problem(m, 64, 64), H200, "toy") for m in (1, 2, 3, 4, 5, 6))
+MANY = tuple(Task(Problem(m, 64, 64), H200, "toy") for m in range(1, 21))
+"""More than one worker has in work."""
 TOOLS = Toolchain((("toy", "1.0"),))
 CONFIGS = tuple(Config({"x": x, "y": y}) for x in range(6) for y in range(5))
 EVOLUTION = registry.sampler("evolution")
@@ -263,9 +265,9 @@ def test_several_tasks_are_in_work_at_once_and_no_more_than_a_few(database):
         return real(timeout_seconds)
 
     fleet.collect = collect
-    scheduled(database, fleet)
-    assert 1 < most < len(TASKS)
-    assert {task for task, _ in fleet.submitted} == set(TASKS)
+    scheduled(database, fleet, searches(MANY))
+    assert 1 < most < len(MANY)
+    assert {task for task, _ in fleet.submitted} == set(MANY)
 
 
 def order(fleet: ScriptedFleet) -> list[Task]:
@@ -277,7 +279,7 @@ def order(fleet: ScriptedFleet) -> list[Task]:
 
 def test_every_task_gets_a_batch_and_then_the_most_to_gain_comes_first(database):
     fleet = ScriptedFleet(at_a_time=1)
-    found = searches(batch=8, budget=24)
+    found = searches(MANY, batch=8, budget=24)
     gains: dict[Task, list[float]] = {search.task: [] for search in found}
     real = fleet.submit
 
@@ -293,8 +295,8 @@ def test_every_task_gets_a_batch_and_then_the_most_to_gain_comes_first(database)
 
     fleet.submit = submit
     scheduled(database, fleet, found)
-    assert order(fleet)[:6] == list(TASKS)
-    assert order(fleet)[6:12] != list(TASKS)
+    assert order(fleet)[:20] == list(MANY)
+    assert order(fleet)[20:40] != list(MANY)
     assert all(len(of_task) == 2 for of_task in gains.values())
 
 
@@ -332,6 +334,39 @@ def test_when_time_is_over_what_is_in_work_is_finished_and_every_search_ends(dat
     again = ScriptedFleet()
     scheduled(database, again, searches(batch=8, budget=30))
     assert len(again.submitted) == 6 * 30 - len(fleet.submitted)  # the rest, and nothing twice
+
+
+def drawing(drawn: list[Task]) -> list[TaskSearch]:
+    """Searches that note when all feasible configs of a task are wanted; more than their budget are there."""
+
+    def configs(task):
+        yield from CONFIGS
+        drawn.append(task)
+
+    return [prepare(task, Toy(), configs(task), EVOLUTION, 15, 0, 4) for task in MANY]
+
+
+def test_the_first_job_is_submitted_before_what_is_feasible_of_later_tasks_is_known(database):
+    drawn, before = [], []
+
+    class Noting(ScriptedFleet):
+        def submit(self, task, config):
+            before.append(list(drawn))
+            super().submit(task, config)
+
+    found = drawing(drawn)
+    assert [search.evaluations for search in found] == [15] * 20
+    scheduled(database, Noting(), found)
+    assert before[0] == [MANY[0]]
+    assert drawn == list(MANY)
+
+
+def test_a_search_that_never_begins_is_not_prepared(database):
+    drawn = []
+    found, listener = scheduled(database, ScriptedFleet(), drawing(drawn), Limits(seconds=2), now=Ticking(1.0))
+    begun = [search.task for search in found if search.tuner.trials]
+    assert drawn == begun != list(MANY)
+    assert len(listener.ends) == 20
 
 
 def test_a_fleet_of_many_gpus_spends_gpu_seconds_as_fast(tmp_path):

@@ -10,7 +10,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.engine.search.feasible import census
+from gemmtune.engine.search.feasible import Enumeration, census, feasible
 
 DEVICE = Device("TOY", "Toy", "sm_90a", 1, 1000, 1000, 1, 1, 1, 1, 32, 1, 1)
 TASK = Task(Problem(m=64, n=64, k=64), DEVICE, "toy")
@@ -84,3 +84,17 @@ def test_census_of_an_empty_space_is_empty():
 def test_census_counts_each_of_ten_thousand_points_once():
     found = census(ToySpace(tiles=100, stages=100), TASK)
     assert found.points == 10_000 == len(found.feasible) + sum(found.rejections.values())
+
+
+def test_what_is_feasible_is_what_the_census_counts():
+    assert tuple(feasible(ToySpace(), TASK)) == census(ToySpace(), TASK).feasible
+
+
+def test_no_more_is_drawn_than_is_asked_for():
+    drawn = []
+    configs = Enumeration(drawn.append(config) or config for config in feasible(ToySpace(), TASK))
+    assert drawn == []
+    assert (configs.count(3), len(drawn)) == (3, 3)
+    assert (configs.count(2), len(drawn)) == (2, 3)
+    assert configs.all() == census(ToySpace(), TASK).feasible
+    assert configs.count(100) == 7

@@ -195,7 +195,9 @@ def test_known_is_what_the_same_protocol_evidence_and_toolchain_measured(path):
         database.add([*others, *same])
         known = database.known(TASK, "cold_l2", Evidence.MEASURED, TOOLCHAIN)
         assert list(known.items()) == [(measurement.config, measurement) for measurement in same]
-        assert database.known(TASK, "cold_l2", Evidence.MEASURED, Toolchain(())) == {}
+        terms = TASK, "cold_l2", Evidence.MEASURED
+        assert database.configs(*terms, TOOLCHAIN) == {config.digest: config for config in known}
+        assert database.known(*terms, Toolchain(())) == database.configs(*terms, Toolchain(())) == {}
         assert database.known(replace(TASK, space="aten"), "cold_l2", Evidence.MEASURED, TOOLCHAIN) == {}
 
 
