@@ -136,7 +136,7 @@ class Standing:
         self.ended += 1
 
     def looked(self, load: Load | None, seconds_left: float | None) -> None:
-        """As a Watcher. Until it looks again, workers do what they were seen to do: what they have changes only then."""
+        """As a Watcher. Until it looks again, workers do what they were seen to do: hand-overs are what wakes it."""
         now, before = self.now(), self.load
         passed = 0.0 if self._looked is None else now - self._looked
         self.load, self.seconds_left, self._looked = load, seconds_left, now

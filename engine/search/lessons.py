@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.ensemble import ExtraTreesRegressor
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
@@ -67,6 +66,8 @@ def expectation(search: Search, known: Reals) -> Reals | None:
     slowness = np.concatenate([slow for _, slow in lessons])
     columns = np.hstack([_values([*configs, *search.feasible]), np.vstack([of_pasts, known])])
     columns = columns[:, np.ptp(columns, axis=0) > 0]
+    from sklearn.ensemble import ExtraTreesRegressor  # a second to import, and many campaigns learn nothing
+
     model = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAF, max_features=_SHARE, random_state=search.seed % 2**32)
     expected: Reals = model.fit(columns[: len(configs)], slowness).predict(columns[len(configs) :])
     return expected
