@@ -11,6 +11,7 @@ import re
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,10 @@ def main(name: str, table: Path, out: Path) -> None:
 
         gemmtune_inductor.install()
         options = gemmtune_inductor.options()
+    if GPU:
+        from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+        CachingAutotuner.bench = apart(CachingAutotuner.bench)
     run = {"block": block, "layers": layers, "forum": forum}[name.split("-", maxsplit=1)[0]]
     rows = []
     for row in run(options):  # each is kept at once, for time may be over before the next
@@ -64,7 +69,7 @@ def block(options: dict[str, bool]) -> Iterator[dict]:
         if m > 1:
             torch._dynamo.mark_dynamic(x, 0)
         row = first_call(m, partial(step, compiled, x, gradient))
-        row["error"] = difference(compiled, model, x)
+        row |= difference(compiled, model, x)
         row |= both_ways(compiled, model, x, gradient)
         yield row
         say(row, ("forward", "step"))
@@ -122,6 +127,24 @@ class Turns:
         function(*self._pairs[self._next])
 
 
+def apart(bench: Callable) -> Callable:
+    """Counts apart what Inductor times of its pointwise kernels and reductions: no table concerns them."""
+
+    def counted(*arguments: object, **settings: object) -> object:
+        before = Counter(counters["inductor"])
+        answer = bench(*arguments, **settings)
+        counters["inductor"] = before
+        counters["other"]["timed"] += 1
+        return answer
+
+    return counted
+
+
+def benchmarks() -> dict[str, int]:
+    """What Inductor benchmarked for products since the counters were cleared, by its own names."""
+    return {name: count for name, count in counters["inductor"].items() if BENCHMARKS.match(name)}
+
+
 def both_ways(compiled: Callable, eager: Callable, x: torch.Tensor, gradient: torch.Tensor) -> dict:
     calls = {
         "forward": (partial(forward, compiled, x), partial(forward, eager, x)),
@@ -149,21 +172,25 @@ def first_call(m: int, call: Callable[[], object]) -> dict:
         "m": m,
         "first_seconds": time.perf_counter() - start,
         "graphs": counters["stats"]["unique_graphs"],
-        "benchmarks": {name: count for name, count in counters["inductor"].items() if BENCHMARKS.match(name)},
+        "benchmarks": benchmarks(),
+        "other_kernels_timed": counters["other"]["timed"],
     }
 
 
-def difference(compiled: Callable, model: Callable, x: torch.Tensor) -> float:
+def difference(compiled: Callable, model: Callable, x: torch.Tensor) -> dict:
+    """How far the forward pass alone is from eager's, and what was benchmarked for it: it has a graph of its own."""
+    counters.clear()
     with torch.no_grad():
         found, expected = compiled(x).double(), model(x).double()
-    return float((found - expected).norm() / expected.norm())
+    error = float((found - expected).norm() / expected.norm())
+    return {"error": error, "alone_benchmarks": sum(benchmarks().values())}
 
 
 def beside(calls: dict[str, tuple[Callable, Callable]], lead: int) -> dict:
     """Median GPU time of each call and of eager's, in turns, in milliseconds."""
     row: dict[str, float] = {}
     for name, (ours, eager) in calls.items():
-        counters.clear()  # forward alone has a graph of its own: it must not be benchmarked either
+        counters.clear()
         samples: tuple[list[float], list[float]] = ([], [])
         for turn in range(LAUNCHES + 3):
             for call, kept in zip((ours, eager), samples, strict=True):
@@ -171,7 +198,7 @@ def beside(calls: dict[str, tuple[Callable, Callable]], lead: int) -> dict:
                 if turn >= 3:
                     kept.append(elapsed)
         row[f"{name}_ms"], row[f"{name}_eager_ms"] = median(samples[0]), median(samples[1])
-        row[f"{name}_benchmarks"] = sum(c for key, c in counters["inductor"].items() if BENCHMARKS.match(key))
+        row[f"{name}_benchmarks"] = sum(benchmarks().values())
     return row
 
 
@@ -196,10 +223,11 @@ def wait() -> None:
 
 def say(row: dict, timed_as: tuple[str, ...]) -> None:
     times = "  ".join(f"{name} {row[f'{name}_ms']:.4f} ms, eager {row[f'{name}_eager_ms']:.4f}" for name in timed_as)
-    counted = sum(row["benchmarks"].values()) + sum(row[f"{name}_benchmarks"] for name in timed_as)
+    counted = sum(row["benchmarks"].values())
+    counted += sum(count for name, count in row.items() if name.endswith("_benchmarks"))
     print(
         f"{row.get('layer', ''):8} m={row['m']:<5} first {row['first_seconds']:6.2f} s, {row['graphs']} graphs, "
-        f"{counted} benchmarks  {times}",
+        f"{counted} benchmarks, {row['other_kernels_timed']} other kernels timed  {times}",
         flush=True,
     )
 

@@ -14,13 +14,18 @@ FORUM_SIZES = (560, 1024, 2048)
 def campaign(budget: int, seconds: float) -> str:
     """The block's forward products and gradients of inputs for ranges of a dynamic m, and m = 1; the forum's layer.
 
-    Gradients of weights are products whose k is dynamic: the library's.
+    Inductor adds the residual behind `down` in one product with it: an addmm whose bias is a matrix. Gradients of
+    weights are products whose k is dynamic: the library's.
     """
     blocks = []
     for inputs, outputs in LLAMA.layers.values():
         blocks.append(_block(list(TUNED), outputs, inputs, "nt", "mm", dynamic=True, hold_out=list(HELD_OUT)))
         blocks.append(_block(list(TUNED), inputs, outputs, "nn", "mm", dynamic=True, hold_out=list(HELD_OUT)))
         blocks.append(_block([1], outputs, inputs, "nt", "mm", dynamic=False, hold_out=[]))
+    inputs, outputs = LLAMA.layers["down"]
+    held_out = list(HELD_OUT)
+    blocks.append(_block(list(TUNED), outputs, inputs, "nt", "addmm", dynamic=True, hold_out=held_out, bias="matrix"))
+    blocks.append(_block([1], outputs, inputs, "nt", "addmm", dynamic=False, hold_out=[], bias="matrix"))
     inputs, outputs = FORUM
     blocks.append(_block([560], outputs, inputs, "nt", "addmm", dynamic=False, hold_out=[]))
     blocks.append(_block([256, 1024, 2048], outputs, inputs, "nt", "addmm", dynamic=True, hold_out=[1536]))
@@ -28,8 +33,11 @@ def campaign(budget: int, seconds: float) -> str:
     return "\n".join([head, *blocks])
 
 
-def _block(m: list[int], n: int, k: int, layout: str, op: str, *, dynamic: bool, hold_out: list[int]) -> str:
+def _block(
+    m: list[int], n: int, k: int, layout: str, op: str, *, dynamic: bool, hold_out: list[int], bias: str = ""
+) -> str:
     lines = ["[[problem]]", f"m = {m}", f"n = {n}", f"k = {k}", f'layout = "{layout}"', f'op = "{op}"']
     lines += [f"dynamic_m = {str(dynamic).lower()}"] if dynamic else []
+    lines += [f'bias = "{bias}"'] if bias else []
     lines += [f"hold_out = {hold_out}"] if hold_out else []
     return "\n".join([*lines, ""])

@@ -72,7 +72,8 @@ def summary(out: Path) -> list[str]:
         benchmarks = sum(sum(row["benchmarks"].values()) for row in rows)
         benchmarks += sum(count for row in rows for key, count in row.items() if key.endswith("_benchmarks"))
         lines.append(
-            f"{name}: {benchmarks} benchmarks, {sum(row['graphs'] for row in rows)} graphs, first calls "
+            f"{name}: {benchmarks} benchmarks, {sum(row['other_kernels_timed'] for row in rows)} other kernels timed, "
+            f"{sum(row['graphs'] for row in rows)} graphs, first calls "
             f"{sum(row['first_seconds'] for row in rows):.1f} s; forward over eager {best:.3f} (m={where['m']}"
             f"{', ' + where['layer'] if 'layer' in where else ''}) to {worst:.3f} (m={at['m']}"
             f"{', ' + at['layer'] if 'layer' in at else ''})"

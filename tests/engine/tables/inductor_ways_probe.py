@@ -1,11 +1,14 @@
 """Run in a process of its own on a GPU: one table by torch.compile with a dynamic m, torch.export and AOTInductor.
 
-Arguments: the folder of an export, a folder to write to. Prints one JSON object.
+Arguments: the folder of an export, a folder to write to. Prints one JSON object; a line on stderr before
+each stage, and where the process was if native code ends it.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import platform
 import re
 import sys
 from pathlib import Path
@@ -14,6 +17,12 @@ import torch
 import torch._inductor.config
 from torch._dynamo.utils import counters
 from torch._inductor.utils import run_and_get_code
+
+
+def stage(name):
+    torch.cuda.synchronize()  # what failed in the stage before must not be blamed on this one
+    sys.stderr.write(f"stage: {name}\n")
+    sys.stderr.flush()
 
 
 def benchmarks():
@@ -42,6 +51,7 @@ def compiled(model, sizes, options):
     function = torch.compile(model, options=options)
     found = {}
     for m in sizes:
+        stage(f"torch.compile, m={m}")
         x = torch.randn(m, 512, device="cuda", dtype=torch.bfloat16)
         torch._dynamo.mark_dynamic(x, 0)
         counters.clear()
@@ -63,14 +73,25 @@ def ahead(model, folder, options):
     x = torch.randn(128, 512, device="cuda", dtype=torch.bfloat16)
     counters.clear()
     with torch.no_grad():
+        stage("torch.export")
         program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("m", min=65, max=256)},))
-        settings = {**options, "aot_inductor.package": True}
+        # Constants written as assembly ask for an executable stack, which not every kernel and C library grants.
+        settings = {**options, "aot_inductor.package": True, "aot_inductor.use_consts_asm_build": False}
+        stage("AOTInductor compiles")
         package = torch._inductor.aoti_compile_and_package(
             program, package_path=str(folder / "model.pt2"), inductor_configs=settings
         )
+        stage("AOTInductor's package is loaded")
         runner = torch._inductor.aoti_load_package(package)
-        wrong = max(error(runner(x[:m]), model(x[:m])) for m in (65, 100, 128))
-    return {"benchmarks": benchmarks(), "error": wrong}
+        errors = []
+        for m in (65, 100, 128):
+            stage(f"AOTInductor's package runs, m={m}")
+            found = runner(x[:m])
+            stage(f"AOTInductor's result is read, m={m}")
+            errors.append(error(found, model(x[:m])))
+        stage("AOTInductor's package is unloaded")
+        del runner
+    return {"benchmarks": benchmarks(), "error": max(errors)}
 
 
 def main(export, folder):
@@ -81,11 +102,15 @@ def main(export, folder):
     torch.manual_seed(0)
     model = Layer()
     options = gemmtune_inductor.options()
+    stage(f"kernel {platform.release()}, {' '.join(platform.libc_ver())}, torch {torch.__version__}")
     report = {"compiled": compiled(model, (16, 32, 100, 200, 60, 1000), options)}
     report["ahead"] = ahead(model, Path(folder), options)
     json.dump(report, sys.stdout)
+    sys.stdout.flush()
+    stage("exit")
 
 
 if __name__ == "__main__":
+    faulthandler.enable()
     with torch._inductor.config.patch(fx_graph_cache=False):
         main(sys.argv[1], sys.argv[2])

@@ -98,5 +98,5 @@ def probed(gpu_name, folder, probe, rows, ranges, *arguments):
         timeout=290,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, f"status {done.returncode}\n{done.stderr[-12000:]}"  # faulthandler's list is long
     return json.loads(done.stdout.splitlines()[-1])

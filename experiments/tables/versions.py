@@ -1,0 +1,122 @@
+"""Does any supported torch benchmark anything with a table? versions.py --out FILE PYTHON..., without a GPU.
+
+Each PYTHON is an interpreter with one torch and its triton, and nothing of gemmtune. What it counts is explained in
+lowering.py. The table has ranges of m by hand for every product of both programs that a row can serve: configs of
+Triton at some m, ATen at others. The exit status is 1 if anything asked for a benchmark with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from block import LLAMA
+from problems import FORUM
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+from gemmtune.engine.tables.inductor_exporter import InductorExporter
+
+SUMMED = ("graphs", "products", "lookups", "triton", "aten", "benchmarks")
+HERE = Path(__file__).parent
+ASKED = "import torch, triton; print(f'torch {torch.__version__}, triton {triton.__version__}')"
+
+
+def main() -> int:
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--out", type=Path, required=True, help="where the counts go")
+    arguments.add_argument("pythons", nargs="+", metavar="PYTHON", help="an interpreter with torch and triton")
+    given = arguments.parse_args()
+    arms = []
+    for python in given.pythons:
+        toolchain = subprocess.run([python, "-c", ASKED], capture_output=True, text=True, check=True).stdout.strip()
+        for arm in ("table", "no table"):
+            print(f"== {toolchain}: {arm}", flush=True)
+            arms.append({"toolchain": toolchain, "arm": arm, "rows": lowered(python, toolchain, table=arm == "table")})
+    found = {"date": datetime.now(UTC).date().isoformat(), "arms": arms}
+    given.out.write_text(compact(json.dumps(found, indent=1)) + "\n")
+    print("\n".join(summary(arms)))
+    with_table = [row for arm in arms if arm["arm"] == "table" for row in arm["rows"]]
+    return int(any(row["benchmarks"] or row["several"] for row in with_table))
+
+
+def lowered(python: str, toolchain: str, *, table: bool) -> list[dict]:
+    """What lowering.py counts, in a process and with caches of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, text in InductorExporter().export(by_hand(toolchain)).items():
+            (folder / file).write_text(text, encoding="utf-8")
+        caches = {"TORCHINDUCTOR_CACHE_DIR": f"{name}/inductor", "TRITON_CACHE_DIR": f"{name}/triton"}
+        command = [python, str(HERE / "lowering.py"), name if table else "-", f"{name}/counts.json"]
+        subprocess.run(command, cwd=name, env={**os.environ, **caches}, check=True)
+        return json.loads((folder / "counts.json").read_text())
+
+
+def by_hand(toolchain: str) -> Table:
+    """Rows for all products but the gradients of weights, whose k is m. The m of 65 to 512 are ATen's."""
+
+    def choice(*tiles: int) -> Choice:
+        names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
+        config = Config(dict(zip(names, tiles, strict=True)) if tiles else {})
+        space = "triton_mm" if tiles else "aten"
+        return Choice(space, config, 1.0, 1.0, 1.0, 1, Evidence.ESTIMATED, toolchain, "by hand")
+
+    few = choice(16, 32, 128, 8, 4, 4)
+    spans = (
+        (2, 16, few),
+        (17, 64, choice(64, 64, 64, 8, 4, 4)),
+        (65, 512, choice()),
+        (513, 1024, choice(128, 128, 64, 8, 4, 8)),
+        (1025, 4096, choice(128, 256, 64, 8, 3, 8)),
+    )
+    products = [("nt:addmm", *reversed(FORUM)), ("nn", *FORUM)]
+    for inputs, outputs in LLAMA.layers.values():
+        products += [("nt", outputs, inputs), ("nn", inputs, outputs)]
+    inputs, outputs = LLAMA.layers["down"]
+    products.append(("nt:addmm:bias=matrix", outputs, inputs))  # with the residual: Inductor makes one product of both
+    rows, ranges = [], []
+    for kind, n, k in products:
+        name = f"{n}x{k}:bf16:{kind}"
+        rows.append(Row(Problem.parse(f"1x{name}"), (few,), None, 0.0, ()))
+        if n in FORUM:
+            rows.append(Row(Problem.parse(f"560x{name}"), (spans[3][2],), None, 0.0, ()))
+        for first, last, its in spans:
+            problem = Problem.parse(f"{last}x{name}:dynamic_m=true")
+            ranges.append(RangeRow(problem, first, last, its, ((last, 0.0),)))
+    return Table(catalogue.device("H200"), tuple(rows), "latency", tuple(ranges))
+
+
+def summary(arms: list[dict]) -> list[str]:
+    """For each version and program, the sums over all m."""
+    head = (
+        "versions",
+        "program",
+        "arm",
+        *(name.replace("triton", "Triton rows").replace("aten", "ATen") for name in SUMMED),
+    )
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for arm in arms:
+        for program in ("forum", "block"):
+            rows = [row for row in arm["rows"] if row["program"] == program]
+            sums = [sum(row[name] for row in rows) for name in SUMMED]
+            lines.append(f"| {arm['toolchain']} | {program} | {arm['arm']} | {' | '.join(map(str, sums))} |")
+    return lines
+
+
+def compact(text: str) -> str:
+    """A line for each row."""
+    return re.sub(r"\{\s+(\"program\"[^{}]*)\}", lambda found: "{" + " ".join(found[1].split()) + "}", text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
