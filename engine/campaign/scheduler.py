@@ -43,8 +43,9 @@ __all__ = ["TaskSearch", "Watcher", "prepare", "run"]
 
 _TASKS_A_WORKER = 8
 """While one task's batch is timed, the others' build. A batch ends with its last config, so that half of what was asked
-is on its way at a time, and samplers ask for few at first: with 4 tasks 15 builders stood idle 29 % of a simulated
-campaign of 100 problems, with 8 10 %, with 16 8 %. What a task evaluates does not depend on it."""
+is on its way at a time, and samplers ask for few at first: with 4 tasks 15 builders are idle for 30 % of a campaign of
+100 problems, with 8 for 12 %, with 16 for 10 % (simulated, experiments/campaign-100). What a task evaluates does not
+depend on it."""
 _WAIT_SECONDS = 0.5
 
 
