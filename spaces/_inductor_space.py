@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -28,6 +28,9 @@ from gemmtune.spaces._tiling import tiled_features
 from gemmtune.spaces._versions import toolchain_of
 
 __all__ = ["InductorSpace"]
+
+_POINTS: dict[type[Space], tuple[Config, ...]] = {}
+"""Those of each template: its tasks have the same, and share what is known of one, such as its hash."""
 
 
 class InductorSpace(Space):
@@ -57,6 +60,12 @@ class InductorSpace(Space):
     def params(self, task: Task) -> tuple[Param, ...]:
         """The same for every task; `check` cuts what a task cannot use."""
         return self.values
+
+    def points(self, task: Task) -> Iterator[Config]:
+        """Made once for all tasks."""
+        if type(self) not in _POINTS:
+            _POINTS[type(self)] = tuple(super().points(task))
+        return iter(_POINTS[type(self)])
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject what the template cannot serve, what cannot fit, and what is another config under a second name."""
