@@ -184,12 +184,12 @@ class Campaign:
 
 
 def disturb(campaign: Campaign, chance: random.Random, kills: int, report: dict) -> None:
-    """Run a campaign to its end, with at most so many kills on the way: one of each kind first, then by chance.
+    """Run a campaign to its end, with at most so many kills on the way: of what none has lost yet, then by chance.
 
     It measures something between two kills: faster ones than actors start would only show that it gives up.
     """
     kinds = KINDS | ({"connection": 2} if campaign.site.given.database else {})
-    first = chance.sample(list(kinds), len(kinds))
+    first = chance.sample(missing := [kind for kind in kinds if not report["kills"][kind]], len(missing))
     measured = 0
     campaign.start()
     until = time.monotonic() + PATIENCE_SECONDS
