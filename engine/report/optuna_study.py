@@ -57,8 +57,7 @@ def write_studies(
     Raises:
         StoreError: the storage cannot be opened, holds something else, or has the study with other parameters.
     """
-    with _quiet():
-        storage = _storage(url)
+    with _quiet(), _storage(url) as storage:
         written = []
         for task in database.tasks():
             groups: dict[tuple[str, str], list[Measurement]] = {}
@@ -180,7 +179,8 @@ def _distribution(param: Param | None, found: Sequence[Value]) -> BaseDistributi
     return IntDistribution(int(low), int(high), log=len(steps) > 1 and low >= 1)
 
 
-def _storage(url: str) -> optuna.storages.RDBStorage:
+@contextmanager
+def _storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
     try:
         engine = create_engine(url)
         try:
@@ -189,9 +189,14 @@ def _storage(url: str) -> optuna.storages.RDBStorage:
             engine.dispose()
         if measurements_table.name in held:
             raise StoreError(f"{engine.url!r} holds measurements: give Optuna a storage of its own")
-        return optuna.storages.RDBStorage(url)
+        storage = optuna.storages.RDBStorage(url)
     except (SQLAlchemyError, ImportError, RuntimeError) as error:  # the last where another Optuna made it
         raise StoreError(f"Optuna cannot open storage {url}: {reason(error)}") from None
+    try:
+        yield storage
+    finally:  # Optuna leaves its connections to the garbage collector
+        storage.remove_session()
+        storage.engine.dispose()
 
 
 def _local(created_at: str) -> datetime | None:

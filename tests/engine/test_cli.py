@@ -448,8 +448,10 @@ def test_a_database_becomes_optuna_studies(run, tuned, tmp_path):
         target.add(list(source.measurements())[:12])
     done = run("show", small_part, "--optuna", f"sqlite:///{tmp_path / 'studies.db'}")
     assert done.out.splitlines()[-1] == f"to look at them: optuna-dashboard sqlite:///{tmp_path / 'studies.db'}"
-    studies = optuna.get_all_study_summaries(storage=f"sqlite:///{tmp_path / 'studies.db'}")
-    assert sum(study.n_trials for study in studies) == 12
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'studies.db'}")
+    assert sum(study.n_trials for study in optuna.get_all_study_summaries(storage=storage)) == 12
+    storage.remove_session()
+    storage.engine.dispose()
     refused_ = run("show", tuned / "out/table.json", "--optuna", "sqlite:///x.db")
     refusal(refused_, "is a table: name the database")
 

@@ -52,10 +52,25 @@ def url(tmp_path):
     return f"sqlite:///{tmp_path / 'studies.db'}"
 
 
-def test_every_measurement_is_a_trial_with_its_value_or_its_failure(database, url):
+@pytest.fixture
+def load(url):
+    """A study of the storage by its name. Optuna leaves connections open, which Python 3.13 warns of."""
+    storages = []
+
+    def load(name=NAME):
+        storages.append(optuna.storages.RDBStorage(url))
+        return optuna.load_study(study_name=name, storage=storages[-1])
+
+    yield load
+    for storage in storages:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def test_every_measurement_is_a_trial_with_its_value_or_its_failure(database, url, load):
     database.add([measured(9e4, x=1), failed(Status.WRONG_RESULT, "off by 0.3", x=2), measured(8e4, x=3)])
     assert write_studies(database, url) == [WrittenStudy(NAME, trials=3, new=3)]
-    study = optuna.load_study(study_name=NAME, storage=url)
+    study = load()
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
     assert [trial.values for trial in study.trials] == [[90.0], None, [80.0]]
     assert (study.best_params, study.best_value, study.metric_names) == ({"x": 3}, 80.0, ["time µs"])
@@ -68,16 +83,16 @@ def test_every_measurement_is_a_trial_with_its_value_or_its_failure(database, ur
     assert (study.trials[0].datetime_start, study.trials[0].datetime_complete) == (at, at)
 
 
-def test_writing_again_adds_what_is_new_and_nothing_else(database, url):
+def test_writing_again_adds_what_is_new_and_nothing_else(database, url, load):
     database.add([measured(9e4, x=1)])
     write_studies(database, url)
     database.add([measured(8e4, x=2), replace(measured(7e4, x=1), toolchain=Toolchain((("torch", "9"),)))])
     (written,) = write_studies(database, url)
     assert study_line(written) == f"{NAME}: 3 trials, 2 new"
-    assert [trial.value for trial in optuna.load_study(study_name=NAME, storage=url).trials] == [90.0, 80.0, 70.0]
+    assert [trial.value for trial in load().trials] == [90.0, 80.0, 70.0]
 
 
-def test_a_study_is_one_task_by_one_protocol(database, url):
+def test_a_study_is_one_task_by_one_protocol(database, url, load):
     other = replace(TASK, space="aten")
     database.add(
         [
@@ -91,10 +106,10 @@ def test_a_study_is_one_task_by_one_protocol(database, url):
         f"{TASK.key}, measured, graph-warm-l2",
         f"{other.key}, measured, graph-cold-l2",
     ]
-    assert optuna.load_study(study_name=f"{other.key}, measured, graph-cold-l2", storage=url).trials[0].params == {}
+    assert load(f"{other.key}, measured, graph-cold-l2").trials[0].params == {}
 
 
-def test_time_and_energy_are_two_objectives(database, url):
+def test_time_and_energy_are_two_objectives(database, url, load):
     database.add(
         [
             replace(measured(9e4, x=1), energy_joules=0.05),
@@ -103,7 +118,7 @@ def test_time_and_energy_are_two_objectives(database, url):
         ]
     )
     write_studies(database, url)
-    study = optuna.load_study(study_name=NAME, storage=url)
+    study = load()
     assert study.metric_names == ["time µs", "energy mJ"]
     assert sorted(trial.values for trial in study.best_trials) == [[80.0, 60.0], [90.0, 50.0]]
 
@@ -121,10 +136,10 @@ def test_time_and_energy_are_two_objectives(database, url):
         (("n", 1), CategoricalDistribution(("n", 1))),
     ],
 )
-def test_a_parameter_nobody_describes_ranges_over_what_was_measured(database, url, values, distribution):
+def test_a_parameter_nobody_describes_ranges_over_what_was_measured(database, url, values, distribution, load):
     database.add([measured(9e4 + number, x=value) for number, value in enumerate(values)])
     write_studies(database, url)
-    trials = optuna.load_study(study_name=NAME, storage=url).trials
+    trials = load().trials
     assert [trial.params["x"] for trial in trials] == list(values)
     found = trials[0].distributions["x"]
     if isinstance(distribution, CategoricalDistribution):
@@ -133,13 +148,13 @@ def test_a_parameter_nobody_describes_ranges_over_what_was_measured(database, ur
         assert found == distribution
 
 
-def test_a_parameter_of_a_space_ranges_over_the_spaces_values(database, url):
+def test_a_parameter_of_a_space_ranges_over_the_spaces_values(database, url, load):
     task = replace(TASK, space="triton_mm")
     space = registry.space("triton_mm")
     seeds = space.seeds(task)[:2]
     database.add([replace(measured(9e4 + n), task=task, config=config) for n, config in enumerate(seeds)])
     (written,) = write_studies(database, url)
-    trials = optuna.load_study(study_name=written.name, storage=url).trials
+    trials = load(written.name).trials
     assert [Config(trial.params) for trial in trials] == list(seeds)
     for param in space.params(task):
         found = trials[0].distributions[param.name]
@@ -149,10 +164,10 @@ def test_a_parameter_of_a_space_ranges_over_the_spaces_values(database, url):
         assert found.log is not evenly_spaced
 
 
-def test_optunas_own_analysis_takes_the_study(database, url):
+def test_optunas_own_analysis_takes_the_study(database, url, load):
     database.add([measured(1e4 * (x + 10 * y), x=x, y=y) for x in range(1, 6) for y in range(1, 6)])
     write_studies(database, url)
-    study = optuna.load_study(study_name=NAME, storage=url)
+    study = load()
     evaluator = optuna.importance.PedAnovaImportanceEvaluator()
     found = optuna.importance.get_param_importances(study, evaluator=evaluator)
     assert list(found) == ["y", "x"]
@@ -168,10 +183,10 @@ def test_a_storage_that_is_none_is_refused(database, url, tmp_path):
         write_studies(database, "studies")
 
 
-def test_a_study_of_other_parameters_is_kept_and_said(database, url):
+def test_a_study_of_other_parameters_is_kept_and_said(database, url, load):
     database.add([measured(9e4, x="a")])
     write_studies(database, url)
     database.add([measured(9e4, x="b")])
     with pytest.raises(StoreError, match="has other parameters than example has now: write to a new storage"):
         write_studies(database, url)
-    assert len(optuna.load_study(study_name=NAME, storage=url).trials) == 1
+    assert len(load().trials) == 1
