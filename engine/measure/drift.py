@@ -75,6 +75,10 @@ class Drift:
 
     nominal_ns: float
     """Location of the reference kernel's time when the problem was set up."""
+    beside: float = 0.0
+    """Standard deviation of its level from one candidate to another on the same clocks, as a share of it; what it
+    explains is no clock's doing. About 1.5 % for a reference of 50 µs or more, 3 % for one of 6 to 12 µs (H200,
+    2026-11-22)."""
     tolerance: float = field(default=0.03, kw_only=True)
     """Change of the reference kernel's time that is not corrected. Beside one candidate or another its level differs by
     1 to 2 % (one standard deviation) on the same clocks, and clocks that are slower by a tenth slow a kernel that waits
@@ -90,7 +94,7 @@ class Drift:
         """What to divide by what was timed beside these launches: 1 while the reference has not moved.
 
         Beyond twice the tolerance it is the reference's location over its nominal level; from the tolerance on it goes
-        there from 1, without a jump.
+        there from 1, without a jump. The tolerance is at least twice what `beside` says.
 
         Of fewer than 6 launches the fastest counts instead: one late launch would move the location of so few, and
         would make whatever ran beside it look fast, while no launch is early by chance.
@@ -101,16 +105,18 @@ class Drift:
         location, fastest, _ = location_interval(reference_ns)
         level = (fastest if len(reference_ns) < FULL_COVERAGE_SAMPLES else location) / self.nominal_ns
         change = level - 1
-        beyond = min(abs(change), 2 * max(0.0, abs(change) - self.tolerance))
+        beyond = min(abs(change), 2 * max(0.0, abs(change) - max(self.tolerance, 2 * self.beside)))
         return 1 + copysign(beyond, change)
 
     def slowed(self, reference_ns: Sequence[float]) -> bool:
         """Whether the clocks are held back: the reference is slower than its nominal level by more than `held_back`.
 
+        And by more than three times what `beside` says.
+
         Raises:
             ValueError: there are no samples, or one is not finite.
         """
-        return location_interval(reference_ns)[0] > self.nominal_ns * (1 + self.held_back)
+        return location_interval(reference_ns)[0] > self.nominal_ns * (1 + max(self.held_back, 3 * self.beside))
 
     def moved(self, first_ns: Sequence[float], second_ns: Sequence[float]) -> bool:
         """Whether the reference moved between two blocks by more than `step` and its own noise.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import log
 from statistics import median
 
 from gemmtune.engine.measure.drift import Drift
@@ -16,6 +17,8 @@ from gemmtune.engine.seams.space import Launchable
 __all__ = ["Stand"]
 
 _LEVELS = 16  # first readings of the reference that its nominal level is the median of
+_LEVELS_THAT_TELL = 6  # from which on their scatter is known; fewer may agree by chance
+_BESIDE_NS = 250.0  # their standard deviation until then: 190 to 290 for references of 6 to 12 µs (H200, 2026-11-22)
 
 
 class Stand:
@@ -41,7 +44,11 @@ class Stand:
 
         Before there is one: beside itself, which is off by up to 3 %.
         """
-        return Drift(median(self._levels_ns or [self.level.time_ns]))
+        if len(self._levels_ns) < _LEVELS_THAT_TELL:
+            nominal_ns = median(self._levels_ns or [self.level.time_ns])
+            return Drift(nominal_ns, beside=_BESIDE_NS / nominal_ns)
+        nominal_ns = median(self._levels_ns)
+        return Drift(nominal_ns, beside=1.4826 * median(abs(log(ns / nominal_ns)) for ns in self._levels_ns))
 
     def saw(self, reference_ns: Sequence[float]) -> None:
         """The reference's launches beside one measurement.

@@ -74,6 +74,14 @@ def test_clocks_that_are_held_back_are_told_from_another_neighbour():
     assert not drift.slowed([*[205.0] * 7, 900.0])  # one late launch is no clock
 
 
+def test_what_its_neighbours_explain_is_no_clock():
+    drift = Drift(200.0, beside=0.04)
+    assert drift.factor([214.0] * 8) == 1.0
+    assert not drift.slowed([222.0] * 8)
+    assert drift.factor([240.0] * 8) == pytest.approx(1.2)
+    assert drift.slowed([226.0] * 8)
+
+
 def blocks(rng, shift, noise=0.015):
     slots = rng.uniform(0.99, 1.01, 8)
     return [tuple(20_000 * level * slots * np.exp(noise * rng.standard_normal(8))) for level in (1.0, shift)]

@@ -16,11 +16,13 @@ PROBLEM = Problem.parse("64x48x80")
 LEVEL = Level("torch 2.13.0", "GPU-0", 1000.0)
 
 
+CPU = torch.device("cpu")
+RING = OperandRing.make(PROBLEM, True, 1, 1 << 20, CPU, Arena(0, CPU))
+
+
 @pytest.fixture
 def stand():
-    return Stand(
-        PROBLEM, OperandRing.make(PROBLEM, True, 1, 1 << 20, torch.device("cpu"), Arena(0, torch.device("cpu"))), LEVEL
-    )
+    return Stand(PROBLEM, RING, LEVEL)
 
 
 def test_the_first_level_is_the_references_beside_itself(stand):
@@ -36,6 +38,15 @@ def test_the_level_is_the_median_of_the_first_candidates_and_then_stays(stand):
     for _ in range(100):
         stand.saw([2000.0] * 8)
     assert stand.drift.nominal_ns == 1050.0
+
+
+def test_how_much_the_level_differs_between_candidates_is_learned_from_them():
+    stand = Stand(PROBLEM, RING, Level("torch 2.13.0", "GPU-0", 10_000.0))
+    assert stand.drift.beside == 0.025  # a quarter of a microsecond, until it is known
+    for level in (9_000.0, 9_500.0, 10_000.0, 10_500.0, 11_000.0, 10_000.0, 9_800.0):
+        stand.saw([level] * 8)
+    assert stand.drift.nominal_ns == 10_000.0
+    assert stand.drift.beside == pytest.approx(1.4826 * 0.05, rel=0.05)
 
 
 def test_single_launches_set_no_level_and_blocks_behind_them_do(stand):
