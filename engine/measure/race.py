@@ -297,7 +297,7 @@ def _reference_weight(lanes: Sequence[_Lane]) -> float:
     beside = np.array([0.0, *found[played.max() :]])
     beside -= np.average(beside, weights=played)
     moving, apart = float(rest.sum()) / freedom, float(played @ beside**2) / (len(lanes) - 1)
-    clocks = max(0.0, moving - explained)
+    clocks: float = max(0.0, moving - explained)
     by_chance = moving * float(fdtri(len(lanes) - 1, freedom, _BY_CHANCE))
     return clocks / moving if apart <= by_chance else clocks / apart
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gemmtune.engine.measure.arena import Arena
+from gemmtune.engine.measure.arena import Arena, Places
 from gemmtune.engine.measure.operands import Operands, make_operands
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams import vendor
@@ -46,46 +46,37 @@ class OperandRing:
     has no kernel for those of the problem."""
     evicts: bool
     """Whether L2 must be emptied besides, because the sets of a block are too small to do it."""
+    own_bytes: int
+    """Device memory that is no other problem's: biases, and what did not fit the arena."""
 
     @classmethod
-    def make(
-        cls, problem: Problem, cold: bool, l2_bytes: int, memory_bytes: int, device: torch.device, arena: Arena
-    ) -> OperandRing:
-        """Draw them, within `memory_bytes`: at least one set for each of the two, and SLOTS for both before more.
-
-        They lie in the arena, as the problem's own.
+    def make(cls, problem: Problem, cold: bool, l2_bytes: int, memory_bytes: int, arena: Arena) -> OperandRing:
+        """Make them in the arena, within `memory_bytes`: one set for each at least, SLOTS for both before more.
 
         Raises:
             torch.OutOfMemoryError: they do not fit.
         """
+        places = Places(arena)
 
         def draw(drawn: Problem, number: int) -> Operands:
-            made = make_operands(drawn, device, number)
-            return Operands(
-                *(
-                    arena.place(tensor, problem.name, f"{drawn.name} {number} {name}")
-                    for name, tensor in zip(("a", "b", "out", "bias"), made.arguments, strict=False)
-                )
-            )
+            return make_operands(drawn, arena.device, number, places)
+
+        def ring(kernel: tuple[Operands, ...], reference: tuple[Operands, ...], *, evicts: bool) -> OperandRing:
+            biases = {id(made.bias): made.bias.nbytes for made in (*kernel, *reference) if made.bias is not None}
+            return cls(kernel, reference, evicts, places.own_bytes + sum(biases.values()))
 
         first, beside = draw(problem, 0), vendor.stand_in(problem)
         if not cold:
-            return cls((first,), (first if beside == problem else draw(beside, 0),), evicts=False)
+            return ring((first,), (first if beside == problem else draw(beside, 0),), evicts=False)
         sets = max(1, min(SLOTS, memory_bytes // (first.nbytes + beside.min_bytes)))
         reference = tuple(draw(beside, number) for number in range(_SETS, _SETS + sets))
         evicts = sets * first.nbytes < COLD_BYTES_PER_L2 * l2_bytes
         if sets == SLOTS:
             sets = min(_SETS, (memory_bytes - SLOTS * beside.min_bytes) // first.nbytes // SLOTS * SLOTS)
         others = (draw(problem, number) for number in range(1, sets))
-        return cls((first, *others), reference, evicts)
+        return ring((first, *others), reference, evicts=evicts)
 
     @property
     def parts(self) -> int:
         """Blocks of one kernel until its operands come again."""
         return max(1, len(self.kernel) // SLOTS)
-
-    @property
-    def nbytes(self) -> int:
-        """Device memory of all sets."""
-        distinct = {id(operands): operands.nbytes for operands in (*self.kernel, *self.reference)}
-        return sum(distinct.values())

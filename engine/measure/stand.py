@@ -60,9 +60,9 @@ class Stand:
             self._levels_ns.append(estimate(reference_ns[-SLOTS:]).time_ns)
 
     @property
-    def nbytes(self) -> int:
-        """Device memory it holds."""
-        return self.ring.nbytes + sum(reference.nbytes for reference in self._references.values())
+    def own_bytes(self) -> int:
+        """Device memory that it alone holds."""
+        return self.ring.own_bytes + sum(reference.nbytes for reference in self._references.values())
 
     def check(self, kernel: Launchable, number: int) -> Comparison:
         """Launch on the operands of that number, the output poisoned before, and compare."""

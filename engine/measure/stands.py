@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +13,7 @@ import torch
 from gemmtune.engine.measure.arena import Arena
 from gemmtune.engine.measure.drift import Settling
 from gemmtune.engine.measure.instruments import Instruments
+from gemmtune.engine.measure.race import Block
 from gemmtune.engine.measure.ring import OperandRing, reference_kernel
 from gemmtune.engine.measure.stand import Stand
 from gemmtune.engine.measure.statistics import estimate
@@ -23,12 +25,14 @@ from gemmtune.engine.seams.space import Launchable
 
 __all__ = ["Stands"]
 
-_ARENA_SHARES_OF_MEMORY = (0.5, 0.25, 0.125)  # sparsely filled, so that few tensors find their places taken
+_OUTPUTS_SHARES_OF_MEMORY = (1 / 16,)
+_PIECE_SHARES_OF_MEMORY = (1 / 2, 1 / 4, 1 / 8)  # sparsely filled, so that few tensors find their places taken
 _MOST_OF_FREE_MEMORY = 0.8
-_KEPT_SHARE_OF_MEMORY = 0.3
+_KEPT_SHARE_OF_MEMORY = 0.2
 _RING_SHARE_OF_MEMORY = 0.1
 _NOMINAL_BLOCKS = 8
-_REST_SECONDS = 5e-3
+_MOST_REST_SECONDS = 5e-3
+_DUTY = 0.15  # as in calm.py, from which on more rest changes nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,9 @@ class Stands:
         self._l2_bytes = properties.L2_cache_size
         self._memory_bytes = properties.total_memory
         self._instruments = Instruments(self._l2_bytes, device)
-        self._arena = Arena(_arena_bytes(*torch.cuda.mem_get_info(device)), device)
-        self._rest = partial(time.sleep, _REST_SECONDS)
+        self._arena = Arena(
+            device, _bytes(device, _OUTPUTS_SHARES_OF_MEMORY), partial(_bytes, device, _PIECE_SHARES_OF_MEMORY)
+        )
         self._board = f"GPU-{properties.uuid}"
         self._settled = False
         self._places: OrderedDict[Problem, _Place] = OrderedDict()
@@ -73,36 +78,34 @@ class Stands:
     def _place(self, problem: Problem) -> _Place:
         if problem not in self._places:
             self._make_room()
-            rig, beside = self._rig(problem, self._arena), vendor.stand_in(problem)
+            rig, beside = self._rig(problem), vendor.stand_in(problem)
             if beside == problem:
                 level_ns = self._nominal(rig)
             else:
-                level_ns = self._nominal(self._rig(beside, Arena(0, self._device)))
-                rig.calibrate(self._rest)
+                level_ns = self._nominal(self._rig(beside))
+                rig.calibrate(partial(time.sleep, _MOST_REST_SECONDS))
             level = Level(f"torch {torch.__version__}", self._board, level_ns)
             self._places[problem] = _Place(Stand(problem, rig.ring, level), rig)
         self._places.move_to_end(problem)
         return self._places[problem]
 
-    def _rig(self, problem: Problem, arena: Arena) -> Rig:
+    def _rig(self, problem: Problem) -> Rig:
         share = int(self._memory_bytes * _RING_SHARE_OF_MEMORY)
-        ring = OperandRing.make(problem, self._cold, self._l2_bytes, share, self._device, arena)
-        return Rig(ring, self._instruments)
+        return Rig(OperandRing.make(problem, self._cold, self._l2_bytes, share, self._arena), self._instruments)
 
     def _make_room(self) -> None:
         kept = int(self._memory_bytes * _KEPT_SHARE_OF_MEMORY)
-        while self._places and sum(place.stand.nbytes for place in self._places.values()) > kept:
-            problem, _ = self._places.popitem(last=False)
-            self._arena.release(problem.name)
+        while self._places and sum(place.stand.own_bytes for place in self._places.values()) > kept:
+            self._places.popitem(last=False)
 
     def _nominal(self, rig: Rig) -> float:
         """The reference kernel's level on this rig; the first time, only once the clocks have settled."""
         timer = KernelTimer(reference_kernel, rig)
 
-        def level(blocks: int, pause_seconds: float = 0.0) -> float:
+        def level(rest: Callable[[], None]) -> float:
             samples: list[float] = []
-            for number in range(blocks):
-                time.sleep(pause_seconds)
+            for number in range(_NOMINAL_BLOCKS):
+                rest()
                 block = timer.block(number)
                 samples += block.samples_ns + block.reference_ns
             return estimate(samples).time_ns
@@ -110,15 +113,24 @@ class Stands:
         if not self._settled:
             settling = Settling(time.perf_counter())
             while not settling.done:
-                settling.add(level(_NOMINAL_BLOCKS), time.perf_counter())
+                settling.add(level(_no_rest), time.perf_counter())
             self._settled = True
-        rig.calibrate(self._rest)
-        nominal_ns = level(_NOMINAL_BLOCKS, _REST_SECONDS)  # on clocks that nothing holds back
+        rest = partial(time.sleep, min(_MOST_REST_SECONDS, _busy_seconds(timer.block(0)) / _DUTY))
+        rig.calibrate(rest)
+        nominal_ns = level(rest)  # on clocks that nothing holds back
         timer.close()
         return nominal_ns
 
 
-def _arena_bytes(free: int, total: int) -> int:
+def _no_rest() -> None:
+    """Go on at once."""
+
+
+def _busy_seconds(block: Block) -> float:
+    return (sum(block.samples_ns) + sum(block.reference_ns)) / 1e9
+
+
+def _bytes(device: torch.device, shares: Sequence[float]) -> int:
     """A share of all memory, so that places are the same in every process, also where a little less is free."""
-    shares = (int(total * share) for share in _ARENA_SHARES_OF_MEMORY)
-    return next((share for share in shares if share <= _MOST_OF_FREE_MEMORY * free), 0)
+    free, total = torch.cuda.mem_get_info(device)
+    return next((int(total * share) for share in shares if total * share <= _MOST_OF_FREE_MEMORY * free), 0)

@@ -2,55 +2,73 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from gemmtune.engine.measure.arena import Arena  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.arena import Arena, Places  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.operands import Values  # noqa: E402 (as above)
 
 CPU = torch.device("cpu")
+BF16 = Values(torch.bfloat16)
 
 
-def values(count, first=0):
-    return torch.arange(first, first + count, dtype=torch.int32)
+def arena(nbytes=1 << 20):
+    return Arena(CPU, nbytes, lambda: nbytes)
 
 
-def test_a_copy_has_the_values_and_the_strides():
-    tensor = values(96).reshape(8, 12).t()
-    copy = Arena(4096, CPU).place(tensor, "owner", "name")
-    assert torch.equal(copy, tensor)
-    assert copy.stride() == tensor.stride()
-    assert copy.data_ptr() != tensor.data_ptr()
+def span(tensor):
+    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
 
 
-def test_tensors_do_not_overlap_until_nothing_fits():
-    arena, size = Arena(64 * 512, CPU), 512 // 4
-    placed = [arena.place(values(size, i), "owner", str(i)) for i in range(64)]
-    assert len({tensor.untyped_storage().data_ptr() for tensor in placed}) == 1
-    assert all(torch.equal(tensor, values(size, i)) for i, tensor in enumerate(placed))
-    late = values(size)
-    assert arena.place(late, "owner", "late") is late
-    large = values(1 << 20)
-    assert arena.place(large, "owner", "large") is large
+def test_all_tensors_of_a_kind_are_views_of_values_drawn_once():
+    shared = arena()
+    one, other = (Places(shared).normal(BF16, (64, 96), "x") for _ in range(2))
+    assert span(one) == span(other)
+    assert one.shape == (64, 96)
+    assert one.is_contiguous()
+    assert one.float().std() == pytest.approx(1, abs=0.1)
+    assert torch.equal(one, Places(arena()).normal(BF16, (64, 96), "x"))
+
+
+def test_each_kind_of_values_and_the_outputs_have_memory_of_their_own():
+    shared = arena()
+    places = Places(shared)
+    integers = places.normal(Values(torch.int8, 32.0), (1000,), "x")
+    assert integers.float().std() == pytest.approx(32, rel=0.1)
+    values = places.normal(BF16, (1000,), "x")
+    before = values.clone()
+    for number in range(1000):
+        Places(shared).empty(torch.float32, (16, 16), str(number)).fill_(number)
+    assert torch.equal(values, before)
+
+
+def test_tensors_of_one_problem_do_not_overlap_and_what_fits_nowhere_is_apart():
+    places = Places(arena(64 * 512))
+    spans = sorted(span(places.empty(torch.int32, (128,), str(i))) for i in range(64))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    assert places.own_bytes == 0
+    late = places.empty(torch.int32, (128,), "late")
+    large = places.normal(BF16, (1 << 20,), "large")
+    assert places.own_bytes == late.nbytes + large.nbytes
 
 
 def test_places_depend_on_names_alone_and_are_scattered():
-    def places():
-        arena = Arena(1 << 20, CPU)
-        placed = [arena.place(values(16), "owner", str(i)) for i in range(16)]
-        return [tensor.storage_offset() * tensor.itemsize for tensor in placed]
+    def offsets():
+        places = Places(arena())
+        return [places.normal(BF16, (32,), str(i)).storage_offset() * 2 for i in range(16)]
 
-    first = places()
-    assert first == places()
-    assert all(place % 512 == 0 for place in first)
+    first = offsets()
+    assert first == offsets()
+    assert all(offset % 512 == 0 for offset in first)
     assert max(first) - min(first) > 1 << 19
 
 
-def test_what_an_owner_releases_can_be_taken_again():
-    arena = Arena(1024, CPU)
-    arena.place(values(256), "first", "whole")
-    second = values(256)
-    assert arena.place(second, "second", "whole") is second
-    arena.release("first")
-    arena.release("never came")
-    assert arena.place(second, "second", "whole") is not second
+def test_without_memory_everything_is_drawn_apart():
+    places = Places(Arena(CPU, 0, lambda: 0))
+    drawn = places.normal(BF16, (8, 8), "x")
+    assert places.own_bytes == drawn.nbytes == 128
+    assert torch.equal(drawn, Places(Arena(CPU, 0, lambda: 0)).normal(BF16, (8, 8), "x"))
+    assert not torch.equal(drawn, places.normal(BF16, (8, 8), "y"))

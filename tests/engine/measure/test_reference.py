@@ -126,7 +126,7 @@ def test_a_product_of_any_layout_is_right(layout):
 def test_a_bias_is_part_of_the_result_and_told_where_it_is_missing(size, bias):
     operands, reference, product = prepared(f"{size}:bf16:nt:addmm:bias={bias}")
     assert reference.compare(torch.addmm(operands.bias, operands.a, operands.b)).reason == ""
-    if operands.out.numel() > 1:
+    if operands.bias.numel() > 1:  # one value may be near 0
         assert reference.compare(product).error_norm > 0.1
         assert reference.compare(product).reason.startswith("error norm")
 

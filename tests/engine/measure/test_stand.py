@@ -17,7 +17,8 @@ LEVEL = Level("torch 2.13.0", "GPU-0", 1000.0)
 
 
 CPU = torch.device("cpu")
-RING = OperandRing.make(PROBLEM, True, 1, 1 << 20, CPU, Arena(0, CPU))
+ARENA = Arena(CPU, 0, lambda: 0)
+RING = OperandRing.make(PROBLEM, True, 1, 1 << 20, ARENA)
 
 
 @pytest.fixture
@@ -70,9 +71,7 @@ def test_a_check_says_of_each_set_of_operands_whether_the_output_is_right(stand)
 @pytest.mark.parametrize(("dtype", "missing"), [("int8", "were not written"), ("e4m3", "are NaN or were not written")])
 def test_an_output_of_8_bit_operands_that_was_not_written_is_caught_on_every_launch(dtype, missing):
     problem = Problem.parse(f"64x48x80:{dtype}:nt")
-    stand = Stand(
-        problem, OperandRing.make(problem, True, 1, 1 << 20, torch.device("cpu"), Arena(0, torch.device("cpu"))), LEVEL
-    )
+    stand = Stand(problem, OperandRing.make(problem, True, 1, 1 << 20, ARENA), LEVEL)
 
     def right(a, b, out):
         out.copy_((a.double() @ b.double()).to(out.dtype))
