@@ -34,6 +34,8 @@ GPU = torch.cuda.is_available()
 DEVICE, DTYPE, MOST = ("cuda", torch.bfloat16, math.inf) if GPU else ("cpu", torch.float32, 64)
 LAUNCHES = 60
 COLD_BYTES = 512 << 20  # several times the largest L2: between two launches on one pair of operands, so much is read
+SPREAD = 0.5  # share of the memory that copies of operands are scattered over
+ALIGNMENT = 512  # bytes
 LEAD_CYCLES = 400_000  # about 0.2 ms in which Python gets ahead of the GPU, so that no launch overhead is timed
 RESTS = 6  # times a launch, behind it: a GPU without rest meets its power limit (experiments/measurement)
 TOLERANCE = 4e-3  # ‖out − fp64‖ / ‖fp64‖ of bf16, rounding of the output
@@ -156,17 +158,32 @@ def operands(problem: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 def times(first: Callable, second: Callable, a: torch.Tensor, b: torch.Tensor) -> tuple[float, float]:
     """Median time of one launch of each, in microseconds: cold L2, the two in turns, less the cost of the events."""
-    copies = max(2, -(-COLD_BYTES // (a.nbytes + b.nbytes))) if GPU else 2
-    pairs = [(a, b), *((a.clone(), b.clone()) for _ in range(copies - 1))]
+    pairs = scattered(a, b)
     nothing = [timed(lambda x, y: pause(0), pairs, turn) for turn in range(LAUNCHES + 5)][5:]
-    samples: tuple[list[float], list[float]] = ([], [])
+    samples: dict[Callable, list[float]] = {first: [], second: []}
     for turn in range(LAUNCHES + 5):
-        for function, kept in zip((first, second), samples, strict=True):
-            elapsed = timed(function, pairs, 2 * turn + (function is second))
+        for place, function in enumerate((first, second) if turn % 2 else (second, first)):
+            elapsed = timed(function, pairs, 2 * turn + place)
             time.sleep(RESTS * elapsed / 1e6)
             if turn >= 5:  # the first ones warm clocks and allocator
-                kept.append(elapsed - median(nothing))
-    return median(samples[0]), median(samples[1])
+                samples[function].append(elapsed - median(nothing))
+    return median(samples[first]), median(samples[second])
+
+
+def scattered(a: torch.Tensor, b: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Copies of the operands, far from each other, as the weights of a model are and the operands of the tuner.
+
+    The number is odd, so that of two functions in turns each comes to all of them.
+    """
+    copies = max(3, -(-COLD_BYTES // (a.nbytes + b.nbytes)) | 1) if GPU else 3
+    size = sum(-(-tensor.nbytes // ALIGNMENT) * ALIGNMENT for tensor in (a, b))
+    spread = int(SPREAD * torch.cuda.mem_get_info()[1]) if GPU else copies * size
+    memory = torch.empty(max(spread, copies * size), dtype=torch.int8, device=DEVICE)
+    pairs = []
+    for part in memory.split(memory.nbytes // copies // ALIGNMENT * ALIGNMENT)[:copies]:
+        x, y = part[: a.nbytes], part[size - -(-b.nbytes // ALIGNMENT) * ALIGNMENT :][: b.nbytes]
+        pairs.append((x.view(a.dtype).view(a.shape).copy_(a), y.view(b.dtype).view(b.shape).copy_(b)))
+    return pairs
 
 
 def timed(function: Callable, pairs: list, turn: int) -> float:
