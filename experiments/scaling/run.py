@@ -1,8 +1,9 @@
 """The same campaign on 1, 2, 4, ... GPUs of this machine: wall time, and how busy each GPU is.
 
-Usage: run.py --gpus 1 2 4 [--fleet local|ray] [--budget 256] [--builders-a-gpu N] --json FILE
-Each count is a process of its own, that sees so many GPUs, with a database of its own. Every GPU has as many builders,
-by default its share of the cores with all GPUs at work: a machine with fewer GPUs has fewer cores.
+Usage: run.py --gpus 1 2 4 [--fleet local|ray] [--budget 256] [--beside FILE ...] --json FILE
+Each count is a process of its own, that sees so many GPUs and as many shares of the cores, with a database of its own:
+a machine with fewer GPUs has fewer cores. Counts that were run apart, each on GPUs and cores of its own, meet in one
+table by --beside.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def campaign(given: argparse.Namespace) -> dict:
     searches = session.measured_searches(plan, device)
     spaces = tuple(dict.fromkeys(search.task.space for search in searches))
     protocol = registry.objective(plan.objective).protocol
-    builders = given.builders_a_gpu * given.gpus[0]
+    builders = len(os.sched_getaffinity(0)) - given.gpus[0]
     if given.fleet == "ray":
         from gemmtune.engine.campaign.ray_cluster import Cluster
         from gemmtune.engine.campaign.ray_fleet import RayFleet
@@ -152,27 +153,30 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, nargs="+", required=True)
     parser.add_argument("--fleet", choices=("local", "ray"), default="local")
     parser.add_argument("--budget", type=int, default=256)
-    parser.add_argument("--builders-a-gpu", type=int, help="by default the share of all cores, less one")
+    parser.add_argument("--beside", type=Path, nargs="*", default=[], help="results of other counts")
     parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--one", action="store_true", help="here and now, on the GPUs that are visible")
+    parser.add_argument("--one", action="store_true", help="here and now, on the GPUs and cores that are visible")
     given = parser.parse_args()
     if given.one:
         given.json.write_text(json.dumps(campaign(given)))
         return
-    builders = given.builders_a_gpu or max(len(os.sched_getaffinity(0)) // max(given.gpus) - 1, 1)
+    cores = sorted(os.sched_getaffinity(0))
+    share = len(cores) // max(given.gpus)
     # The first count must not pay for reading the libraries from the disk.
     subprocess.run([sys.executable, "-P", "-c", "import torch, triton, torch._inductor.select_algorithm"], check=False)
-    reports: list[dict] = []
+    reports: list[dict] = [report for path in given.beside for report in json.loads(path.read_text())]
     for count in given.gpus:
         terms = ["--gpus", str(count), "--fleet", given.fleet, "--budget", str(given.budget)]
-        terms += ["--builders-a-gpu", str(builders)]
         with tempfile.TemporaryDirectory() as folder:
             found = Path(folder) / "found.json"
             environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible(count)}
             command = [sys.executable, "-P", __file__, "--one", *terms, "--json", str(found)]
+            os.sched_setaffinity(0, cores[: share * count])
             subprocess.run(command, env=environment, check=True)
             reports.append(json.loads(found.read_text()))
-        reports[-1]["speedup"] = round(reports[0]["wall_seconds"] / reports[-1]["wall_seconds"], 2)
+        reports.sort(key=lambda report: report["gpus"])
+        for report in reports:
+            report["speedup"] = round(reports[0]["wall_seconds"] / report["wall_seconds"], 2)
         given.json.write_text(json.dumps(reports, indent=2) + "\n")  # what there is, if the next one fails
     print(table(reports))
 
