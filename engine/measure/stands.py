@@ -25,7 +25,7 @@ from gemmtune.engine.seams.space import Launchable
 
 __all__ = ["Stands"]
 
-_OUTPUTS_SHARES_OF_MEMORY = (1 / 16,)
+_OUTPUTS_SHARES_OF_MEMORY = (1 / 16, 1 / 64)
 _PIECE_SHARES_OF_MEMORY = (1 / 2, 1 / 4, 1 / 8)  # sparsely filled, so that few tensors find their places taken
 _MOST_OF_FREE_MEMORY = 0.8
 _KEPT_SHARE_OF_MEMORY = 0.2
