@@ -9,7 +9,6 @@ a task evaluates depends on its own results alone.
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -24,11 +23,12 @@ from gemmtune.engine.campaign.fleet import Finished, Fleet
 from gemmtune.engine.campaign.limits import Clock, Limits
 from gemmtune.engine.campaign.load import Gauged, Load
 from gemmtune.engine.campaign.scale import OneScale
+from gemmtune.engine.campaign.trials import score_of, trial_of
 from gemmtune.engine.campaign.tuner import Tuner, check_takes
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.final import Final, Unsettled
-from gemmtune.engine.records.measurement import Measurement, Status, Trial
+from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.search import Past, Search
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -313,7 +313,7 @@ class _Run:
         measured = [self._scale.of(measurement) for measurement in measured]
         for measurement in measured:
             _accept(measurement, self._active.get(measurement.task), self._fleet)
-            self._watcher.measured(measurement, _score(self._objective, measurement), known=False)
+            self._watcher.measured(measurement, score_of(measurement, self._objective), known=False)
         for final in finished:
             if not isinstance(final, Measurement) and self._finals is not None:
                 self._finals.over(final)
@@ -334,7 +334,7 @@ class _Run:
         """Tell complete batches and ask for the next that is not all known; False when the search is done or waits."""
         while len(search.results) == len(search.batch):
             if search.batch:
-                search.tuner.tell([_trial(self._objective, search.results[config]) for config in search.batch])
+                search.tuner.tell([trial_of(search.results[config], self._objective) for config in search.batch])
             search.results = {}
             search.batch = []
             if self._regret is not None and search.tuner.evaluations and search.regret_bound <= self._regret:
@@ -350,7 +350,7 @@ class _Run:
                 known = search.known.pop(config, None)
                 if known is not None:
                     search.results[config] = known
-                    self._watcher.measured(known, _score(self._objective, known), known=True)
+                    self._watcher.measured(known, score_of(known, self._objective), known=True)
         return True
 
     def _end(self, search: TaskSearch, why: str) -> None:
@@ -370,19 +370,3 @@ def _accept(measurement: Measurement, search: TaskSearch | None, fleet: Fleet) -
         what = "again" if search and config in search.results else "which was not submitted"
         raise ContractError(f"fleet {type(fleet).__qualname__} returned {measurement.task.key} {config}, {what}")
     search.results[config] = measurement
-
-
-def _trial(objective: Objective, measurement: Measurement) -> Trial:
-    score = _score(objective, measurement)
-    scores = () if score is None or not objective.parts else objective.scores(measurement)
-    return Trial(measurement.config, measurement.status, score, scores)
-
-
-def _score(objective: Objective, measurement: Measurement) -> float | None:
-    if measurement.status is not Status.OK:
-        return None
-    score = objective.score(measurement)
-    if not 0 < score < math.inf:
-        name = type(objective).__qualname__
-        raise ContractError(f"objective {name} gave {measurement.config} the score {score}, not a number above 0")
-    return score

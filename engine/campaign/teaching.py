@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.scheduler import TaskSearch
+from gemmtune.engine.campaign.trials import trial_of
 from gemmtune.engine.records.artifact import Toolchain
-from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Past
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -47,8 +48,6 @@ def _pasts(task: Task, protocol: str, fleet: Fleet, database: Database, objectiv
     trials: dict[Toolchain, list[Trial]] = {}
     for measurement in database.measurements(task):
         if (measurement.protocol, measurement.evidence) == (protocol, fleet.evidence):
-            score = objective.score(measurement) if measurement.status is Status.OK else None
-            outcome = Trial(measurement.config, measurement.status, score)
-            trials.setdefault(measurement.toolchain, []).append(outcome)
+            trials.setdefault(measurement.toolchain, []).append(trial_of(measurement, objective))
     describe = TaskDescription(registry.space(task.space), task)
     return [Past(tuple(told), describe) for told in trials.values()]

@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Sequence
 
+from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError, UsageError
 from gemmtune.engine.records.measurement import Status, Trial
@@ -50,6 +51,7 @@ class Tuner:
         self._configs: list[Config] = []
         self._statuses: list[Status] = []
         self._scores = array("d")  # as many a trial as the search has objectives; NaN where there is none
+        self._resources: list[Resources | None] = []
         self._objectives = sampler.search.objectives
         self._best: Trial | None = None
         self._best_score = math.inf
@@ -143,6 +145,7 @@ class Tuner:
         for trial in trials:
             self._configs.append(trial.config)
             self._statuses.append(trial.status)
+            self._resources.append(trial.resources)
             score = math.nan if trial.score is None else trial.score
             self._scores.extend(trial.scores or [score] * self._objectives)
             if trial.score is not None and trial.score < self._best_score:
@@ -159,11 +162,11 @@ class Tuner:
         del self._sampler
 
     def _trial(self, place: int) -> Trial:
-        config, status = self._configs[place], self._statuses[place]
+        config, status, resources = self._configs[place], self._statuses[place], self._resources[place]
         if status is not Status.OK:
-            return Trial(config, status, None)
+            return Trial(config, status, None, resources=resources)
         scores = tuple(self._scores[place * self._objectives : (place + 1) * self._objectives])
-        return Trial(config, status, scores[0], scores if self._objectives > 1 else ())
+        return Trial(config, status, scores[0], scores if self._objectives > 1 else (), resources)
 
     def _broken(self, what: str) -> ContractError:
         return ContractError(f"sampler {type(self._sampler).__qualname__} {what}")

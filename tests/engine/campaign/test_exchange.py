@@ -93,6 +93,7 @@ def test_each_task_is_taught_the_first_evaluations_of_the_others(tmp_path, monke
     for task, pasts in taught:
         assert [trials for trials, _ in pasts] == [first[other] for other in first if other != task]
         assert all(known["waves"] >= 0 for _, known in pasts)
+        assert all(trial.resources for trials, _ in pasts for trial in trials)
 
 
 def test_neither_order_nor_number_of_workers_nor_a_kill_changes_what_is_asked(tmp_path, recorded):

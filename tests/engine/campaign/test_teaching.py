@@ -49,13 +49,15 @@ def test_what_was_measured_of_other_tasks_is_taught(tmp_path, recorded):
         teach([search], fleet, database, LATENCY)
     [past] = history(search)
     assert len(past.trials) == 20
-    assert past.trials[0].score == recorded_time(recorded, DECODE, past.trials[0].config)
+    point = recorded_point(recorded, DECODE, past.trials[0].config)
+    assert (past.trials[0].score, past.trials[0].resources) == (point.time_ns, point.resources)
+    assert point.resources is not None
     assert past.describe(past.trials[0].config)["problem n"] == 12.0
 
 
-def recorded_time(recorded, problem, config):
+def recorded_point(recorded, problem, config):
     landscapes = (x for x in recorded if x.problem == problem and x.context["space"] == "triton_mm")
-    return next(landscapes).points[config].time_ns
+    return next(landscapes).points[config]
 
 
 def test_what_the_campaign_measures_itself_is_not(tmp_path, recorded):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from gemmtune.engine.campaign.tuner import Tuner
+from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import ContractError, UsageError
 from gemmtune.engine.records.measurement import Status, Trial
@@ -106,6 +107,17 @@ def test_the_best_is_the_lowest_score_and_the_earliest_of_equals():
     level = Tuner(InOrder(search()), budget=2, batch=2)
     level.tell([Trial(config, Status.OK, 5.0) for config in level.next_batch()])
     assert level.best == Trial(CONFIGS[0], Status.OK, 5.0)
+
+
+def test_the_trials_are_those_told_with_what_their_builds_occupied():
+    tuner = Tuner(InOrder(search(budget=2)), 2, 2)
+    built, failed = tuner.next_batch()
+    told = (
+        Trial(built, Status.OK, 5.0, resources=Resources(64, 1024, 0, 128)),
+        Trial(failed, Status.RUN_FAILED, None, resources=Resources(255, 1024, 128, 128)),
+    )
+    tuner.tell(told)
+    assert tuner.trials == told
 
 
 def test_a_closed_search_lets_go_of_its_sampler_and_keeps_its_trials():
