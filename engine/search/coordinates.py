@@ -12,7 +12,7 @@ from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.search import Describe
 from gemmtune.engine.search.description import TaskDescription
 
-__all__ = ["Reals", "described", "of_params", "unit", "values_by_name"]
+__all__ = ["Reals", "described", "numbers", "of_params", "unit", "values_by_name"]
 
 Reals = NDArray[np.float64]
 """A matrix of configs × coordinates, or one number a config."""
@@ -44,6 +44,17 @@ def values_by_name(configs: Sequence[Config]) -> Mapping[str, Sequence[Value]]:
     names = list(configs[0]) if configs else []
     flat = list(chain.from_iterable(config.values() for config in configs))
     return {name: flat[i :: len(names)] for i, name in enumerate(names)}
+
+
+def numbers(configs: Sequence[Config]) -> Reals:
+    """The parameters' values, configs × parameters; texts by their place in the alphabet."""
+    columns = []
+    for values in values_by_name(configs).values():
+        if isinstance(values[0], str):
+            columns.append(np.unique(values, return_inverse=True)[1].astype(np.float64))
+        else:
+            columns.append(np.array(values, np.float64))
+    return np.stack(columns, axis=1) if columns else np.empty((len(configs), 0))
 
 
 def described(describe: Describe, configs: Sequence[Config]) -> Reals:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Past, Search
-from gemmtune.engine.search.coordinates import Reals, described, values_by_name
+from gemmtune.engine.search.builds import builds
+from gemmtune.engine.search.coordinates import Reals, described, numbers
 from gemmtune.engine.search.description import SIZES
 
-__all__ = ["expectation"]
+__all__ = ["Lesson", "lesson"]
 
 # Chosen by experiments/search/choose.py.
 _TREES = 20
@@ -31,32 +32,42 @@ _TASKS = 125
 """Tasks learned from, the nearest in size: of more, each would have too few outcomes among those."""
 
 
-def expectation(search: Search, known: Reals) -> Reals | None:
-    """The logarithm of time over best time that each feasible config may be expected to have; None where none teaches.
+class Lesson(NamedTuple):
+    """What may be expected of each feasible config."""
+
+    slowness: Reals
+    """The logarithm of its time over the best time, up to a shift."""
+    builds: Reals
+    """What the compiler makes of it, configs × what is known of that; × 0 where nobody has recorded builds."""
+
+
+def lesson(search: Search, known: Reals, told: Sequence[Trial] = ()) -> Lesson | None:
+    """What other tasks teach; None where none does.
 
     No lesson is drawn where something is so here that was otherwise in all of the past, and never varied there (the
     type, the GPU, how the rows are aligned): what it changes, nobody has seen. Sizes are no such thing, for the space's
     features carry their effect.
 
     Trees, because they neither mind the units of a column nor extrapolate: on a task outside of all that was seen they
-    say what the nearest ones would.
+    say what the nearest ones would. What is built is no column of theirs: of a task's own configs it is a guess, which
+    they would take for as sure as what was recorded elsewhere (experiments/search).
 
     Args:
         search: the task, with its history.
         known: what is known of each of its feasible configs, configs × names.
+        told: what this search has found, whose builds are known.
     """
     pasts = [past for past in search.history if len(past.trials) >= _LEAST and _any_works(past.trials)]
     if not pasts or not search.feasible:
         return None
     near = _nearest(search, pasts)
     lessons = [_memorable(past, _RECORDS // len(near)) for past in near]
-    configs = [trial.config for trials, _ in lessons for trial in trials]
-    of_pasts = np.vstack(
-        [
-            described(past.describe, [trial.config for trial in trials])
-            for past, (trials, _) in zip(near, lessons, strict=True)
-        ]
-    )
+    trials = [trial for those, _ in lessons for trial in those]
+    of_each = [
+        described(past.describe, [trial.config for trial in those])
+        for past, (those, _) in zip(near, lessons, strict=True)
+    ]
+    of_pasts = np.vstack(of_each)
     names = list(search.describe(search.feasible[0]))
     if any(
         name not in SIZES and np.ptp(there) == 0 and np.ptp(here) == 0 and there[0] != here[0]
@@ -64,13 +75,25 @@ def expectation(search: Search, known: Reals) -> Reals | None:
     ):
         return None
     slowness = np.concatenate([slow for _, slow in lessons])
-    columns = np.hstack([_values([*configs, *search.feasible]), np.vstack([of_pasts, known])])
+    params = numbers([*(trial.config for trial in trials), *search.feasible])
+    of_all = np.vstack([of_pasts, known])
+    columns = np.hstack([params, of_all])
     columns = columns[:, np.ptp(columns, axis=0) > 0]
     from sklearn.ensemble import ExtraTreesRegressor  # a second to import, and many campaigns learn nothing
 
     model = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAF, max_features=_SHARE, random_state=search.seed % 2**32)
-    expected: Reals = model.fit(columns[: len(configs)], slowness).predict(columns[len(configs) :])
-    return expected
+    expected: Reals = model.fit(columns[: len(trials)], slowness).predict(columns[len(trials) :])
+    facts = _facts(names, [*of_each, known])
+    own = {trial.config: trial.resources for trial in told}
+    resources = [*(trial.resources for trial in trials), *(own.get(config) for config in search.feasible)]
+    built = builds(np.hstack([params, of_all[:, facts]]), resources, search.seed)
+    return Lesson(expected, built[len(trials) :])
+
+
+def _facts(names: Sequence[str], tasks: Sequence[Reals]) -> list[int]:
+    """Of what is known, that which a compiler is given, too: what is so of all of a task's configs, but the sizes."""
+    varies = np.any([np.ptp(known, axis=0) > 0 for known in tasks], axis=0)
+    return [i for i, name in enumerate(names) if name not in SIZES and not varies[i]]
 
 
 def _nearest(search: Search, pasts: Sequence[Past]) -> Sequence[Past]:
@@ -99,14 +122,3 @@ def _memorable(past: Past, most: int) -> tuple[list[Trial], Reals]:
         best, rest = order[: most // 2], order[most // 2 :]
         order = np.concatenate([best, rest[np.linspace(0, len(rest) - 1, most - len(best)).astype(np.intp)]])
     return [past.trials[i] for i in order], slowness[order]
-
-
-def _values(configs: Sequence[Config]) -> Reals:
-    """The parameters' values, configs × parameters; texts by their place in the alphabet."""
-    columns = []
-    for values in values_by_name(configs).values():
-        if isinstance(values[0], str):
-            columns.append(np.unique(values, return_inverse=True)[1].astype(np.float64))
-        else:
-            columns.append(np.array(values, np.float64))
-    return np.stack(columns, axis=1) if columns else np.empty((len(configs), 0))

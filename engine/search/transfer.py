@@ -16,7 +16,7 @@ from gemmtune.engine.records.search import Past, Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.coordinates import Reals, described, of_params, unit
 from gemmtune.engine.search.evolution import EvolutionSampler
-from gemmtune.engine.search.lessons import expectation
+from gemmtune.engine.search.lessons import lesson
 from gemmtune.engine.search.opening import opening
 from gemmtune.engine.search.surrogate import Surrogate
 
@@ -54,9 +54,10 @@ def _threads() -> ThreadpoolController:
 class TransferSampler(Sampler):
     """Expected improvement, by a Gaussian process whose mean is what other tasks taught.
 
-    The process sees a config as its parameters and what is known of it on this task (waves, bytes a flop). Without a
-    history its mean is a constant, and the search begins with the seeds, and with draws where those are few. A long
-    search takes turns with evolution.
+    The process sees a config as its parameters, what is known of it on this task (waves, bytes a flop), and where other
+    tasks' builds were recorded, what the compiler should make of it (registers, spills). Without a history its mean is
+    a constant, and the search begins with the seeds, and with draws where those are few. A long search takes turns with
+    evolution.
     """
 
     learns = True
@@ -93,22 +94,32 @@ class TransferSampler(Sampler):
             self.search = taught
             return
         with _threads().limit(limits=1):
-            expected = expectation(taught, described(taught.describe, taught.feasible))
-            if expected is not None:
+            coordinates, means = self._expectation(taught)
+            if len(means) > 1:
                 self._warm, self._doubt = True, _LATE_DOUBT
-                self._surrogate.expect([expected, np.zeros(len(expected))])
+                self._surrogate.expect(coordinates, means)
 
     def _begin(self) -> None:
         search = self.search
-        known = described(search.describe, search.feasible)
-        expected, constant = expectation(search, known), np.zeros(len(search.feasible))
-        self._warm, self._doubt = expected is not None, _DOUBT
+        coordinates, means = self._expectation(search)
+        self._warm, self._doubt = len(means) > 1, _DOUBT
         first = [] if self._warm else opening(search)[:_OPENING]
         self._position = {config: i for i, config in enumerate(search.feasible)}
         self._first = [self._position[config] for config in reversed(first)]
         self._draws = 0 if self._warm else max(0, _OPENING - len(first))
-        coordinates = _coordinates(of_params(search.params, search.feasible), unit(known))
-        self._surrogate = Surrogate(coordinates, [constant] if expected is None else [expected, constant])
+        self._surrogate = Surrogate(coordinates, means)
+
+    def _expectation(self, search: Search) -> tuple[Reals, list[Reals]]:
+        """The coordinates, and the means: what other tasks teach, where that is anything, and a constant."""
+        known = described(search.describe, search.feasible)
+        constant = np.zeros(len(search.feasible))
+        taught = lesson(search, known, self._trials)
+        if taught is None:
+            means = [constant]
+        else:
+            means = [taught.slowness, constant]
+            known = np.hstack([known, taught.builds])
+        return _coordinates(of_params(search.params, search.feasible), unit(known)), means
 
     def _ask(self) -> Config:
         self._asked += 1
@@ -117,6 +128,7 @@ class TransferSampler(Sampler):
         self._free[position] = False
         self._surrogate.add(position)
         if self._evolution is not None:
+            # Its own, too: a population that begins anew then draws 5 configs and not 16 (experiments/search).
             self._evolution.exclude(config)
         return config
 

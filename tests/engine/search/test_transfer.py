@@ -19,7 +19,7 @@ from gemmtune.engine.records.search import Past, Search
 from gemmtune.engine.search import lessons, transfer
 from gemmtune.engine.search.coordinates import described, of_params, unit
 from gemmtune.engine.search.evolution import EvolutionSampler
-from gemmtune.engine.search.lessons import expectation
+from gemmtune.engine.search.lessons import lesson
 from gemmtune.engine.search.surrogate import Surrogate
 from gemmtune.engine.search.transfer import TransferSampler
 
@@ -140,8 +140,8 @@ def test_of_many_tasks_the_nearest_in_size_teach(monkeypatch):
     far = [sized(replace(misleading, describe=task.describe), 20.0)] * 3
     search = replace(task.search(), describe=sized(task.past(), 10.0).describe)
     known = described(search.describe, FEASIBLE)
-    among_others = expectation(replace(search, history=(*far, *near)), known)
-    assert among_others == pytest.approx(expectation(replace(search, history=tuple(near)), known))
+    among_others = lesson(replace(search, history=(*far, *near)), known).slowness
+    assert among_others == pytest.approx(lesson(replace(search, history=tuple(near)), known).slowness)
 
 
 def test_a_parameter_weighs_little_where_what_is_known_says_it_and_fully_where_nothing_does():
@@ -164,7 +164,7 @@ def test_a_fact_that_no_other_task_shared_is_not_taught_about():
 
     def taught(alignment):
         search = replace(task.search(*pasts), describe=aligned(task.describe, alignment))
-        return expectation(search, known[alignment]) is not None
+        return lesson(search, known[alignment]) is not None
 
     assert taught(16.0)
     assert not taught(8.0)
@@ -204,17 +204,16 @@ def test_nothing_is_expected_without_outcomes_that_work():
     task = Task(64)
     known = described(task.describe, FEASIBLE)
     failures = tuple(Trial(config, Status.RUN_FAILED, None) for config in FEASIBLE)
-    assert expectation(task.search(), known) is None
-    assert expectation(task.search(Past(failures, task.describe)), known) is None
-    assert expectation(task.search(replace(task.past(), trials=task.past().trials[:3])), known) is None
+    assert lesson(task.search(), known) is None
+    assert lesson(task.search(Past(failures, task.describe)), known) is None
+    assert lesson(task.search(replace(task.past(), trials=task.past().trials[:3])), known) is None
 
 
 def test_what_is_expected_ranks_configs_as_they_are(monkeypatch):
     monkeypatch.setattr(lessons, "_RECORDS", 400)
     task = Task(64)
-    expected = expectation(
-        task.search(Task(16).past(), Task(32).past(), Task(128).past()), described(task.describe, FEASIBLE)
-    )
+    search = task.search(Task(16).past(), Task(32).past(), Task(128).past())
+    expected = lesson(search, described(task.describe, FEASIBLE)).slowness
     works = [i for i, config in enumerate(FEASIBLE) if config["stages"] != 1]
     real = np.log([task.time(FEASIBLE[i]) for i in works])
     assert np.corrcoef(expected[works], real)[0, 1] > 0.8
