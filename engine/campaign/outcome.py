@@ -79,16 +79,28 @@ def read_rankings(
     return _Reader(plan, device, searches, fleet, database).rankings()
 
 
-def read_result(plan: Plan, device: Device, searches: Sequence[TaskSearch], fleet: Fleet, database: Database) -> Result:
-    """The table from everything the database holds of the tasks, and what the searches found."""
+def read_result(
+    plan: Plan,
+    device: Device,
+    searches: Sequence[TaskSearch],
+    fleet: Fleet,
+    database: Database,
+    probed: Sequence[TaskSearch] = (),
+) -> Result:
+    """The table from everything the database holds of the tasks, and what the searches found.
+
+    What was measured at probes counts for the ranges alone: a probe has no row, no finding and no share in a portfolio.
+    """
     reader = _Reader(plan, device, searches, fleet, database)
     rankings = reader.rankings()
     portfolio = ranges = None
     rows: tuple[RangeRow, ...] = ()
     if plan.ranges is not None:
         ranked, held_out = tuple(rankings), frozenset(plan.held_out)
-        rows = build_ranges(ranked, plan.ranges, margin=plan.margin, held_out=held_out)
-        ranges = ranges_report(rows, ranked, plan.ranges, margin=plan.margin, held_out=held_out)
+        sizes = (*ranked, *read_rankings(plan, device, probed, fleet, database))
+        apart = {"held_out": held_out, "probed": frozenset(search.task.problem for search in probed)}
+        rows = build_ranges(sizes, plan.ranges, margin=plan.margin, **apart)
+        ranges = ranges_report(rows, sizes, plan.ranges, margin=plan.margin, **apart)
         rankings = (ranking for ranking in ranked if ranking.problem not in held_out)
     if plan.portfolio is not None:
         ranked = tuple(rankings)

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from gemmtune.engine.campaign.asked import Asked
-from gemmtune.engine.campaign.crossing import crossings
+from gemmtune.engine.campaign.crossing import crossings, probe_searches, probes
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.outcome import Result, read_rankings, read_result
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
@@ -21,7 +21,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import LandscapeError, UsageError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.records.measurement import Measurement, Status
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -173,21 +173,29 @@ def execute(
 ) -> Result:
     """Run the searches and build the table from everything the database holds of their tasks.
 
-    With a file to keep what they asked, a campaign that it says is finished is not searched again.
+    With a file to keep what they asked, a campaign that it says is finished is not searched again. Where the plan asks
+    for ranges of m, a second round measures what they need besides, at probes only if the fleet measures.
     """
     objective = registry.objective(plan.objective)
     asked = Asked(kept, plan, searches, fleet) if kept else None
     again = asked.again(database) if asked else None
     searches = again or searches
     if again is None:
-        teach(searches, fleet, database, objective)
-    run(searches, fleet, database, objective, watcher, limits=plan.limits)
+        sizes = {search.task.problem for search in searches}
+        teach(searches, fleet, database, objective, apart=probes(sizes) if plan.ranges else ())
+    # Of a finished campaign the second round has measured more at each problem: that calls for no final of its own.
+    settle = again is None or plan.ranges is None
+    run(searches, fleet, database, objective, watcher, limits=plan.limits, settle=settle)
     if asked and again is None:
         asked.keep()
+    probed: list[TaskSearch] = []
     if plan.ranges is not None:
         crossed = crossings(plan, searches, read_rankings(plan, device, searches, fleet, database))
         run(crossed, fleet, database, objective, watcher, settle=False)
-    return read_result(plan, device, searches, fleet, database)
+        if fleet.evidence is Evidence.MEASURED:
+            probed = probe_searches(plan, searches, read_rankings(plan, device, searches, fleet, database))
+            run(probed, fleet, database, objective, watcher, settle=False)
+    return read_result(plan, device, searches, fleet, database, probed)
 
 
 def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.scheduler import TaskSearch
 from gemmtune.engine.campaign.trials import trial_of
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.measurement import Trial
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.search import Past
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -19,11 +20,19 @@ from gemmtune.engine.store.database import Database
 __all__ = ["teach"]
 
 
-def teach(searches: Sequence[TaskSearch], fleet: Fleet, database: Database, objective: Objective) -> None:
+def teach(
+    searches: Sequence[TaskSearch],
+    fleet: Fleet,
+    database: Database,
+    objective: Objective,
+    *,
+    apart: Collection[Problem] = (),
+) -> None:
     """Give each search whose sampler learns what was measured of other tasks of its space, by its protocol.
 
     What the campaign itself measures is no part of it: a campaign that was killed is taught the same when it goes on,
-    and so asks what it asked before. Its tasks teach those of later campaigns.
+    and so asks what it asked before. Its tasks teach those of later campaigns. Nor do the problems `apart`, which it
+    measures without a search.
 
     Raises:
         StoreError: the database cannot be read.
@@ -37,7 +46,7 @@ def teach(searches: Sequence[TaskSearch], fleet: Fleet, database: Database, obje
                 lessons[terms] = [
                     past
                     for task in database.tasks()
-                    if task.space == search.task.space and task not in own
+                    if task.space == search.task.space and task not in own and task.problem not in apart
                     for past in _pasts(task, terms[1], fleet, database, objective)
                 ]
             search.teach(lessons[terms])

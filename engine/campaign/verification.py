@@ -16,7 +16,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
-from gemmtune.engine.tables.ranges import loss_at
+from gemmtune.engine.tables.ranges import loss_at, of_one_gemm
 from gemmtune.engine.tables.ranking import Ranking
 from gemmtune.engine.tables.select import build_table
 
@@ -64,7 +64,10 @@ class Verified:
 
 
 def verifying_searches(table: Table) -> list[TaskSearch]:
-    """One search a task, over what the table holds of it: choices, tie band, a range's choice, the baseline."""
+    """One search a task, over what the table holds of it: choices, tie band, a range's choice, the baseline.
+
+    At the probes of a range that are its choice and the baseline.
+    """
     contenders: dict[Task, dict[Config, None]] = {}
     for problem, name, config in _contenders(table):
         contenders.setdefault(Task(problem, table.device, name), {})[config] = None
@@ -86,15 +89,23 @@ def verify(
     plan = Plan(objective=table.objective, margin=margin)
     rankings = tuple(read_rankings(plan, table.device, searches, fleet, database))
     of_problem = {ranking.problem: ranking for ranking in rankings}
+    with_row = {row.problem for row in table.rows}
     checks = tuple(_check(of_problem.get(row.problem), row.problem, row.choices[0], margin) for row in table.rows)
-    ranged = tuple((row, tuple(_in_range(row, table, of_problem, margin))) for row in table.ranges)
+    ranged = tuple(
+        (row, tuple(_check(of_problem.get(problem), problem, row.choice, margin) for problem in _sizes(row, table)))
+        for row in table.ranges
+    )
     picks = tuple(
         Pick(c.problem, c.choice.space, c.choice.config, c.choice.config, c.loss or 0.0, c.loss or 0.0)
         for c in checks
         if c.holds and c.choice.space != BASELINE_SPACE
     )
     rebuilt = build_table(
-        table.device, table.objective, rankings, margin=margin, portfolio=Portfolio(LossLimits(), picks)
+        table.device,
+        table.objective,
+        (ranking for ranking in rankings if ranking.problem in with_row),
+        margin=margin,
+        portfolio=Portfolio(LossLimits(), picks),
     )
     kept = tuple(row for row, of_range in ranged if _holds(of_range))
     return Verified(checks, ranged, replace(rebuilt, ranges=kept))
@@ -109,23 +120,27 @@ def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
         if row.fastest is not None:
             for config in row.tie_band:
                 yield row.problem, row.fastest.space, config
-    problems = {row.problem for row in table.rows}
+    baselines = _baselines(table)
     for ranged in table.ranges:
-        for problem in _sizes(ranged):
-            if problem in problems:
-                yield problem, ranged.choice.space, ranged.choice.config
+        for problem in _sizes(ranged, table):
+            yield problem, ranged.choice.space, ranged.choice.config
+            baseline = baselines[of_one_gemm(problem)]
+            if baseline is not None:
+                yield problem, baseline.space, baseline.config
 
 
-def _sizes(row: RangeRow) -> Iterator[Problem]:
-    for m, _ in row.tuned:
-        yield replace(row.problem, m=m)
+def _baselines(table: Table) -> dict[Problem, Choice | None]:
+    """The baseline of each GEMM, whatever its m."""
+    return {of_one_gemm(row.problem): row.baseline for row in table.rows}
 
 
-def _in_range(row: RangeRow, table: Table, of_problem: dict[Problem, Ranking], margin: float) -> Iterator[Check]:
+def _sizes(row: RangeRow, table: Table) -> Iterator[Problem]:
+    """Where a range can be looked at again: its tuned m that have a row, and its probes if any m has one."""
     problems = {tuned.problem for tuned in table.rows}
-    for problem in _sizes(row):
-        if problem in problems:
-            yield _check(of_problem.get(problem), problem, row.choice, margin)
+    tuned = (replace(row.problem, m=m) for m, _ in row.tuned)
+    yield from (problem for problem in tuned if problem in problems)
+    if of_one_gemm(row.problem) in _baselines(table):
+        yield from (replace(row.problem, m=m) for m, _ in row.probed)
 
 
 def _check(ranking: Ranking | None, problem: Problem, choice: Choice, margin: float) -> Check:

@@ -68,7 +68,7 @@ class RangeRow:
     """One choice for a range of m."""
 
     problem: Problem
-    """The GEMM, with the greatest m that was tuned in the range."""
+    """The GEMM, with the greatest m that was tuned or probed in the range."""
     first: int
     """The least m that it serves."""
     last: int
@@ -79,11 +79,14 @@ class RangeRow:
     """The m of the range that were tuned, and what the choice loses at each, as a fraction of the fastest's score."""
     held_out: tuple[tuple[int, float], ...] = ()
     """The same for m that were tuned, too, and had no say in where ranges end or what serves them."""
+    probed: tuple[tuple[int, float], ...] = ()
+    """The same for m between those that were tuned: measured with the best of both neighbours and the vendor library,
+    and not searched. A range has one m or more that was tuned or probed."""
 
     @property
     def worst_loss(self) -> float:
-        """The greatest loss at an m that was tuned."""
-        return max(loss for _, loss in self.tuned)
+        """The greatest loss at an m that was tuned or probed."""
+        return max(loss for _, loss in (*self.tuned, *self.probed))
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def summary(
     mean = _mean_fraction(findings)
     if mean is not None:
         lines.append(f"mean fraction of the recorded optimum: {mean:.4f}")
-    lines += [*_racing_text(findings), _shipped(result)]
+    lines += [*_racing_text(findings), _shipped(plan, result)]
     if result.portfolio is not None:
         lines.append(portfolio_text(result.portfolio, device, result.measurements))
     if result.ranges is not None and plan.ranges is not None:
@@ -179,8 +179,10 @@ def _racing_text(findings: Sequence[Finding]) -> list[str]:
     return [f"racing stopped {racing['stopped']} of {timed} early, after {launches} in the median"]
 
 
-def _shipped(result: Result) -> str:
+def _shipped(plan: Plan, result: Result) -> str:
+    """The rows by what they run; problems without a row, but for those that get none."""
     spaces = Counter(row.choices[0].space for row in result.table.rows)
     rows = ", ".join(f"{number} {space}" for space, number in sorted(spaces.items())) or "none"
-    without = ", ".join(problem.name for problem in unserved(result.table, result.measurements))
-    return f"rows of the table: {rows}" + (f"; nothing worked for {without}" if without else "")
+    failed = [p.name for p in unserved(result.table, result.measurements) if p not in plan.held_out]
+    held_out = f"; {count(len(plan.held_out), 'problem')} held out, without a row" if plan.held_out else ""
+    return f"rows of the table: {rows}{held_out}" + (f"; nothing worked for {', '.join(failed)}" if failed else "")

@@ -21,13 +21,14 @@ def range_rows_text(table: Table, width: int | None = None) -> str:
         "m": [f"{row.first}–{row.last}" for row in table.ranges],
         "run": [row.choice.space for row in table.ranges],
         "loss at tuned m": [_losses(row.tuned) for row in table.ranges],
+        "probed m": [_losses(row.probed) for row in table.ranges],
         "held-out m": [_losses(row.held_out) for row in table.ranges],
         "config": [
             config_text(Task(row.problem, table.device, row.choice.space), row.choice.config) for row in table.ranges
         ],
     }
     lines = list(zip(*columns.values(), strict=True))
-    left = ("GEMM", "m", "run", "loss at tuned m", "held-out m", "config")
+    left = ("GEMM", "m", "run", "loss at tuned m", "probed m", "held-out m", "config")
     return table_text(list(columns), lines, left, width)
 
 
@@ -41,6 +42,7 @@ def range_row_record(row: RangeRow) -> dict[str, object]:
         "config": dict(row.choice.config),
         "tuned": {str(m): loss for m, loss in row.tuned},
         "held_out": {str(m): loss for m, loss in row.held_out},
+        "probed": {str(m): loss for m, loss in row.probed},
     }
 
 
@@ -56,11 +58,13 @@ def _losses(losses: Sequence[tuple[int, float]]) -> str:
 
 
 def ranges_text(report: RangesReport, *, buckets: bool) -> str:
-    """A line on the sizes that were tuned, and one on those that were held out, each way."""
+    """A line on the sizes that were tuned, one on those that were probed, and one on those held out, each way."""
     if not report.ranges:
         return "ranges of m: none, for no GEMM was tuned at two m or more"
     way, other = ("powers of two", "measured") if buckets else ("measured", "powers of two")
     lines = [f"ranges of m ({way} edges): {count(report.ranges, 'range')}; {_line(report.tuned, 'tuned m')}"]
+    if report.probed:
+        lines.append(f"  {_line(report.probed, 'probed m')}, powers of two between tuned ones")
     if report.held_out:
         lines.append(f"  {_line(report.held_out, 'held-out m')}; with {other} edges {_line(report.otherwise, '')}")
     return "\n".join(lines)
@@ -71,6 +75,7 @@ def ranges_record(report: RangesReport) -> dict[str, object]:
     return {
         "ranges": report.ranges,
         "tuned": [_record(loss) for loss in report.tuned],
+        "probed": [_record(loss) for loss in report.probed],
         "held_out": [_record(loss) for loss in report.held_out],
         "held_out_otherwise": [_record(loss) for loss in report.otherwise],
     }

@@ -93,7 +93,8 @@ def _rows(table: Table) -> dict[str, list[dict[str, object]]]:
     for ranged in table.ranges:
         if ranged.first == ranged.last:
             continue
-        facts = {"tuned": _by_m(ranged.tuned), "held_out": _by_m(ranged.held_out)}
+        measured = {"tuned": ranged.tuned, "probed": ranged.probed, "held_out": ranged.held_out}
+        facts = {name: _by_m(losses) for name, losses in measured.items()}
         entry = _entry(ranged.problem, ranged.choice, ranged.first, ranged.last, facts)
         found[product_key(ranged.problem)].append(entry)
     return dict(found)

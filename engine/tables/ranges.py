@@ -1,9 +1,14 @@
 """Ranges of m: which choice serves which sizes of one GEMM, from measurements at a few of them.
 
-A range is served by one choice that was measured at every m that was tuned in it, and loses little at each. Where it
-ends between two tuned m is where the losses of its choice and of the next one's should cross, of those that grow and
-fall with the logarithm of m; rounded to a power of two, so that the products of one model are cut at the same m. Beyond
-the greatest m that was tuned, and below the least, nothing is served.
+Some sizes were tuned; at others, the powers of two between, the best of both neighbours was measured and nothing
+searched. Both have a say alike: a kernel's time does not always grow with m, so that what wins at two sizes may lose to
+the library between them (4096x14336, nt: a tile of 64 rows takes 35.8 µs at m = 32 and 32.8 at 64, cuBLAS 33.1 at 32;
+H200, 2026-11-22).
+
+A range is served by one choice that was measured at every size in it, and loses little at each. Where it ends between
+two sizes is where the losses of its choice and of the next one's should cross, of those that grow and fall with the
+logarithm of m; rounded to a power of two, so that the products of one model are cut at the same m. Beyond the greatest
+m that was tuned, and below the least, nothing is served.
 """
 
 from __future__ import annotations
@@ -31,8 +36,8 @@ class RangeLimits:
     """How ranges are made."""
 
     worst: float = 0.02
-    """What a choice may lose at an m that was tuned, as a fraction: within what one config spreads across GPUs of one
-    model."""
+    """What a choice may lose at an m that was measured, as a fraction: within what one config spreads across GPUs of
+    one model."""
     buckets: bool = False
     """Whether ranges reach from one power of two to the next, whatever that loses."""
 
@@ -44,7 +49,7 @@ class RangeLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """One m that was tuned, and what serves it."""
+    """One m that was tuned or probed, and what serves it."""
 
     m: int
     ranking: Ranking
@@ -52,11 +57,13 @@ class _Size:
     """What the table runs there."""
     losses: Mapping[_Key, float]
     """What each choice that was measured there loses."""
+    probed: bool
+    """Whether nothing was searched there."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Tuned sizes next to each other, and the choice that serves them."""
+    """Sizes next to each other, and the choice that serves them."""
 
     sizes: tuple[_Size, ...]
     key: _Key
@@ -65,6 +72,10 @@ class _Segment:
     def loss(self) -> float:
         return sum(size.ranking.problem.weight * size.losses[self.key] for size in self.sizes)
 
+    def at(self, *, probed: bool) -> tuple[tuple[int, float], ...]:
+        """Its sizes that were probed, or those that were tuned, and what the choice loses at each."""
+        return tuple((size.m, size.losses[self.key]) for size in self.sizes if size.probed is probed)
+
 
 def build_ranges(
     rankings: Iterable[Ranking],
@@ -72,18 +83,20 @@ def build_ranges(
     *,
     margin: float = SHIP_MARGIN,
     held_out: Set[Problem] = frozenset(),
+    probed: Set[Problem] = frozenset(),
 ) -> tuple[RangeRow, ...]:
     """The fewest ranges, and of so few those that lose least, for each GEMM that was tuned at two sizes or more.
 
-    A choice serves a tuned m only if it was measured there, loses at most `limits.worst` of the score of what the table
-    runs there, and is not slower than the baseline. What is in `held_out` has no say; ranges carry what they
-    lose there.
+    A choice serves an m that was tuned or probed only if it was measured there, loses at most `limits.worst` of the
+    score of what the table runs there, and is not slower than the baseline: by its score, and with the upper end of its
+    interval by no more than `limits.worst`. What is in `held_out` has no say; ranges carry what they lose there.
 
     Args:
         rankings: of all problems.
         limits: what a range may lose.
         margin: lead over the baseline that a row needs to ship.
         held_out: problems that check the ranges.
+        probed: problems at which a few choices were measured and nothing was searched.
     """
     groups: defaultdict[Problem, list[Ranking]] = defaultdict(list)
     for ranking in rankings:
@@ -91,8 +104,12 @@ def build_ranges(
     found: list[RangeRow] = []
     for _, group in sorted(groups.items(), key=lambda item: repr(item[0])):
         by_m = sorted(group, key=lambda ranking: ranking.problem.m)
-        sizes = [_size(ranking, margin) for ranking in by_m if ranking.problem not in held_out]
-        if len(sizes) > 1:
+        sizes = [
+            _size(ranking, margin, probed=ranking.problem in probed)
+            for ranking in by_m
+            if ranking.problem not in held_out
+        ]
+        if sum(not size.probed for size in sizes) > 1:
             checks = [ranking for ranking in by_m if ranking.problem in held_out]
             found += _ranges(sizes, checks, limits, margin)
     return tuple(found)
@@ -112,10 +129,10 @@ def loss_at(ranking: Ranking, space: str, config_json: str, margin: float = SHIP
     return None
 
 
-def _size(ranking: Ranking, margin: float) -> _Size:
+def _size(ranking: Ranking, margin: float, *, probed: bool) -> _Size:
     served = _served(ranking, margin)
     losses = {_key(c): max(0.0, c.score / served.score - 1) for c in ranking.contenders}
-    return _Size(ranking.problem.m, ranking, served, losses)
+    return _Size(ranking.problem.m, ranking, served, losses, probed)
 
 
 def _served(ranking: Ranking, margin: float) -> Contender:
@@ -144,8 +161,9 @@ def _ranges(
             first=before + 1,
             last=last,
             choice=next(c.choice for c in greatest.ranking.contenders if _key(c) == segment.key),
-            tuned=tuple((size.m, size.losses[segment.key]) for size in segment.sizes),
+            tuned=segment.at(probed=False),
             held_out=tuple((m, loss) for m, loss in losses if loss is not None),
+            probed=segment.at(probed=True),
         )
 
 
@@ -171,13 +189,19 @@ def _served_by_one(sizes: Sequence[_Size], worst: float) -> _Segment | None:
 
 
 def _admissible(size: _Size, worst: float) -> set[_Key]:
-    baseline = size.ranking.baseline
     found = {_key(size.served)}
     for contender in size.ranking.contenders:
-        not_slower = baseline is None or contender.score <= baseline.score
-        if not_slower and size.losses[_key(contender)] <= worst:
+        if size.losses[_key(contender)] <= worst and _not_slower(contender, size.ranking.baseline, worst):
             found.add(_key(contender))
     return found
+
+
+def _not_slower(contender: Contender, baseline: Contender | None, worst: float) -> bool:
+    """By its score, and but little with the upper end of its interval: few launches may flatter."""
+    if baseline is None or contender is baseline:
+        return True
+    upper = contender.score * contender.choice.high_ns / contender.choice.time_ns
+    return contender.score <= baseline.score and upper <= baseline.score * (1 + worst)
 
 
 def _edge(one: _Segment, other: _Segment) -> int:
@@ -186,7 +210,7 @@ def _edge(one: _Segment, other: _Segment) -> int:
     loss_left = right.losses.get(one.key)
     if loss_left is None:  # nothing is known of it beyond its own sizes
         return left.m
-    # Where the other was not measured, its time at its own least m bounds it: fewer rows are not more work.
+    # Where the other was not measured, its time at its own least m stands for it: fewer rows are seldom more work.
     own = next(c for c in right.ranking.contenders if _key(c) == other.key)
     loss_right = left.losses.get(other.key, max(0.0, own.score / left.served.score - 1))
     crossing = loss_right / (loss_left + loss_right) if loss_left + loss_right > 0 else 0.0

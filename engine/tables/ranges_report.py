@@ -22,8 +22,8 @@ class SizeLoss:
     space: str
     """The space of the choice that serves it."""
     loss: float | None
-    """Score over that of what the table would run if it were tuned for the size, minus 1; None where it was not
-    measured there."""
+    """Score over that of what the table would run with what was measured at the size, minus 1; None where it was not
+    measured there itself."""
     in_range: bool
     """Whether a range serves it; else the vendor library does."""
 
@@ -36,6 +36,8 @@ class RangesReport:
     """How many there are."""
     tuned: tuple[SizeLoss, ...]
     """At the sizes that were tuned."""
+    probed: tuple[SizeLoss, ...]
+    """At those between them that were measured, too, and not searched."""
     held_out: tuple[SizeLoss, ...]
     """At those that were held out."""
     otherwise: tuple[SizeLoss, ...]
@@ -49,15 +51,18 @@ def ranges_report(
     *,
     margin: float = SHIP_MARGIN,
     held_out: Set[Problem] = frozenset(),
+    probed: Set[Problem] = frozenset(),
 ) -> RangesReport:
     """Look at every size of every GEMM that has ranges; arguments as `build_ranges` takes them."""
-    others = build_ranges(rankings, RangeLimits(limits.worst, not limits.buckets), margin=margin, held_out=held_out)
+    other = RangeLimits(limits.worst, not limits.buckets)
+    others = build_ranges(rankings, other, margin=margin, held_out=held_out, probed=probed)
     ranged = {of_one_gemm(row.problem) for row in rows}
     sizes = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in ranged]
     checks = [ranking for ranking in sizes if ranking.problem in held_out]
     return RangesReport(
         ranges=len(rows),
-        tuned=_losses(rows, (ranking for ranking in sizes if ranking.problem not in held_out), margin),
+        tuned=_losses(rows, (ranking for ranking in sizes if ranking.problem not in held_out | probed), margin),
+        probed=_losses(rows, (ranking for ranking in sizes if ranking.problem in probed), margin),
         held_out=_losses(rows, checks, margin),
         otherwise=_losses(others, checks, margin),
     )

@@ -21,9 +21,10 @@ from gemmtune.engine.store.files import write_whole
 
 __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
 
-SCHEMA = 4
+SCHEMA = 5
 """Number of the file's schema; a change a reader must know of adds 1. Schema 1, whose rows have no `regret_bound`,
-schema 2, whose rows have no `loss`, and schema 3, without `ranges`, `bias` and `dynamic_m`, are still read."""
+schema 2, whose rows have no `loss`, schema 3, without `ranges`, `bias` and `dynamic_m`, and schema 4, whose ranges have
+no `probed`, are still read."""
 
 _DEVICE_FIELDS = tuple(f.name for f in fields(Device) if f.compare or f.name == "source")
 """What tells devices apart, and where it comes from; not what one board answered."""
@@ -33,6 +34,7 @@ _ROW_FIELDS = {
     2: _FIRST_ROW_FIELDS | {"regret_bound"},
     3: _FIRST_ROW_FIELDS | {"regret_bound", "loss"},
     4: _FIRST_ROW_FIELDS | {"regret_bound", "loss"},
+    5: _FIRST_ROW_FIELDS | {"regret_bound", "loss"},
 }
 _RANGE_FIELDS = {f.name for f in fields(RangeRow)} | {"name", "weight"}
 _PROBLEM_FIELDS = {f.name for f in fields(Problem) if f.compare}
@@ -154,6 +156,7 @@ def _range_record(row: RangeRow) -> dict[str, object]:
         "choice": _choice_record(row.choice),
         "tuned": [[m, float(loss)] for m, loss in row.tuned],
         "held_out": [[m, float(loss)] for m, loss in row.held_out],
+        "probed": [[m, float(loss)] for m, loss in row.probed],
     }
 
 
@@ -288,7 +291,7 @@ def _table(record: Mapping[str, object], schema: int) -> Table:
     rows = tuple(_row(row, f"row {i}", schema) for i, row in enumerate(table.items("rows"), 1))
     _refuse_duplicates(row.problem for row in rows)
     ranges = table.items("ranges") if schema > 3 else []
-    ranged = _ordered(_range(row, f"range {i}") for i, row in enumerate(ranges, 1))
+    ranged = _ordered(_range(row, f"range {i}", schema) for i, row in enumerate(ranges, 1))
     return Table(_device(table.value("device")), rows, table.text("objective"), tuple(ranged))
 
 
@@ -321,17 +324,18 @@ def _row(record: object, where: str, schema: int) -> Row:
     )
 
 
-def _range(record: object, where: str) -> RangeRow:
-    row = _Fields(record, where, _RANGE_FIELDS)
+def _range(record: object, where: str, schema: int) -> RangeRow:
+    row = _Fields(record, where, _RANGE_FIELDS if schema > 4 else _RANGE_FIELDS - {"probed"})
     where = f"{where} ({row.text('name')})"
     first = row.integer("first", least=1)
     return RangeRow(
-        problem=_problem(row, where, SCHEMA),
+        problem=_problem(row, where, schema),
         first=first,
         last=row.integer("last", least=first),
         choice=_choice(row.value("choice"), f"{where} choice"),
         tuned=_losses(row, "tuned"),
         held_out=_losses(row, "held_out"),
+        probed=_losses(row, "probed") if schema > 4 else (),
     )
 
 

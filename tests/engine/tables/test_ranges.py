@@ -141,6 +141,45 @@ def test_beyond_the_greatest_m_the_report_counts_the_librarys_loss():
     assert (found.space, found.loss, found.in_range) == ("aten", pytest.approx(0.25), False)
 
 
+def test_a_probe_cuts_a_range_whose_choice_is_slower_than_the_library_there():
+    """The large tile wins at 64 and takes 15 % longer than the library at 32, with fewer rows."""
+    sizes = (
+        ranking(16, {SMALL: 100.0, LARGE: 125.0, ATEN: 120.0}),
+        ranking(64, {SMALL: 140.0, LARGE: 105.0, ATEN: 120.0}),
+    )
+    probe = ranking(32, {SMALL: 130.0, LARGE: 138.0, ATEN: 120.0})
+    assert spans(build_ranges(sizes, RangeLimits())) == [(16, 32, SMALL[1]), (33, 64, LARGE[1])]
+    small, library, large = build_ranges((*sizes, probe), RangeLimits(), probed={probe.problem})
+    assert spans((small, library, large)) == [(16, 16, SMALL[1]), (17, 32, ATEN[1]), (33, 64, LARGE[1])]
+    assert (library.tuned, library.probed, library.problem.m) == ((), ((32, 0.0),), 32)
+    assert library.worst_loss == 0.0
+    report = ranges_report((small, library, large), (*sizes, probe), RangeLimits(), probed={probe.problem})
+    assert [(each.problem.m, each.space) for each in report.probed] == [(32, "aten")]
+    assert [each.problem.m for each in report.tuned] == [16, 64]
+
+
+def test_a_range_goes_on_through_probes_where_its_choice_loses_little():
+    probe = ranking(256, {SMALL: 180.0, LARGE: 142.0, ATEN: 160.0, tile(64): 141.0})
+    rows = build_ranges((*MEASURED, probe), RangeLimits(), probed={probe.problem})
+    assert [(row.first, row.last) for row in rows] == [(16, 64), (65, 4096)]
+    assert rows[1].probed == ((256, pytest.approx(1 / 141)),)
+
+
+def test_probes_alone_make_no_range():
+    probe = ranking(32, {SMALL: 100.0, ATEN: 120.0})
+    assert build_ranges((MEASURED[0], probe), RangeLimits(), probed={probe.problem}) == ()
+
+
+def test_few_launches_do_not_keep_a_range_going_where_the_library_may_be_faster():
+    """At 64 the tile is ahead of the library by 1 %, give or take 4."""
+    known = ranking(16, {SMALL: 100.0, ATEN: 120.0})
+    guessed = ranking(64, {SMALL: 99.0, ATEN: 100.0})
+    library, tile_ = guessed.baseline, guessed.fastest
+    vague = replace(tile_, choice=replace(tile_.choice, low_ns=95.0, high_ns=103.0, samples=3))
+    guessed = replace(guessed, contenders=(vague, library))
+    assert [row.choice.space for row in build_ranges((known, guessed), RangeLimits())] == ["triton_mm", "aten"]
+
+
 def test_buckets_end_at_powers_of_two_and_begin_after_one():
     sizes = (MEASURED[0], ranking(100, {SMALL: 101.0, LARGE: 110.0, ATEN: 120.0}), *MEASURED[2:])
     rows = build_ranges(sizes, RangeLimits(buckets=True))

@@ -86,7 +86,7 @@ def test_the_text_is_canonical():
     record = json.loads(text)
     assert text == json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     assert text == table_text(replace(TABLE, rows=ROWS[::-1])) == table_text(parse_table(text, "x"))
-    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (4, "latency", "16x4096x4096:bf16:nt")
+    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (5, "latency", "16x4096x4096:bf16:nt")
     assert [row["loss"] for row in record["rows"]] == [0.004, 0.0]
     assert [row["regret_bound"] for row in record["rows"]] == [0.0031, None]
     assert record["sha256"] == table_sha256(TABLE) != table_sha256(replace(TABLE, objective="energy"))
@@ -108,8 +108,9 @@ def test_a_table_of_schema_3_is_read_and_has_no_ranges():
         parse_table(rehash({**record, "ranges": []}), "table.json")
 
 
+DYNAMIC = Problem.parse("64x96x512:bf16:nt:dynamic_m=true")
 RANGES = (
-    RangeRow(Problem.parse("64x96x512:bf16:nt:dynamic_m=true"), 2, 64, TRITON, ((16, 0.004), (64, 0.0)), ((48, 0.01),)),
+    RangeRow(DYNAMIC, 2, 64, TRITON, ((16, 0.004), (64, 0.0)), ((48, 0.01),), ((32, 0.002),)),
     RangeRow(Problem.parse("256x96x512:bf16:nt:dynamic_m=true"), 65, 256, ATEN, ((256, 0.0),)),
     RangeRow(Problem.parse("64x96x512:bf16:nt:addmm"), 2, 64, ATEN, ((64, 0.0),)),
 )
@@ -120,6 +121,16 @@ def test_ranges_are_read_back_in_the_order_of_problem_and_m():
     assert set(found.ranges) == set(RANGES)
     assert [r.first for r in found.ranges if r.problem.dynamic_m] == [2, 65]
     assert table_text(found) == table_text(replace(TABLE, ranges=RANGES))
+
+
+def test_a_range_of_schema_4_is_read_and_was_not_probed():
+    record = json.loads(table_text(replace(TABLE, ranges=RANGES))) | {"schema": 4}
+    with pytest.raises(TableError, match="range 1 has the unknown field 'probed'"):
+        parse_table(rehash(record), "table.json")
+    for row in record["ranges"]:
+        del row["probed"]
+    found = parse_table(rehash(record), "table.json")
+    assert set(found.ranges) == {replace(row, probed=()) for row in RANGES}
 
 
 def test_two_ranges_for_one_m_are_refused():
@@ -207,8 +218,8 @@ def test_an_edited_number_is_found_by_the_hash():
 
 
 def test_a_newer_schema_is_named_beside_ours_before_anything_else_is_looked_at():
-    with pytest.raises(TableError, match=r"schema 5 \(written by gemmtune 9\.1\) is newer than schema 4, .*: upgrade"):
-        parse_table('{"schema": 5, "gemmtune": "9.1", "strange": 1}', "table.json")
+    with pytest.raises(TableError, match=r"schema 6 \(written by gemmtune 9\.1\) is newer than schema 5, .*: upgrade"):
+        parse_table('{"schema": 6, "gemmtune": "9.1", "strange": 1}', "table.json")
 
 
 ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)

@@ -1,0 +1,261 @@
+"""Probes: what a campaign for ranges measures between its tuned m, and what becomes of it.
+
+The kernels of this landscape are fastest where a tile has as many rows as the product; between two sizes both winners
+can be slower than the library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+
+import pytest
+
+from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.crossing import probes
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.verification import verify, verifying_searches
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.final import Final, Finalist
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.report.campaign import summary
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.portfolio import LossLimits
+from gemmtune.engine.tables.ranges import RangeLimits, of_one_gemm
+
+H200 = catalogue.device("H200")
+GEMM = Problem.parse("16x4096x14336:bf16:nt:dynamic_m=true")
+TOOLS = Toolchain((("torch", "2.11.0"),))
+LIBRARY_NS = 34_000.0
+
+
+def at(*sizes):
+    return tuple(replace(GEMM, m=m) for m in sizes)
+
+
+PLAN = Plan(at(16, 64, 256), sampler="random", budget=40, ranges=RangeLimits())
+
+
+def time_ns(problem, config):
+    """31 µs with a tile of the product's rows, a quarter more for each power of two between; up to 2 % by the rest."""
+    if not config:
+        return LIBRARY_NS
+    apart = abs(log2(config.integer("BLOCK_M")) - log2(problem.m))
+    return 31_000.0 * (1 + 0.25 * apart + 0.02 * (int(config.digest[:4], 16) / 0xFFFF))
+
+
+class Formula:
+    """Measures what the landscape says to half a percent, and holds finals."""
+
+    evidence = Evidence.MEASURED
+    settles = True
+    parallel = 1
+
+    def __init__(self):
+        self.measured, self.finals, self._finished = [], [], []
+
+    def toolchain(self, task):
+        return TOOLS
+
+    def protocol(self, task):
+        return "graph-cold-l2"
+
+    def submit(self, task, config):
+        self.measured.append((task, config))
+        found = self._estimate(task, config)
+        self._finished.append(
+            Measurement(
+                task=task,
+                config=config,
+                status=Status.OK,
+                evidence=self.evidence,
+                protocol=self.protocol(task),
+                toolchain=TOOLS,
+                worker="formula",
+                created_at="2026-11-22T12:00:00+00:00",
+                samples_ns=(found.time_ns,) * 32,
+                estimate=found,
+            )
+        )
+
+    def settle(self, candidates):
+        self.finals.append(candidates)
+        by_time = sorted(candidates, key=lambda pair: time_ns(pair[0].problem, pair[1]))
+        best = time_ns(by_time[0][0].problem, by_time[0][1])
+        finalists = []
+        for task, config in by_time:
+            found = self._estimate(task, config)
+            behind = found.time_ns / best - 1
+            finalists.append(Finalist(task, config, TOOLS, found, (found.time_ns,) * 48, (behind, behind)))
+        self._finished.append(Final(tuple(finalists), "graph-cold-l2", "formula", "2026-11-22T12:00:00+00:00", ()))
+
+    def collect(self, timeout_seconds):
+        finished, self._finished = self._finished, []
+        return finished
+
+    def notices(self):
+        return []
+
+    def close(self):
+        pass
+
+    def _estimate(self, task, config):
+        its = time_ns(task.problem, config)
+        return Estimate(its, its * 0.995, its * 1.005)
+
+
+class Nobody:
+    """Listens to nothing."""
+
+    def __getattr__(self, name):
+        return lambda *heard, **more: None
+
+
+def campaign(folder, plan=PLAN):
+    fleet, searches = Formula(), session.measured_searches(plan, H200)
+    with Database.open(folder / "m.db") as database:
+        result = session.execute(plan, H200, searches, fleet, database, Nobody(), folder / "asked.json")
+    return result, fleet
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    return campaign(tmp_path_factory.mktemp("probed"))
+
+
+def test_probes_are_the_powers_of_two_strictly_between_neighbours_of_one_gemm():
+    static = replace(GEMM, m=8, dynamic_m=False)
+    assert {p.m: tuple(n.m for n in near) for p, near in probes((*at(256, 2, 16), static)).items()} == {
+        4: (2, 16),
+        8: (2, 16),
+        32: (16, 256),
+        64: (16, 256),
+        128: (16, 256),
+    }
+    assert [p.m for p in probes(at(48, 100, 4096, 4097))] == [64, 128, 256, 512, 1024, 2048]
+    assert probes(at(16, 32, 33)) == {}
+
+
+def test_what_is_held_out_is_not_probed_and_a_probe_weighs_as_its_lesser_neighbour():
+    heavy = replace(GEMM, m=64, weight=20.0)
+    found = probes((*at(16), heavy, *at(512)), set(at(128)))
+    assert {p.m: p.weight for p in found} == {32: 1.0, 256: 20.0}
+
+
+def test_at_a_probe_the_best_of_both_neighbours_and_the_library_are_measured(found):
+    _, fleet = found
+    here = [(task, config) for task, config in fleet.measured if task.problem == at(32)[0]]
+    assert [task.space for task, _ in here[:1]] == ["aten"]
+    tiles = sorted(config.integer("BLOCK_M") for _, config in here[1:])
+    assert len(tiles) <= 10
+    assert {tiles[0], tiles[-1]} == {16, 64}
+    assert {task.problem.m for task, _ in fleet.measured} == {16, 32, 64, 128, 256}
+
+
+def test_nothing_is_served_by_what_is_slower_than_the_library_at_a_probe(found):
+    """Tiles of 16 and of 64 rows lose 14 % to the library at 32, where they lead it at 16 and 64.
+
+    At 128 a tile of 128 rows leads, which was among the best of a neighbour and won nowhere else.
+    """
+    result, _ = found
+    assert [(row.first, row.last, row.choice.config.get("BLOCK_M")) for row in result.table.ranges] == [
+        (16, 16, 16),
+        (17, 32, None),
+        (33, 64, 64),
+        (65, 128, 128),
+        (129, 256, 256),
+    ]
+    for row in result.table.ranges:
+        for m, loss in (*row.tuned, *row.probed):
+            assert time_ns(at(m)[0], row.choice.config) <= LIBRARY_NS
+            assert loss <= PLAN.ranges.worst
+    assert sorted(m for row in result.table.ranges for m, _ in row.tuned) == [16, 64, 256]
+    assert sorted(m for row in result.table.ranges for m, _ in row.probed) == [32, 128]
+
+
+def test_a_probe_has_no_row_no_finding_and_no_share_in_the_portfolio(tmp_path):
+    plan = replace(PLAN, portfolio=LossLimits())
+    result, _ = campaign(tmp_path, plan)
+    assert [row.problem.m for row in result.table.rows] == [16, 256, 64]  # by name
+    assert {f.problem.m for f in result.findings} == {16, 64, 256}
+    assert {m.task.problem.m for m in result.measurements} == {16, 64, 256}
+    assert {pick.problem.m for pick in result.portfolio.picks} <= {16, 64, 256}
+
+
+def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
+    plan = replace(PLAN, held_out=at(24, 128))
+    result, fleet = campaign(tmp_path, plan)
+    said = summary(plan, H200, result, [], [])
+    assert "at 3 tuned m" in said
+    assert "at 1 probed m" in said  # 32, for 128 is held out
+    assert "at 2 held-out m" in said
+    assert "2 problems held out, without a row" in said
+    assert "nothing worked" not in said
+    assert "128" not in {str(m) for row in result.table.ranges for m, _ in row.probed}
+    searched = [task for task, _ in fleet.measured if task.problem == at(128)[0] and task.space == "triton_mm"]
+    assert len(searched) >= PLAN.budget
+
+
+def test_the_same_command_again_measures_nothing_and_gives_the_same_table(tmp_path):
+    """With so few evaluations what was crossed would have its place in another final."""
+    plan = replace(PLAN, budget=6)
+    first, _ = campaign(tmp_path, plan)
+    again, fleet = campaign(tmp_path, plan)
+    assert (fleet.measured, fleet.finals) == ([], [])
+    assert again.table == first.table
+
+
+def test_a_campaign_that_was_killed_between_the_rounds_ends_with_the_same_table(tmp_path, monkeypatch, found):
+    def killed(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "probe_searches", killed)
+        with pytest.raises(KeyboardInterrupt):
+            campaign(tmp_path)
+    result, fleet = campaign(tmp_path)
+    assert result.table == found[0].table
+    assert {task.problem.m for task, _ in fleet.measured} == {32, 128}
+
+
+def test_what_probes_measured_does_not_change_what_the_samplers_are_asked(tmp_path):
+    plan = replace(PLAN, sampler="transfer", budget=12)
+    campaign(tmp_path, plan)
+    (tmp_path / "asked.json").unlink()
+    _, fleet = campaign(tmp_path, plan)
+    assert fleet.measured == []
+
+
+def verified(folder, table):
+    searches = verifying_searches(table)
+    with Database.open(folder / "later.db") as database:
+        return verify(table, PLAN.margin, searches, Formula(), database, Nobody())
+
+
+def test_ranges_are_verified_at_probes_too_and_probes_get_no_row(tmp_path, found):
+    table = found[0].table
+    again = verified(tmp_path, table)
+    assert again.holds
+    assert [[check.problem.m for check in checks] for _, checks in again.ranges] == [[16], [32], [64], [128], [256]]
+    assert again.mended.ranges == table.ranges
+    assert {row.problem for row in again.mended.rows} == {row.problem for row in table.rows}
+
+
+def test_a_range_that_loses_at_a_probe_does_not_hold(tmp_path, found):
+    table = found[0].table
+    small, _, middle, *larger = table.ranges
+    wide = replace(middle, first=17, probed=((32, 0.0),))
+    again = verified(tmp_path, replace(table, ranges=(small, wide, *larger)))
+    assert [all(check.holds for check in checks) for _, checks in again.ranges] == [True, False, True, True]
+    assert again.mended.ranges == (small, *larger)
+
+
+def test_kernels_of_a_static_m_are_not_probed(tmp_path):
+    """A binary of theirs serves the m that was compiled in."""
+    static = tuple(replace(problem, dynamic_m=False) for problem in PLAN.problems)
+    result, fleet = campaign(tmp_path, replace(PLAN, problems=static))
+    assert {task.problem.m for task, _ in fleet.measured} == {16, 64, 256}
+    assert {row.probed for row in result.table.ranges} == {()}
+    assert {of_one_gemm(row.problem) for row in result.table.ranges} == {of_one_gemm(static[0])}
