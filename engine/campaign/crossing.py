@@ -2,7 +2,8 @@
 
 First what won at one m at the others that were tuned; then, at *probes*, the best of two neighbours that were tuned and
 the vendor library. A probe is a power of two between the two. Only what was built for a neighbour is measured there, so
-that a probe costs a few milliseconds of the GPU, where a problem that is tuned costs a search. It gets no row.
+that a probe costs a few milliseconds of the GPU, where a problem that is tuned costs a search. It gets no row. Last,
+what the ranges run at the m that are held out: their losses there are what these are for.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.feasible import feasible
-from gemmtune.engine.tables.ranges import of_one_gemm
+from gemmtune.engine.tables.ranges import build_ranges, of_one_gemm
 from gemmtune.engine.tables.ranking import Ranking
 
-__all__ = ["crossings", "probe_searches", "probes"]
+__all__ = ["check_searches", "crossings", "probe_searches", "probes"]
 
 _OF_A_NEIGHBOUR = 5
 """Configs of a space that a probe takes over from each of its neighbours. Not the winners alone: at m = 32 tiles of 32
@@ -30,10 +31,7 @@ rows won on three of nine GEMMs, and at 16 they had come fourth or fifth (H200, 
 
 
 def crossings(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterable[Ranking]) -> list[TaskSearch]:
-    """One search for each task of a GEMM that was tuned at several m: over the space's best configs at each of them.
-
-    Held-out problems win nothing, and are crossed all the same: their losses are what they are for.
-    """
+    """One search for each task of a GEMM that was tuned at several m: over the space's best configs at each of them."""
     winners: defaultdict[tuple[Problem, str], dict[Config, None]] = defaultdict(dict)
     for ranking in rankings:
         if ranking.problem not in plan.held_out:
@@ -45,7 +43,7 @@ def crossings(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterable[Ran
     found = []
     for search in searches:
         task = search.task
-        if task.space == BASELINE_SPACE:
+        if task.space == BASELINE_SPACE or task.problem in plan.held_out:
             continue
         space = registry.space(task.space)
         crossed = tuple(c for c in winners[of_one_gemm(task.problem), task.space] if space.check(task, c))
@@ -89,6 +87,42 @@ def probe_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterabl
         for task, few in (baseline | others).items():
             if few and any(others.values()):
                 found.append(prepare(task, registry.space(task.space), few, sampler, len(few), plan.seed, len(few)))
+    return found
+
+
+def check_searches(
+    plan: Plan, searches: Sequence[TaskSearch], rankings: Sequence[Ranking], probed: Set[Problem]
+) -> list[TaskSearch]:
+    """The searches at the problems that are held out: over what serves them, whichever way the ranges end.
+
+    Args:
+        plan: asks for ranges.
+        searches: those of the campaign.
+        rankings: what was found at the sizes that were tuned, probed or held out.
+        probed: which of them were probed.
+    """
+    if plan.ranges is None:
+        return []
+    rows = [
+        row
+        for buckets in (False, True)
+        for row in build_ranges(
+            rankings,
+            replace(plan.ranges, buckets=buckets),
+            margin=plan.margin,
+            held_out=frozenset(plan.held_out),
+            probed=probed,
+        )
+    ]
+    sampler = registry.sampler("exhaustive")
+    found = []
+    for task in (search.task for search in searches if search.task.problem in plan.held_out):
+        gemm, m, space = of_one_gemm(task.problem), task.problem.m, registry.space(task.space)
+        serving = [row.choice for row in rows if of_one_gemm(row.problem) == gemm and row.first <= m <= row.last]
+        own = dict.fromkeys(choice.config for choice in serving if choice.space == task.space)
+        configs = tuple(config for config in own if space.check(task, config))
+        if configs:
+            found.append(prepare(task, space, configs, sampler, len(configs), plan.seed, len(configs)))
     return found
 
 

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from gemmtune.engine.campaign.asked import Asked
-from gemmtune.engine.campaign.crossing import crossings, probe_searches, probes
+from gemmtune.engine.campaign.crossing import check_searches, crossings, probe_searches, probes
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.outcome import Result, read_rankings, read_result
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
@@ -30,6 +30,7 @@ from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.feasible import census, feasible
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.tables.ranking import Ranking
 
 __all__ = [
     "completed",
@@ -190,11 +191,20 @@ def execute(
         asked.keep()
     probed: list[TaskSearch] = []
     if plan.ranges is not None:
-        crossed = crossings(plan, searches, read_rankings(plan, device, searches, fleet, database))
-        run(crossed, fleet, database, objective, watcher, settle=False)
+
+        def found(of: Sequence[TaskSearch]) -> Iterator[Ranking]:
+            return read_rankings(plan, device, of, fleet, database)
+
+        def measure(more: Sequence[TaskSearch]) -> None:
+            run(more, fleet, database, objective, watcher, settle=False)
+
+        measure(crossings(plan, searches, found(searches)))
         if fleet.evidence is Evidence.MEASURED:
-            probed = probe_searches(plan, searches, read_rankings(plan, device, searches, fleet, database))
-            run(probed, fleet, database, objective, watcher, settle=False)
+            probed = probe_searches(plan, searches, found(searches))
+            measure(probed)
+        if plan.held_out:
+            rankings = (*found(searches), *found(probed))
+            measure(check_searches(plan, searches, rankings, {search.task.problem for search in probed}))
     return read_result(plan, device, searches, fleet, database, probed)
 
 

@@ -198,6 +198,18 @@ def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
     assert len(searched) >= PLAN.budget
 
 
+def test_what_serves_a_held_out_m_is_measured_there_also_if_a_probe_chose_it(tmp_path):
+    """96 lies in the range of the 128-row tile that the probe at 128 chose; 200 in that of the 256-row tile."""
+    held_out = at(96, 200)
+    result, fleet = campaign(tmp_path, replace(PLAN, held_out=held_out))
+    (probed,) = [row for row in result.table.ranges if row.last == 128]
+    assert (held_out[0], probed.choice.config) in [(task.problem, config) for task, config in fleet.measured]
+    assert [m for row in result.table.ranges for m, _ in row.held_out] == [96, 200]
+    assert None not in {each.loss for each in (*result.ranges.held_out, *result.ranges.otherwise)}
+    again, fleet = campaign(tmp_path, replace(PLAN, held_out=held_out))
+    assert (fleet.measured, again.table) == ([], result.table)
+
+
 def test_the_same_command_again_measures_nothing_and_gives_the_same_table(tmp_path):
     """With so few evaluations what was crossed would have its place in another final."""
     plan = replace(PLAN, budget=6)
