@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from statistics import median
 
 # Set before torch is loaded: what an earlier run left on disk must not answer for this one.
 CACHE = tempfile.TemporaryDirectory()
@@ -25,17 +24,16 @@ os.environ["TRITON_CACHE_DIR"] = f"{CACHE.name}/triton"
 import torch  # noqa: E402
 import torch._dynamo  # noqa: E402
 from block import LLAMA, SMALL, Block  # noqa: E402
-from problems import FORUM, FORUM_SIZES  # noqa: E402
+from paired import GPU, beside  # noqa: E402
+from problems import BLOCK_SIZES, FORUM, FORUM_SIZES, LAYER_SIZES, REHEARSED  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
-GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
-SIZES = (1, 2, 16, 32, 64, 128, 256, 512, 1024, 2048, 3000, 4096) if GPU else (1, 2, 16, 48)
 BENCHMARKS = re.compile(r"select_algorithm_|benchmarking\.|.*_bench$")  # Inductor's own counters
-LAUNCHES = 15
+PAIRS, PAIRS_OF_LAYER = 16, 128
 LEAD = 40_000_000  # cycles, about 20 ms: the host is done with a step before the GPU begins with it
 LEAD_OF_ONE = 1_000_000  # about 0.5 ms, for one layer
-COLD_BYTES = 256 << 20
+COLD_BYTES = 256 << 20  # several times the L2 of an H200
 
 
 def main(name: str, table: Path, out: Path) -> None:
@@ -63,7 +61,7 @@ def block(options: dict[str, bool]) -> Iterator[dict]:
     """The decoder block, forward and backward, at every m: first call, and GPU time beside eager's."""
     model = Block(LLAMA if GPU else SMALL, DEVICE, DTYPE)
     compiled = compiled_by_inductor(model, options)
-    for m in SIZES:
+    for m in BLOCK_SIZES if GPU else REHEARSED:
         x = torch.randn(m, model.sizes.hidden, device=DEVICE, dtype=DTYPE, requires_grad=True)
         gradient = torch.randn(m, model.sizes.hidden, device=DEVICE, dtype=DTYPE)
         if m > 1:
@@ -82,17 +80,15 @@ def layers(options: dict[str, bool]) -> Iterator[dict]:
         torch._dynamo.reset()
         weight = torch.randn(outputs, inputs, device=DEVICE, dtype=DTYPE)
         function = compiled_by_inductor(torch.nn.functional.linear, options)
-        for m in SIZES:
-            copies = max(2, COLD_BYTES // (weight.nbytes + m * inputs * weight.itemsize)) if GPU else 2
+        for m in LAYER_SIZES if GPU else REHEARSED:
+            copies = max(4, COLD_BYTES // (weight.nbytes + m * inputs * weight.itemsize)) if GPU else 4
             pairs = [(torch.randn(m, inputs, device=DEVICE, dtype=DTYPE), weight.clone()) for _ in range(copies)]
             if m > 1:
                 for x, _ in pairs:
                     torch._dynamo.mark_dynamic(x, 0)
             row = {"layer": name, **first_call(m, partial(function, *pairs[0]))}
-            turns = Turns(pairs)
-            row |= beside(
-                {"forward": (partial(turns, function), partial(turns, torch.nn.functional.linear))}, LEAD_OF_ONE
-            )
+            ours, eager = partial(on, function, pairs), partial(on, torch.nn.functional.linear, pairs)
+            row |= compared("forward", ours, eager, copies, PAIRS_OF_LAYER, LEAD_OF_ONE)
             yield row
             say(row, ("forward",))
 
@@ -116,15 +112,8 @@ def compiled_by_inductor(model: Callable, options: dict[str, bool]) -> Callable:
     return torch.compile(model, options=options) if GPU else torch.compile(model, backend="aot_eager")
 
 
-class Turns:
-    """One pair of operands after the other, so that none is in the cache when its turn comes."""
-
-    def __init__(self, pairs: list) -> None:
-        self._pairs, self._next = pairs, 0
-
-    def __call__(self, function: Callable) -> None:
-        self._next = (self._next + 1) % len(self._pairs)
-        function(*self._pairs[self._next])
+def on(function: Callable, operands: list, number: int) -> None:
+    function(*operands[number])
 
 
 def apart(bench: Callable) -> Callable:
@@ -146,11 +135,16 @@ def benchmarks() -> dict[str, int]:
 
 
 def both_ways(compiled: Callable, eager: Callable, x: torch.Tensor, gradient: torch.Tensor) -> dict:
-    calls = {
-        "forward": (partial(forward, compiled, x), partial(forward, eager, x)),
-        "step": (partial(step, compiled, x, gradient), partial(step, eager, x, gradient)),
-    }
-    return beside(calls, LEAD)
+    row = {}
+    for name, call, operands in (("forward", forward, (x,)), ("step", step, (x, gradient))):
+        ours, others = (partial(alone, partial(call, model, *operands)) for model in (compiled, eager))
+        row |= compared(name, ours, others, 1, PAIRS, LEAD)
+    return row
+
+
+def alone(call: Callable, _number: int) -> None:
+    """With one set of operands: a block reads more than the cache holds."""
+    call()
 
 
 def forward(model: Callable, x: torch.Tensor) -> None:
@@ -186,34 +180,16 @@ def difference(compiled: Callable, model: Callable, x: torch.Tensor) -> dict:
     return {"error": error, "alone_benchmarks": sum(benchmarks().values())}
 
 
-def beside(calls: dict[str, tuple[Callable, Callable]], lead: int) -> dict:
-    """Median GPU time of each call and of eager's, in turns, in milliseconds."""
-    row: dict[str, float] = {}
-    for name, (ours, eager) in calls.items():
-        counters.clear()
-        samples: tuple[list[float], list[float]] = ([], [])
-        for turn in range(LAUNCHES + 3):
-            for call, kept in zip((ours, eager), samples, strict=True):
-                elapsed = timed(call, lead)
-                if turn >= 3:
-                    kept.append(elapsed)
-        row[f"{name}_ms"], row[f"{name}_eager_ms"] = median(samples[0]), median(samples[1])
-        row[f"{name}_benchmarks"] = sum(benchmarks().values())
-    return row
-
-
-def timed(call: Callable[[], object], lead: int) -> float:
-    if not GPU:
-        start = time.perf_counter()
-        call()
-        return (time.perf_counter() - start) * 1e3
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(lead)
-    begin.record()
-    call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end)
+def compared(name: str, ours: Callable, eager: Callable, sets: int, pairs: int, lead: int) -> dict:
+    """Milliseconds of both, their ratio with its interval, and what Inductor benchmarked meanwhile."""
+    counters.clear()
+    our_ms, eager_ms, ratio = beside(ours, eager, sets=sets, pairs=pairs, lead=lead)
+    return {
+        f"{name}_ms": our_ms,
+        f"{name}_eager_ms": eager_ms,
+        f"{name}_over_eager": ratio,
+        f"{name}_benchmarks": sum(benchmarks().values()),
+    }
 
 
 def wait() -> None:
@@ -222,7 +198,11 @@ def wait() -> None:
 
 
 def say(row: dict, timed_as: tuple[str, ...]) -> None:
-    times = "  ".join(f"{name} {row[f'{name}_ms']:.4f} ms, eager {row[f'{name}_eager_ms']:.4f}" for name in timed_as)
+    times = "  ".join(
+        f"{name} {row[f'{name}_ms']:.4f} ms, {ratio:.3f} ({low:.3f} to {high:.3f}) of eager's"
+        for name in timed_as
+        for ratio, low, high in (row[f"{name}_over_eager"],)
+    )
     counted = sum(row["benchmarks"].values())
     counted += sum(count for name, count in row.items() if name.endswith("_benchmarks"))
     print(

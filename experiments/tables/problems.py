@@ -5,10 +5,22 @@ from __future__ import annotations
 from block import LLAMA
 
 TUNED = (2, 16, 64, 256, 1024, 4096)
-HELD_OUT = (32, 512)
+HELD_OUT = {"nt": (24, 96, 384), "nn": (48, 1536)}
+"""By layout: off the powers of two, which the campaign probes itself. Each costs a search, for what is best there."""
 FORUM = (3420, 1280)
 """A linear layer of github.com/pytorch/pytorch users: in, out, called with m of 560, 1024 and 2048."""
 FORUM_SIZES = (560, 1024, 2048)
+BLOCK_SIZES = (1, 2, 16, 32, 64, 128, 256, 512, 1024, 2048, 3000, 4096)
+LAYER_SIZES = (1, 2, 4, 8, 16, 24, 32, 64, 96, 128, 256, 384, 512, 1024, 1536, 2048, 3000, 4096)
+"""Tuned, probed, held out, and neither of these."""
+REHEARSED = (1, 2, 16, 48)
+"""Without a GPU."""
+
+
+def measured_as(m: int) -> str:
+    """What the campaign knew of a product of a layer at this m."""
+    known = {"tuned": (1, *TUNED), "held out": HELD_OUT["nt"], "probed": [1 << e for e in range(1, 12)]}
+    return next((name for name, sizes in known.items() if m in sizes), "not measured")
 
 
 def campaign(budget: int, seconds: float) -> str:
@@ -19,11 +31,11 @@ def campaign(budget: int, seconds: float) -> str:
     """
     blocks = []
     for inputs, outputs in LLAMA.layers.values():
-        blocks.append(_block(list(TUNED), outputs, inputs, "nt", "mm", dynamic=True, hold_out=list(HELD_OUT)))
-        blocks.append(_block(list(TUNED), inputs, outputs, "nn", "mm", dynamic=True, hold_out=list(HELD_OUT)))
+        blocks.append(_block(list(TUNED), outputs, inputs, "nt", "mm", dynamic=True, hold_out=list(HELD_OUT["nt"])))
+        blocks.append(_block(list(TUNED), inputs, outputs, "nn", "mm", dynamic=True, hold_out=list(HELD_OUT["nn"])))
         blocks.append(_block([1], outputs, inputs, "nt", "mm", dynamic=False, hold_out=[]))
     inputs, outputs = LLAMA.layers["down"]
-    held_out = list(HELD_OUT)
+    held_out = list(HELD_OUT["nt"])
     blocks.append(_block(list(TUNED), outputs, inputs, "nt", "addmm", dynamic=True, hold_out=held_out, bias="matrix"))
     blocks.append(_block([1], outputs, inputs, "nt", "addmm", dynamic=False, hold_out=[], bias="matrix"))
     inputs, outputs = FORUM

@@ -1,0 +1,89 @@
+"""What the arms measured, and the rows of README.md's tables. Usage: report.py FOLDER."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from problems import measured_as
+
+SLOWER = 1.02
+"""Of eager's time: what no m may exceed. One counts as slower, or as faster by as much, with its whole interval."""
+OF_SUMMARY = ("rows of the table", "portfolio", "to compile", "ranges of m", "  loss")
+
+
+def report(folder: Path) -> list[str]:
+    """A short text, then the tables in Markdown; what has no result is left out."""
+    found = {path.stem: json.loads(path.read_text())["rows"] for path in sorted(folder.glob("*-*.json"))}
+    tuned = folder / "tuned" / "summary.txt"
+    lines = [line for line in tuned.read_text().splitlines() if line.startswith(OF_SUMMARY)] if tuned.exists() else []
+    lines += [arm_line(name, rows) for name, rows in found.items()]
+    layers = found.pop("layers-table", [])
+    if layers:
+        for said, which in (("slower", slower), ("faster", faster), ("within 2 % or slower, undecided", undecided)):
+            named = ", ".join(f"{row['layer']} m={row['m']} {interval(row)}" for row in layers if which(row))
+            lines.append(f"layers {said}: {named or 'none'}")
+        lines += ["", *layers_table(layers)]
+    lines += ["", *first_calls_table(found)] if found else []
+    return lines
+
+
+def arm_line(name: str, rows: list[dict]) -> str:
+    benchmarks = sum(sum(row["benchmarks"].values()) for row in rows)
+    benchmarks += sum(count for row in rows for key, count in row.items() if key.endswith("_benchmarks"))
+    others, graphs, seconds = (
+        sum(row[key] for row in rows) for key in ("other_kernels_timed", "graphs", "first_seconds")
+    )
+    ratios = [row["forward_over_eager"][0] for row in rows]
+    return (
+        f"{name}: {benchmarks} benchmarks, {others} other kernels timed, {graphs} graphs, first calls {seconds:.1f} s; "
+        f"forward over eager {min(ratios):.3f} to {max(ratios):.3f} at {len(rows)} sizes"
+    )
+
+
+def slower(row: dict) -> bool:
+    return row["forward_over_eager"][1] > SLOWER
+
+
+def faster(row: dict) -> bool:
+    return row["forward_over_eager"][2] < 1 / SLOWER
+
+
+def undecided(row: dict) -> bool:
+    return row["forward_over_eager"][1] <= SLOWER < row["forward_over_eager"][2]
+
+
+def interval(row: dict, name: str = "forward") -> str:
+    ratio, low, high = row[f"{name}_over_eager"]
+    return f"{ratio:.3f} ({low:.3f}–{high:.3f})"
+
+
+def layers_table(rows: list[dict]) -> list[str]:
+    """Time over eager's of each layer: a line for each m."""
+    names = list(dict.fromkeys(row["layer"] for row in rows))
+    at = {(row["m"], row["layer"]): interval(row) for row in rows}
+    lines = [f"| m | known as | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
+    for m in sorted({row["m"] for row in rows}):
+        cells = [at.get((m, name), "") for name in names]
+        lines.append(f"| {m} | {measured_as(m)} | {' | '.join(cells)} |")
+    return lines
+
+
+def first_calls_table(arms: dict[str, list[dict]]) -> list[str]:
+    """First calls, and times over eager's: a line for each arm and m."""
+    lines = ["| arm | m | first call | graphs | benchmarks | forward | of eager's | step | of eager's |"]
+    lines.append("|---" * 9 + "|")
+    for name, rows in arms.items():
+        for row in rows:
+            benchmarks = sum(row["benchmarks"].values())
+            times = (f"{row[f'{way}_ms']:.3f} ms | {interval(row, way)}" for way in ("forward", "step"))
+            lines.append(
+                f"| {name} | {row['m']} | {row['first_seconds']:.1f} s | {row['graphs']} | {benchmarks} | "
+                f"{' | '.join(times)} |"
+            )
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(report(Path(sys.argv[1]))))
