@@ -7,6 +7,7 @@ lifeline to its parent, so that it does not outlive a parent that was killed.
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -38,6 +39,9 @@ R = TypeVar("R")
 
 Context = ForkServerContext | SpawnContext
 """How a process starts."""
+
+_FIRST_IMPORT = "gemmtune.engine.measure.no_collection"
+"""Of the server that processes are forked from."""
 
 _END_SECONDS = 10.0
 """How long the end of a killed process is waited for: one that is stuck in a driver ends when the driver lets go."""
@@ -108,7 +112,7 @@ def start_context(preload: Sequence[str], environment: Mapping[str, str]) -> Con
     if not preload:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(preload))
+    context.set_forkserver_preload([_FIRST_IMPORT, *preload])
     # The server's imports see its environment, so it must already be the processes' own: torch looks for a GPU while
     # it is imported, and a process forked after that look may not use CUDA.
     with _variables(environment):
@@ -204,11 +208,14 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     os.environ.update(environment)
+    gc.disable()  # what is imported stays
     try:
         for name in imports:
             import_module(name)
         connection.recv()  # until `begin`; a process that stands by waits here
         handler = make_handler()
+        gc.freeze()  # of what is there by now nothing is gone through again, nor copied where it is shared by a fork
+        gc.enable()
     except Exception as error:  # whatever it is, the parent must hear it
         with contextlib.suppress(BrokenPipeError):  # unless it is the parent that is gone
             connection.send(CannotStart(f"{type(error).__name__}: {error}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -74,6 +75,11 @@ class Do:
 
     def is_loaded(self, name):
         return name in sys.modules
+
+    def collects(self, module):
+        """Whether garbage is collected, and what the module holds is left out of it."""
+        held = vars(sys.modules[module])
+        return gc.isenabled(), all(each is not held for each in gc.get_objects())
 
     def group_leader(self, _):
         return os.getpgrp() == os.getpid()

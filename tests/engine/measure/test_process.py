@@ -513,9 +513,16 @@ PRELOADING = """
 import pool_handlers
 from gemmtune.engine.measure.process import ProcessPool, wait_for_any
 
+JOBS = (
+    ("is_loaded", "colorsys"),
+    ("is_loaded", "chunk"),
+    ("variable", "GEMMTUNE_TEST_VALUE"),
+    ("collects", "colorsys"),
+)
+
 if __name__ == "__main__":
     pool = ProcessPool(pool_handlers.Do, 1, 60.0, preload=["colorsys"], environment={"GEMMTUNE_TEST_VALUE": "7"})
-    for job in (("is_loaded", "colorsys"), ("is_loaded", "chunk"), ("variable", "GEMMTUNE_TEST_VALUE")):
+    for job in JOBS:
         pool.submit(job)
     while pool.pending:
         wait_for_any([pool], 30)
@@ -553,7 +560,13 @@ def test_preloaded_modules_and_the_environment_reach_the_process(tmp_path):
         "('is_loaded', 'colorsys') True",
         "('is_loaded', 'chunk') False",
         "('variable', 'GEMMTUNE_TEST_VALUE') 7",
+        "('collects', 'colorsys') (True, True)",
     ]
+
+
+def test_what_a_process_imports_itself_is_not_gone_through_for_garbage(pool):
+    outcome = finish(pool(spare_imports=["colorsys"]), ("collects", "colorsys"))[0]
+    assert outcome.result[0] == (True, True)
 
 
 def test_a_busy_process_sees_its_next_job_where_the_pool_sends_ahead(pool, handlers, tmp_path):
