@@ -36,7 +36,7 @@ _POINTS: dict[type[Space], tuple[Config, ...]] = {}
 class InductorSpace(Space):
     """A template's space; a subclass says what tells its template from the others."""
 
-    preload = ("gemmtune.spaces._inductor_build",)
+    preload = ("gemmtune.spaces._inductor_preload",)
 
     values: ClassVar[tuple[Param, ...]]
     """Parameters of every task."""

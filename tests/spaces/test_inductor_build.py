@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import sys
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -283,3 +284,38 @@ def test_equal_kernels_are_equal_binaries_wherever_they_are_built(tmp_path):
         (tmp_path / name).mkdir()
         digests.add(SPACE.build(task("64x64x64"), Config(SMALL), tmp_path / name).digest)
     assert len(digests) == 1
+
+
+FORKED = """
+import importlib, os, sys, threading
+from pathlib import Path
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.spaces.triton_mm import TritonMmSpace
+
+space = TritonMmSpace()
+for name in space.preload:
+    importlib.import_module(name)
+from triton.runtime.cache import triton_key
+
+print(threading.active_count(), triton_key.cache_info().misses)
+if os.fork() == 0:
+    config = Config({"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 3, "num_warps": 4})
+    space.build(Task(Problem.parse("256x256x256"), catalogue.device("H200"), "triton_mm"), config, Path(sys.argv[1]))
+    print(triton_key.cache_info().misses, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_builder_is_forked_from_one_thread_that_has_hashed_triton(tmp_path):
+    script, folder = tmp_path / "forked.py", tmp_path / "built"
+    script.write_text(FORKED)
+    folder.mkdir()
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, str(script), str(folder)]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["1", "1", "1"]  # one thread and one hash, and the build needed no other
+    assert len(list(folder.iterdir())) == 1
