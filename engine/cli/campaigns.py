@@ -26,6 +26,7 @@ from gemmtune.engine.cli import output
 from gemmtune.engine.cli.gpus import gpu_or_fail, locked_clocks
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, LockClocks, Problems
 from gemmtune.engine.cli.out_folder import database_url, export_what_can_be
+from gemmtune.engine.measure.builder import prepare_builders
 from gemmtune.engine.measure.telemetry import gpu_names
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
@@ -35,6 +36,10 @@ from gemmtune.engine.report import campaign as campaign_report
 from gemmtune.engine.report import progress
 from gemmtune.engine.report.events import EventFile
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscape_file import write_landscapes
@@ -112,7 +117,9 @@ def tune(
     wanted = catalogue.device(device) if device else None
     if lock_clocks is not None and fleet_place != "local":
         raise UsageError(f"--lock-clocks locks GPUs of this machine, and --fleet {fleet_place} measures on a cluster's")
-    cluster = connected(fleet_place, os.environ.get("RAY_ADDRESS"))
+    asked, cluster = out / "asked.json", connected(fleet_place, os.environ.get("RAY_ADDRESS"))
+    if cluster is None and not replay and not asked.exists() and gpu_names():  # there will be something to build
+        prepare_builders(plan.spaces)
     target, searches, fleet = origin(plan, wanted, replay or [], builders, cluster)
     if isinstance(fleet, EstimateFleet):
         plan = replace(plan, sampler="exhaustive")  # as the searches have it
@@ -124,7 +131,7 @@ def tune(
             _say_what_estimates(target, fleet.protocol(searches[0].task))
         followers = [opened.enter_context(EventFile(events))] if events else []
         with progress.watching(as_json, registry.objective(plan.objective).unit, followers) as watcher:
-            result = session.execute(plan, target, searches, fleet, store, watcher, out / "asked.json")
+            result = session.execute(plan, target, searches, fleet, store, watcher, asked)
     write_table(out / "table.json", result.table)
     exported, notes = export_what_can_be(out / "table.json", out)
     written = [out / "table.json", *exported, out / "summary.txt"]
@@ -180,12 +187,12 @@ def _parse(problems: Sequence[str]) -> tuple[Problem, ...]:
 
 def _look_up(plan: Plan) -> None:
     """Every name in the plan, before anything is started or written."""
-    registry.sampler(plan.sampler)
-    registry.objective(plan.objective)
+    registry.look_up(Sampler, plan.sampler)
+    registry.look_up(Objective, plan.objective)
     for name in plan.spaces:
-        registry.space(name)
+        registry.look_up(Space, name)
     for name in plan.pruners:
-        registry.pruner(name)
+        registry.look_up(Pruner, name)
 
 
 def _say_why_replayed() -> None:

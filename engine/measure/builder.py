@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from gemmtune.engine.measure.library import Library
 from gemmtune.engine.measure.process import ProcessPool
+from gemmtune.engine.measure.served_process import start_context
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
 
-__all__ = ["BuildFailure", "BuildJob", "builder_pool"]
+__all__ = ["BuildFailure", "BuildJob", "builder_pool", "prepare_builders"]
+
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+"""Environment of a builder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,17 @@ class BuildFailure:
     """What finding out cost."""
 
 
+def prepare_builders(spaces: Sequence[str]) -> None:
+    """Begin the imports of builders for `spaces`, which take seconds: a pool made later finds them under way or done.
+
+    Returns at once. What it starts ends with this process.
+
+    Raises:
+        UnknownPlugin: no such space; nothing is started then.
+    """
+    start_context(_preload(spaces), _NO_GPU)
+
+
 def builder_pool(
     spaces: tuple[str, ...], folder: Path, size: int, deadline_seconds: float
 ) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
@@ -47,19 +63,20 @@ def builder_pool(
     They see no GPU: a build must not depend on the one that happens to be there. Tasks whose artifacts have one key get
     one binary, built once, each in a file of its own.
     """
-    preload = ["gemmtune.engine.measure.builder"]
-    for name in spaces:
-        preload.extend(registry.space(name).preload)
     return ProcessPool(
         partial(_Builder, folder),
         size,
         deadline_seconds,
-        preload=preload,
-        environment={"CUDA_VISIBLE_DEVICES": ""},
+        preload=_preload(spaces),
+        environment=_NO_GPU,
         name="the builders",
         attempts=2,  # a process may be killed for no fault of its job
         describe=lambda job: f"the build of {job.task.key} {job.config}",
     )
+
+
+def _preload(spaces: Sequence[str]) -> list[str]:
+    return [__name__, *dict.fromkeys(module for name in spaces for module in registry.space(name).preload)]
 
 
 class _Builder:

@@ -11,7 +11,7 @@ from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["exporter", "names", "objective", "pruner", "sampler", "space"]
+__all__ = ["exporter", "look_up", "names", "objective", "pruner", "sampler", "space"]
 
 _KINDS: dict[type, str] = {
     Space: "space",
@@ -27,36 +27,44 @@ def names(kind: type) -> tuple[str, ...]:
     return tuple(sorted({point.name for point in _points(kind)}))
 
 
-def space(name: str) -> Space:
-    """The space of that name.
+def look_up(kind: type, name: str) -> EntryPoint:
+    """Where the plug-in of one seam and of that name is; it is not loaded.
 
     Raises:
         UnknownPlugin: there is none; the message lists those there are.
     """
+    for point in _points(kind):
+        if point.name == name:
+            return point
+    raise UnknownPlugin(f"no {_KINDS[kind]} {name!r}; known: {', '.join(names(kind))}")
+
+
+def space(name: str) -> Space:
+    """The space of that name; raises as `look_up` does."""
     plugin: type[Space] = _load(Space, name)
     return plugin()
 
 
 def objective(name: str) -> Objective:
-    """The objective of that name; raises as `space` does."""
+    """The objective of that name; raises as `look_up` does."""
     plugin: type[Objective] = _load(Objective, name)
     return plugin()
 
 
 def sampler(name: str) -> type[Sampler]:
-    """The sampler class of that name; raises as `space` does."""
+    """The sampler class of that name; raises as `look_up` does."""
     plugin: type[Sampler] = _load(Sampler, name)
     return plugin
 
 
 def pruner(name: str) -> Pruner:
-    """The pruner of that name; raises as `space` does."""
+    """The pruner of that name; raises as `look_up` does."""
     plugin: type[Pruner] = _load(Pruner, name)
     return plugin()
 
 
 def exporter(name: str) -> Exporter:
-    """The exporter of that name; raises as `space` does."""
+    """The exporter of that name; raises as `look_up` does."""
     plugin: type[Exporter] = _load(Exporter, name)
     return plugin()
 
@@ -66,10 +74,8 @@ def _points(kind: type) -> tuple[EntryPoint, ...]:
 
 
 def _load(kind: type, name: str) -> type:
-    for point in _points(kind):
-        if point.name == name:
-            plugin: object = point.load()
-            if not (isinstance(plugin, type) and issubclass(plugin, kind)):
-                raise ContractError(f"{_KINDS[kind]} {name!r} ({point.value}) is not a subclass of {kind.__qualname__}")
-            return plugin
-    raise UnknownPlugin(f"no {_KINDS[kind]} {name!r}; known: {', '.join(names(kind))}")
+    point = look_up(kind, name)
+    plugin: object = point.load()
+    if not (isinstance(plugin, type) and issubclass(plugin, kind)):
+        raise ContractError(f"{_KINDS[kind]} {name!r} ({point.value}) is not a subclass of {kind.__qualname__}")
+    return plugin

@@ -942,6 +942,34 @@ def test_an_objective_is_measured_by_its_protocol_and_told_in_its_unit(
     assert [(task["score"], task["baseline_score"]) for task in record["tasks"]] == [(score, score)]
 
 
+@pytest.fixture
+def prepared(monkeypatch):
+    """The spaces whose builders were prepared, of a machine that has a GPU."""
+    spaces = []
+    monkeypatch.setattr(campaigns, "gpu_names", lambda: ("NVIDIA H200",))
+    monkeypatch.setattr(campaigns, "prepare_builders", spaces.append)
+    return spaces
+
+
+def test_builders_are_prepared_where_a_campaign_begins_and_not_where_it_is_finished(run, pretended, prepared):
+    class HoldsNoFinal(PretendedFleet):
+        settles = False
+
+    pretended(HoldsNoFinal)
+    campaign = ("tune", "--problem", DECODE, "--budget", "8")
+    assert (run(*campaign).status, prepared) == (0, [("triton_mm",)])
+    assert (run(*campaign).status, prepared) == (0, [("triton_mm",)])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--space", "nonesuch"), ("--sampler", "nonesuch"), ("--fleet", "slurm"), ("--replay", "none.csv")],
+    ids=lambda arguments: arguments[0],
+)
+def test_no_builder_is_prepared_where_there_is_nothing_to_build(run, pretended, prepared, arguments):
+    assert (run("tune", "--problem", DECODE, *arguments).status, prepared) == (2, [])
+
+
 def test_a_fleet_that_is_none_is_refused_with_those_there_are(run):
     refusal(run("tune", "--fleet", "slurm"), "no fleet 'slurm'; known: local, ray, ray://HOST:PORT")
 

@@ -564,6 +564,43 @@ def test_preloaded_modules_and_the_environment_reach_the_process(tmp_path):
     ]
 
 
+PREPARED = """
+import sys
+import pool_handlers
+from gemmtune.engine.measure.process import ProcessPool, wait_for_any
+from gemmtune.engine.measure.served_process import start_context
+
+if __name__ == "__main__":
+    start_context(["slow_to_import"], {})
+    print("begun", flush=True)
+    sys.stdin.readline()
+    pool = ProcessPool(pool_handlers.Do, 1, 60.0, preload=["slow_to_import"])
+    pool.submit(("is_loaded", "slow_to_import"))
+    while pool.pending:
+        wait_for_any([pool], 30)
+        for outcome in pool.collect():
+            print(outcome.result[0])
+    pool.close()
+"""
+
+
+def test_imports_begun_before_there_is_a_pool_are_its_processes(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    script, trace = tmp_path / "prepared.py", tmp_path / "trace"
+    script.write_text(PREPARED)
+    (tmp_path / "slow_to_import.py").write_text(
+        f"import time\nopen({str(trace)!r}, 'a').write('imported ')\ntime.sleep(1)\n"
+    )
+    with python(script)(stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        assert program.stdout.readline() == "begun\n"
+        until = time.monotonic() + 30
+        while not trace.exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert trace.read_text() == "imported "  # and no pool asked for it yet
+        told, _ = program.communicate("\n", timeout=60)
+    assert (told, trace.read_text()) == ("True\n", "imported ")
+
+
 def test_what_a_process_imports_itself_is_not_gone_through_for_garbage(pool):
     outcome = finish(pool(spare_imports=["colorsys"]), ("collects", "colorsys"))[0]
     assert outcome.result[0] == (True, True)
