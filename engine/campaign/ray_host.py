@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,8 +52,6 @@ class Host:
 
     def __init__(self, make_place: MakePlace[object, object]) -> None:
         """Make the place; one that cannot be made is lost from the start."""
-        # A new process imports its parent's main module again: here Ray's, with all of ray.
-        sys.modules["__main__"].__file__ = None
         self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
         folder = Path(self._folder.name)
         (folder / "sent").mkdir()

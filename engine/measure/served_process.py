@@ -11,6 +11,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -145,7 +146,8 @@ class ServedProcess:
             args=(theirs, lifeline_theirs, tuple(imports), make_handler, dict(environment)),
             daemon=True,
         )
-        self._process.start()
+        with _hidden_main():
+            self._process.start()
         theirs.close()
         lifeline_theirs.close()
 
@@ -188,6 +190,21 @@ def _variables(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name)
             else:
                 os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _hidden_main() -> Iterator[None]:
+    """A process imports its parent's main module again, for what is pickled from there: here nothing ever is.
+
+    The console script's is all of the command line, half a second in each process; Ray's is all of ray.
+    """
+    main = vars(sys.modules["__main__"])
+    names: dict[str, object] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
+    main.update(dict.fromkeys(names))
+    try:
+        yield
+    finally:
+        main.update(names)
 
 
 def _how(exitcode: int | None) -> str:

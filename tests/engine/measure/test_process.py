@@ -601,6 +601,32 @@ def test_imports_begun_before_there_is_a_pool_are_its_processes(tmp_path, monkey
     assert (told, trace.read_text()) == ("True\n", "imported ")
 
 
+HAS_A_MAIN = """
+import sys
+import pool_handlers
+from gemmtune.engine.measure.process import ProcessPool, wait_for_any
+
+print("imported", flush=True)
+if __name__ == "__main__":
+    for preload in ((), ("colorsys",)):
+        pool = ProcessPool(pool_handlers.Do, 1, 60.0, preload=preload)
+        pool.submit(("echo", "ran"))
+        while not (outcomes := pool.collect()):
+            wait_for_any([pool], 30)
+        print(outcomes[0].result[0], flush=True)
+        pool.close()
+    print(sys.modules["__main__"].__file__)
+"""
+
+
+def test_no_process_imports_the_program_that_started_it(tmp_path):
+    script = tmp_path / "has_a_main.py"
+    script.write_text(HAS_A_MAIN)
+    with python(script)(stdout=subprocess.PIPE) as program:
+        told, _ = program.communicate(timeout=60)
+    assert told.splitlines() == ["imported", "ran", "ran", str(script)]
+
+
 def test_what_a_process_imports_itself_is_not_gone_through_for_garbage(pool):
     outcome = finish(pool(spare_imports=["colorsys"]), ("collects", "colorsys"))[0]
     assert outcome.result[0] == (True, True)
