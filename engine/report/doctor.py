@@ -7,7 +7,13 @@ from importlib import metadata
 
 from gemmtune.engine.report.check import Check, Level
 from gemmtune.engine.report.doctor_gpu import gpu_checks
-from gemmtune.engine.report.doctor_host import compiler_checks, database_check, package_checks, ray_check
+from gemmtune.engine.report.doctor_host import (
+    bytecode_check,
+    compiler_checks,
+    database_check,
+    package_checks,
+    ray_check,
+)
 
 __all__ = ["doctor", "doctor_record", "examine", "healthy"]
 
@@ -24,6 +30,7 @@ def examine(database: str, environment: Mapping[str, str]) -> list[Check]:
     return [
         *of_gpu,
         *package_checks(metadata.requires("gemmtune") or [], has_gpu),
+        bytecode_check(),
         *compiler_checks(environment),
         ray_check(environment.get("RAY_ADDRESS")),
         database_check(database),

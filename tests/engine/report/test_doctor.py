@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import socket
@@ -16,7 +17,13 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.report import doctor
 from gemmtune.engine.report.check import Level, advice, fault, fine
 from gemmtune.engine.report.doctor_gpu import gpu_checks, inductor_check
-from gemmtune.engine.report.doctor_host import compiler_checks, database_check, package_checks, ray_check
+from gemmtune.engine.report.doctor_host import (
+    bytecode_check,
+    compiler_checks,
+    database_check,
+    package_checks,
+    ray_check,
+)
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
@@ -124,6 +131,21 @@ def test_a_compiler_that_is_not_there_is_named():
     check = compiler_checks({"CC": "/no/such/cc"})[0]
     assert check.level is Level.ADVICE
     assert check.found.startswith("/no/such/cc not found")
+
+
+def test_a_package_that_is_compiled_at_every_start_is_named_with_what_compiles_it(tmp_path: Path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("slow_one", "quick_one"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    compileall.compile_dir(tmp_path / "quick_one", quiet=1)
+    packages = ("slow_one", "quick_one", "absent_one")
+    check = bytecode_check(packages)
+    assert check.level is Level.ADVICE
+    assert check.found.startswith("none for slow_one: ")
+    assert check.remedies == (f"{sys.executable} -m compileall -q -j 0 {tmp_path / 'slow_one'}",)
+    subprocess.run(check.remedies[0].split(), check=True)
+    assert bytecode_check(packages) == fine("bytecode", "there for slow_one, quick_one")
 
 
 def test_a_cluster_is_asked_at_its_address():
