@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect, insort
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import torch
 
@@ -29,34 +30,32 @@ class Arena:
     campaign drove each other out, and every return to one cost 86 ms, half of the GPU's time (H200, 2026-11-22).
     """
 
-    def __init__(self, device: torch.device, output_bytes: int, piece_bytes: Callable[[], int]) -> None:
+    def __init__(
+        self, device: torch.device, output_sizes: Sequence[int], piece_sizes: Callable[[], Sequence[int]]
+    ) -> None:
         """Take the memory of the outputs.
 
         Args:
             device: where.
-            output_bytes: for them; 0 for none.
-            piece_bytes: asked when values of a kind are first needed: how much they get, 0 for none.
-
-        Raises:
-            torch.OutOfMemoryError: there is not as much.
+            output_sizes: bytes for them, the first that can be had; none where it is empty.
+            piece_sizes: asked when values of a kind are first needed: the same for them.
         """
         self.device = device
-        self._piece_bytes = piece_bytes
-        self._pieces: dict[Values | None, torch.Tensor] = {None: self._piece(torch.int8, output_bytes)}
+        self._piece_sizes = piece_sizes
+        self._pieces: dict[Values | None, torch.Tensor] = {None: self._piece(torch.int8, output_sizes)}
 
     def piece(self, values: Values | None) -> torch.Tensor:
-        """All memory of such values, or of outputs, in one dimension.
-
-        Raises:
-            torch.OutOfMemoryError: what `piece_bytes` promised is not there.
-        """
+        """All memory of such values, or of outputs, in one dimension; empty where none is to be had."""
         if values not in self._pieces:
             assert values is not None
-            self._pieces[values] = values.fill(self._piece(values.dtype, self._piece_bytes()), str(values))
+            self._pieces[values] = values.fill(self._piece(values.dtype, self._piece_sizes()), str(values))
         return self._pieces[values]
 
-    def _piece(self, dtype: torch.dtype, nbytes: int) -> torch.Tensor:
-        return torch.empty(nbytes // _ALIGNMENT * _ALIGNMENT // dtype.itemsize, dtype=dtype, device=self.device)
+    def _piece(self, dtype: torch.dtype, sizes: Sequence[int]) -> torch.Tensor:
+        for nbytes in sizes:
+            with suppress(torch.OutOfMemoryError):  # another process may take what was free when it was looked
+                return torch.empty(nbytes // _ALIGNMENT * _ALIGNMENT // dtype.itemsize, dtype=dtype, device=self.device)
+        return torch.empty(0, dtype=dtype, device=self.device)
 
 
 class Places:

@@ -53,8 +53,9 @@ class Stands:
         self._memory_bytes = properties.total_memory
         self._instruments = Instruments(self._l2_bytes, device)
         self._arena = Arena(
-            device, _bytes(device, _OUTPUTS_SHARES_OF_MEMORY), partial(_bytes, device, _PIECE_SHARES_OF_MEMORY)
+            device, _sizes(device, _OUTPUTS_SHARES_OF_MEMORY), lambda: _sizes(device, _PIECE_SHARES_OF_MEMORY)
         )
+        self._rest = partial(time.sleep, _MOST_REST_SECONDS)
         self._board = f"GPU-{properties.uuid}"
         self._settled = False
         self._places: OrderedDict[Problem, _Place] = OrderedDict()
@@ -83,7 +84,7 @@ class Stands:
                 level_ns = self._nominal(rig)
             else:
                 level_ns = self._nominal(self._rig(beside))
-                rig.calibrate(partial(time.sleep, _MOST_REST_SECONDS))
+                rig.calibrate(self._rest)
             level = Level(f"torch {torch.__version__}", self._board, level_ns)
             self._places[problem] = _Place(Stand(problem, rig.ring, level), rig)
         self._places.move_to_end(problem)
@@ -115,9 +116,9 @@ class Stands:
             while not settling.done:
                 settling.add(level(_no_rest), time.perf_counter())
             self._settled = True
-        rest = partial(time.sleep, min(_MOST_REST_SECONDS, _busy_seconds(timer.block(0)) / _DUTY))
-        rig.calibrate(rest)
-        nominal_ns = level(rest)  # on clocks that nothing holds back
+        rig.calibrate(self._rest)
+        pause = min(_MOST_REST_SECONDS, _busy_seconds(timer.block(0)) / _DUTY)
+        nominal_ns = level(partial(time.sleep, pause))  # on clocks that nothing holds back
         timer.close()
         return nominal_ns
 
@@ -130,7 +131,7 @@ def _busy_seconds(block: Block) -> float:
     return (sum(block.samples_ns) + sum(block.reference_ns)) / 1e9
 
 
-def _bytes(device: torch.device, shares: Sequence[float]) -> int:
-    """A share of all memory, so that places are the same in every process, also where a little less is free."""
+def _sizes(device: torch.device, shares: Sequence[float]) -> list[int]:
+    """Shares of all memory, so that places are the same in every process, also where a little less is free."""
     free, total = torch.cuda.mem_get_info(device)
-    return next((int(total * share) for share in shares if total * share <= _MOST_OF_FREE_MEMORY * free), 0)
+    return [int(total * share) for share in shares if total * share <= _MOST_OF_FREE_MEMORY * free]

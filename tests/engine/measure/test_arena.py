@@ -16,7 +16,7 @@ BF16 = Values(torch.bfloat16)
 
 
 def arena(nbytes=1 << 20):
-    return Arena(CPU, nbytes, lambda: nbytes)
+    return Arena(CPU, [nbytes], lambda: [nbytes])
 
 
 def span(tensor):
@@ -67,8 +67,21 @@ def test_places_depend_on_names_alone_and_are_scattered():
 
 
 def test_without_memory_everything_is_drawn_apart():
-    places = Places(Arena(CPU, 0, lambda: 0))
+    places = Places(Arena(CPU, [], list))
     drawn = places.normal(BF16, (8, 8), "x")
     assert places.own_bytes == drawn.nbytes == 128
-    assert torch.equal(drawn, Places(Arena(CPU, 0, lambda: 0)).normal(BF16, (8, 8), "x"))
+    assert torch.equal(drawn, Places(Arena(CPU, [], list)).normal(BF16, (8, 8), "x"))
     assert not torch.equal(drawn, places.normal(BF16, (8, 8), "y"))
+
+
+def test_of_sizes_the_first_that_can_be_had_is_taken(monkeypatch):
+    empty = torch.empty
+
+    def short(size, **terms):
+        if size > 1 << 20:
+            raise torch.OutOfMemoryError
+        return empty(size, **terms)
+
+    monkeypatch.setattr(torch, "empty", short)
+    shared = Arena(CPU, [1 << 30, 4096], lambda: [1 << 30, 1 << 20, 512])
+    assert (shared.piece(None).nbytes, shared.piece(BF16).nbytes) == (4096, 1 << 20)

@@ -20,7 +20,7 @@ BYTES = 3 * 64 * 64 * 2
 
 
 def arena(nbytes):
-    return Arena(CPU, nbytes, lambda: nbytes)
+    return Arena(CPU, [nbytes], lambda: [nbytes])
 
 
 def ring(cold=True, l2_bytes=1, memory_bytes=1 << 30, problem=PROBLEM):

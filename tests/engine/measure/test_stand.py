@@ -17,7 +17,7 @@ LEVEL = Level("torch 2.13.0", "GPU-0", 1000.0)
 
 
 CPU = torch.device("cpu")
-ARENA = Arena(CPU, 0, lambda: 0)
+ARENA = Arena(CPU, [], list)
 RING = OperandRing.make(PROBLEM, True, 1, 1 << 20, ARENA)
 
 
