@@ -7,11 +7,13 @@ was at fault and not the job, so the job is queued again and the place is given 
 
 from __future__ import annotations
 
+import math
+import select
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Generic, Protocol, TypeVar, cast
 
 from gemmtune.engine.measure.served_process import (
@@ -139,7 +141,11 @@ class ProcessPool(Generic[J, R]):
                 is left, every such call does.
             Quarantined: the same of a place in which one had been ready before.
         """
-        found = [self._look(slot) for slot in tuple(self._slots)]
+        speaking, now = (
+            readable([s.process.connection for s in self._slots if s.process is not None], 0),
+            time.monotonic(),
+        )
+        found = [self._look(slot) for slot in tuple(self._slots) if now >= slot.deadline or slot.speaks(speaking)]
         outcomes = [outcome for outcome in found if outcome is not None]
         self._dispatch()
         self._keep_spare()
@@ -345,4 +351,15 @@ def wait_for_any(pools: Sequence[Waitable], timeout_seconds: float) -> None:
     """Wait until one of the pools has something to collect, a deadline passes, or the timeout ends."""
     until = min([time.monotonic() + timeout_seconds, *(pool.next_deadline() for pool in pools)])
     connections = [connection for pool in pools for connection in pool.connections()]
-    wait(connections, max(until - time.monotonic(), 0))
+    readable(connections, max(until - time.monotonic(), 0))
+
+
+def readable(connections: Iterable[Connection], timeout_seconds: float) -> set[int]:
+    """File numbers of those that have something to say, as soon as one has, or when the timeout ends.
+
+    What `multiprocessing.connection.wait` does, at a tenth of its cost: 60 processes are looked at for every result.
+    """
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection, select.POLLIN)
+    return {number for number, _ in poll.poll(math.ceil(1e3 * timeout_seconds))}

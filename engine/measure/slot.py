@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 from typing import Generic, TypeVar
@@ -80,6 +81,10 @@ class Slot(Generic[J, R]):
     def enter(self, phase: Phase, deadline: float = float("inf")) -> None:
         """Begin a phase that is over at `deadline`."""
         self.phase, self.deadline = phase, deadline
+
+    def speaks(self, readable: Container[int]) -> bool:
+        """Whether its process is among those, by the number of its connection, that have something to say."""
+        return self.process is not None and self.process.connection.fileno() in readable
 
     def taken(self) -> Ticket[J]:
         """The job, which is taken off the process; the following one, if it has been sent, takes its place."""
