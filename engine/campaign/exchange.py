@@ -50,11 +50,11 @@ class Exchange:
             circle.hear(search)
 
     def released(self) -> list[TaskSearch]:
-        """Those that need not wait any longer, in the plan's order, each taught by all others."""
+        """Those that need not wait any longer, in the plan's order, each with what all others have to teach."""
         complete = [circle for circle in self._circles if len(circle.found) == len(circle.members)]
         for circle in complete:
             for search in circle.waiting:
-                search.tuner.learn([past for task, past in circle.heard() if task != search.task])
+                search.heard = [past for task, past in circle.heard() if task != search.task]
         return self._dissolved(complete)
 
     def given_up(self) -> list[TaskSearch]:

@@ -41,11 +41,10 @@ from gemmtune.engine.store.database import Database
 
 __all__ = ["TaskSearch", "Watcher", "prepare", "run"]
 
-_TASKS_A_WORKER = 8
-"""While one task's batch is timed, the others' build. A batch ends with its last config, so that half of what was asked
-is on its way at a time, and samplers ask for few at first: with 4 tasks 15 builders are idle for 30 % of a campaign of
-100 problems, with 8 for 12 %, with 16 for 10 % (simulated, experiments/campaign-100). What a task evaluates does not
-depend on it."""
+_CONFIGS_A_WORKER = 64
+"""Configs on their way at a time, for each worker: what the builders of one GPU have in hand, what they have next, and
+what waits to be timed. A batch ends with its last config, and samplers ask for few at first, so that it takes many
+tasks. What a task evaluates does not depend on it."""
 _WAIT_SECONDS = 0.5
 
 
@@ -96,6 +95,8 @@ class TaskSearch:
     """Makes the tuner."""
     history: tuple[Past, ...] = ()
     """What other tasks taught before it began."""
+    heard: Sequence[Past] = ()
+    """What others of the campaign have found by now, to be learned before it asks again."""
     known: dict[Config, Measurement] = field(default_factory=dict)
     """What the database held when the search began, and has not been asked for yet."""
     batch: list[Config] = field(default_factory=list)
@@ -140,7 +141,7 @@ class TaskSearch:
     @property
     def expected_gain(self) -> float:
         """Time, or whatever is minimised, that the next batch should save where the problem is called."""
-        gain = expected_gain(self.tuner.scores, self.tuner.evaluations, len(self.batch))
+        gain = expected_gain(self.tuner.scores, self.tuner.evaluations, len(self.batch) or self.tuner.batch)
         return self.task.problem.weight * gain
 
 
@@ -263,9 +264,9 @@ class _Run:
             self._give()
 
     def _give(self) -> None:
-        """Keep as many tasks in work as keep the fleet busy."""
+        """Keep as many configs in work as keep the fleet busy."""
         self._release()
-        while len(self._active) < _TASKS_A_WORKER * self._fleet.parallel and (self._waiting or self._ready):
+        while self._in_work < _CONFIGS_A_WORKER * self._fleet.parallel and (self._waiting or self._ready):
             if self._clock.over:
                 self._stop()
             elif self._waiting:
@@ -279,13 +280,22 @@ class _Run:
                     self._submit(search)
                 self._release()
             else:
-                self._submit(heappop(self._ready)[-1])
+                search = heappop(self._ready)[-1]
+                if search.batch or self._ask(search):
+                    self._submit(search)
+
+    @property
+    def _in_work(self) -> int:
+        """Configs that the fleet has."""
+        return sum(len(search.batch) - len(search.results) for search in self._active.values())
 
     def _release(self) -> None:
-        """Go on with those that waited for what others found."""
+        """Let those go on that waited for what others found.
+
+        Each learns when it is its turn: a hundred in a row take the driver 8 s, in which no builder gets anything.
+        """
         for search in self._exchange.released():
-            if self._ask(search):
-                self._make_ready(search)
+            self._make_ready(search)
 
     def _stop(self) -> None:
         held = self._exchange.given_up()
@@ -342,6 +352,9 @@ class _Run:
                 return False
             if self._exchange.holds(search):
                 return False
+            if search.heard:
+                search.tuner.learn(search.heard)
+                search.heard = ()
             search.batch = search.tuner.next_batch()
             if not search.batch:
                 self._end(search, "budget spent" if search.evaluations < search.feasible else "all evaluated")

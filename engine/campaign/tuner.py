@@ -44,7 +44,8 @@ class Tuner:
         self.feasible = len(sampler.search.feasible)
         """Configs there are."""
         self._budget = budget
-        self._batch = batch
+        self.batch = batch
+        """Most configs it asks for at once."""
         self._unasked = set(sampler.search.feasible)
         self._pending: list[Config] = []
         # A quarter of what a Trial each would take: a campaign has hundreds of thousands, and keeps them to its end.
@@ -107,7 +108,7 @@ class Tuner:
             raise RuntimeError(f"{len(self._pending)} configs of the last batch have not been told")
         if self.done:
             return []
-        count = min(self._batch, self._budget - self.evaluations)
+        count = min(self.batch, self._budget - self.evaluations)
         asked = self._sampler.ask(count)
         if len(asked) > count:
             raise self._broken(f"asked for {len(asked)} configs where {count} were wanted")

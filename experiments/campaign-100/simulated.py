@@ -1,8 +1,8 @@
-"""How busy the real driver keeps builders and a GPU of virtual time. Usage: simulated.py [--tasks 4 8 16] [--json OUT].
+"""How busy the real driver keeps builders and a GPU of virtual time. Usage: simulated.py [--configs 48] [--json OUT].
 
 The campaign of a hundred problems with made-up times: a build takes about `--build-seconds` on one of `--builders`
-cores, a measurement `--gpu-seconds`, a final `--final-seconds`. What the driver itself computes takes its CPU time.
-Needs `gemmtune[triton]`, and no GPU.
+cores, a measurement `--gpu-seconds`, a problem's first `--setup-seconds` more, a final `--final-seconds`. What the
+driver itself computes takes its CPU time. Needs `gemmtune[triton]`, and no GPU.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
@@ -52,6 +53,7 @@ class VirtualFleet:
         heapify(self._builders)
         self._built: list[tuple[float, int, float, Finished]] = []
         self._timed: list[tuple[float, int, Finished]] = []
+        self._seen: set[Problem] = set()
         self._number = 0
         self._gpu_free = 0.0
         self.build_seconds = self.gpu_seconds = self.seconds = 0.0
@@ -65,6 +67,9 @@ class VirtualFleet:
         heappush(self._builders, begins + seconds)
         self.build_seconds += seconds
         takes = self._given.gpu_seconds * self._draw.uniform(0.6, 1.4)
+        if task.problem not in self._seen:
+            self._seen.add(task.problem)
+            takes += self._given.setup_seconds
         self._put(begins + seconds, takes, self._measurement(task, config))
 
     def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
@@ -144,9 +149,9 @@ class Nobody:
         return lambda *args, **named: None
 
 
-def campaign(given: argparse.Namespace, tasks: int) -> dict[str, float]:
-    """The whole of it, with so many tasks in work for the one worker."""
-    scheduler._TASKS_A_WORKER = tasks
+def campaign(given: argparse.Namespace, configs: int) -> dict[str, float]:
+    """The whole of it, with so many configs in work for the one worker."""
+    scheduler._CONFIGS_A_WORKER = configs
     problems = read_plan(HERE / "campaign.toml").problems[:: 100 // given.problems][: given.problems]
     plan = Plan(problems=problems, budget=given.budget)
     device, fleet = catalogue.device("H200"), VirtualFleet(given)
@@ -155,7 +160,7 @@ def campaign(given: argparse.Namespace, tasks: int) -> dict[str, float]:
         fleet.tick()
     return {
         "problems": len(problems),
-        "tasks in work": tasks,
+        "configs in work": configs,
         "seconds": round(fleet.seconds, 1),
         "builders busy": round(fleet.build_seconds / given.builders / fleet.seconds, 3),
         "GPU busy": round(fleet.gpu_seconds / fleet.seconds, 3),
@@ -164,18 +169,19 @@ def campaign(given: argparse.Namespace, tasks: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tasks", type=int, nargs="+", default=[4, 8, 16], help="tasks in work at a time")
+    parser.add_argument("--configs", type=int, nargs="+", default=[16, 32, 48, 64, 96], help="in work at a time")
     parser.add_argument("--problems", type=int, default=100, help="of the hundred, evenly taken")
     parser.add_argument("--budget", type=int, default=24)
     parser.add_argument("--builders", type=int, default=15)
     parser.add_argument("--build-seconds", type=float, default=0.5)
     parser.add_argument("--gpu-seconds", type=float, default=0.02)
+    parser.add_argument("--setup-seconds", type=float, default=0.12)
     parser.add_argument("--final-seconds", type=float, default=0.2)
     parser.add_argument("--json", type=Path, help="file for the results")
     given = parser.parse_args()
     results = []
-    for tasks in given.tasks:
-        results.append(campaign(given, tasks))
+    for configs in given.configs:
+        results.append(campaign(given, configs))
         print(json.dumps(results[-1]), flush=True)
     if given.json:
         given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

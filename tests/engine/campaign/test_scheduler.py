@@ -265,7 +265,7 @@ def test_several_tasks_are_in_work_at_once_and_no_more_than_a_few(database):
         return real(timeout_seconds)
 
     fleet.collect = collect
-    scheduled(database, fleet, searches(MANY))
+    scheduled(database, fleet, searches(MANY, batch=8))
     assert 1 < most < len(MANY)
     assert {task for task, _ in fleet.submitted} == set(MANY)
 
