@@ -1,14 +1,15 @@
-"""What the database holds of other tasks, for the samplers that learn from them."""
+"""What is known of other tasks, for the samplers that learn from them: the database's, and what ships with gemmtune."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from gemmtune.engine.campaign.fleet import Fleet
+from gemmtune.engine.campaign.recorded_task import RecordedTask
 from gemmtune.engine.campaign.scheduler import TaskSearch
 from gemmtune.engine.campaign.trials import trial_of
 from gemmtune.engine.records.artifact import Toolchain
-from gemmtune.engine.records.measurement import Trial
+from gemmtune.engine.records.measurement import Evidence, Trial
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.search import Past
 from gemmtune.engine.records.task import Task
@@ -16,6 +17,8 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.search.description import TaskDescription
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscape_file import read_landscapes
 
 __all__ = ["teach"]
 
@@ -34,6 +37,9 @@ def teach(
     and so asks what it asked before. Its tasks teach those of later campaigns. Nor do the problems `apart`, which it
     measures without a search.
 
+    Where a fleet measures times, the landscapes that ship with gemmtune teach too, of the same space and kind of GPU:
+    who tunes for the first time need not begin with nothing. A fleet that replays them is not told the answers.
+
     Raises:
         StoreError: the database cannot be read.
     """
@@ -43,13 +49,24 @@ def teach(
         if search.sampler.learns:
             terms = (search.task.space, fleet.protocol(search.task))
             if terms not in lessons:
-                lessons[terms] = [
+                measured = [
                     past
                     for task in database.tasks()
                     if task.space == search.task.space and task not in own and task.problem not in apart
                     for past in _pasts(task, terms[1], fleet, database, objective)
                 ]
+                times = fleet.evidence is Evidence.MEASURED and objective.unit == "ns"
+                lessons[terms] = [*(_shipped(search.task) if times else ()), *measured]
             search.teach(lessons[terms])
+
+
+def _shipped(task: Task) -> Iterator[Past]:
+    """What is recorded of the task's space on its kind of GPU."""
+    for path in embedded(task.space):
+        for landscape in read_landscapes(path):
+            if (landscape.context["space"], landscape.context["device"]) == (task.space, task.device.sku):
+                recorded = RecordedTask(landscape)
+                yield recorded.past([recorded.outcome(config) for config in recorded.feasible])
 
 
 def _pasts(task: Task, protocol: str, fleet: Fleet, database: Database, objective: Objective) -> list[Past]:

@@ -61,7 +61,8 @@ def lesson(search: Search, known: Reals, told: Sequence[Trial] = ()) -> Lesson |
     if not pasts or not search.feasible:
         return None
     near = _nearest(search, pasts)
-    lessons = [_memorable(past, _RECORDS // len(near)) for past in near]
+    share = _share([len(past.trials) for past in near], _RECORDS)
+    lessons = [_memorable(past, share) for past in near]
     trials = [trial for those, _ in lessons for trial in those]
     of_each = [
         described(past.describe, [trial.config for trial in those])
@@ -107,6 +108,16 @@ def _nearest(search: Search, pasts: Sequence[Past]) -> Sequence[Past]:
         return sum((here[name] - there[name]) ** 2 for name in SIZES if name in here)
 
     return sorted(pasts, key=distance)[:_TASKS]
+
+
+def _share(sizes: Sequence[int], most: int) -> int:
+    """How many of each may stay, for all to be no more than `most`: what small ones leave goes to the rest."""
+    left = most
+    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        if size * count > left:
+            return left // count
+        left -= size
+    return max(sizes)
 
 
 def _any_works(trials: Sequence[Trial]) -> bool:

@@ -15,6 +15,7 @@ from gemmtune.engine.campaign.replay import ReplayFleet
 from gemmtune.engine.campaign.scheduler import run
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.search import Past
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search import lessons
 from gemmtune.engine.store.database import Database
@@ -141,6 +142,16 @@ def test_when_time_is_over_those_who_wait_end_too(tmp_path, recorded):
     campaign(tmp_path / "m.db", ReplayFleet(recorded), found, limits=Limits(seconds=8), now=lambda: float(next(clock)))
     assert all(search.tuner.evaluations < 16 for search in found)
     assert not any(search.batch for search in found)
+
+
+def test_who_began_with_a_history_does_not_wait(tmp_path, monkeypatch, recorded):
+    found = searches(recorded)
+    for search in found:
+        if search.sampler.learns:
+            search.teach([Past(())])
+    taught = spied(monkeypatch, found)
+    campaign(tmp_path / "m.db", ReplayFleet(recorded), found)
+    assert taught == []
 
 
 def test_samplers_that_do_not_learn_do_not_wait(recorded):

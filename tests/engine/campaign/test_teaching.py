@@ -11,6 +11,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replay import ReplayFleet
 from gemmtune.engine.campaign.teaching import teach
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
@@ -74,6 +75,31 @@ def test_another_protocol_teaches_nothing(tmp_path, recorded):
     with Database.open(tmp_path / "m.db") as database:
         measure(searched(DECODE, recorded), ReplayFleet(other), database, 20)
         teach([search], ReplayFleet(recorded), database, LATENCY)
+    assert history(search) == ()
+
+
+class Measuring(ReplayFleet):
+    """Answers from recordings as if it had measured."""
+
+    evidence = Evidence.MEASURED
+
+    def protocol(self, task):
+        return "graph-cold-l2"
+
+
+@pytest.mark.parametrize(("device", "taught"), [("H200", 10), ("B200", 0)])
+def test_who_measures_is_taught_what_ships_for_the_same_kind_of_gpu(tmp_path, recorded, device, taught):
+    [_, search] = session.measured_searches(Plan(problems=(WIDE,), budget=12), catalogue.device(device))
+    with Database.open(tmp_path / "m.db") as database:
+        teach([search], Measuring(recorded), database, LATENCY)
+    assert len(history(search)) == taught
+    assert sum(len(past.trials) for past in history(search)) == (25851 if taught else 0)
+
+
+def test_times_teach_nothing_of_energy(tmp_path, recorded):
+    [_, search] = session.measured_searches(Plan(problems=(WIDE,), budget=12), H200)
+    with Database.open(tmp_path / "m.db") as database:
+        teach([search], Measuring(recorded), database, registry.objective("energy"))
     assert history(search) == ()
 
 
