@@ -49,7 +49,8 @@ def main() -> None:
             artifact = space.build(task, TILE, Path(folder))
             operands = stands.of(task.problem).ring.kernel[0]
             timers = {}
-            for name, kernel in (("preferred", CudaKernel(artifact)), ("not", WithoutPreference(artifact))):
+            for name, kind in (("preferred", CudaKernel), ("not", WithoutPreference)):
+                kernel = kind(artifact, task.problem)
                 kernel(operands.a, operands.b, operands.out)  # loads it
                 timers[name] = stands.timer(kernel, task.problem)
             samples = {name: [] for name in timers}
