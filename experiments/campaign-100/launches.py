@@ -1,0 +1,212 @@
+"""How long the launches of functions take, each on a cold L2: inside CUDA graphs, and one by one from a stream.
+
+The graphs are as those of the protocol `graph-cold-l2` (engine/measure/timing.py), but with torch alone, for a process
+that has nothing of gemmtune. Without a GPU the host's clock rehearses: its times mean nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import combinations_with_replacement
+from statistics import median
+
+import torch
+
+__all__ = ["GPU", "Clock"]
+
+GPU = torch.cuda.is_available()
+COLD_BYTES = 512 << 20  # several times the largest L2: between two launches on one pair of operands, so much is read
+SPREAD, MOST_OF_FREE = 0.5, 0.8  # shares of all memory, and of what is free, that copies of operands are scattered over
+ALIGNMENT = 512  # bytes
+INDUCTORS_ALIGNMENT = 16  # bytes; what lies otherwise its code clones first, and the clone's time would be the kernel's
+SLOTS = 8  # launches of each function in a graph
+LEAST_GRAPHS = 8
+COST_REPLAYS = 8
+LAUNCHES, WARM = 60, 5  # of each function from the stream, and before them, for clocks and allocator
+LEAD_CYCLES, LONGEST_LEAD = 400_000, 25_600_000  # 0.2 and 13 ms in which the host gets ahead of the GPU
+RESTS = 6  # times a launch, behind it: a GPU without rest meets its power limit (experiments/measurement)
+
+Function = Callable[[torch.Tensor, torch.Tensor], object]
+Pairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
+
+
+class Clock:
+    """Times functions of two operands beside each other. One a process, made before anything else takes memory."""
+
+    def __init__(self) -> None:
+        """Take the memory that operands lie in, for good: a block so large, once freed, is soon in fragments."""
+        self._memory = torch.empty(_memory_bytes(), dtype=torch.int8, device="cuda" if GPU else "cpu")
+        self._stream = torch.cuda.Stream() if GPU else None
+        self._lead_cycles = LEAD_CYCLES
+
+    def times(self, functions: Mapping[str, Function], a: torch.Tensor, b: torch.Tensor) -> dict[str, float | str]:
+        """What a row says of each function, by its name; they must have run before.
+
+        NAME_us: of a launch, in graphs. NAME_stream_us: of a launch from the stream. NAME_host_us: of a call, on the
+        host. Both are less what events cost. `late`: launches from the stream whose time holds the host's, because a
+        call took it longer than the longest lead. `note`: why NAME_us is the stream's time, where it is.
+        """
+        pairs = self._scattered(a, b)
+        found = self._from_stream(functions, pairs)
+        if not GPU:
+            return found | {f"{name}_us": found[f"{name}_stream_us"] for name in functions}
+        try:
+            return found | self._in_graphs(functions, pairs)
+        except RuntimeError as error:
+            reason = str(error).partition("\n")[0]
+            note = f"times from the stream, for they were not captured: {type(error).__name__}: {reason}"
+            return found | {f"{name}_us": found[f"{name}_stream_us"] for name in functions} | {"note": note}
+
+    def _scattered(self, a: torch.Tensor, b: torch.Tensor) -> Pairs:
+        """Copies of the operands, far from each other, as the weights of a model are and the operands of the tuner.
+
+        The number is odd, so that of two functions in turns each comes to all of them.
+        """
+        copies = max(3, -(-COLD_BYTES // (a.nbytes + b.nbytes)) | 1) if GPU else 3
+        behind = -(-a.nbytes // ALIGNMENT) * ALIGNMENT
+        room = self._memory.nbytes // copies // ALIGNMENT * ALIGNMENT
+        assert behind + b.nbytes <= room, f"{copies} copies of {a.nbytes + b.nbytes} B in {self._memory.nbytes} B"
+        pairs = []
+        for part in self._memory.split(room)[:copies]:
+            x, y = part[: a.nbytes], part[behind:][: b.nbytes]
+            pairs.append((x.view(a.dtype).view(a.shape).copy_(a), y.view(b.dtype).view(b.shape).copy_(b)))
+        assert not any(tensor.data_ptr() % INDUCTORS_ALIGNMENT for pair in pairs for tensor in pair)
+        return pairs
+
+    def _from_stream(self, functions: Mapping[str, Function], pairs: Pairs) -> dict[str, float | str]:
+        """Single launches, the two in turns, the GPU at rest between them."""
+        cost_us = location([self._launch(_nothing, pairs[0])[0] for _ in range(WARM + LAUNCHES)][WARM:])
+        samples: dict[str, list[tuple[float, float, bool]]] = {name: [] for name in functions}
+        for turn in range(WARM + LAUNCHES):
+            for place, name in enumerate(_in_turns(functions, turn), turn * len(functions)):
+                sample = self._launch(functions[name], pairs[place % len(pairs)])
+                time.sleep(RESTS * sample[0] / 1e6)
+                samples[name].append(sample)
+        found: dict[str, float | str] = {}
+        for name, taken in samples.items():
+            gpu_us, host_us, _ = zip(*taken[WARM:], strict=True)
+            found[f"{name}_stream_us"] = round(location(gpu_us) - cost_us, 3)
+            found[f"{name}_host_us"] = round(median(host_us), 1)
+        return found | {"late": sum(late for taken in samples.values() for *_, late in taken[WARM:])}
+
+    def _launch(self, function: Function, pair: tuple[torch.Tensor, torch.Tensor]) -> tuple[float, float, bool]:
+        """Microseconds between events around one call, of the call on the host, and whether it was late.
+
+        It is where the first event is over when the second is enqueued: then the GPU waited for the host between them.
+        The launch is repeated behind a lead twice as long, which stays so.
+        """
+        while True:
+            if GPU:
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                torch.cuda._sleep(self._lead_cycles)
+                start.record()
+            began = time.perf_counter()
+            function(*pair)
+            host_us = (time.perf_counter() - began) * 1e6
+            if not GPU:
+                return host_us, host_us, False
+            end.record()
+            late = start.query()
+            end.synchronize()
+            if not late or self._lead_cycles >= LONGEST_LEAD:
+                return start.elapsed_time(end) * 1e3, host_us, late
+            self._lead_cycles *= 2
+
+    def _in_graphs(self, functions: Mapping[str, Function], pairs: Pairs) -> dict[str, float | str]:
+        """Graphs of SLOTS launches of each in turns, behind one that is not timed, replayed with rests between them.
+
+        Raises:
+            RuntimeError: a launch cannot be captured.
+        """
+        self._run_on_capturing_stream(functions.values(), pairs[0])
+        launches = len(functions) * SLOTS
+        events = [[torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)] for _ in range(launches)]
+        pool = torch.cuda.graph_pool_handle()
+        *_, leading = functions.values()
+
+        def enqueue(number: int) -> None:
+            first = number * launches
+            kept = [leading(*pairs[(first - 1) % len(pairs)])]  # all live to the end: each has memory of its own
+            names = _in_turns(functions, number) * SLOTS
+            for place, (name, (start, end)) in enumerate(zip(names, events, strict=True), first):
+                start.record()
+                kept.append(functions[name](*pairs[place % len(pairs)]))
+                end.record()
+
+        def enqueue_nothing() -> None:
+            for place in range(SLOTS):
+                leading(*pairs[place % len(pairs)])
+            for start, end in events:
+                start.record()
+                _nothing()
+                end.record()
+
+        def replayed_us(graph: torch.cuda.CUDAGraph) -> list[float]:
+            graph.replay()
+            torch.cuda.synchronize()
+            taken_us = [start.elapsed_time(end) * 1e3 for start, end in events]
+            time.sleep(RESTS * sum(taken_us) / 1e6)
+            return taken_us
+
+        graphs = max(LEAST_GRAPHS, -(-len(pairs) // launches))  # to come to all operands, and no sooner back to one
+        captured = [self._captured(lambda number=number: enqueue(number), pool) for number in range(graphs)]
+        nothing = self._captured(enqueue_nothing, pool)
+        samples: dict[str, list[float]] = {name: [] for name in functions}
+        for lap in range(2):  # the first one warms
+            for number, graph in enumerate(captured):
+                for name, us in zip(_in_turns(functions, number) * SLOTS, replayed_us(graph), strict=True):
+                    samples[name] += [us] * lap
+        cost_us = location([us for _ in range(COST_REPLAYS) for us in replayed_us(nothing)])
+        return {f"{name}_us": round(location(taken) - cost_us, 3) for name, taken in samples.items()}
+
+    def _run_on_capturing_stream(self, functions: Iterable[Function], pair: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Once outside a capture: libraries take handles and workspaces of a stream with the first launch there."""
+        torch.cuda.synchronize()
+        with torch.cuda.stream(self._stream):
+            for function in functions:
+                function(*pair)
+            _nothing()
+        torch.cuda.synchronize()
+
+    def _captured(self, enqueue: Callable[[], None], pool) -> torch.cuda.CUDAGraph:
+        """As `torch.cuda.graph` does it, which empties the allocator's cache besides: the driver would scrub that.
+
+        Raises:
+            RuntimeError: something in it cannot be captured.
+        """
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                enqueue()
+            except BaseException:
+                with suppress(RuntimeError):  # the first error is the one that tells
+                    graph.capture_end()  # or the stream stays in capture, and every later call fails
+                raise
+            graph.capture_end()
+        return graph
+
+
+def location(samples: Sequence[float]) -> float:
+    """Hodges and Lehmann's, as the tuner's: steady where samples have two levels, between which a median jumps."""
+    return median((x + y) / 2 for x, y in combinations_with_replacement(samples, 2))
+
+
+def _nothing(*_: object) -> None:
+    """Enqueue a kernel that does nothing."""
+    if GPU:
+        torch.cuda._sleep(0)
+
+
+def _in_turns(functions: Mapping[str, Function], turn: int) -> list[str]:
+    """Their names, in reversed order every second time."""
+    return list(functions)[:: -1 if turn % 2 else 1]
+
+
+def _memory_bytes() -> int:
+    if not GPU:
+        return 1 << 20
+    free, total = torch.cuda.mem_get_info()
+    return int(min(SPREAD * total, MOST_OF_FREE * free)) // ALIGNMENT * ALIGNMENT
