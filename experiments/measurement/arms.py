@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -68,21 +69,57 @@ def raced(items) -> dict:
         began = time.perf_counter()
         readings = [bench(MeasureJob(*item, racing=True)) for item in order]
         screened = time.perf_counter()
-        best = sorted(range(len(order)), key=lambda i: readings[i].estimate.time_ns)[:FINALISTS]
-        final = bench(FinalJob(tuple(MeasureJob(*order[i]) for i in best)))
-        leader, *_ = final.standings
-        found[name] = {
-            "pick": order[best[leader.number]][1].json,
-            "tie_band": [order[best[s.number]][1].json for s in final.standings if s.behind[0] <= 0],
-            "ten_best": [
-                order[i][1].json for i in sorted(range(len(order)), key=lambda i: readings[i].estimate.time_ns)[:10]
-            ],
-            "regret_bound": max(0.0, *(-s.behind[0] for s in final.standings)),
+        ranked = sorted(range(len(order)), key=lambda i: readings[i].estimate.time_ns)
+        finalists = [order[i] for i in ranked[:FINALISTS]]
+        final = held(bench, finalists)
+        found[name] = final | {
+            "ten_best": [order[i][1].json for i in ranked[:10]],
             "screen_seconds": screened - began,
             "final_seconds": time.perf_counter() - screened,
-            "launches": sum(len(r.samples_ns) for r in readings) + sum(len(s.samples_ns) for s in final.standings),
+            "launches": sum(len(r.samples_ns) for r in readings) + final["launches"],
+            "again": held(bench, finalists),
         }
     return found
+
+
+def held(bench, finalists) -> dict:
+    """A final as the bench holds it, with what it keeps to itself: what the reference took beside each finalist."""
+    with timers_of(bench, finalists) as timers:
+        standings = race.settle(timers, race.Terms())
+    names = [config.json for _, config, _ in finalists]
+    return {
+        "pick": names[standings[0].index],
+        "tie_band": [names[s.index] for s in standings if s.behind[0] <= 0],
+        "regret_bound": max(0.0, *(-s.behind[0] for s in standings)),
+        "launches": sum(len(s.samples_ns) for s in standings),
+        "finalists": {
+            names[s.index]: {"ns": round(s.estimate.time_ns), **rounds(s.samples_ns, s.reference_ns)} for s in standings
+        },
+    }
+
+
+@contextmanager
+def timers_of(bench, items):
+    """Timers of one problem's kernels, loaded anew and checked, as for a final."""
+    problem, space = items[0][0].problem, registry.space("triton_mm")
+    stand = bench._stands.of(problem)
+    kernels = [space.load(artifact, task) for task, _, artifact in items]
+    for kernel in kernels:
+        assert not (reason := stand.check(kernel, 0).reason), reason
+    timers = [bench._stands.timer(kernel, problem) for kernel in kernels]
+    yield [bench._calm(timer, stand) for timer in timers]
+    for timer in timers:
+        timer.close()
+    for kernel in kernels:
+        kernel.close()
+
+
+def rounds(samples_ns, reference_ns) -> dict:
+    """Location of a kernel's launches and of the reference's beside them, round by round, in whole nanoseconds."""
+    return {
+        which: [round(race.estimate(taken[i : i + SLOTS]).time_ns) for i in range(0, len(taken), SLOTS)]
+        for which, taken in (("kernel", samples_ns), ("reference", reference_ns))
+    }
 
 
 def warm(bench, item) -> None:
@@ -141,30 +178,28 @@ def with_inductor(call, milliseconds) -> float:
     )
 
 
-def truth(folder: Path, items) -> dict:
-    """A long final between what the arms picked and the ten best of the race; 128 launches of each."""
+def truth(folder: Path, items, number: str) -> dict:
+    """A long final between what the arms picked and the ten best of the race; 128 launches of each.
+
+    Its rounds go into a file of their own.
+    """
     arms = {arm: json.loads((folder / f"{arm}.json").read_text()) for arm in ("race", "do_bench", "inductor")}
-    bench, found = Bench(PROTOCOL), {}
+    bench, found, played_by = Bench(PROTOCOL), {}, {}
     for name, group in by_problem(items, SELECTED).items():
         called = {found_by[name]["pick"] for found_by in arms.values()} | set(arms["race"][name]["ten_best"])
-        meeting = {config.json: (task, config, artifact) for task, config, artifact in group if config.json in called}
-        problem = group[0][0].problem
-        stand = bench._stands.of(problem)
-        kernels = [registry.space("triton_mm").load(a, t) for t, _, a in meeting.values()]
-        for kernel in kernels:
-            stand.check(kernel, 0)
-        timers = [bench._calm(bench._stands.timer(kernel, problem), stand) for kernel in kernels]
-        lanes = [[] for _ in timers]
-        for played in range(TRUTH_ROUNDS):
-            turns = list(zip(timers, lanes, strict=True))
-            for timer, lane in turns if played % 2 else reversed(turns):
-                block = timer.block(played)
-                lane.extend(block.samples_ns)
-        found[name] = {
-            config: round(race.estimate(lane).time_ns, 1) for config, lane in zip(meeting, lanes, strict=True)
-        }
-        for kernel in kernels:
-            kernel.close()
+        meeting = {item[1].json: item for item in group if item[1].json in called}
+        with timers_of(bench, list(meeting.values())) as timers:
+            lanes = [([], []) for _ in timers]
+            for played in range(TRUTH_ROUNDS):
+                turns = list(zip(timers, lanes, strict=True))
+                for timer, (samples_ns, reference_ns) in turns if played % 2 else reversed(turns):
+                    block = timer.block(played)
+                    samples_ns.extend(block.samples_ns)
+                    reference_ns.extend(block.reference_ns)
+        met = dict(zip(meeting, lanes, strict=True))
+        found[name] = {config: round(race.estimate(samples_ns).time_ns, 1) for config, (samples_ns, _) in met.items()}
+        played_by[name] = {config: rounds(*lane) for config, lane in met.items()}
+    (folder / f"rounds-{number}.json").write_text(json.dumps(played_by))
     return found
 
 
@@ -320,7 +355,7 @@ def main() -> None:
         "race": lambda: raced(items),
         "do_bench": lambda: timed_by(folder, items, with_do_bench),
         "inductor": lambda: timed_by(folder, items, with_inductor),
-        "truth": lambda: truth(folder, items),
+        "truth": lambda: truth(folder, items, sys.argv[3]),
         "naive": lambda: naive(items),
         "rate": lambda: rate(items),
         "profile": lambda: profile(items),

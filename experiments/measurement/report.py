@@ -17,6 +17,7 @@ def print_report(results: dict) -> None:
         repeatability(results["pass-1"], results["pass-2"])
     if {"race", "do_bench", "inductor", "truth-1", "truth-2"} <= set(results):
         selection(results)
+        finals_held_twice(results)
     if {"rate", "naive"} <= set(results):
         throughput(results["rate"], results["naive"])
     if "profile" in results:
@@ -69,6 +70,42 @@ def selection(results: dict) -> None:
     spent = [sum(r["screen_seconds"] + r["final_seconds"] for r in results["race"].values())]
     spent += [sum(r["seconds"] for r in results[arm].values()) for arm in ("do_bench", "inductor")]
     print(f"{'seconds':<24}" + "".join(f"{s:>12.2f}" for s in spent))
+
+
+def finals_held_twice(results: dict) -> None:
+    """Of each problem, whether its final, held again with the kernels loaded again, picks the same; and how far behind.
+
+    Behind the pick of the first final, in either final and either process of the truth, is its rival: the truth's best,
+    or where that is the pick itself, the final's second.
+    """
+    if not all("again" in found for found in results["race"].values()):
+        return  # an older result has one final of each
+    print(
+        f"\n{'rival behind the pick':<24}{'final':>9}{'again':>9}{'truth 1':>9}{'truth 2':>9}  picks of the two finals"
+    )
+    for problem, race in results["race"].items():
+        finals = [{config: f["ns"] for config, f in held["finalists"].items()} for held in (race, race["again"])]
+        truths = [results["truth-1"][problem], results["truth-2"][problem]]
+        pick = race["pick"]
+        best = min(truths[0], key=lambda config: truths[0][config] * truths[1][config])
+        rival = best if best != pick else next(config for config in finals[0] if config != pick)
+        behind = [f"{t[rival] / t[pick] - 1:>+9.2%}" if rival in t else f"{'absent':>9}" for t in (*finals, *truths)]
+        print(f"{problem:<24}" + "".join(behind) + f"  {short(pick)} then {other(race)}")
+
+
+def other(race: dict) -> str:
+    """The pick of the final held again, beside the first one's."""
+    again = race["again"]["pick"]
+    if again == race["pick"]:
+        return "the same"
+    return short(again) + (", in its tie band" if again in race["tie_band"] else ", outside its tie band")
+
+
+def short(config: str) -> str:
+    """A config of triton_mm in few letters."""
+    values = json.loads(config)
+    tile = "x".join(str(values[f"BLOCK_{side}"]) for side in "MNK")
+    return f"{tile} g{values['GROUP_M']} s{values['num_stages']} w{values['num_warps']}"
 
 
 def throughput(rate: dict, naive: dict) -> None:
