@@ -284,7 +284,7 @@ def through(pool, jobs):
 
 
 STAGES = {  # file, functions
-    "load": ("triton_mm", "load"),
+    "load": ("_inductor_space", "load"),
     "check": ("stand", "start_check"),
     "judge": ("reference", "judge"),
     "single launches": ("timing", "start_singles", "single"),
@@ -316,6 +316,8 @@ def profile(items) -> dict:
                 if function in functions and "gemmtune" in file and Path(file).stem == module:
                     spent[stage] += cumulative
         spent["single launches"] -= sum_of(entries, "single", "start_singles")
+        if unseen := [stage for stage, s in spent.items() if not s]:
+            print(f"{name}: no time spent in {', '.join(unseen)}; has a function of STAGES moved?")
         spent["all"] = seconds
         found[name] = {stage: round(1e3 * s / len(group), 3) for stage, s in spent.items()}
     return found
