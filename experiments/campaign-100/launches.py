@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import combinations_with_replacement
 from statistics import median
 
@@ -151,7 +152,7 @@ class Clock:
             return taken_us
 
         graphs = max(LEAST_GRAPHS, -(-len(pairs) // launches))  # to come to all operands, and no sooner back to one
-        captured = [self._captured(lambda number=number: enqueue(number), pool) for number in range(graphs)]
+        captured = [self._captured(partial(enqueue, number), pool) for number in range(graphs)]
         nothing = self._captured(enqueue_nothing, pool)
         samples: dict[str, list[float]] = {name: [] for name in functions}
         for lap in range(2):  # the first one warms
