@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg.lapack import dpotrf, dtrtrs
 from scipy.special import ndtr
 
 from gemmtune.engine.search.coordinates import Reals
@@ -160,7 +160,7 @@ class Surrogate:
         right = np.stack([np.ones(len(points)), self._targets() - self._means[0][positions]], axis=1)
 
         def cost(lengths: Reals, noise: float) -> float:
-            factor = cholesky(_with_noise(_matern(apart @ np.exp(-2 * lengths)), noise), lower=True)
+            factor = _factor(_with_noise(_matern(apart @ np.exp(-2 * lengths)), noise))
             variance = _solve(factor, right)[2]
             unlikely = np.sum(((lengths - self._centre) / _SPREAD) ** 2)
             return float(0.5 * len(points) * math.log(variance) + np.log(np.diag(factor)).sum() + 0.5 * unlikely)
@@ -185,8 +185,8 @@ class Surrogate:
         positions = [self._evaluated[i] for i in used]
         across = self._correlations(positions)
         if used:
-            self._factor = cholesky(_with_noise(across[:, positions], self._noise), lower=True)
-            self._reduced = solve_triangular(self._factor, across, lower=True)
+            self._factor = _factor(_with_noise(across[:, positions], self._noise))
+            self._reduced = _reduce(self._factor, across)
         self._explained = (self._reduced**2).sum(axis=0)
 
     def _correlations(self, positions: Sequence[int]) -> Reals:
@@ -225,9 +225,27 @@ def _with_noise(correlations: Reals, noise: float) -> Reals:
     return noisy
 
 
+def _factor(matrix: Reals) -> Reals:
+    """The lower L of L Lᵀ = matrix. LAPACK's own, for matrices so small that scipy's way to it takes longer."""
+    factor: Reals
+    factor, failed = dpotrf(matrix, lower=True)
+    if failed:
+        raise np.linalg.LinAlgError(f"LAPACK's potrf found the matrix of {len(matrix)} not positive definite")
+    return factor
+
+
+def _reduce(factor: Reals, right: Reals) -> Reals:
+    """L⁻¹ times the columns of `right`."""
+    if factor.flags.f_contiguous:
+        reduced: Reals = dtrtrs(factor, right, lower=True)[0]
+    else:
+        reduced = dtrtrs(factor.T, right, lower=False, trans=True)[0]
+    return reduced
+
+
 def _solve(factor: Reals, right: Reals) -> tuple[float, NDArray[np.float64], float]:
     """Shift, weights and variance that explain the second column of `right`, up to a multiple of the first."""
-    reduced = solve_triangular(factor, right, lower=True, check_finite=False)
+    reduced = _reduce(factor, right)
     ones, targets = reduced[:, 0], reduced[:, 1]
     shift = float(ones @ targets / (ones @ ones + _SLACK))
     weights = targets - shift * ones
