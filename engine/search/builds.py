@@ -8,6 +8,7 @@ import numpy as np
 
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.search.coordinates import Reals
+from gemmtune.engine.search.trees import predicted
 
 __all__ = ["builds"]
 
@@ -33,12 +34,10 @@ def builds(columns: Reals, resources: Sequence[Resources | None], seed: int) -> 
     if built.sum() < _LEAST:
         return np.empty((len(columns), 0))
     known = np.log2([(1 + found.registers, 1 + found.spill_bytes) for found in resources if found is not None])
-    from sklearn.ensemble import ExtraTreesRegressor  # a second to import, and many campaigns learn nothing
-
-    model = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAF, max_features=1.0, random_state=seed % 2**32)
-    model.fit(columns[built], known)
     values: Reals = np.empty((len(columns), known.shape[1]))
     values[built] = known
     if not built.all():
-        values[~built] = model.predict(columns[~built])
+        values[~built] = predicted(
+            columns[built], known, columns[~built], trees=_TREES, leaf=_LEAF, share=1.0, seed=seed
+        )
     return values

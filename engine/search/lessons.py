@@ -13,6 +13,7 @@ from gemmtune.engine.records.search import Past, Search
 from gemmtune.engine.search.builds import builds
 from gemmtune.engine.search.coordinates import Reals, described, numbers
 from gemmtune.engine.search.description import SIZES
+from gemmtune.engine.search.trees import predicted
 
 __all__ = ["Lesson", "lesson"]
 
@@ -80,10 +81,8 @@ def lesson(search: Search, known: Reals, told: Sequence[Trial] = ()) -> Lesson |
     of_all = np.vstack([of_pasts, known])
     columns = np.hstack([params, of_all])
     columns = columns[:, np.ptp(columns, axis=0) > 0]
-    from sklearn.ensemble import ExtraTreesRegressor  # a second to import, and many campaigns learn nothing
-
-    model = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAF, max_features=_SHARE, random_state=search.seed % 2**32)
-    expected: Reals = model.fit(columns[: len(trials)], slowness).predict(columns[len(trials) :])
+    before, here = columns[: len(trials)], columns[len(trials) :]
+    expected = predicted(before, slowness, here, trees=_TREES, leaf=_LEAF, share=_SHARE, seed=search.seed)
     facts = _facts(names, [*of_each, known])
     own = {trial.config: trial.resources for trial in told}
     resources = [*(trial.resources for trial in trials), *(own.get(config) for config in search.feasible)]
