@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RangeRow:
-    """One choice for a range of m."""
+    """One choice for a range of m. One of a dynamic m has two sizes from 2 on, or more: see `tables.ranges`."""
 
     problem: Problem
     """The GEMM, with the greatest m that was tuned or probed in the range."""

@@ -37,12 +37,7 @@ class Explanation:
 
     def hits(self, found: Range) -> dict[str, RangeRow]:
         """The range's row for each product that has one: the loader guards that there is one."""
-        return {
-            product: row
-            for product, rows in self.ranged.items()
-            for row in rows
-            if row.first <= found.first <= row.last and row.first < row.last
-        }
+        return dict(found.rows)
 
     def alone_in(self, found: Range) -> list[Row]:
         """The rows for one m each, which a graph for that m alone finds."""

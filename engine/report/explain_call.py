@@ -10,7 +10,7 @@ from gemmtune.engine.records.problem import DType
 from gemmtune.engine.records.table import RangeRow, Table
 from gemmtune.engine.report.layout import table_text
 from gemmtune.engine.report.ranges import range_row_record
-from gemmtune.engine.tables.inductor_guards import Range, product_ranges, rows_of_products
+from gemmtune.engine.tables.inductor_guards import Range, product_ranges
 from gemmtune.engine.tables.inductor_products import Traced
 
 __all__ = ["CallGraph", "call_graphs", "explain_call", "explain_call_record"]
@@ -96,15 +96,8 @@ def _graphs(
         products = [product for product in (p.product for p in each.products) if product is not None]
         terms = {"shape_padding": shape_padding, "rows": rows}
         ranges = product_ranges(products, dtype, torch, device, **terms, first=each.first, end=each.last)  # type: ignore[arg-type]
-        of_product = rows_of_products(products, dtype, rows)
         for found in ranges:
-            hits = {
-                product: row
-                for product, its in of_product.items()
-                for row in its
-                if row.first <= found.first <= row.last and row.first < row.last
-            }
-            yield CallGraph(each, found, hits)
+            yield CallGraph(each, found, dict(found.rows))
 
 
 def _runs(graph: CallGraph, product: str) -> str:

@@ -83,7 +83,10 @@ def _check_problem(problem: Problem) -> None:
 
 
 def _rows(table: Table) -> dict[str, list[dict[str, object]]]:
-    """Rows by product. A dynamic m takes a range, a static one its row: a range of one m is neither."""
+    """Rows by product. A dynamic m takes a range, a static one its row: a range of one m is neither, and left out.
+
+    The loader gives the m of such a range to its neighbour's; `build_ranges` makes none of a dynamic m.
+    """
     found: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
     for row in table.rows:
         key = product_key(row.problem)

@@ -6,7 +6,9 @@ torch 2.11.0, 2.12.1 and 2.13.0; tests/engine/tables/test_inductor_guards.py com
 
 - 2.11, pad_mm: of each product with a size that could be padded, whether k exceeds m and n, and whether the product
   is bound by arithmetic. It asks symbolic sizes, which guards; from 2.12 on the sizes seen first, which does not.
-- all, with a table: the loader guards the range of m of a product's row, and the span around an m that has none.
+- all, with a table: the loader guards the range of m of a product's row, and the span around an m that has none. What
+  these guards and those before would leave of one size joins the range after it, or else the one before: for that size
+  alone torch compiles no graph of a dynamic m.
 - all: whether a Triton template, where one is among the choices, may index with 32 bits. A graph that is compiled where
   it may not asks no more: were it the first, it would serve the smaller m too.
 
@@ -17,8 +19,8 @@ TORCH_LOGS=+dynamic,recompiles names it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
@@ -44,6 +46,7 @@ _ASKING_SYMBOLS = ("2.11",)
 _LIBRARY = "aten"
 _LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
 _INT32_MAX = 2**31 - 1
+_NO_END = 2**63 - 1
 _HOPPER = (9, 0)
 
 # pad_mm.py, get_alignment_size_dtype
@@ -86,6 +89,8 @@ class Range:
     """The greatest; None where there is no end."""
     guards: tuple[Guard, ...]
     """What the graph relies on."""
+    rows: Mapping[str, RangeRow] = field(default_factory=dict)
+    """The row of a table that each of its products runs, where there is one."""
 
     @property
     def ends(self) -> tuple[Guard, ...]:
@@ -184,10 +189,12 @@ def product_ranges(
     found: list[Range] = []
     at: int | None = first
     while at is not None:
-        guards = (*_guards(products, dtype, device, at, padding), *_row_guards(products, dtype, rows, at))
+        asked = tuple(_guards(products, dtype, device, at, padding))
+        hits, held = _held(rows_of_products(products, dtype, rows), at, asked)
+        guards = (*asked, *held)
         ends = [guard.last for guard in guards if guard.last is not None]
         last = min([*ends, *([] if end is None else [end])], default=None)
-        found.append(Range(at, last, guards))
+        found.append(Range(at, last, guards, hits))
         at = None if last is None or last == end else last + 1
     return tuple(found)
 
@@ -228,17 +235,75 @@ def _is_of(product: Product, problem: Problem, dtype: DType) -> bool:
     )
 
 
-def _row_guards(products: Sequence[Product], dtype: DType, rows: Sequence[RangeRow], m: int) -> Iterator[Guard]:
-    """What gemmtune_inductor.py guards for a graph that is compiled at `m`."""
-    for product, found in rows_of_products(products, dtype, rows).items():
-        tuned = [row for row in found if row.choice.space != _LIBRARY and row.first < row.last]
-        row = next((row for row in tuned if row.first <= m <= row.last), None)
-        first = row.first if row else max((r.last + 1 for r in tuned if r.last < m), default=_LEAST)
-        last = row.last if row else min((r.first - 1 for r in tuned if r.first > m), default=None)
-        if first > _LEAST or last is not None:
-            asked = f"the row of m {first}–{'' if last is None else last}" if row else "no row but the library's"
-            text = f"m >= {first}" if last is None else f"m <= {last}"
-            yield Guard(text, first, last, asked, product, "gemmtune_inductor.py: _held")
+def _held(
+    of_product: Mapping[str, Sequence[RangeRow]], m: int, guards: Sequence[Guard]
+) -> tuple[dict[str, RangeRow], list[Guard]]:
+    """What gemmtune_inductor.py runs in a graph that is compiled at `m`, and guards for it, one product after another."""
+    least = max([_LEAST, *(guard.first for guard in guards)])
+    greatest = min([_NO_END, *(guard.last for guard in guards if guard.last is not None)])
+    hits: dict[str, RangeRow] = {}
+    found: list[Guard] = []
+    for product, its in of_product.items():
+        tuned = [row for row in its if row.choice.space != _LIBRARY and row.first < row.last]
+        part = _part(tuned, m, least, greatest)
+        alone = _part(tuned, m, _LEAST, _NO_END)  # as if there were no other product: its guards hold, too
+        least, greatest = part.first, part.last
+        if (max(alone.first, least), min(alone.last, greatest)) == (least, greatest):
+            part = alone
+        library = (row for row in its if row.choice.space == _LIBRARY and row.first <= m <= row.last)
+        row = part.row or next(library, None)
+        if row is not None:
+            hits[product] = row
+        if tuned and (part.first > _LEAST or part.last < _NO_END):
+            found.append(_row_guard(product, part))
+    return hits, found
+
+
+def _row_guard(product: str, part: _Part) -> Guard:
+    last = part.last if part.last < _NO_END else None
+    asked = f"the row of m {part.first}–{'' if last is None else last}" if part.row else "no row but the library's"
+    text = f"m >= {part.first}" if last is None else f"m <= {last}"
+    return Guard(text, part.first, last, asked, product, "gemmtune_inductor.py: _held")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Sizes that one row serves, or none."""
+
+    row: RangeRow | None
+    first: int
+    last: int
+
+
+def _part(rows: Sequence[RangeRow], m: int, least: int, greatest: int) -> _Part:
+    parts = _parts(rows, least, greatest)
+    return next((part for part in parts if part.first <= m <= part.last), _Part(None, least, greatest))
+
+
+def _parts(rows: Sequence[RangeRow], least: int, greatest: int) -> list[_Part]:
+    """As the loader's function of that name: no part is of one size, if there are more sizes."""
+    cut: list[_Part] = []
+    begin = least
+    for row in (row for row in rows if max(row.first, begin) <= min(row.last, greatest)):
+        if row.first > begin:
+            cut.append(_Part(None, begin, row.first - 1))
+        cut.append(_Part(row, max(row.first, begin), min(row.last, greatest)))
+        begin = cut[-1].last + 1
+    if begin <= greatest:
+        cut.append(_Part(None, begin, greatest))
+    found: list[_Part] = []
+    begin = least
+    for part in cut:
+        if begin == part.last:
+            continue
+        if found and found[-1].row is part.row:
+            begin = found.pop().first
+        found.append(_Part(part.row, begin, part.last))
+        begin = part.last + 1
+    if found and begin <= greatest:
+        last = found.pop()
+        found.append(_Part(last.row, last.first, greatest))
+    return found or cut
 
 
 def _products(layer: Linear) -> Iterator[Product]:

@@ -9,13 +9,19 @@ A range is served by one choice that was measured at every size in it, and loses
 two sizes is where the losses of its choice and of the next one's should cross, of those that grow and fall with the
 logarithm of m; rounded to a power of two, so that the products of one model are cut at the same m. Beyond the greatest
 m that was tuned, and below the least, nothing is served.
+
+Where m is dynamic, no range is of one size alone, and none begins at 3 and leaves 2 alone: the guards of its graph
+would pin m, which torch refuses for a dimension that was marked dynamic (ConstraintViolationError at m = 2; torch 2.11,
+H200, 2026-11-22). The size goes to a neighbour, or one of the neighbour's joins it: of what was measured there and is not
+slower than the library, what loses least, up to twice the limit. Else the range reaches one m further, where nothing
+was measured; the last one begins one earlier. Where there is no such m, the neighbour that loses less serves the size.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -29,6 +35,11 @@ __all__ = ["RangeLimits", "build_ranges", "loss_at", "of_one_gemm"]
 
 _Key = tuple[str, str]
 """A choice wherever it runs: its space, and its config as JSON."""
+_Span = tuple[int, int]
+"""The least and the greatest m of a range."""
+_LENIENCE = 2
+"""How much more than the limit a choice may lose at a size that would else be alone."""
+_LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +48,7 @@ class RangeLimits:
 
     worst: float = 0.02
     """What a choice may lose at an m that was measured, as a fraction: within what one config spreads across GPUs of
-    one model."""
+    one model. Twice that, or what it must be, where a dynamic m would have a range of one size."""
     buckets: bool = False
     """Whether ranges reach from one power of two to the next, whatever that loses."""
 
@@ -74,7 +85,12 @@ class _Segment:
 
     def at(self, *, probed: bool) -> tuple[tuple[int, float], ...]:
         """Its sizes that were probed, or those that were tuned, and what the choice loses at each."""
-        return tuple((size.m, size.losses[self.key]) for size in self.sizes if size.probed is probed)
+        return tuple((size.m, size.losses[self.key]) for size in self.measured if size.probed is probed)
+
+    @property
+    def measured(self) -> tuple[_Size, ...]:
+        """The sizes at which the choice was measured: all, except a lone one that nothing measured there could join."""
+        return tuple(size for size in self.sizes if self.key in size.losses)
 
 
 def build_ranges(
@@ -148,23 +164,110 @@ def _ranges(
     sizes: Sequence[_Size], checks: Sequence[Ranking], limits: RangeLimits, margin: float
 ) -> Iterable[RangeRow]:
     segments = _buckets(sizes) if limits.buckets else _fewest(sizes, limits.worst)
-    least = segments[0].sizes[0].m
-    ends = [rounded_up(least) // 2 if limits.buckets else least - 1]
-    ends += [_bucket_edge(a) if limits.buckets else _edge(a, b) for a, b in pairwise(segments)]
-    ends.append(segments[-1].sizes[-1].m)
-    for segment, (before, last) in zip(segments, pairwise(ends), strict=True):
-        greatest = segment.sizes[-1]
-        inside = [ranking for ranking in checks if before < ranking.problem.m <= last]
+    spans = _spans(segments, limits)
+    if _is_dynamic(segments):
+        segments, spans = _none_alone(segments, limits)
+    for segment, (first, last) in zip(segments, spans, strict=True):
+        greatest = segment.measured[-1]
+        inside = [ranking for ranking in checks if first <= ranking.problem.m <= last]
         losses = [(ranking.problem.m, loss_at(ranking, *segment.key, margin)) for ranking in inside]
         yield RangeRow(
             problem=greatest.ranking.problem,
-            first=before + 1,
+            first=first,
             last=last,
             choice=next(c.choice for c in greatest.ranking.contenders if _key(c) == segment.key),
             tuned=segment.at(probed=False),
             held_out=tuple((m, loss) for m, loss in losses if loss is not None),
             probed=segment.at(probed=True),
         )
+
+
+def _spans(segments: Sequence[_Segment], limits: RangeLimits) -> list[_Span]:
+    least = segments[0].sizes[0].m
+    first = rounded_up(least) // 2 + 1 if limits.buckets else least
+    if _is_dynamic(segments) and first == _LEAST + 1:
+        first = _LEAST
+    ends = [_bucket_edge(a) if limits.buckets else _edge(a, b) for a, b in pairwise(segments)]
+    ends = [first - 1, *ends, segments[-1].sizes[-1].m]
+    return [(before + 1, last) for before, last in pairwise(ends)]
+
+
+def _is_dynamic(segments: Sequence[_Segment]) -> bool:
+    return segments[0].sizes[0].ranking.problem.dynamic_m
+
+
+def _none_alone(segments: list[_Segment], limits: RangeLimits) -> tuple[list[_Segment], list[_Span]]:
+    """The same without ranges of a single size."""
+    while alone := _alone(_spans(segments, limits)):
+        ways = (way for number in alone for way in _joined(segments, number, limits))
+        cheap = (way for way in ways if way[0] <= _LENIENCE * limits.worst)
+        fewer = [way for way in cheap if len(_alone(_spans(way[1], limits))) < len(alone)]
+        if not fewer:
+            break
+        _, segments = min(fewer, key=lambda way: way[0])
+    spans = _widened(segments, _spans(segments, limits))
+    while (alone := _alone(spans)) and len(segments) > 1:
+        segments = _given_away(segments, alone[0])
+        spans = _widened(segments, _spans(segments, limits))
+    return ([], []) if alone else (segments, spans)
+
+
+def _alone(spans: Sequence[_Span]) -> list[int]:
+    """Which of them have a single size from 2 on, or none."""
+    return [number for number, (first, last) in enumerate(spans) if max(first, _LEAST) >= last]
+
+
+def _joined(segments: Sequence[_Segment], number: int, limits: RangeLimits) -> Iterator[tuple[float, list[_Segment]]]:
+    """The ways to leave one segment not alone without running what is slower than the library: the loss, the segments.
+
+    A bucket is given away whole.
+    """
+    lone = segments[number]
+    for other in _neighbours(segments, number):
+        near = segments[other].sizes[0 if other > number else -1]
+        ways = [(lone.sizes, number, other), ((near,), other, number)]
+        for sizes, giver, taker in ways[:1] if limits.buckets else ways:
+            key = segments[taker].key
+            if all(key in _fast_enough(size, limits.worst) for size in sizes):
+                yield max(size.losses[key] for size in sizes), _moved(segments, sizes, giver, taker)
+
+
+def _neighbours(segments: Sequence[_Segment], number: int) -> list[int]:
+    return [other for other in (number + 1, number - 1) if 0 <= other < len(segments)]
+
+
+def _moved(segments: Sequence[_Segment], sizes: Sequence[_Size], giver: int, taker: int) -> list[_Segment]:
+    of = [list(segment.sizes) for segment in segments]
+    of[giver] = [size for size in of[giver] if size not in sizes]
+    of[taker] = sorted([*of[taker], *sizes], key=lambda size: size.m)
+    found: list[_Segment] = []
+    for segment, its in zip(segments, of, strict=True):
+        if its and found and found[-1].key == segment.key:
+            found[-1] = _Segment((*found[-1].sizes, *its), segment.key)
+        elif its:
+            found.append(_Segment(tuple(its), segment.key))
+    return found
+
+
+def _given_away(segments: Sequence[_Segment], number: int) -> list[_Segment]:
+    """To the neighbour that loses less there, whatever that is; of what was not measured, to the next one."""
+    sizes = segments[number].sizes
+
+    def loss(other: int) -> float:
+        return max(size.losses.get(segments[other].key, math.inf) for size in sizes)
+
+    return _moved(segments, sizes, number, min(_neighbours(segments, number), key=loss))
+
+
+def _widened(segments: Sequence[_Segment], spans: Sequence[_Span]) -> list[_Span]:
+    """Each lone range one m longer, where nothing was measured there; the last one begins one earlier."""
+    ends = [spans[0][0] - 1, *(last for _, last in spans)]
+    for number, (segment, other) in enumerate(pairwise(segments), start=1):
+        if max(ends[number - 1] + 1, _LEAST) >= ends[number] and ends[number] + 1 < other.sizes[0].m:
+            ends[number] += 1
+        if number == len(segments) - 1 and ends[number] + 1 == ends[-1] and ends[number] > segment.sizes[-1].m:
+            ends[number] -= 1
+    return [(before + 1, last) for before, last in pairwise(ends)]
 
 
 def _fewest(sizes: Sequence[_Size], worst: float) -> list[_Segment]:
@@ -189,11 +292,12 @@ def _served_by_one(sizes: Sequence[_Size], worst: float) -> _Segment | None:
 
 
 def _admissible(size: _Size, worst: float) -> set[_Key]:
-    found = {_key(size.served)}
-    for contender in size.ranking.contenders:
-        if size.losses[_key(contender)] <= worst and _not_slower(contender, size.ranking.baseline, worst):
-            found.add(_key(contender))
-    return found
+    fast_enough = _fast_enough(size, worst)
+    return {_key(size.served)} | {key for key in fast_enough if size.losses[key] <= worst}
+
+
+def _fast_enough(size: _Size, worst: float) -> set[_Key]:
+    return {_key(c) for c in size.ranking.contenders if _not_slower(c, size.ranking.baseline, worst)}
 
 
 def _not_slower(contender: Contender, baseline: Contender | None, worst: float) -> bool:

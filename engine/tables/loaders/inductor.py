@@ -10,6 +10,8 @@ unless `install(miss="autotune")` asks for that where there is no row. So it is 
 
 A row serves one m or a range of m. In a graph of dynamic shapes only rows that were tuned with a dynamic m apply, and a
 graph serves one range: the loader guards m, so that an m of another range compiles a graph with the rows of that range.
+No graph of a dynamic m is for one size alone: where ranges, or those of several products, would leave one, the size
+goes to the range after it, and the greatest to the one before.
 Where it may not guard (AOTInductor, m marked with a minimum and a maximum), a row applies if it serves all m of the
 graph.
 
@@ -24,7 +26,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count, pairwise
 from pathlib import Path
@@ -58,7 +60,7 @@ __all__ = ["install", "options", "sizes", "uninstall", "warm_up"]
 
 _TESTED_TORCH = ("2.11", "2.12", "2.13")
 _SCHEMA = 1
-_LOGIC = 2  # part of the cache key: a change of what this file makes of a row adds 1
+_LOGIC = 3  # part of the cache key: a change of what this file makes of a row adds 1
 _POLICIES = ("strict", "warn", "ignore")
 _MISSES = ("aten", "autotune")
 _FIELDS = {"schema", "sha256", "gemmtune", "table_sha256", "device", "objective", "made_with", "templates", "rows"}
@@ -76,6 +78,7 @@ _TEMPLATES_OF = {
     "bmm": {"aten::bmm", "triton::bmm"},
 }
 _TMA = "triton::mm_persistent_tma"
+_LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
 _NO_END = 2**63 - 1
 _log = logging.getLogger("gemmtune")
 
@@ -386,18 +389,74 @@ def _held(product: _Product, rows: Sequence[_Row]) -> _Row | None:
     the first m is guarded, too.
     """
     tuned = [row for row in rows if not row.is_aten and row.first < row.last]
-    row = next((row for row in tuned if row.first <= product.hint <= row.last), None)
-    bounds = V.graph.sizevars.shape_env.bound_sympy(product.m)
-    first = row.first if row else max((r.last + 1 for r in tuned if r.last < product.hint), default=0)
-    last = row.last if row else min((r.first - 1 for r in tuned if r.first > product.hint), default=_NO_END)
+    sizevars = V.graph.sizevars
+    bounds = sizevars.shape_env.bound_sympy(product.m)
     if _may_guard(product.m, ends=bounds.upper < _NO_END):
-        guards = [sympy.Ge(product.m, first)] if bounds.lower < first else []
-        if last < _NO_END and bounds.upper > last:
-            guards.append(sympy.Le(product.m, last))
-        row = row if all(V.graph.sizevars.evaluate_expr(guard) for guard in guards) else None
+        row, guards = _part_of(product, tuned)
+        row = row if all(sizevars.evaluate_expr(guard) for guard in guards) else None
     else:
-        row = next((row for row in tuned if row.first <= bounds.lower and bounds.upper <= row.last), None)
+        parts = _parts(tuned, _LEAST, _NO_END)
+        row = next((row for row, first, last in parts if first <= bounds.lower and bounds.upper <= last), None)
     return row or next((row for row in rows if row.is_aten and row.first <= product.hint <= row.last), None)
+
+
+def _part_of(product: _Product, rows: Sequence[_Row]) -> tuple[_Row | None, list[Any]]:
+    """The row that serves the first m, if any, and the guards that keep its graph from m of others.
+
+    Where m follows from one symbol s, as 128·s does, its ranges are those of s: between 129 and 256 there is s = 2
+    alone, to which torch would pin s. From a guard of what follows from several, as s·t does, it concludes nothing.
+    """
+    bound = V.graph.sizevars.shape_env.bound_sympy
+    symbols = sorted(product.m.free_symbols, key=str)
+    step, offset = _steps(product.m, symbols)
+    size = symbols[0] if step else product.m
+    step = step or 1
+    least, greatest = int(max(0, bound(size).lower)), int(min(_NO_END, bound(size).upper))
+    hint = (product.hint - offset) // step
+    spans = [replace(r, first=-((offset - r.first) // step), last=(r.last - offset) // step) for r in rows]
+    parts = _parts(spans, least, greatest)
+    row, first, last = next((part for part in parts if part[1] <= hint <= part[2]), (None, least, greatest))
+    guards = [sympy.Ge(size, first)] if first > least else []
+    return row, [*guards, sympy.Le(size, last)] if last < greatest else guards
+
+
+def _steps(m: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> tuple[int, int]:
+    """(128, 64) of 128·s + 64; (0, 0) of what is not of that form."""
+    if len(symbols) == 1 and m.is_polynomial(*symbols):
+        *factor, offset = sympy.Poly(m, *symbols).all_coeffs()
+        if len(factor) == 1 and factor[0].is_Integer and offset.is_Integer and factor[0] > 0:
+            return int(factor[0]), int(offset)
+    return 0, 0
+
+
+def _parts(rows: Sequence[_Row], least: int, greatest: int) -> list[tuple[_Row | None, int, int]]:
+    """The sizes from `least` to `greatest`, cut where another row serves them, or none; no part is of one size.
+
+    Guards that leave one size alone pin m, which torch refuses for a dimension that was marked dynamic. Such a size
+    joins the part after it, the greatest the one before.
+    """
+    cut: list[tuple[_Row | None, int, int]] = []
+    begin = least
+    for row in (row for row in rows if max(row.first, begin) <= min(row.last, greatest)):
+        if row.first > begin:
+            cut.append((None, begin, row.first - 1))
+        cut.append((row, max(row.first, begin), min(row.last, greatest)))
+        begin = cut[-1][2] + 1
+    if begin <= greatest:
+        cut.append((None, begin, greatest))
+    found: list[tuple[_Row | None, int, int]] = []
+    begin = least
+    for its, _, last in cut:
+        if begin == last:
+            continue
+        if found and found[-1][0] is its:
+            begin = found.pop()[1]
+        found.append((its, begin, last))
+        begin = last + 1
+    if found and begin <= greatest:
+        its, first, _ = found.pop()
+        found.append((its, first, greatest))
+    return found or cut  # of one size in all
 
 
 def _may_guard(m: sympy.Expr, *, ends: bool) -> bool:

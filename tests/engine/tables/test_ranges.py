@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -150,7 +152,7 @@ def test_a_probe_cuts_a_range_whose_choice_is_slower_than_the_library_there():
     probe = ranking(32, {SMALL: 130.0, LARGE: 138.0, ATEN: 120.0})
     assert spans(build_ranges(sizes, RangeLimits())) == [(16, 32, SMALL[1]), (33, 64, LARGE[1])]
     small, library, large = build_ranges((*sizes, probe), RangeLimits(), probed={probe.problem})
-    assert spans((small, library, large)) == [(16, 16, SMALL[1]), (17, 32, ATEN[1]), (33, 64, LARGE[1])]
+    assert spans((small, library, large)) == [(16, 17, SMALL[1]), (18, 32, ATEN[1]), (33, 64, LARGE[1])]
     assert (library.tuned, library.probed, library.problem.m) == ((), ((32, 0.0),), 32)
     assert library.worst_loss == 0.0
     report = ranges_report((small, library, large), (*sizes, probe), RangeLimits(), probed={probe.problem})
@@ -216,6 +218,122 @@ def test_gemms_that_differ_in_more_than_m_have_ranges_of_their_own():
 
 def test_the_order_of_the_rankings_does_not_matter():
     assert build_ranges(MEASURED[::-1], RangeLimits()) == build_ranges(MEASURED, RangeLimits())
+
+
+# Of a dynamic m, no graph may be for one size alone: torch refuses to compile it where the dimension was marked.
+
+
+def measured_at_2_and_beyond(small_at_4, large_at_2):
+    """The small tile wins at 2, the large one from 4 on."""
+    return (
+        ranking(2, {SMALL: 100.0, LARGE: 100.0 + large_at_2, ATEN: 110.0}),
+        ranking(4, {SMALL: 100.0 + small_at_4, LARGE: 100.0, ATEN: 110.0}),
+        ranking(64, {SMALL: 150.0, LARGE: 100.0, ATEN: 110.0}),
+    )
+
+
+def test_a_size_that_would_be_alone_takes_in_its_neighbours_next_where_that_loses_least():
+    rows = build_ranges(measured_at_2_and_beyond(2.5, 6.0), RangeLimits())
+    assert spans(rows) == [(2, 4, SMALL[1]), (5, 64, LARGE[1])]
+    assert rows[0].tuned == ((2, 0.0), (4, pytest.approx(0.025)))
+
+
+def test_a_size_that_would_be_alone_goes_to_its_neighbour_where_that_loses_least():
+    rows = build_ranges(measured_at_2_and_beyond(5.0, 2.5), RangeLimits())
+    assert spans(rows) == [(2, 64, LARGE[1])]
+    assert rows[0].tuned[0] == (2, pytest.approx(0.025))
+
+
+def test_a_size_that_would_be_alone_reaches_one_further_where_either_loses_much():
+    rows = build_ranges(measured_at_2_and_beyond(9.0, 9.0), RangeLimits())
+    assert spans(rows) == [(2, 3, SMALL[1]), (4, 64, LARGE[1])]
+
+
+def test_the_library_alone_at_2_does_not_give_way_to_what_is_slower_there():
+    """4096x14336 at m = 2 on an H200: the tile of 3 to 16 takes 7 % longer than the library there."""
+    sizes = (
+        ranking(2, {SMALL: 107.0, ATEN: 100.0}),
+        ranking(4, {SMALL: 100.0, ATEN: 103.0}),
+        ranking(16, {SMALL: 100.0, ATEN: 106.0}),
+    )
+    assert spans(build_ranges(sizes, RangeLimits())) == [(2, 4, ATEN[1]), (5, 16, SMALL[1])]
+
+
+def test_a_size_without_room_goes_to_the_neighbour_that_loses_less():
+    sizes = (
+        ranking(2, {SMALL: 100.0, LARGE: 120.0, ATEN: 190.0}),
+        ranking(3, {SMALL: 150.0, LARGE: 100.0, ATEN: 190.0}),
+        ranking(4, {SMALL: 120.0, LARGE: 150.0, tile(64): 100.0, ATEN: 190.0}),
+        ranking(16, {SMALL: 150.0, LARGE: 150.0, tile(64): 100.0, ATEN: 190.0}),
+    )
+    rows = build_ranges(sizes, RangeLimits())
+    assert all(max(row.first, 2) < row.last for row in rows)
+    assert [(row.first, row.last) for row in rows] == [(2, 3), (4, 16)]
+    assert rows[0].worst_loss == pytest.approx(0.2)
+
+
+def test_a_size_joins_a_neighbour_that_was_not_measured_there_only_without_room():
+    sizes = (
+        ranking(2, {SMALL: 100.0, ATEN: 120.0}),
+        ranking(3, {LARGE: 100.0, ATEN: 120.0}),
+        ranking(64, {LARGE: 9.0}),
+    )
+    (row,) = build_ranges(sizes, RangeLimits())
+    assert (row.first, row.last, row.tuned) == (2, 64, ((3, 0.0), (64, 0.0)))
+
+
+def test_the_last_range_begins_one_earlier_rather_than_with_one_size():
+    sizes = (
+        ranking(16, {SMALL: 100.0, LARGE: 110.0, ATEN: 190.0}),
+        ranking(32, {SMALL: 100.0, LARGE: 110.0, ATEN: 190.0}),
+        ranking(65, {SMALL: 109.0, LARGE: 100.0, ATEN: 190.0}),
+    )
+    (_, small_last, _), (large_first, large_last, _) = spans(build_ranges(sizes, RangeLimits()))
+    assert (small_last + 1, large_last) == (large_first, 65)
+    assert large_first < 65
+
+
+def test_the_first_range_leaves_no_2_alone_before_it():
+    sizes = (ranking(3, {SMALL: 100.0, ATEN: 120.0}), ranking(16, {SMALL: 100.0, ATEN: 120.0}))
+    assert spans(build_ranges(sizes, RangeLimits())) == [(2, 16, SMALL[1])]
+    assert spans(build_ranges(sizes, RangeLimits(buckets=True))) == [(2, 16, SMALL[1])]
+
+
+def test_m_of_1_and_2_make_no_range_of_a_dynamic_m():
+    """Dynamo compiles m = 1 for itself."""
+    sizes = (ranking(1, {SMALL: 100.0, ATEN: 120.0}), ranking(2, {SMALL: 100.0, ATEN: 120.0}))
+    assert build_ranges(sizes, RangeLimits()) == ()
+
+
+def test_buckets_of_one_size_join_a_neighbour():
+    rows = build_ranges(measured_at_2_and_beyond(9.0, 3.0), RangeLimits(buckets=True))
+    assert spans(rows) == [(2, 64, LARGE[1])]
+
+
+def test_ranges_of_static_sizes_may_be_of_one_size():
+    static = [
+        replace(each, problem=replace(each.problem, dynamic_m=False)) for each in measured_at_2_and_beyond(2.5, 6.0)
+    ]
+    assert spans(build_ranges(static, RangeLimits())) == [(2, 2, SMALL[1]), (3, 64, LARGE[1])]
+
+
+@pytest.mark.parametrize("buckets", [False, True])
+@pytest.mark.parametrize("seed", range(30))
+def test_no_range_of_a_dynamic_m_is_of_one_size_whatever_was_measured(seed, buckets):
+    random = Random(seed)
+    choices = [SMALL, LARGE, tile(64), ATEN]
+    sizes = [
+        ranking(m, {c: random.uniform(90, 130) for c in (*random.sample(choices[:3], random.randint(1, 3)), ATEN)})
+        for m in sorted(random.sample(range(1, 40), random.randint(2, 12)))
+    ]
+    rows = build_ranges(sizes, RangeLimits(buckets=buckets))
+    assert all(max(row.first, 2) < row.last for row in rows)
+    assert all(one.last + 1 == other.first for one, other in pairwise(rows))
+    assert all(row.tuned and row.first <= row.problem.m <= row.last for row in rows)
+    assert not rows or rows[0].first != 3
+    measured = {m for row in rows for m, _ in row.tuned}
+    assert all(row.first <= m <= row.last for row in rows for m, _ in row.tuned)
+    assert measured <= {each.problem.m for each in sizes}
 
 
 def test_a_limit_below_0_is_refused():
