@@ -72,7 +72,7 @@ def _applies(requirement: Requirement, extra: str | None) -> bool:
 
 
 def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
-    """What Triton compiles with: a C compiler for its launchers, and its own ptxas for kernels."""
+    """What compiles: C for Triton's launchers, C++ for AOTInductor where there is g++, and Triton's ptxas for kernels."""
     headers = Path(sysconfig.get_paths()["include"], "Python.h")
     compiler = environment.get("CC") or shutil.which("gcc") or shutil.which("clang")  # as triton/runtime/build.py
     if compiler is None or shutil.which(compiler) is None:
@@ -82,17 +82,39 @@ def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
         c_compiler = advice("C compiler", f"{compiler}, but no {headers}", "install Python's headers (python3-dev)")
     else:
         c_compiler = fine("C compiler", f"{compiler}, with {headers}")
+    compilers = [c_compiler, *_cxx_checks(environment)]
     triton = find_spec("triton")  # does not import it
     if triton is None or triton.origin is None:
-        return [c_compiler]
+        return compilers
     ptxas = Path(triton.origin).with_name("backends") / "nvidia/bin/ptxas"
     again = "pip install --force-reinstall triton"
     try:
         said = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
-        return [c_compiler, fault("ptxas", f"{ptxas} does not run: {error}", again)]
+        return [*compilers, fault("ptxas", f"{ptxas} does not run: {error}", again)]
     release = next((line for line in said.splitlines() if "release" in line), "no release named")
-    return [c_compiler, fine("ptxas", f"triton's own: {release}")]
+    return [*compilers, fine("ptxas", f"triton's own: {release}")]
+
+
+def _cxx_checks(environment: Mapping[str, str]) -> list[Check]:
+    """Whether g++ links a shared libstdc++: with the static one inside, packages of AOTInductor may not load.
+
+    There std::regex, with which torch reads a device's name, ended in a segmentation fault, also for a package of relu
+    alone (torch 2.11, H200, 2026-11-22).
+    """
+    compiler = shutil.which(environment.get("CXX") or "g++")
+    if compiler is None:
+        return []
+    asked = [compiler, "-print-file-name=libstdc++.so"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        return [advice("C++ compiler", f"{compiler} does not run: {error}", "install g++, or set CXX, for AOTInductor")]
+    if Path(said).is_absolute():
+        return [fine("C++ compiler", f"{compiler}, with {said}")]
+    lacking = f"{compiler}, but no libstdc++.so to link: packages of AOTInductor may end with a segmentation fault"
+    link = "put a folder with a link libstdc++.so to libstdc++.so.6 on LIBRARY_PATH"
+    return [advice("C++ compiler", lacking, "install all of g++ (libstdc++-NN-dev)", link)]
 
 
 def bytecode_check(packages: Sequence[str] = ("torch", "sympy", "triton")) -> Check:

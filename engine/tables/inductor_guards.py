@@ -238,7 +238,7 @@ def _is_of(product: Product, problem: Problem, dtype: DType) -> bool:
 def _held(
     of_product: Mapping[str, Sequence[RangeRow]], m: int, guards: Sequence[Guard]
 ) -> tuple[dict[str, RangeRow], list[Guard]]:
-    """What gemmtune_inductor.py runs in a graph that is compiled at `m`, and guards for it, one product after another."""
+    """What gemmtune_inductor.py runs in a graph compiled at `m`, and guards for it, one product after another."""
     least = max([_LEAST, *(guard.first for guard in guards)])
     greatest = min([_NO_END, *(guard.last for guard in guards if guard.last is not None)])
     hits: dict[str, RangeRow] = {}

@@ -12,9 +12,10 @@ m that was tuned, and below the least, nothing is served.
 
 Where m is dynamic, no range is of one size alone, and none begins at 3 and leaves 2 alone: the guards of its graph
 would pin m, which torch refuses for a dimension that was marked dynamic (ConstraintViolationError at m = 2; torch 2.11,
-H200, 2026-11-22). The size goes to a neighbour, or one of the neighbour's joins it: of what was measured there and is not
-slower than the library, what loses least, up to twice the limit. Else the range reaches one m further, where nothing
-was measured; the last one begins one earlier. Where there is no such m, the neighbour that loses less serves the size.
+H200, 2026-11-22). The size goes to a neighbour, or one of the neighbour's joins it: of what was measured there and is
+not slower than the library, what loses least, up to twice the limit. Else the range reaches one m further, where
+nothing was measured; the last one begins one earlier. Where there is no such m, the neighbour that loses less serves
+the size.
 """
 
 from __future__ import annotations

@@ -133,6 +133,17 @@ def test_a_compiler_that_is_not_there_is_named():
     assert check.found.startswith("/no/such/cc not found")
 
 
+@pytest.mark.parametrize(("said", "level"), [("libstdc++.so", Level.ADVICE), ("/usr/lib/libstdc++.so", Level.OK)])
+def test_a_gpp_without_a_shared_libstdcpp_is_named(tmp_path: Path, said: str, level: Level):
+    """It answers with the bare name then."""
+    compiler = tmp_path / "g++"
+    compiler.write_text(f"#!/bin/sh\necho {said}\n")
+    compiler.chmod(0o755)
+    (check,) = [c for c in compiler_checks({"CXX": str(compiler)}) if c.name == "C++ compiler"]
+    assert (check.level, said in check.found) == (level, True)
+    assert any("LIBRARY_PATH" in remedy for remedy in check.remedies) == (level is Level.ADVICE)
+
+
 def test_a_package_that_is_compiled_at_every_start_is_named_with_what_compiles_it(tmp_path: Path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("slow_one", "quick_one"):

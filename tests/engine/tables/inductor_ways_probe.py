@@ -1,7 +1,7 @@
-"""Run in a process of its own on a GPU: one table by torch.compile with a dynamic m, torch.export and AOTInductor.
+"""Run in a process of its own on a GPU: one table by torch.compile with a dynamic m, by torch.export or by AOTInductor.
 
-Arguments: the folder of an export, a folder to write to. Prints one JSON object; a line on stderr before
-each stage, and where the process was if native code ends it.
+Arguments: the folder of an export, and one of `compiled`, `exported`, `ahead` and `stock`, which is AOTInductor without
+gemmtune. Prints one JSON object; a line on stderr before each stage, and where the process was if native code ends it.
 """
 
 from __future__ import annotations
@@ -68,13 +68,26 @@ def compiled(model, sizes, options):
     return found
 
 
-def ahead(model, folder, options):
-    """The same through torch.export and AOTInductor, for one range of m."""
+def exported(model, options):
+    """torch.export for one range of m, and its program compiled."""
     x = torch.randn(128, 512, device="cuda", dtype=torch.bfloat16)
-    counters.clear()
     with torch.no_grad():
         stage("torch.export")
         program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("m", min=65, max=256)},))
+        stage("its program is compiled")
+        counters.clear()
+        out, codes = run_and_get_code(torch.compile(program.module(), options=options, dynamic=False), x)
+        wrong = error(out, model(x))
+    block = re.search(r"BLOCK_M : tl\.constexpr = (\d+)", "\n".join(codes))
+    return {"benchmarks": benchmarks(), "error": wrong, "block_m": block and int(block.group(1))}
+
+
+def ahead(model, x, folder, options, dynamic_shapes=None):
+    """A package of AOTInductor, for one range of m: compiled, loaded and run."""
+    counters.clear()
+    with torch.no_grad():
+        stage("torch.export")
+        program = torch.export.export(model, (x,), dynamic_shapes=dynamic_shapes)
         # Constants written as assembly ask for an executable stack, which not every kernel and C library grants.
         settings = {**options, "aot_inductor.package": True, "aot_inductor.use_consts_asm_build": False}
         stage("AOTInductor compiles")
@@ -84,7 +97,7 @@ def ahead(model, folder, options):
         stage("AOTInductor's package is loaded")
         runner = torch._inductor.aoti_load_package(package)
         errors = []
-        for m in (65, 100, 128):
+        for m in (65, 100, 128) if dynamic_shapes else (128,):
             stage(f"AOTInductor's package runs, m={m}")
             found = runner(x[:m])
             stage(f"AOTInductor's result is read, m={m}")
@@ -94,17 +107,24 @@ def ahead(model, folder, options):
     return {"benchmarks": benchmarks(), "error": max(errors)}
 
 
-def main(export, folder):
-    sys.path.insert(0, export)
-    import gemmtune_inductor
-
-    gemmtune_inductor.install()
+def main(export, way):
     torch.manual_seed(0)
-    model = Layer()
-    options = gemmtune_inductor.options()
     stage(f"kernel {platform.release()}, {' '.join(platform.libc_ver())}, torch {torch.__version__}")
-    report = {"compiled": compiled(model, (16, 32, 100, 200, 60, 1000), options)}
-    report["ahead"] = ahead(model, Path(folder), options)
+    x = torch.randn(128, 512, device="cuda", dtype=torch.bfloat16)
+    if way == "stock":
+        report = ahead(torch.nn.ReLU(), x, Path(export), {})
+    else:
+        sys.path.insert(0, export)
+        import gemmtune_inductor
+
+        gemmtune_inductor.install()
+        options = gemmtune_inductor.options()
+        if way == "compiled":
+            report = compiled(Layer(), (16, 32, 100, 200, 60, 1000), options)
+        elif way == "exported":
+            report = exported(Layer(), options)
+        else:
+            report = ahead(Layer(), x, Path(export), options, ({0: torch.export.Dim("m", min=65, max=256)},))
     json.dump(report, sys.stdout)
     sys.stdout.flush()
     stage("exit")
