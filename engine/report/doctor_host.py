@@ -72,7 +72,7 @@ def _applies(requirement: Requirement, extra: str | None) -> bool:
 
 
 def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
-    """What compiles: C for Triton's launchers, C++ for AOTInductor where there is g++, and Triton's ptxas for kernels."""
+    """C for Triton's launchers, C++ for AOTInductor where there is g++, and Triton's own ptxas for kernels."""
     headers = Path(sysconfig.get_paths()["include"], "Python.h")
     compiler = environment.get("CC") or shutil.which("gcc") or shutil.which("clang")  # as triton/runtime/build.py
     if compiler is None or shutil.which(compiler) is None:
