@@ -1,0 +1,75 @@
+"""What the driver of a campaign costs, and how busy it keeps builders that only wait. Usage: driver.py --gpus 1 2 4.
+
+The campaign of run.py, with the real driver, sampler, database and pools of processes; 15 builders and a worker for
+each GPU there might be. They take no CPU, so that two cores do for sixty of them. Needs `gemmtune[triton]`, and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from contextlib import closing
+
+import waiting
+from run import PROBLEMS, Shares
+
+from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.measuring_fleet import MeasuringFleet
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.pool import Pool
+from gemmtune.engine.campaign.site import measured_terms, problem_of
+from gemmtune.engine.measure.process import ProcessPool, wait_for_any
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+
+BUILDERS_A_GPU = 15
+
+
+class Site:
+    """Processes that wait."""
+
+    def __init__(self, gpus: int) -> None:
+        builders = ProcessPool(waiting.build, BUILDERS_A_GPU * gpus, 60.0, preload=["waiting"])
+        workers = {f"gpu{i}": ProcessPool(waiting.measure, 1, 60.0, sends_ahead=True) for i in range(gpus)}
+        self._processes = [builders, *workers.values()]
+        self.builders, self.workers = Pool({"cpu": builders}), Pool(workers, home=problem_of)
+
+    def wait(self, timeout_seconds: float) -> None:
+        wait_for_any(self._processes, timeout_seconds)
+
+    def close(self) -> None:
+        self.workers.close()
+        self.builders.close()
+
+
+def campaign(gpus: int, budget: int) -> str:
+    """The whole of it, in a line."""
+    plan = Plan(problems=PROBLEMS, budget=budget)
+    device = catalogue.device("H200")
+    toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}
+    terms = measured_terms(toolchains, registry.objective("latency").protocol)
+    searches = session.measured_searches(plan, device)
+    fleet = MeasuringFleet(terms, lambda: Site(gpus), gpus)
+    with tempfile.TemporaryDirectory() as folder, closing(fleet), Database.open(f"{folder}/m.db") as store:
+        shares = Shares(BUILDERS_A_GPU * gpus)
+        computed = time.process_time()
+        session.execute(plan, device, searches, fleet, store, shares)
+        computed, seconds = time.process_time() - computed, time.perf_counter() - shares.started
+    busy = shares.build_seconds / shares.builders / seconds
+    each = f"{computed:.1f} s of CPU, {1e3 * computed / shares.measurements:.1f} ms a result"
+    return f"{gpus} GPUs: {seconds:.1f} s, builders busy {busy:.0%}, driver {each}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--budget", type=int, default=256)
+    given = parser.parse_args()
+    for gpus in given.gpus:
+        print(campaign(gpus, given.budget), flush=True)
+
+
+if __name__ == "__main__":
+    main()
