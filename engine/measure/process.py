@@ -141,10 +141,8 @@ class ProcessPool(Generic[J, R]):
                 is left, every such call does.
             Quarantined: the same of a place in which one had been ready before.
         """
-        speaking, now = (
-            readable([s.process.connection for s in self._slots if s.process is not None], 0),
-            time.monotonic(),
-        )
+        speaking = readable([slot.process.connection for slot in self._slots if slot.process is not None], 0)
+        now = time.monotonic()
         found = [self._look(slot) for slot in tuple(self._slots) if now >= slot.deadline or slot.speaks(speaking)]
         outcomes = [outcome for outcome in found if outcome is not None]
         self._dispatch()

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +19,8 @@ from gemmtune.engine.search.lessons import lesson
 from gemmtune.engine.search.transfer import TransferSampler
 from gemmtune.engine.store.embedded import embedded
 from gemmtune.engine.store.landscape_file import read_landscapes
+
+from .another_process import sequence_elsewhere
 
 LEVELS = range(8)
 PARAMS = (Param("x", tuple(LEVELS)), Param("y", tuple(LEVELS)), Param("z", tuple(LEVELS)))
@@ -156,15 +154,7 @@ def test_registers_of_a_recorded_problem_are_expected_from_the_others(left_out, 
 
 
 def test_the_same_builds_teach_the_same_in_another_process():
-    script = f"""if True:
-        import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from {Path(__file__).stem} import sequence
-        print("\\n".join(sequence()))
-        """
-    environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines() == sequence()
+    assert sequence_elsewhere(__file__) == sequence()
 
 
 def sequence():

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +18,8 @@ from gemmtune.engine.search.evolution import EvolutionSampler
 from gemmtune.engine.search.lessons import lesson
 from gemmtune.engine.search.surrogate import Surrogate
 from gemmtune.engine.search.transfer import TransferSampler
+
+from .another_process import sequence_elsewhere
 
 TILES, STAGES, KINDS = (16, 32, 64, 128, 256), (1, 2, 3, 4, 5, 6), ("n", "t")
 PARAMS = (Param("m", TILES), Param("n", TILES), Param("stages", STAGES), Param("kind", KINDS, ordered=False))
@@ -183,15 +181,7 @@ def test_a_history_that_misleads_is_overcome():
 
 
 def test_the_same_history_teaches_the_same_in_another_process():
-    script = f"""if True:
-        import sys
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from {Path(__file__).stem} import sequence
-        print("\\n".join(sequence()))
-        """
-    environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    told = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines() == sequence()
+    assert sequence_elsewhere(__file__) == sequence()
 
 
 def sequence():
