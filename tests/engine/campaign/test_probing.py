@@ -125,23 +125,26 @@ def found(tmp_path_factory):
     return campaign(tmp_path_factory.mktemp("probed"))
 
 
-def test_probes_are_the_powers_of_two_strictly_between_neighbours_of_one_gemm():
+def test_probes_are_at_2_and_3_times_2_to_the_e_strictly_between_neighbours_of_one_gemm():
     static = replace(GEMM, m=8, dynamic_m=False)
     assert {p.m: tuple(n.m for n in near) for p, near in probes((*at(256, 2, 16), static)).items()} == {
-        4: (2, 16),
-        8: (2, 16),
-        32: (16, 256),
-        64: (16, 256),
-        128: (16, 256),
+        **dict.fromkeys((4, 6, 8, 12), (2, 16)),
+        **dict.fromkeys((24, 32, 48, 64, 96, 128, 192), (16, 256)),
     }
-    assert [p.m for p in probes(at(48, 100, 4096, 4097))] == [64, 128, 256, 512, 1024, 2048]
-    assert probes(at(16, 32, 33)) == {}
+    assert [p.m for p in probes(at(48, 100, 1024, 1025))] == [64, 96, 128, 192, 256, 384, 512, 768]
+    assert [p.m for p in probes(at(1000, 2000))] == [1024, 1536]
+    assert [p.m for p in probes(at(64, 96, 128, 129))] == []
+
+
+def test_neither_1_nor_3_is_probed():
+    assert [p.m for p in probes(at(1, 8))] == [2, 4, 6]
+    assert [p.m for p in probes(at(2, 4))] == []
 
 
 def test_what_is_held_out_is_not_probed_and_a_probe_weighs_as_its_lesser_neighbour():
     heavy = replace(GEMM, m=64, weight=20.0)
     found = probes((*at(16), heavy, *at(512)), set(at(128)))
-    assert {p.m: p.weight for p in found} == {32: 1.0, 256: 20.0}
+    assert {p.m: p.weight for p in found} == {24: 1.0, 32: 1.0, 48: 1.0, 96: 20.0, 192: 20.0, 256: 20.0, 384: 20.0}
 
 
 def test_at_a_probe_the_best_of_both_neighbours_and_the_library_are_measured(found):
@@ -151,28 +154,31 @@ def test_at_a_probe_the_best_of_both_neighbours_and_the_library_are_measured(fou
     tiles = sorted(config.integer("BLOCK_M") for _, config in here[1:])
     assert len(tiles) <= 10
     assert {tiles[0], tiles[-1]} == {16, 64}
-    assert {task.problem.m for task, _ in fleet.measured} == {16, 32, 64, 128, 256}
+    assert {task.problem.m for task, _ in fleet.measured} == {16, 24, 32, 48, 64, 96, 128, 192, 256}
 
 
 def test_nothing_is_served_by_what_is_slower_than_the_library_at_a_probe(found):
-    """Tiles of 16 and of 64 rows lose 14 % to the library at 32, where they lead it at 16 and 64.
+    """Tiles of 16 and of 64 rows lose 14 % to the library at 32, where they lead it at 16 and 64; so at 24 and 48.
 
-    At 128 a tile of 128 rows leads, which was among the best of a neighbour and won nowhere else.
+    At 128 a tile of 128 rows leads, which was among the best of a neighbour and won nowhere else: 96 and 192 are the
+    library's.
     """
     result, _ = found
     assert [(row.first, row.last, row.choice.config.get("BLOCK_M")) for row in result.table.ranges] == [
         (16, 17, 16),  # not of 16 alone, for m is dynamic
-        (18, 32, None),
-        (33, 64, 64),
-        (65, 128, 128),
-        (129, 256, 256),
+        (18, 48, None),
+        (49, 64, 64),
+        (65, 96, None),
+        (97, 128, 128),
+        (129, 192, None),
+        (193, 256, 256),
     ]
     for row in result.table.ranges:
         for m, loss in (*row.tuned, *row.probed):
             assert time_ns(at(m)[0], row.choice.config) <= LIBRARY_NS
             assert loss <= PLAN.ranges.worst
     assert sorted(m for row in result.table.ranges for m, _ in row.tuned) == [16, 64, 256]
-    assert sorted(m for row in result.table.ranges for m, _ in row.probed) == [32, 128]
+    assert sorted(m for row in result.table.ranges for m, _ in row.probed) == [24, 32, 48, 96, 128, 192]
 
 
 def test_a_probe_has_no_row_no_finding_and_no_share_in_the_portfolio(tmp_path):
@@ -185,11 +191,11 @@ def test_a_probe_has_no_row_no_finding_and_no_share_in_the_portfolio(tmp_path):
 
 
 def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
-    plan = replace(PLAN, held_out=at(24, 128))
+    plan = replace(PLAN, held_out=at(40, 128))
     result, fleet = campaign(tmp_path, plan)
     said = summary(plan, H200, result, [], [])
     assert "at 3 tuned m" in said
-    assert "at 1 probed m" in said  # 32, for 128 is held out
+    assert "at 5 probed m, 2^e and 3·2^e between tuned ones" in said  # 128 is held out
     assert "at 2 held-out m" in said
     assert "2 problems held out, without a row" in said
     assert "nothing worked" not in said
@@ -199,12 +205,12 @@ def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
 
 
 def test_what_serves_a_held_out_m_is_measured_there_also_if_a_probe_chose_it(tmp_path):
-    """96 lies in the range of the 128-row tile that the probe at 128 chose; 200 in that of the 256-row tile."""
-    held_out = at(96, 200)
+    """112 lies in the range of the 128-row tile that the probe at 128 chose; 200 in that of the 256-row tile."""
+    held_out = at(112, 200)
     result, fleet = campaign(tmp_path, replace(PLAN, held_out=held_out))
     (probed,) = [row for row in result.table.ranges if row.last == 128]
     assert (held_out[0], probed.choice.config) in [(task.problem, config) for task, config in fleet.measured]
-    assert [m for row in result.table.ranges for m, _ in row.held_out] == [96, 200]
+    assert [m for row in result.table.ranges for m, _ in row.held_out] == [112, 200]
     assert None not in {each.loss for each in (*result.ranges.held_out, *result.ranges.otherwise)}
     again, fleet = campaign(tmp_path, replace(PLAN, held_out=held_out))
     assert (fleet.measured, again.table) == ([], result.table)
@@ -229,7 +235,7 @@ def test_a_campaign_that_was_killed_between_the_rounds_ends_with_the_same_table(
             campaign(tmp_path)
     result, fleet = campaign(tmp_path)
     assert result.table == found[0].table
-    assert {task.problem.m for task, _ in fleet.measured} == {32, 128}
+    assert {task.problem.m for task, _ in fleet.measured} == {24, 32, 48, 96, 128, 192}
 
 
 def test_what_probes_measured_does_not_change_what_the_samplers_are_asked(tmp_path):
@@ -250,7 +256,8 @@ def test_ranges_are_verified_at_probes_too_and_probes_get_no_row(tmp_path, found
     table = found[0].table
     again = verified(tmp_path, table)
     assert again.holds
-    assert [[check.problem.m for check in checks] for _, checks in again.ranges] == [[16], [32], [64], [128], [256]]
+    sizes = [[check.problem.m for check in checks] for _, checks in again.ranges]
+    assert sizes == [[16], [24, 32, 48], [64], [96], [128], [192], [256]]
     assert again.mended.ranges == table.ranges
     assert {row.problem for row in again.mended.rows} == {row.problem for row in table.rows}
 
@@ -260,7 +267,7 @@ def test_a_range_that_loses_at_a_probe_does_not_hold(tmp_path, found):
     small, _, middle, *larger = table.ranges
     wide = replace(middle, first=17, probed=((32, 0.0),))
     again = verified(tmp_path, replace(table, ranges=(small, wide, *larger)))
-    assert [all(check.holds for check in checks) for _, checks in again.ranges] == [True, False, True, True]
+    assert [all(check.holds for check in checks) for _, checks in again.ranges] == [True, False, *[True] * 4]
     assert again.mended.ranges == (small, *larger)
 
 
