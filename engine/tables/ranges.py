@@ -1,14 +1,16 @@
 """Ranges of m: which choice serves which sizes of one GEMM, from measurements at a few of them.
 
-Some sizes were tuned; at others, the powers of two between, the best of both neighbours was measured and nothing
+Some sizes were tuned; at others, the probes between, the best of both neighbours was measured and nothing
 searched. Both have a say alike: a kernel's time does not always grow with m, so that what wins at two sizes may lose to
 the library between them (4096x14336, nt: a tile of 64 rows takes 35.8 µs at m = 32 and 32.8 at 64, cuBLAS 33.1 at 32;
 H200, 2026-11-22).
 
 A range is served by one choice that was measured at every size in it, and loses little at each. Where it ends between
 two sizes is where the losses of its choice and of the next one's should cross, of those that grow and fall with the
-logarithm of m; rounded to a power of two, so that the products of one model are cut at the same m. Beyond the greatest
-m that was tuned, and below the least, nothing is served.
+logarithm of m; rounded to a power of two, so that the products of one model are cut at the same m. Where none lies
+between, as between probes, that is the lesser size: what is above it takes as many tiles of rows as the greater, if
+they are no smaller than the gap. Of cuts that lose the same, those at powers of two are taken. Beyond the greatest m
+that was tuned, and below the least, nothing is served.
 
 Where m is dynamic, no range is of one size alone, and none begins at 3 and leaves 2 alone: the guards of its graph
 would pin m, which torch refuses for a dimension that was marked dynamic (ConstraintViolationError at m = 2; torch 2.11,
@@ -272,17 +274,21 @@ def _widened(segments: Sequence[_Segment], spans: Sequence[_Span]) -> list[_Span
 
 
 def _fewest(sizes: Sequence[_Size], worst: float) -> list[_Segment]:
-    """The sizes cut into the fewest segments, and of so few those that lose least: exact, by dynamic programming."""
-    best: list[tuple[int, float, list[_Segment]]] = [(0, 0.0, [])]
+    """The sizes cut into the fewest segments, and of so few those that lose least: exact, by dynamic programming.
+
+    Of those that lose the same, the ones with the fewest cuts off the powers of two.
+    """
+    best: list[tuple[int, float, int, list[_Segment]]] = [(0, 0.0, 0, [])]
     for end in range(1, len(sizes) + 1):
         found = []
         for start in range(end):
             segment = _served_by_one(sizes[start:end], worst)
             if segment is not None:
-                count, loss, before = best[start]
-                found.append((count + 1, loss + segment.loss, [*before, segment]))
-        best.append(min(found, key=lambda cut: cut[:2]))  # a size alone is served by its own choice
-    return best[-1][2]
+                count, loss, odd, before = best[start]
+                off = start > 0 and rounded_up(sizes[start - 1].m) >= sizes[start].m
+                found.append((count + 1, loss + segment.loss, odd + off, [*before, segment]))
+        best.append(min(found, key=lambda cut: cut[:3]))  # a size alone is served by its own choice
+    return best[-1][3]
 
 
 def _served_by_one(sizes: Sequence[_Size], worst: float) -> _Segment | None:

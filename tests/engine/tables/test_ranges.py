@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from gemmtune.engine.campaign.crossing import probes
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Evidence
@@ -167,6 +168,31 @@ def test_a_range_goes_on_through_probes_where_its_choice_loses_little():
     assert rows[1].probed == ((256, pytest.approx(1 / 141)),)
 
 
+@pytest.mark.parametrize("cut", [24, 32, 48, 64, 96, 128, 192])
+def test_between_probes_a_range_ends_at_the_lesser_of_two(cut):
+    """However little the one loses above it, and the other much below."""
+    below, above = {SMALL: 100.0, LARGE: 150.0, ATEN: 190.0}, {SMALL: 103.0, LARGE: 100.0, ATEN: 190.0}
+    sizes = [ranking(m, below if m <= cut else above) for m in (16, 24, 32, 48, 64, 96, 128, 192, 256)]
+    rows = build_ranges(sizes, RangeLimits(), probed={each.problem for each in sizes[1:-1]})
+    assert spans(rows) == [(16, cut, SMALL[1]), (cut + 1, 256, LARGE[1])]
+
+
+def test_of_cuts_that_lose_the_same_the_one_at_a_power_of_two_is_taken():
+    """Where the library serves, a tile that leads by less than the margin loses nothing either."""
+    small, library = {SMALL: 100.0, ATEN: 120.0}, {SMALL: 150.0, ATEN: 100.0}
+    either = {SMALL: 99.0, ATEN: 100.0}
+
+    def end(of_96, of_128):
+        sizes = {48: small, 64: small, 96: of_96, 128: of_128, 192: library}
+        rows = build_ranges([ranking(m, times) for m, times in sizes.items()], RangeLimits())
+        assert [row.choice.config for row in rows] == [SMALL[1], ATEN[1]]
+        return rows[0].last
+
+    assert end(small, either) == 128
+    assert end(either, library) == 64
+    assert end(small, library) == 96
+
+
 def test_probes_alone_make_no_range():
     probe = ranking(32, {SMALL: 100.0, ATEN: 120.0})
     assert build_ranges((MEASURED[0], probe), RangeLimits(), probed={probe.problem}) == ()
@@ -236,6 +262,19 @@ def test_a_size_that_would_be_alone_takes_in_its_neighbours_next_where_that_lose
     rows = build_ranges(measured_at_2_and_beyond(2.5, 6.0), RangeLimits())
     assert spans(rows) == [(2, 4, SMALL[1]), (5, 64, LARGE[1])]
     assert rows[0].tuned == ((2, 0.0), (4, pytest.approx(0.025)))
+
+
+def test_3_is_not_probed_for_the_library_alone_at_2_would_give_way_to_what_is_slower_there():
+    """So it would with a probe at 3: there is no other m that its range could take in."""
+    sizes = (
+        ranking(2, {SMALL: 107.0, ATEN: 100.0}),
+        ranking(4, {SMALL: 100.0, ATEN: 106.0}),
+        ranking(16, {SMALL: 100.0, ATEN: 106.0}),
+    )
+    at_3 = ranking(3, {SMALL: 100.0, ATEN: 106.0})
+    assert spans(build_ranges(sizes, RangeLimits())) == [(2, 3, ATEN[1]), (4, 16, SMALL[1])]
+    assert spans(build_ranges((*sizes, at_3), RangeLimits(), probed={at_3.problem})) == [(2, 16, SMALL[1])]
+    assert at_3.problem not in probes([each.problem for each in sizes])
 
 
 def test_a_size_that_would_be_alone_goes_to_its_neighbour_where_that_loses_least():
