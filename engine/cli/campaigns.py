@@ -51,9 +51,12 @@ __all__ = ["record", "tune"]
 
 _REGRET_HELP = "A task is done once its best is this close to the best there is, as a fraction: 0.02."
 _PORTFOLIO_HELP = "Give all problems few configs, within 2 % of each one's best and 0.5 % in the mean."
-_RANGES_HELP = "Rows for ranges of m, too, for each GEMM with problems at several m."
+_RANGES_HELP = (
+    "Rows for ranges of m, too, for each GEMM with problems at several m. Measures a few configs at each 2^e and 3·2^e "
+    "between them: no builds, milliseconds of the GPU a config."
+)
 _BUCKETS_HELP = "The same, with ranges from one power of two to the next."
-_HOLD_OUT_HELP = "A problem that checks the ranges and gets no row. Repeat for more."
+_HOLD_OUT_HELP = "A problem that checks the ranges and gets no row. Costs a search. Repeat for more."
 _FLEET_HELP = (
     "Where to build and measure: local, ray (the cluster of RAY_ADDRESS, one that runs here, or a new one of this "
     "machine) or ray://HOST:PORT."
