@@ -5,13 +5,16 @@ from __future__ import annotations
 from block import LLAMA
 
 TUNED = (2, 16, 64, 256, 1024, 4096)
-HELD_OUT = {"nt": (24, 96, 384), "nn": (48, 1536)}
-"""By layout: off the powers of two, which the campaign probes itself. Each costs a search, for what is best there."""
+PROBED = sorted({m for e in range(1, 12) for m in (1 << e, 3 << e) if m < TUNED[-1]} - set(TUNED))
+"""2^e and 3·2^e between the tuned ones, without 3: what the campaign adds by itself."""
+HELD_OUT = {"nt": (28, 80, 448), "nn": (10, 2560)}
+"""By layout: 5·2^e and 7·2^e, which no probe sees, one of them between any two tuned m. Each costs a search, for what
+is best there."""
 FORUM = (3420, 1280)
 """A linear layer of github.com/pytorch/pytorch users: in, out, called with m of 560, 1024 and 2048."""
 FORUM_SIZES = (560, 1024, 2048)
 BLOCK_SIZES = (1, 2, 16, 32, 64, 128, 256, 512, 1024, 2048, 3000, 4096)
-LAYER_SIZES = (1, 2, 4, 8, 16, 24, 32, 64, 96, 128, 256, 384, 512, 1024, 1536, 2048, 3000, 4096)
+LAYER_SIZES = (1, 2, 3, 10, 16, 24, 28, 32, 64, 80, 96, 128, 256, 384, 448, 1024, 1536, 2048, 3000, 4096)
 """Tuned, probed, held out, and neither of these."""
 REHEARSED = (1, 2, 16, 48)
 """Without a GPU."""
@@ -19,7 +22,7 @@ REHEARSED = (1, 2, 16, 48)
 
 def measured_as(m: int) -> str:
     """What the campaign knew of a product of a layer at this m."""
-    known = {"tuned": (1, *TUNED), "held out": HELD_OUT["nt"], "probed": [1 << e for e in range(1, 12)]}
+    known = {"tuned": (1, *TUNED), "held out": HELD_OUT["nt"], "probed": PROBED}
     return next((name for name, sizes in known.items() if m in sizes), "not measured")
 
 
@@ -40,7 +43,7 @@ def campaign(budget: int, seconds: float) -> str:
     blocks.append(_block([1], outputs, inputs, "nt", "addmm", dynamic=False, hold_out=[], bias="matrix"))
     inputs, outputs = FORUM
     blocks.append(_block([560], outputs, inputs, "nt", "addmm", dynamic=False, hold_out=[]))
-    blocks.append(_block([256, 1024, 2048], outputs, inputs, "nt", "addmm", dynamic=True, hold_out=[1536]))
+    blocks.append(_block([256, 1024, 2048], outputs, inputs, "nt", "addmm", dynamic=True, hold_out=[1792]))
     head = f'space = "triton_mm"\nbudget = {budget}\nseconds = {seconds:g}\nportfolio = true\nranges = true\n'
     return "\n".join([head, *blocks])
 
