@@ -11,16 +11,21 @@ import json
 import platform
 import re
 import sys
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 import torch._inductor.config
 from torch._dynamo.utils import counters
-from torch._inductor.utils import run_and_get_code
+from torch._inductor.graph import GraphLowering
+
+SIZES = (16, 32, 100, 200, 60, 1000)
 
 
 def stage(name):
-    torch.cuda.synchronize()  # what failed in the stage before must not be blamed on this one
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # what failed in the stage before must not be blamed on this one
     sys.stderr.write(f"stage: {name}\n")
     sys.stderr.flush()
 
@@ -37,26 +42,36 @@ def error(found, expected):
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
+@contextmanager
+def generated():
+    """The codes that Inductor generates meanwhile.
+
+    Not by torch's `run_and_get_code`: that forgets every graph first, and so would compile one at each m.
+    """
+    codes = []
+    with patch.object(GraphLowering, "save_output_code", codes.append):
+        yield codes
+
+
 class Layer(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, device="cuda"):
         super().__init__()
-        self.linear = torch.nn.Linear(512, 384, bias=True, device="cuda", dtype=torch.bfloat16)
+        self.linear = torch.nn.Linear(512, 384, bias=True, device=device, dtype=torch.bfloat16)
 
     def forward(self, x):
         return self.linear(x)
 
 
-def compiled(model, sizes, options):
-    """Blocks of the kernel at each m, and the graphs that were compiled for it."""
-    function = torch.compile(model, options=options)
+def compiled(function, model, sizes):
+    """Blocks of the kernel at each m where a graph was compiled for it, and the number of these graphs."""
     found = {}
     for m in sizes:
         stage(f"torch.compile, m={m}")
-        x = torch.randn(m, 512, device="cuda", dtype=torch.bfloat16)
+        x = torch.randn(m, 512, device=model.linear.weight.device, dtype=torch.bfloat16)
         torch._dynamo.mark_dynamic(x, 0)
         counters.clear()
-        with torch.no_grad():
-            out, codes = run_and_get_code(function, x)
+        with torch.no_grad(), generated() as codes:
+            out = function(x)
             wrong = error(out, model(x))
         block = re.search(r"BLOCK_M : tl\.constexpr = (\d+)", "\n".join(codes))
         found[str(m)] = {
@@ -76,7 +91,8 @@ def exported(model, options):
         program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("m", min=65, max=256)},))
         stage("its program is compiled")
         counters.clear()
-        out, codes = run_and_get_code(torch.compile(program.module(), options=options, dynamic=False), x)
+        with generated() as codes:
+            out = torch.compile(program.module(), options=options, dynamic=False)(x)
         wrong = error(out, model(x))
     block = re.search(r"BLOCK_M : tl\.constexpr = (\d+)", "\n".join(codes))
     return {"benchmarks": benchmarks(), "error": wrong, "block_m": block and int(block.group(1))}
@@ -120,7 +136,8 @@ def main(export, way):
         gemmtune_inductor.install()
         options = gemmtune_inductor.options()
         if way == "compiled":
-            report = compiled(Layer(), (16, 32, 100, 200, 60, 1000), options)
+            model = Layer()
+            report = compiled(torch.compile(model, options=options), model, SIZES)
         elif way == "exported":
             report = exported(Layer(), options)
         else:
