@@ -114,6 +114,7 @@ def probed(gpu_name, folder, probe, rows, ranges, *arguments):
         (folder / name).write_text(text, encoding="utf-8")
     done = run(folder, probe, *arguments)
     assert done.returncode == 0, f"status {done.returncode}\n{done.stderr[-12000:]}"  # faulthandler's list is long
+    sys.stderr.write(done.stderr)  # pytest shows it of a test that fails: the stages, and why a graph did not serve
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -122,7 +123,7 @@ def run(folder, probe, *arguments):
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
     return subprocess.run(
         [sys.executable, str(Path(__file__).with_name(probe)), str(folder), *arguments],
-        env={**os.environ, **caches},
+        env={**os.environ, **caches, "TORCH_LOGS": "recompiles"},
         cwd=folder,
         capture_output=True,
         text=True,
