@@ -26,8 +26,8 @@ from gemmtune.engine.seams.space import Launchable
 __all__ = ["Stands"]
 
 _OUTPUTS_SHARES_OF_MEMORY = (1 / 16, 1 / 64)
-_PIECE_SHARES_OF_MEMORY = (1 / 2, 1 / 4, 1 / 8)  # sparsely filled, so that few tensors find their places taken
-_MOST_OF_FREE_MEMORY = 0.8
+_PIECE_SHARES_OF_MEMORY = (1 / 4, 1 / 8, 1 / 16, 1 / 32)  # sparsely filled: few tensors find their places taken
+_MOST_OF_FREE_MEMORY = 0.5  # so that any number of processes leaves some to the next
 _KEPT_SHARE_OF_MEMORY = 0.2
 _RING_SHARE_OF_MEMORY = 0.1
 _NOMINAL_BLOCKS = 8
