@@ -15,7 +15,9 @@ from cuda.bindings import driver
 
 from gemmtune.engine.measure.driver import checked
 
-__all__ = ["Executable", "Graph"]
+__all__ = ["Executable", "Graph", "Shape"]
+
+Shape = tuple[object, ...]
 
 
 class Graph:
@@ -38,6 +40,19 @@ class Graph:
             self.handle = checked(driver.cuStreamEndCapture(raw))
         weakref.finalize(self, driver.cuGraphDestroy, self.handle).atexit = False
 
+    def shape(self) -> Shape:
+        """What graphs must have in common for one executable to run them in turns, where the same graphs are joined.
+
+        That is the types of its nodes, and the clusters of its kernels.
+        """
+        status, _, count = driver.cuGraphGetNodes(self.handle)
+        checked((status,))
+        nodes = checked(driver.cuGraphGetNodes(self.handle, count))
+        types = [checked(driver.cuGraphNodeGetType(node)) for node in nodes]
+        kernel = driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_KERNEL
+        clusters = [_cluster(node) for node, type_ in zip(nodes, types, strict=True) if type_ == kernel]
+        return (*(int(type_) for type_ in types), *clusters)
+
     def join(self, stream: torch.cuda.Stream) -> None:
         """Enqueue it whole, as a part of the graph that is being captured from `stream`."""
         raw = stream.cuda_stream
@@ -49,30 +64,59 @@ class Graph:
 
 
 class Executable:
-    """Runs graphs of the same kernels on other operands.
+    """Runs graphs of one shape, and goes back to the one it was made of.
 
-    Not of other kernels: the driver accepts a kernel without clusters in the place of one with clusters, and then does
-    not run it. Blocks of such a kernel took as long as nothing does (CUDA 13.0, H200, 2026-11-21).
+    Not of other shapes, though the driver would take some: it accepts a kernel without clusters in the place of one
+    with clusters, and then does not run it. Blocks of such a kernel took as long as nothing does (CUDA 13.0, H200,
+    2026-11-21). And back, because a kernel that is loaded after another was unloaded may have its handle: the driver
+    takes that for no change, and runs what lies where the other's code was (illegal instructions, H200, 2026-11-22).
     """
 
     def __init__(self, graph: Graph) -> None:
-        """Make one that runs `graph`.
+        """Make one of `graph`, whose kernels must stay loaded as long as it is used.
 
         Raises:
             RuntimeError: the driver refuses it.
         """
-        self._graph = graph
+        self._home = self._graph = graph
         self._handle = checked(driver.cuGraphInstantiate(graph.handle, 0))
         weakref.finalize(self, driver.cuGraphExecDestroy, self._handle).atexit = False
 
     def launch(self, graph: Graph, stream: torch.cuda.Stream) -> None:
-        """Enqueue `graph`, which has the kernels of the first one, on `stream`.
+        """Enqueue `graph`, which has the shape of the first one, on `stream`.
 
         Raises:
             RuntimeError: the driver refuses it.
         """
+        self._take(graph)
+        checked(driver.cuGraphLaunch(self._handle, stream.cuda_stream))
+
+    def rest(self) -> None:
+        """Let go of the kernels of the graph that was launched last, and has ended."""
+        self._take(self._home)
+
+    def _take(self, graph: Graph) -> None:
         if graph is not self._graph:
             status, _ = driver.cuGraphExecUpdate(self._handle, graph.handle)
             checked((status,))
             self._graph = graph
-        checked(driver.cuGraphLaunch(self._handle, stream.cuda_stream))
+
+
+def _cluster(node: object) -> tuple[int, int, int]:
+    """Blocks of a cluster that a kernel node launches, by its attribute or else by its function; (0, 0, 0) of none."""
+    attribute = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    asked = checked(driver.cuGraphKernelNodeGetAttribute(node, attribute)).clusterDim
+    if max(asked.x, asked.y, asked.z) > 1:
+        return asked.x, asked.y, asked.z
+    found = checked(driver.cuGraphKernelNodeGetParams(node))
+    function = found.func if int(found.func) else checked(driver.cuKernelGetFunction(found.kern))
+    compiled = driver.CUfunction_attribute
+    x, y, z = (
+        int(checked(driver.cuFuncGetAttribute(which, function)))
+        for which in (
+            compiled.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH,
+            compiled.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT,
+            compiled.CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH,
+        )
+    )
+    return max(asked.x, x), max(asked.y, y), max(asked.z, z)

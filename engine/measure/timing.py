@@ -4,6 +4,11 @@ A block is one replay of a graph that alternates launches of the kernel with lau
 two event nodes. The GPU runs the graph by itself, so no host time lies between the events however short the kernel;
 what the events themselves cost is measured on an empty kernel and taken off. Kernel and reference see the same clocks,
 because one follows the other within microseconds.
+
+What launches cost depends on the executable graph, by 60 to 80 ns (one standard deviation) for an empty kernel and by
+60 to 110 for one of 23 µs, however often it is replayed, and not on where the kernel's code lies (16 of each in turns,
+two sweeps, two processes; H200, 2026-11-22). So the kernels of a problem run in the same few executables, the empty one
+too. A kernel that is launched in clusters has as many of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ from gemmtune.engine.measure.statistics import estimate
 __all__ = ["KernelTimer", "Rig"]
 
 Kernel = Callable[..., None]  # of an Operands' arguments
-_FIXED_COST_BLOCKS = 8
+_EXECUTABLES = 4
+"""Executable graphs that the blocks of a kernel go through, one after the other."""
+_FIXED_COST_BLOCKS = 2 * _EXECUTABLES
 
 
 class Rig:
@@ -44,24 +51,24 @@ class Rig:
         self._lead = instruments.capture(self._enqueue_lead)
         self._beside = [instruments.capture(partial(self._enqueue_beside, slot)) for slot in range(SLOTS)]
         self._leading, self._besides = Executable(self._lead), [Executable(graph) for graph in self._beside]
+        self._empty = self.capture(lambda *_: instruments.helpers.empty(), 0)
+        self._shape = self._empty.shape()
+        self._executables = [Executable(self._empty) for _ in range(_EXECUTABLES)]
 
     def calibrate(self, rest: Callable[[], None]) -> None:
-        """Measure the fixed cost as kernels are timed: behind GEMMs, after a `rest`.
+        """Measure the fixed cost as kernels are timed: an empty kernel in their place, in each of their executables.
 
-        For each problem, because it depends on the state of the clocks: 2.8 µs where empty kernels follow each other,
-        3.4 µs where the GPU was idle before, and 0.4 µs of error are 4 % of a kernel of 10 µs. Five processes that
-        each measured it once for all problems disagreed by 80 ns more than their kernels did (H200, 2026-11-21).
+        Each block comes behind a `rest`. For each problem, because it depends on the state of the clocks: 2.8 µs where
+        empty kernels follow each other, 3.4 µs where the GPU was idle before, and 0.4 µs of error are 4 % of a kernel
+        of 10 µs.
         """
         tools = self.instruments
-        graph = tools.capture(self._enqueue_empty)
-        executable = Executable(graph)
         in_graph: list[float] = []
         single: list[float] = []
-        for _ in range(_FIXED_COST_BLOCKS):
+        for number in range(_FIXED_COST_BLOCKS):
             rest()
-            executable.launch(graph, tools.main_stream)
-            torch.cuda.synchronize()
-            in_graph.extend(pair.elapsed_ns() for pair in (*tools.kernel_events, *tools.reference_events))
+            self._replay(self._empty, self._executables[number % _EXECUTABLES])
+            in_graph.extend(pair.elapsed_ns() for pair in tools.kernel_events)
             with tools.gate.held():
                 self.lead()
                 tools.single_events[0].around(tools.helpers.empty, tools.main_stream)
@@ -80,19 +87,27 @@ class Rig:
         return self.instruments.reference_events[slot]
 
     def capture(self, kernel: Kernel, part: int) -> Graph:
-        """A block of the kernel, on that part of the ring.
+        """A block of the kernel, on the operands of that part of the ring.
 
         Raises:
             RuntimeError: a launch of the kernel cannot be captured.
         """
         return self.instruments.capture(partial(self._enqueue_block, kernel, part * SLOTS))
 
+    def executables(self, graph: Graph) -> dict[int, Executable]:
+        """Those that run blocks such as `graph`, by the turn in which they do; none where it must have its own."""
+        return dict(enumerate(self._executables)) if graph.shape() == self._shape else {}
+
     def run(self, graph: Graph, executable: Executable) -> Block:
         """Run a captured block."""
         tools, cost = self.instruments, self.graph_cost_ns
-        executable.launch(graph, tools.main_stream)
-        torch.cuda.synchronize()
+        self._replay(graph, executable)
         return Block(_less(tools.kernel_events, cost), _less(tools.reference_events, cost))
+
+    def _replay(self, graph: Graph, executable: Executable) -> None:
+        executable.launch(graph, self.instruments.main_stream)
+        torch.cuda.synchronize()
+        executable.rest()
 
     def _enqueue_block(self, kernel: Kernel, first: int) -> None:
         stream = self.instruments.stream
@@ -109,13 +124,6 @@ class Rig:
     def _enqueue_beside(self, slot: int) -> None:
         self.instruments.reference_events[slot].around(partial(self._refer, slot), self.instruments.stream)
 
-    def _enqueue_empty(self) -> None:
-        tools = self.instruments
-        for slot in range(SLOTS):
-            self._refer(slot)
-        for pair in (*tools.kernel_events, *tools.reference_events):
-            pair.around(tools.helpers.empty, tools.stream)
-
     def _refer(self, slot: int) -> None:
         _launch(reference_kernel, self.ring.reference, slot)()
 
@@ -128,7 +136,7 @@ class KernelTimer:
         self._kernel = kernel
         self._rig = rig
         self._blocks: dict[int, Graph] = {}
-        self._executable: Executable | None = None
+        self._executables: dict[int, Executable] | None = None
         self._singles = 0
         self._started: deque[tuple[EventPair, EventPair]] = deque()
 
@@ -154,12 +162,15 @@ class KernelTimer:
 
     def block(self, number: int) -> Block:
         """SLOTS launches of each, on the operands of this number."""
-        part = number % self._rig.ring.parts
+        part, turn = number % self._rig.ring.parts, number % _EXECUTABLES
         if part not in self._blocks:
             self._blocks[part] = self._rig.capture(self._kernel, part)
-        if self._executable is None:
-            self._executable = Executable(self._blocks[part])
-        return self._rig.run(self._blocks[part], self._executable)
+        graph = self._blocks[part]
+        if self._executables is None:
+            self._executables = self._rig.executables(graph)
+        if turn not in self._executables:
+            self._executables[turn] = Executable(graph)
+        return self._rig.run(graph, self._executables[turn])
 
     def loop(self) -> tuple[Callable[[], None], int]:
         """What enqueues launches of the kernel alone, without events between them, and how many it enqueues."""
@@ -175,7 +186,7 @@ class KernelTimer:
 
     def close(self) -> None:
         """Free the graphs."""
-        self._executable = None
+        self._executables = None
         self._blocks.clear()
 
 

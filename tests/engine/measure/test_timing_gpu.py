@@ -96,6 +96,21 @@ def test_kernels_in_turns_take_what_they_take_alone(bench):
         assert min(samples) > 0.5 * time_ns
 
 
+def test_a_kernel_loaded_in_the_place_of_another_is_the_one_that_runs(bench, tmp_path):
+    device, space = present_device(), registry.space("triton_mm")
+    task = Task(Problem.parse("1024x1024x1024"), device, "triton_mm")
+    tiles = ((128, 128, 64, 8, 4, 4), (64, 64, 64, 8, 3, 4), (16, 16, 16, 8, 1, 1))
+    configs = [Config(dict(zip(TILE, values, strict=True))) for values in tiles]
+    jobs = [MeasureJob(task, config, space.build(task, config, tmp_path)) for config in configs]
+    cold = bench("graph-cold-l2")
+    first, *again = [[cold(job).estimate.time_ns for job in jobs] for _ in range(6)]  # unloaded before the next comes
+    for times in again:
+        assert times == pytest.approx(first, rel=0.2)
+    for _ in range(6):
+        for job, time_ns in zip(jobs, first, strict=True):  # some are out before a graph of theirs is launched
+            assert cold(replace(job, racing=True)).estimate.time_ns > 0.8 * time_ns
+
+
 def test_an_error_while_launches_are_enqueued_leaves_the_stream_open(bench):
     import torch
 
