@@ -69,6 +69,10 @@ class Terms:
     most_blocks: int = 4
     """Blocks of a candidate that stays level with the leader: 35 launches with the singles, whose location repeats to
     0.2 to 0.5 % (H200, 2026-11-21). That carries near-ties into the final, which decides among them."""
+    alone_blocks: int = 8
+    """Blocks of a candidate that is compared with none, while they take no more than `alone_seconds` of GPU time: where
+    its operands lie moves a kernel of 10 µs by 2 to 3 % (one standard deviation), each kernel its own way."""
+    alone_seconds: float = 0.005
     margin: float = 0.015
     """Gap between a candidate's interval and the leader's that ends it: what is left of drift after the correction."""
     most_repeats: int = 2
@@ -131,9 +135,9 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
     """Measure one candidate as closely as its rank deserves.
 
     Single launches end what is far behind. Then blocks are added until the candidate's interval lies below the
-    leader's, or above it by more than `terms.margin`, or there are `terms.most_blocks`; a first candidate, without a
-    leader, gets them all. The estimate is that of the blocks, where there are any: a single launch
-    comes behind a pause of the GPU and takes up to 7 % longer.
+    leader's, or above it by more than `terms.margin`, or there are `terms.most_blocks`; a candidate without a leader
+    gets them all, and a short one up to `terms.alone_blocks`. The estimate is that of the blocks, where there are any:
+    a single launch comes behind a pause of the GPU and takes up to 7 % longer.
 
     A block beside which the reference moved against the block before is measured again, at most `terms.most_repeats`
     times: it decides nothing and does not count towards the cap. Its samples stay in with the others, since their own
@@ -146,6 +150,9 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
     def take(block: Block) -> None:
         samples.extend(block.samples_ns)
         reference.extend(block.reference_ns)
+
+    def short() -> bool:
+        return sum(samples) + sum(reference) < terms.alone_seconds * 1e9
 
     def screened(stopped: str) -> Screened:
         first = singles if len(samples) > singles else 0
@@ -165,7 +172,7 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
     singles = len(samples)
     previous: Block | None = None
     blocks = repeats = 0
-    while blocks < terms.most_blocks:
+    while blocks < terms.most_blocks or (leader is None and blocks < terms.alone_blocks and short()):
         block = timer.block(blocks)
         take(block)
         disturbed = previous is not None and drift.moved(previous.reference_ns, block.reference_ns)

@@ -19,7 +19,7 @@ SLOTS = 8
 COLD_BYTES_PER_L2 = 3
 """Bytes touched between two uses of an operand, as a multiple of L2, that leave nothing of it there."""
 
-_SETS = 4 * SLOTS
+_SETS = 8 * SLOTS
 """Sets of operands that a kernel's blocks rotate through. Where in memory operands happen to lie moves a kernel of 10
 to 25 µs by 2 to 3 % (one standard deviation), each kernel its own way: between two processes the same config moves
 beside the others by 1.05 % in the median over 8 sets and 0.84 % over 32 (16x4096x4096), by 0.36 and 0.16 %

@@ -18,7 +18,9 @@ __all__ = ["Stand"]
 
 _LEVELS = 16  # first readings of the reference that its nominal level is the median of
 _LEVELS_THAT_TELL = 6  # from which on their scatter is known; fewer may agree by chance
-_BESIDE_NS = 250.0  # their standard deviation until then: 190 to 290 for references of 6 to 12 µs (H200, 2026-11-22)
+_BESIDE_ITSELF = 0.03
+"""What the reference beside itself is off by, as a standard deviation: one of 34.8 µs took 33.3 beside candidates, and
+the first of them was corrected by 3 % in the wrong direction (64x4096x14336, H200, 2026-11-22)."""
 
 
 class Stand:
@@ -42,11 +44,10 @@ class Stand:
     def drift(self) -> Drift:
         """Drift against the reference's level beside the first candidates, whose median no single one decides.
 
-        Before there is one: beside itself, which is off by up to 3 %.
+        Before there is one: beside itself.
         """
         if len(self._levels_ns) < _LEVELS_THAT_TELL:
-            nominal_ns = median(self._levels_ns or [self.level.time_ns])
-            return Drift(nominal_ns, beside=_BESIDE_NS / nominal_ns)
+            return Drift(median(self._levels_ns or [self.level.time_ns]), beside=_BESIDE_ITSELF)
         nominal_ns = median(self._levels_ns)
         return Drift(nominal_ns, beside=1.4826 * median(abs(log(ns / nominal_ns)) for ns in self._levels_ns))
 

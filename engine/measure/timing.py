@@ -98,14 +98,15 @@ class Rig:
         """Those that run blocks such as `graph`, by the turn in which they do; none where it must have its own."""
         return dict(enumerate(self._executables)) if graph.shape() == self._shape else {}
 
-    def run(self, graph: Graph, executable: Executable) -> Block:
-        """Run a captured block."""
+    def run(self, graph: Graph, executable: Executable, meanwhile: Callable[[], object]) -> Block:
+        """Run a captured block; the host does something else `meanwhile`."""
         tools, cost = self.instruments, self.graph_cost_ns
-        self._replay(graph, executable)
+        self._replay(graph, executable, meanwhile)
         return Block(_less(tools.kernel_events, cost), _less(tools.reference_events, cost))
 
-    def _replay(self, graph: Graph, executable: Executable) -> None:
+    def _replay(self, graph: Graph, executable: Executable, meanwhile: Callable[[], object] = lambda: None) -> None:
         executable.launch(graph, self.instruments.main_stream)
+        meanwhile()
         torch.cuda.synchronize()
         executable.rest()
 
@@ -162,15 +163,18 @@ class KernelTimer:
 
     def block(self, number: int) -> Block:
         """SLOTS launches of each, on the operands of this number."""
-        part, turn = number % self._rig.ring.parts, number % _EXECUTABLES
-        if part not in self._blocks:
-            self._blocks[part] = self._rig.capture(self._kernel, part)
-        graph = self._blocks[part]
+        graph, turn = self._captured(number), number % _EXECUTABLES
         if self._executables is None:
             self._executables = self._rig.executables(graph)
         if turn not in self._executables:
             self._executables[turn] = Executable(graph)
-        return self._rig.run(graph, self._executables[turn])
+        return self._rig.run(graph, self._executables[turn], lambda: self._captured(number + 1))
+
+    def _captured(self, number: int) -> Graph:
+        part = number % self._rig.ring.parts
+        if part not in self._blocks:
+            self._blocks[part] = self._rig.capture(self._kernel, part)
+        return self._blocks[part]
 
     def loop(self) -> tuple[Callable[[], None], int]:
         """What enqueues launches of the kernel alone, without events between them, and how many it enqueues."""

@@ -32,7 +32,6 @@ from gemmtune.engine.seams import registry
 
 PROTOCOL = protocol("graph-cold-l2")
 FINALISTS = 8
-FULL_SAMPLES = race.Terms().most_blocks * SLOTS
 SPARE_SECONDS = 5  # until the process that stands by has imported everything
 TRUTH_ROUNDS = 16
 
@@ -50,12 +49,10 @@ def repeated(items, number: int) -> dict:
     bench = Bench(PROTOCOL)
     chosen = [item for group in by_problem(items, REPEATED).values() for item in group[:50]]
     random.Random(number).shuffle(chosen)
-    times, again = {}, 0
+    times = {}
     for task, config, artifact in chosen:
         reading = bench(MeasureJob(task, config, artifact))
         times[f"{task.problem.name} {config.json}"] = round(reading.estimate.time_ns, 1)
-        again += len(reading.samples_ns) > FULL_SAMPLES
-    print(f"measured again on calmer clocks: {again} of {len(chosen)}")
     return times
 
 

@@ -220,9 +220,12 @@ def test_a_late_reference_launch_makes_no_leader_of_a_candidate_that_was_ended()
     assert result.estimate.time_ns == pytest.approx(18_050)
 
 
-def test_without_a_leader_a_candidate_gets_every_block_and_no_single():
-    result = screen(Scripted(blocks=repeat(block())), DRIFT, None, TERMS)
-    assert len(result.samples_ns) == len(result.reference_ns) == TERMS.most_blocks * SLOTS
+@pytest.mark.parametrize(
+    ("time_ns", "blocks"), [(10_000.0, TERMS.alone_blocks), (80_000.0, 5), (400_000.0, TERMS.most_blocks)]
+)
+def test_without_a_leader_a_candidate_gets_every_block_and_no_single_and_a_short_one_more(time_ns, blocks):
+    result = screen(Scripted(blocks=repeat(block(time_ns, 50_000.0))), Drift(50_000.0), None, TERMS)
+    assert len(result.samples_ns) == len(result.reference_ns) == blocks * SLOTS
     assert not result.stopped
 
 
@@ -247,15 +250,16 @@ def test_blocks_end_when_the_interval_lies_below_the_leaders():
 
 def test_a_block_beside_which_the_clocks_moved_is_measured_again_and_kept():
     slow = block(10_500.0, 21_000.0)
-    result = screen(Scripted(blocks=[block(), slow, slow, slow, slow]), DRIFT, None, TERMS)
-    assert result.samples_ns == block().samples_ns + 4 * slow.samples_ns
+    unsure = Standing(Estimate(10_200.0, 9_800.0, 10_600.0))
+    result = screen(Scripted(ON_A_PAR, [block(), slow, slow, slow, slow]), DRIFT, unsure, TERMS)
+    assert result.samples_ns == (10_000.0,) * 3 + block().samples_ns + 4 * slow.samples_ns
     assert result.drift == pytest.approx(1.0337, rel=1e-3)  # four blocks of five on clocks 5 % slower
 
 
 def test_clocks_that_keep_moving_are_not_waited_for():
     moving = [block(), block(10_500.0, 21_000.0)] * 10
-    result = screen(Scripted(blocks=moving), DRIFT, None, TERMS)
-    assert len(result.samples_ns) == (TERMS.most_blocks + TERMS.most_repeats) * SLOTS
+    result = screen(Scripted(ON_A_PAR, moving), DRIFT, LEADER, TERMS)
+    assert len(result.samples_ns) == 3 + (TERMS.most_blocks + TERMS.most_repeats) * SLOTS
 
 
 def test_drift_correction_ranks_configs_that_were_timed_on_different_clocks():

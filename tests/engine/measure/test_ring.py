@@ -27,12 +27,12 @@ def ring(cold=True, l2_bytes=1, memory_bytes=1 << 30, problem=PROBLEM):
     return OperandRing.make(problem, cold, l2_bytes, memory_bytes, arena(0))
 
 
-def test_a_cold_ring_has_a_set_for_every_slot_of_four_blocks_and_of_one_for_the_reference():
+def test_a_cold_ring_has_a_set_for_every_slot_of_eight_blocks_and_of_one_for_the_reference():
     cold = ring()
-    assert (len(cold.kernel), len(cold.reference), cold.parts) == (4 * SLOTS, SLOTS, 4)
+    assert (len(cold.kernel), len(cold.reference), cold.parts) == (8 * SLOTS, SLOTS, 8)
     places = {tensor.data_ptr() for operands in (*cold.kernel, *cold.reference) for tensor in (operands.a, operands.b)}
-    assert len(places) == 2 * 5 * SLOTS
-    assert cold.own_bytes == 5 * SLOTS * BYTES
+    assert len(places) == 2 * 9 * SLOTS
+    assert cold.own_bytes == 9 * SLOTS * BYTES
     assert not torch.equal(cold.kernel[0].a, cold.kernel[1].a)
     assert not torch.equal(cold.kernel[0].a, cold.reference[0].a)
 
@@ -49,7 +49,7 @@ def test_memory_bounds_the_sets_but_one_is_always_there(memory_bytes, sets):
     assert (len(small.kernel), len(small.reference)) == (sets, sets)
 
 
-@pytest.mark.parametrize(("memory_bytes", "sets"), [(16 * BYTES, 8), (23 * BYTES, 8), (24 * BYTES, 16), (1 << 30, 32)])
+@pytest.mark.parametrize(("memory_bytes", "sets"), [(16 * BYTES, 8), (23 * BYTES, 8), (24 * BYTES, 16), (1 << 30, 64)])
 def test_memory_beyond_one_block_adds_whole_blocks(memory_bytes, sets):
     made = ring(memory_bytes=memory_bytes)
     assert (len(made.kernel), len(made.reference), made.parts) == (sets, SLOTS, sets // SLOTS)
