@@ -70,9 +70,11 @@ class Terms:
     """Blocks of a candidate that stays level with the leader: 35 launches with the singles, whose location repeats to
     0.2 to 0.5 % (H200, 2026-11-21). That carries near-ties into the final, which decides among them."""
     alone_blocks: int = 8
-    """Blocks of a candidate that is compared with none, while they take no more than `alone_seconds` of GPU time: where
-    its operands lie moves a kernel of 10 µs by 2 to 3 % (one standard deviation), each kernel its own way."""
-    alone_seconds: float = 0.005
+    """Blocks of a candidate that is compared with none, while they take no more than `alone_seconds` of GPU time. Where
+    its operands lie moves a kernel of 10 µs by 2 to 3 % (one standard deviation), each its own way. And one block
+    in a hundred is 1 to 4 % slower than the next, beside a reference that is not: as one of four it moves a kernel of
+    90 µs by 0.9 %, where six kernels lie within 0.4 % (2048x4096x4096, H200, 2026-11-22)."""
+    alone_seconds: float = 0.012
     margin: float = 0.015
     """Gap between a candidate's interval and the leader's that ends it: what is left of drift after the correction."""
     most_repeats: int = 2

@@ -221,7 +221,7 @@ def test_a_late_reference_launch_makes_no_leader_of_a_candidate_that_was_ended()
 
 
 @pytest.mark.parametrize(
-    ("time_ns", "blocks"), [(10_000.0, TERMS.alone_blocks), (80_000.0, 5), (400_000.0, TERMS.most_blocks)]
+    ("time_ns", "blocks"), [(10_000.0, TERMS.alone_blocks), (200_000.0, 6), (400_000.0, TERMS.most_blocks)]
 )
 def test_without_a_leader_a_candidate_gets_every_block_and_no_single_and_a_short_one_more(time_ns, blocks):
     result = screen(Scripted(blocks=repeat(block(time_ns, 50_000.0))), Drift(50_000.0), None, TERMS)
