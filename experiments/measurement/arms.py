@@ -313,6 +313,7 @@ def profile(items) -> dict:
                 if function in functions and "gemmtune" in file and Path(file).stem == module:
                     spent[stage] += cumulative
         spent["single launches"] -= sum_of(entries, "single", "start_singles")
+        spent["blocks"] -= sum_of(entries, "<lambda>", "_captured")  # the next block's capture, while this one runs
         if unseen := [stage for stage, s in spent.items() if not s]:
             print(f"{name}: no time spent in {', '.join(unseen)}; has a function of STAGES moved?")
         spent["all"] = seconds
