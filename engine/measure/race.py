@@ -66,14 +66,20 @@ class Terms:
     against the first limit, two against the second, and so on. A single launch may take up to 5 times as long as it
     should (after idling; twice as long once in 200; H200, 2026-11-21), two in a row hardly ever do. No launch is fast
     by chance, so the fastest decides; three that scatter by 1.5 %, on one operand set, stay well within 10 %."""
+    least_blocks: int = 2
+    """Blocks of a candidate that stays level with the leader, however long they take."""
     most_blocks: int = 4
-    """Blocks of a candidate that stays level with the leader: 35 launches with the singles, whose location repeats to
+    """Its blocks while they take no more than `block_seconds`: 35 launches with the singles, whose location repeats to
     0.2 to 0.5 % (H200, 2026-11-21). That carries near-ties into the final, which decides among them."""
+    block_seconds: float = 0.004
+    """GPU time, the reference kernel's included. Launches of 100 µs and more scatter by less, so that two blocks say as
+    much, and each millisecond is followed by six of rest: of a campaign of a hundred problems 24 had kernels of 100 to
+    1000 µs, and took two thirds of the time in blocks (H200, 2026-11-22)."""
     alone_blocks: int = 8
-    """Blocks of a candidate that is compared with none, while they take no more than `alone_seconds` of GPU time. Where
-    its operands lie moves a kernel of 10 µs by 2 to 3 % (one standard deviation), each its own way. And one block
-    in a hundred is 1 to 4 % slower than the next, beside a reference that is not: as one of four it moves a kernel of
-    90 µs by 0.9 %, where six kernels lie within 0.4 % (2048x4096x4096, H200, 2026-11-22)."""
+    """Blocks of a candidate that is compared with none, while they take no more than `alone_seconds`; `most_blocks` in
+    any case. Where its operands lie moves a kernel of 10 µs by 2 to 3 % (one standard deviation), each its own way. And
+    one block in a hundred is 1 to 4 % slower than the next, beside a reference that is not: as one of four it moves a
+    kernel of 90 µs by 0.9 %, where six kernels lie within 0.4 % (2048x4096x4096, H200, 2026-11-22)."""
     alone_seconds: float = 0.012
     margin: float = 0.015
     """Gap between a candidate's interval and the leader's that ends it: what is left of drift after the correction."""
@@ -137,9 +143,9 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
     """Measure one candidate as closely as its rank deserves.
 
     Single launches end what is far behind. Then blocks are added until the candidate's interval lies below the
-    leader's, or above it by more than `terms.margin`, or there are `terms.most_blocks`; a candidate without a leader
-    gets them all, and a short one up to `terms.alone_blocks`. The estimate is that of the blocks, where there are any:
-    a single launch comes behind a pause of the GPU and takes up to 7 % longer.
+    leader's, or above it by more than `terms.margin`, or there are `terms.most_blocks`, of long kernels fewer. A
+    candidate without a leader gets them all, and a short one up to `terms.alone_blocks`. The estimate is that of the
+    blocks, where there are any: a single launch comes behind a pause of the GPU and takes up to 7 % longer.
 
     A block beside which the reference moved against the block before is measured again, at most `terms.most_repeats`
     times: it decides nothing and does not count towards the cap. Its samples stay in with the others, since their own
@@ -147,14 +153,17 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
     """
     samples: list[float] = []
     reference: list[float] = []
-    singles = 0
+    singles = blocks = repeats = 0
 
     def take(block: Block) -> None:
         samples.extend(block.samples_ns)
         reference.extend(block.reference_ns)
 
-    def short() -> bool:
-        return sum(samples) + sum(reference) < terms.alone_seconds * 1e9
+    def more() -> bool:
+        busy_seconds = (sum(samples[singles:]) + sum(reference[singles:])) / 1e9
+        if leader is None:
+            return blocks < terms.most_blocks or (blocks < terms.alone_blocks and busy_seconds < terms.alone_seconds)
+        return blocks < terms.least_blocks or (blocks < terms.most_blocks and busy_seconds < terms.block_seconds)
 
     def screened(stopped: str) -> Screened:
         first = singles if len(samples) > singles else 0
@@ -173,8 +182,7 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
 
     singles = len(samples)
     previous: Block | None = None
-    blocks = repeats = 0
-    while blocks < terms.most_blocks or (leader is None and blocks < terms.alone_blocks and short()):
+    while more():
         block = timer.block(blocks)
         take(block)
         disturbed = previous is not None and drift.moved(previous.reference_ns, block.reference_ns)

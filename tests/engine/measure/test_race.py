@@ -235,6 +235,15 @@ def test_on_a_par_with_the_leader_a_candidate_gets_every_block():
     assert not result.stopped
 
 
+@pytest.mark.parametrize(("time_ns", "blocks"), [(60_000.0, 4), (100_000.0, 3), (1e6, TERMS.least_blocks)])
+def test_of_a_long_kernel_fewer_blocks_say_as_much(time_ns, blocks):
+    leader = Standing(Estimate(time_ns, 0.99 * time_ns, 1.01 * time_ns))
+    level = Scripted([(time_ns, time_ns)] * 3, repeat(block(time_ns, time_ns)))
+    result = screen(level, Drift(time_ns), leader, TERMS)
+    assert len(result.samples_ns) == 3 + blocks * SLOTS
+    assert not result.stopped
+
+
 def test_blocks_end_when_the_interval_lies_above_the_leaders():
     result = screen(Scripted([(10_500.0, 20_000.0)] * 3, repeat(block(10_500.0))), DRIFT, LEADER, TERMS)
     assert len(result.samples_ns) == 3 + SLOTS
