@@ -1,0 +1,292 @@
+"""How busy the campaign of run.py keeps its builders, on a virtual clock. Usage: virtual.py --gpus 1 2 4 [--json FILE].
+
+The real driver, sampler, database, fleet and pools, with places instead of processes: 15 builders and a worker for each
+GPU, that take made-up times on a clock that runs as the driver computes and jumps where it waits. A builder's next job
+begins when the driver hands it over, or at once where the driver has sent it ahead. What messages to processes cost is
+added (`--message-seconds`). Needs `gemmtune[triton]`, and no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import tempfile
+import time
+from collections import Counter, deque
+from contextlib import closing
+from pathlib import Path
+
+from run import PROBLEMS
+from waiting import CALM, MADE_UP
+
+from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign.measuring_fleet import MeasuringFleet
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.pool import Pool
+from gemmtune.engine.campaign.site import measured_terms, problem_of
+from gemmtune.engine.measure.slot import Outcome
+from gemmtune.engine.measure.worker import FinalJob, FinalReading, Reading, Settled
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Artifact, Resources
+from gemmtune.engine.records.measurement import Estimate, Status
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+
+BUILDERS_A_GPU = 15
+
+
+class Clock:
+    """Virtual time, and what the driver did in it."""
+
+    def __init__(self, slower: float) -> None:
+        self.seconds, self.computed, self._slower = 0.0, 0.0, slower
+        self.waits: list[tuple[float, float]] = []
+        self._since = time.process_time()
+
+    def tick(self, more: float = 0.0) -> None:
+        """The driver has computed since the last time, and `more` that is not done here."""
+        now = time.process_time()
+        passed = self._slower * (now - self._since + more)
+        self.computed += passed
+        self.seconds += passed
+        self._since = now
+
+    def wait(self, until: float) -> None:
+        """The driver waits."""
+        self.tick()
+        if until > self.seconds:
+            self.waits.append((self.seconds, until))
+            self.seconds = until
+
+
+class Seat:
+    """A process: what it runs, and what it has at hand."""
+
+    def __init__(self, free: float) -> None:
+        self.free = free
+        self.jobs: deque[tuple[float, object, object]] = deque()
+
+
+class VirtualPlace:
+    """Processes of one pool, as `ProcessPool` hands jobs to them."""
+
+    def __init__(self, clock, size, run, *, starts, ahead, message_seconds) -> None:
+        self.size, self._clock, self._run, self._message = size, clock, run, message_seconds
+        self._most = 2 if ahead else 1
+        self._seats = [Seat(starts) for _ in range(size)]
+        self._queue: deque[object] = deque()
+        self.busy: list[tuple[float, float]] = []
+
+    def submit(self, job) -> None:
+        self._clock.tick()
+        self._queue.append(job)
+        self._dispatch()
+
+    def collect(self):
+        self._clock.tick()
+        outcomes = []
+        for seat in self._seats:
+            while seat.jobs and seat.jobs[0][0] <= self._clock.seconds:
+                _, job, result = seat.jobs.popleft()
+                outcomes.append(Outcome(job, result))
+                self._clock.tick(self._message)
+        self._dispatch()
+        return outcomes
+
+    def next(self) -> float:
+        return min((seat.jobs[0][0] for seat in self._seats if seat.jobs), default=math.inf)
+
+    def take_notices(self):
+        return []
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _dispatch(self) -> None:
+        for most in range(1, self._most + 1):
+            for seat in self._seats:
+                if self._queue and len(seat.jobs) < most:
+                    job = self._queue.popleft()
+                    seconds, result = self._run(job)
+                    begins = max(self._clock.seconds, seat.free)
+                    seat.free = begins + seconds
+                    seat.jobs.append((seat.free, job, result))
+                    self.busy.append((begins, seat.free))
+
+
+class Site:
+    """Places on one clock."""
+
+    def __init__(self, given: argparse.Namespace, clock: Clock, gpus: int) -> None:
+        self._clock, self._given, self._draw, self._seen = clock, given, random.Random(0), set()
+        clock.tick()
+        opened = clock.seconds
+        terms = {"message_seconds": given.message_seconds}
+        self.cpu = VirtualPlace(
+            clock, BUILDERS_A_GPU * gpus, self._build, starts=opened + given.start_seconds, ahead=given.ahead, **terms
+        )
+        self.gpus = {
+            f"gpu{i}": VirtualPlace(clock, 1, self._measure, starts=opened + given.start_seconds, ahead=True, **terms)
+            for i in range(gpus)
+        }
+        self.builders, self.workers = Pool({"cpu": self.cpu}), Pool(self.gpus, home=problem_of)
+
+    def wait(self, timeout_seconds: float) -> None:
+        self._clock.wait(min(place.next() for place in (self.cpu, *self.gpus.values())))
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def _build(self, job):
+        draw = random.Random(f"{job.task.key}/{job.config.digest}")
+        seconds = self._given.build_seconds * draw.uniform(0.6, 1.4) * (3 if draw.random() < 0.02 else 1) / 1.04
+        seconds = 0.01 if job.task.space == "aten" else seconds
+        key = f"{job.task.key}/{job.config.digest}"
+        resources = Resources(128, 60_000, 0, 128)
+        return seconds, Artifact(key, job.task.space, "", "", (("entry", "k"),), resources, seconds, MADE_UP)
+
+    def _measure(self, job):
+        if isinstance(job, FinalJob):
+            estimate = Estimate(1e4, 9.9e3, 1.01e4)
+            numbers = range(len(job.finalists))
+            return self._given.final_seconds, FinalReading(
+                tuple(Settled(n, estimate, (1e4,) * 48, (0.001 * n, 0.01 * n)) for n in numbers)
+            )
+        draw = random.Random(job.config.digest)
+        time_ns = 1e4 * (1 + 3 * draw.random())
+        samples = tuple(time_ns * draw.uniform(0.99, 1.01) for _ in range(12))
+        estimate = Estimate(time_ns, 0.99 * time_ns, 1.01 * time_ns)
+        seconds = self._given.gpu_seconds * self._draw.uniform(0.6, 1.4)
+        if job.task.problem not in self._seen:
+            self._seen.add(job.task.problem)
+            seconds += self._given.setup_seconds
+        return seconds, Reading(Status.OK, "", samples, estimate, error_norm=1e-3, before=CALM, after=CALM)
+
+
+class Notes:
+    """A watcher that keeps when searches ended, and what was on its way."""
+
+    def __init__(self, clock: Clock, fleet: MeasuringFleet) -> None:
+        self.clock, self.fleet = clock, fleet
+        self.ends: list[float] = []
+        self.measured_at: list[float] = []
+        self.under_way: list[tuple[float, int]] = []
+
+    def measured(self, measurement, score, *, known) -> None:
+        self.measured_at.append(self.clock.seconds)
+
+    def ended(self, search, why: str) -> None:
+        if search.task.space != "aten":
+            self.ends.append(self.clock.seconds)
+
+    def looked(self, load, seconds_left) -> None:
+        self.under_way.append((self.clock.seconds, load.queued + load.building + load.timing))
+
+    def __getattr__(self, name):
+        return lambda *args, **named: None
+
+
+def campaign(given: argparse.Namespace, gpus: int) -> dict[str, object]:
+    """The whole of it."""
+    plan = Plan(problems=PROBLEMS, budget=given.budget)
+    device, clock = catalogue.device("H200"), Clock(given.slower)
+    toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}
+    terms = measured_terms(toolchains, registry.objective("latency").protocol)
+    site: list[Site] = []
+
+    def opened() -> Site:
+        site.append(Site(given, clock, gpus))
+        return site[0]
+
+    fleet = MeasuringFleet(terms, opened, gpus)
+    with tempfile.TemporaryDirectory() as folder, closing(fleet), Database.open(f"{folder}/m.db") as store:
+        notes = Notes(clock, fleet)
+        clock.tick()
+        clock.computed = clock.seconds = 0.0
+        session.execute(plan, device, session.measured_searches(plan, device), fleet, store, notes)
+        clock.tick()
+    return account(site[0], clock, notes, gpus)
+
+
+def account(site: Site, clock: Clock, notes: Notes, gpus: int) -> dict[str, object]:
+    """Where the builders' time went."""
+    builders = BUILDERS_A_GPU * gpus
+    first, last = min(begins for begins, _ in site.cpu.busy), max(ends for _, ends in site.cpu.busy)
+    tail, searched = min(notes.ends), max(notes.ends)
+    events = [(at, 1) for at, _ in site.cpu.busy] + [(at, -1) for _, at in site.cpu.busy]
+    marks = {0.0, clock.seconds, first, tail, searched}
+    marks |= {at for at, _ in events} | {at for span in clock.waits for at in span}
+    marks |= {float(at) for at in range(math.ceil(clock.seconds))}
+    changes, waits = Counter(), deque(clock.waits)
+    for at, by in events:
+        changes[at] += by
+    idle, timeline, busy = Counter(), Counter(), 0
+    ordered = sorted(marks)
+    for at, until in zip(ordered, ordered[1:], strict=False):
+        busy += changes[at]
+        while waits and waits[0][1] <= at:
+            waits.popleft()
+        waited = bool(waits) and waits[0][0] <= at
+        if at < first:
+            cause = "start"
+        elif at >= searched:
+            cause = "finals and table"
+        elif at >= tail:
+            cause = "tail: some tasks are done"
+        else:
+            cause = "all that was asked is on its way" if waited else "the driver computes"
+        idle[cause] += (builders - busy) * (until - at)
+        timeline[int(at)] += busy * (until - at) / builders
+    total = builders * clock.seconds
+    ways = Counter(), Counter()
+    for at, number in notes.under_way:
+        ways[0][int(at)] += number
+        ways[1][int(at)] += 1
+    build = sum(ends - begins for begins, ends in site.cpu.busy)
+    return {
+        "gpus": gpus,
+        "builders": builders,
+        "results": len(notes.measured_at),
+        "seconds": round(clock.seconds, 1),
+        "builders busy": round(build / total, 3),
+        "builders busy from the first to the last build": round(build / builders / (last - first), 3),
+        "idle": {cause: round(seconds / total, 3) for cause, seconds in idle.most_common()},
+        "seconds until": {"first build": round(first, 1), "first task done": round(tail, 1), "last": round(searched, 1)},
+        "driver computes": round(clock.computed, 1),
+        "driver ms a result": round(1e3 * clock.computed / len(notes.measured_at), 2),
+        "GPUs busy": [
+            round(sum(ends - begins for begins, ends in gpu.busy) / clock.seconds, 2) for gpu in site.gpus.values()
+        ],
+        "busy, each second": [round(timeline[at], 2) for at in range(math.ceil(clock.seconds))],
+        "on their way, each second": [
+            round(ways[0][at] / max(ways[1][at], 1)) for at in range(math.ceil(clock.seconds))
+        ],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--budget", type=int, default=256)
+    parser.add_argument("--build-seconds", type=float, default=0.5, help="mean; 0.6 to 1.4 times, and of 2 %% thrice")
+    parser.add_argument("--gpu-seconds", type=float, default=0.008)
+    parser.add_argument("--setup-seconds", type=float, default=0.12)
+    parser.add_argument("--final-seconds", type=float, default=0.2)
+    parser.add_argument("--start-seconds", type=float, default=4.0, help="of the processes")
+    parser.add_argument("--message-seconds", type=float, default=0.0005, help="of the driver, for each job of a process")
+    parser.add_argument("--slower", type=float, default=1.0, help="times as much CPU as the driver takes here")
+    parser.add_argument("--ahead", action="store_true", help="builders have their next job at hand")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    given = parser.parse_args()
+    results = []
+    for gpus in given.gpus:
+        results.append(campaign(given, gpus))
+        print(json.dumps(results[-1]), flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
