@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.search import Past
@@ -31,16 +32,26 @@ class Exchange:
 
     def __init__(self, searches: Sequence[TaskSearch], protocol: Callable[[Task], str]) -> None:
         """Nobody is there yet; `protocol` is the fleet's."""
+        self._searches = searches
+        self._protocol = protocol
+        self._circles: list[_Circle] = []
+
+    @cached_property
+    def _of(self) -> dict[Task, _Circle]:
+        """Each member's circle. They form when the first learner is there: a history may take seconds to read."""
         circles: dict[tuple[str, str], list[TaskSearch]] = {}
-        for search in searches:
+        for search in self._searches:
             if search.sampler.learns and not search.history:
-                circles.setdefault((search.task.space, protocol(search.task)), []).append(search)
+                circles.setdefault((search.task.space, self._protocol(search.task)), []).append(search)
         self._circles = [_Circle(members) for members in circles.values() if len(members) > 1]
-        self._of = {member.task: circle for circle in self._circles for member in circle.members}
+        return {member.task: circle for circle in self._circles for member in circle.members}
+
+    def _circle(self, search: TaskSearch) -> _Circle | None:
+        return self._of.get(search.task) if search.sampler.learns else None
 
     def holds(self, search: TaskSearch) -> bool:
         """Whether the search, told all that it asked, is to wait; `released` gives it back."""
-        circle = self._of.get(search.task)
+        circle = self._circle(search)
         if circle is None or search.tuner.evaluations < FIRST:
             return False
         circle.waiting.append(search)
@@ -49,7 +60,7 @@ class Exchange:
 
     def ended(self, search: TaskSearch) -> None:
         """The search is over: what it has found until now is all that the others will hear. Its tuner is still open."""
-        circle = self._of.get(search.task)
+        circle = self._circle(search)
         if circle is not None:
             circle.hear(search)
 
@@ -63,6 +74,7 @@ class Exchange:
 
     def given_up(self) -> list[TaskSearch]:
         """Those that wait now, untaught: nobody has time to come."""
+        self._searches = ()
         return self._dissolved(self._circles)
 
     def _dissolved(self, circles: Sequence[_Circle]) -> list[TaskSearch]:

@@ -93,8 +93,8 @@ class TaskSearch:
     """Evaluations it will spend."""
     begin: _Begin
     """Makes the tuner."""
-    history: tuple[Past, ...] = ()
-    """What other tasks taught before it began."""
+    teacher: Callable[[], tuple[Past, ...]] = tuple
+    """Tells what other tasks taught before it began; asked when somebody wants to know."""
     heard: Sequence[Past] = ()
     """What others of the campaign have found by now, to be learned before it asks again."""
     known: dict[Config, Measurement] = field(default_factory=dict)
@@ -115,18 +115,23 @@ class TaskSearch:
         return self._tuner
 
     @property
+    def history(self) -> tuple[Past, ...]:
+        """What other tasks taught before it began."""
+        return self.teacher()
+
+    @property
     def feasible(self) -> int:
         """Configs there are."""
         return self.tuner.feasible
 
-    def teach(self, history: Sequence[Past]) -> None:
+    def teach(self, teacher: Callable[[], tuple[Past, ...]]) -> None:
         """It begins anew, taught by other tasks."""
-        self.history = tuple(history)
+        self.teacher = teacher
         self._tuner = None
 
     def forgo(self) -> None:
         """If it has not begun, it never will."""
-        self.begin, self.history = _nothing_to_search, ()
+        self.begin, self.teacher = _nothing_to_search, tuple
 
     def close(self) -> None:
         """Let go of all but the trials: a campaign has thousands of searches."""
@@ -249,40 +254,63 @@ class _Run:
         self._regret = regret
         self._scale = scale
         self._waiting: deque[TaskSearch] = deque()
+        self._told: deque[TaskSearch] = deque()  # every config of the batch has its result
         self._ready: list[_Ready] = []  # a heap
         self._active: dict[Task, TaskSearch] = {}
         self._number: dict[Task, int] = {}
         self._exchange = Exchange((), fleet.protocol)
+        self._most = _CONFIGS_A_WORKER * fleet.parallel
 
     def run(self, searches: Sequence[TaskSearch]) -> None:
         self._waiting.extend(searches)
         self._number = {search.task: number for number, search in enumerate(searches)}
         self._exchange = Exchange(searches, self._fleet.protocol)
-        self._give()
-        while self._active or (self._finals and self._finals.open):
-            self._take(self._fleet.collect(_WAIT_SECONDS))
-            self._give()
+        thinking = self._give()
+        while thinking or self._active or (self._finals and self._finals.open):
+            finished = self._fleet.collect(0.0 if thinking else _WAIT_SECONDS)
+            self._take(finished, waited=not thinking)
+            thinking = self._give()
 
-    def _give(self) -> None:
-        """Keep as many configs in work as keep the fleet busy."""
+    def _give(self) -> bool:
+        """Keep as many configs in work as keep the fleet busy; whether there is more to think about for that.
+
+        A sampler is asked once at most: it may take a tenth of a second, and there are builders that have nothing to do
+        until the fleet is looked at again. Where it has little, what was asked for goes before what has not begun.
+        """
+        thought = bool(self._told)
+        if self._told:
+            search = self._told.popleft()
+            if self._ask(search):
+                self._make_ready(search)
         self._release()
-        while self._in_work < _CONFIGS_A_WORKER * self._fleet.parallel and (self._waiting or self._ready):
+        while self._in_work < self._most and (self._waiting or self._ready):
             if self._clock.over:
                 self._stop()
-            elif self._waiting:
-                search = self._waiting.popleft()
-                search.known = self._scale.known(search.task, self._fleet)
-                if search.tuner.notice:
-                    self._watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
-                if self._ask(search) and search.tuner.evaluations:
-                    self._make_ready(search)  # it has begun in an earlier run
-                elif search.batch:
-                    self._submit(search)
-                self._release()
+            elif self._ready and self._ready[0][-1].batch and (not self._waiting or self._in_work < self._most // 2):
+                self._submit(heappop(self._ready)[-1])
+            elif thought:
+                break
             else:
-                search = heappop(self._ready)[-1]
-                if search.batch or self._ask(search):
-                    self._submit(search)
+                thought = True
+                self._think()
+        return bool(self._told or (self._in_work < self._most and (self._waiting or self._ready)))
+
+    def _think(self) -> None:
+        """Begin the next search, or ask one that has learned from others."""
+        if self._waiting:
+            search = self._waiting.popleft()
+            search.known = self._scale.known(search.task, self._fleet)
+            if search.tuner.notice:
+                self._watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
+            if self._ask(search) and search.tuner.evaluations:
+                self._make_ready(search)  # it has begun in an earlier run
+            elif search.batch:
+                self._submit(search)
+        else:
+            search = heappop(self._ready)[-1]
+            if self._ask(search):
+                self._submit(search)
+        self._release()
 
     @property
     def _in_work(self) -> int:
@@ -313,10 +341,10 @@ class _Run:
             if config not in search.results:
                 self._fleet.submit(search.task, config)
 
-    def _take(self, finished: Sequence[Finished]) -> None:
+    def _take(self, finished: Sequence[Finished], *, waited: bool) -> None:
         for notice in self._fleet.notices():
             self._watcher.noticed(notice)
-        if not finished:
+        if waited and not finished:
             self._watcher.waited()
         measured = [m for m in finished if isinstance(m, Measurement)]
         self._database.add(measured)
@@ -333,8 +361,7 @@ class _Run:
             search = self._active[task]
             if len(search.results) == len(search.batch):
                 del self._active[task]
-                if self._ask(search):
-                    self._make_ready(search)
+                self._told.append(search)
 
     def _make_ready(self, search: TaskSearch) -> None:
         item = (-search.expected_gain, search.tuner.evaluations, self._number[search.task], search)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache, partial
 
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.recorded_task import RecordedTask
@@ -40,24 +41,26 @@ def teach(
     Where a fleet measures times, the landscapes that ship with gemmtune teach too, of the same space and kind of GPU:
     who tunes for the first time need not begin with nothing. A fleet that replays them is not told the answers.
 
-    Raises:
-        StoreError: the database cannot be read.
+    Nothing is read before a search asks for it: meanwhile the baselines are built, and what builds and measures begins.
+    A StoreError, where the database cannot be read, comes then.
     """
     own = {search.task for search in searches}
-    lessons: dict[tuple[str, str], list[Past]] = {}
+    lessons: dict[tuple[str, str], Callable[[], tuple[Past, ...]]] = {}
+
+    def lesson(of: Task, protocol: str) -> tuple[Past, ...]:
+        measured = (
+            past
+            for task in database.tasks()
+            if task.space == of.space and task not in own and task.problem not in apart
+            for past in _pasts(task, protocol, fleet, database, objective)
+        )
+        times = fleet.evidence is Evidence.MEASURED and objective.unit == "ns"
+        return *(_shipped(of) if times else ()), *measured
+
     for search in searches:
         if search.sampler.learns:
             terms = (search.task.space, fleet.protocol(search.task))
-            if terms not in lessons:
-                measured = [
-                    past
-                    for task in database.tasks()
-                    if task.space == search.task.space and task not in own and task.problem not in apart
-                    for past in _pasts(task, terms[1], fleet, database, objective)
-                ]
-                times = fleet.evidence is Evidence.MEASURED and objective.unit == "ns"
-                lessons[terms] = [*(_shipped(search.task) if times else ()), *measured]
-            search.teach(lessons[terms])
+            search.teach(lessons.setdefault(terms, cache(partial(lesson, search.task, terms[1]))))
 
 
 def _shipped(task: Task) -> Iterator[Past]:

@@ -134,7 +134,9 @@ class Site:
         self.builders, self.workers = Pool({"cpu": self.cpu}), Pool(self.gpus, home=problem_of)
 
     def wait(self, timeout_seconds: float) -> None:
-        self._clock.wait(min(place.next() for place in (self.cpu, *self.gpus.values())))
+        self._clock.tick()
+        timeout = self._clock.seconds + timeout_seconds
+        self._clock.wait(min(timeout, *(place.next() for place in (self.cpu, *self.gpus.values()))))
 
     def close(self) -> None:
         """Nothing to end."""

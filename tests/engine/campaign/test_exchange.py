@@ -148,7 +148,7 @@ def test_who_began_with_a_history_does_not_wait(tmp_path, monkeypatch, recorded)
     found = searches(recorded)
     for search in found:
         if search.sampler.learns:
-            search.teach([Past(())])
+            search.teach(lambda: (Past(()),))
     taught = spied(monkeypatch, found)
     campaign(tmp_path / "m.db", ReplayFleet(recorded), found)
     assert taught == []

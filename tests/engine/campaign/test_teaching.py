@@ -48,7 +48,7 @@ def test_what_was_measured_of_other_tasks_is_taught(tmp_path, recorded):
     with Database.open(tmp_path / "m.db") as database:
         measure(searched(DECODE, recorded), fleet, database, 20)
         teach([search], fleet, database, LATENCY)
-    [past] = history(search)
+        [past] = history(search)
     assert len(past.trials) == 20
     point = recorded_point(recorded, DECODE, past.trials[0].config)
     assert (past.trials[0].score, past.trials[0].resources) == (point.time_ns, point.resources)
@@ -66,7 +66,7 @@ def test_what_the_campaign_measures_itself_is_not(tmp_path, recorded):
     with Database.open(tmp_path / "m.db") as database:
         measure(searches[0], fleet, database, 20)
         teach(searches, fleet, database, LATENCY)
-    assert [history(search) for search in searches] == [(), ()]
+        assert [history(search) for search in searches] == [(), ()]
 
 
 def test_another_protocol_teaches_nothing(tmp_path, recorded):
@@ -75,7 +75,7 @@ def test_another_protocol_teaches_nothing(tmp_path, recorded):
     with Database.open(tmp_path / "m.db") as database:
         measure(searched(DECODE, recorded), ReplayFleet(other), database, 20)
         teach([search], ReplayFleet(recorded), database, LATENCY)
-    assert history(search) == ()
+        assert history(search) == ()
 
 
 class Measuring(ReplayFleet):
@@ -92,15 +92,15 @@ def test_who_measures_is_taught_what_ships_for_the_same_kind_of_gpu(tmp_path, re
     [_, search] = session.measured_searches(Plan(problems=(WIDE,), budget=12), catalogue.device(device))
     with Database.open(tmp_path / "m.db") as database:
         teach([search], Measuring(recorded), database, LATENCY)
-    assert len(history(search)) == taught
-    assert sum(len(past.trials) for past in history(search)) == (25851 if taught else 0)
+        assert len(history(search)) == taught
+        assert sum(len(past.trials) for past in history(search)) == (25851 if taught else 0)
 
 
 def test_times_teach_nothing_of_energy(tmp_path, recorded):
     [_, search] = session.measured_searches(Plan(problems=(WIDE,), budget=12), H200)
     with Database.open(tmp_path / "m.db") as database:
         teach([search], Measuring(recorded), database, registry.objective("energy"))
-    assert history(search) == ()
+        assert history(search) == ()
 
 
 def test_samplers_that_do_not_learn_are_left_as_they_are(tmp_path, recorded):
@@ -110,3 +110,16 @@ def test_samplers_that_do_not_learn_are_left_as_they_are(tmp_path, recorded):
         measure(searched(DECODE, recorded), fleet, database, 20)
         teach([search], fleet, database, LATENCY)
     assert search.tuner is tuner
+
+
+def test_nothing_is_read_before_a_search_asks(tmp_path, recorded, monkeypatch):
+    fleet, search = ReplayFleet(recorded), searched(WIDE, recorded)
+    read = []
+    with Database.open(tmp_path / "m.db") as database:
+        measure(searched(DECODE, recorded), fleet, database, 20)
+        real = database.tasks
+        monkeypatch.setattr(database, "tasks", lambda: read.append("tasks") or real())
+        teach([search], fleet, database, LATENCY)
+        assert not read
+        assert len(history(search)) == len(search.history) == 1
+        assert read == ["tasks"]  # once for all
