@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -65,6 +66,11 @@ class InductorSpace(Space):
         """The same for every task; `check` cuts what a task cannot use."""
         return self.values
 
+    @cached_property
+    def _group(self) -> int:
+        """Where a config has its GROUP_M."""
+        return sorted(param.name for param in self.values).index("GROUP_M")
+
     def points(self, task: Task) -> Iterator[Config]:
         """Made once for all tasks."""
         if type(self) not in _POINTS:
@@ -75,8 +81,9 @@ class InductorSpace(Space):
         """Reject what the template cannot serve, what cannot fit, and what is another config under a second name."""
         if self._checked is None or self._checked[0] is not task:
             self._checked = task, {}
-        verdicts = self._checked[1]
-        tile = tuple(value for name, value in config.items() if name != "GROUP_M")
+        verdicts, group = self._checked[1], self._group
+        values = tuple(config.values())
+        tile = values[:group] + values[group + 1 :]
         if tile not in verdicts:
             verdicts[tile] = (
                 serves(task, tuple(self.templates))

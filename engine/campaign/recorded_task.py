@@ -67,6 +67,7 @@ class RecordedTask:
             seeds=self.seeds,
             budget=budget,
             seed=seed,
+            common_seed=seed,
             describe=self.describe,
             history=tuple(history) if sampler.learns else (),
         )

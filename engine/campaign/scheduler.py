@@ -181,6 +181,7 @@ def prepare(
             seeds=tuple(config for config in space.seeds(task) if config in members),
             budget=budget,
             seed=own_seed,
+            common_seed=seed,
             objectives=objectives,
             describe=TaskDescription(space, task),
             history=history,

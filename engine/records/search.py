@@ -42,10 +42,12 @@ class Search:
     budget: int
     """Evaluations the search may spend."""
     seed: int
-    """Seed of every random choice."""
+    """Seed of every random choice that is its own."""
     objectives: int = 1
     """Scores a trial has; more than 1 for an objective of several parts."""
     describe: Describe = nothing_known
     """What is known of this task's configs."""
+    common_seed: int = 0
+    """Seed of what the searches of a campaign have in common: what they make of the same history."""
     history: tuple[Past, ...] = ()
     """What other tasks taught, the oldest first. Part of the search: another history may ask other configs."""

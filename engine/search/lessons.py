@@ -82,11 +82,11 @@ def lesson(search: Search, known: Reals, told: Sequence[Trial] = ()) -> Lesson |
     columns = np.hstack([params, of_all])
     columns = columns[:, np.ptp(columns, axis=0) > 0]
     before, here = columns[: len(trials)], columns[len(trials) :]
-    expected = predicted(before, slowness, here, trees=_TREES, leaf=_LEAF, share=_SHARE, seed=search.seed)
+    expected = predicted(before, slowness, here, trees=_TREES, leaf=_LEAF, share=_SHARE, seed=search.common_seed)
     facts = _facts(names, [*of_each, known])
     own = {trial.config: trial.resources for trial in told}
     resources = [*(trial.resources for trial in trials), *(own.get(config) for config in search.feasible)]
-    built = builds(np.hstack([params, of_all[:, facts]]), resources, search.seed)
+    built = builds(np.hstack([params, of_all[:, facts]]), resources, search.common_seed)
     return Lesson(expected, built[len(trials) :])
 
 
