@@ -280,7 +280,8 @@ class _Run:
         """
         thought = bool(self._told)
         if self._told:
-            search = self._told.popleft()
+            search = min(self._told, key=lambda search: search.tuner.evaluations)
+            self._told.remove(search)
             if self._ask(search):
                 self._make_ready(search)
         self._release()

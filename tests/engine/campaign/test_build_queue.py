@@ -49,3 +49,13 @@ def test_of_equals_the_one_that_was_queued_first_and_a_final_before_all():
     queue.add_urgent(job(SECOND, 7))
     assert order(queue) == [(2, 7), (1, 0), (2, 0)]
     assert not queue
+
+
+def test_of_equals_the_one_with_the_fewest_behind_it():
+    queue = BuildQueue()
+    queue.add(job(FIRST, 0))
+    queue.pop()
+    queue.over(FIRST)
+    queue.add(job(FIRST, 1))
+    queue.add(job(SECOND, 0))
+    assert order(queue) == [(2, 0), (1, 1)]
