@@ -2,8 +2,8 @@
 
 Every task gets a batch, in the plan's order. Then each next batch goes to the task where it is expected to gain most:
 the problem's weight times what it should take off the best score (`expectation`). Without a limit on time all get their
-whole budget in the end, so that the order decides how good a campaign is that is stopped early, and nothing else: what
-a task evaluates depends on its own results alone.
+whole budget in the end, so that the order decides how good a campaign is that is stopped early, and how long the last
+of them keeps a fleet that has nothing else to do: what a task evaluates depends on its own results alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from gemmtune.engine.campaign.exchange import Exchange
@@ -41,10 +41,10 @@ from gemmtune.engine.store.database import Database
 
 __all__ = ["TaskSearch", "Watcher", "prepare", "run"]
 
-_CONFIGS_A_WORKER = 64
-"""Configs on their way at a time, for each worker: what the builders of one GPU have in hand, what they have next, and
-what waits to be timed. A batch ends with its last config, and samplers ask for few at first, so that it takes many
-tasks. What a task evaluates does not depend on it."""
+_CONFIGS_A_WORKER = 128
+"""Configs on their way at a time, for each worker: the binaries that may wait to be timed (`MeasuringFleet` keeps 64),
+and as many for the builders of one GPU, which have some in hand and some next. A batch ends with its last config, and
+samplers ask for few at first, so that it takes many tasks. What a task evaluates does not depend on it."""
 _WAIT_SECONDS = 0.5
 
 
@@ -261,11 +261,15 @@ class _Run:
         self._number: dict[Task, int] = {}
         self._exchange = Exchange((), fleet.protocol)
         self._most = _CONFIGS_A_WORKER * fleet.parallel
+        self._left = 0  # evaluations of all tasks
+        self._longest = 0  # evaluations of one; it has no more batches
 
     def run(self, searches: Sequence[TaskSearch]) -> None:
         self._waiting.extend(searches)
         self._number = {search.task: number for number, search in enumerate(searches)}
         self._exchange = Exchange(searches, self._fleet.protocol)
+        self._left = sum(search.evaluations for search in searches)
+        self._longest = max((search.evaluations for search in searches), default=0)
         thinking = self._give()
         while thinking or self._active or (self._finals and self._finals.open):
             finished = self._fleet.collect(0.0 if thinking else _WAIT_SECONDS)
@@ -280,16 +284,15 @@ class _Run:
         """
         thought = bool(self._told)
         if self._told:
-            search = min(self._told, key=lambda search: search.tuner.evaluations)
-            self._told.remove(search)
+            search = self._told.popleft()
             if self._ask(search):
                 self._make_ready(search)
         self._release()
         while self._in_work < self._most and (self._waiting or self._ready):
             if self._clock.over:
                 self._stop()
-            elif self._ready and self._ready[0][-1].batch and (not self._waiting or self._in_work < self._most // 2):
-                self._submit(heappop(self._ready)[-1])
+            elif self._ready and (not self._waiting or self._in_work < self._most // 2) and self._next.batch:
+                self._submit(self._taken(self._next))
             elif thought:
                 break
             else:
@@ -309,10 +312,32 @@ class _Run:
             elif search.batch:
                 self._submit(search)
         else:
-            search = heappop(self._ready)[-1]
+            search = self._taken(self._next)
             if self._ask(search):
                 self._submit(search)
         self._release()
+
+    @property
+    def _next(self) -> TaskSearch:
+        """Of those that are ready, the one with the most to gain; before it, one that would else end alone.
+
+        A batch is back when the fleet has done about what was in work with it. So a task has no time to lose once its
+        batches, one after the other, last as long as all that is left: near the end, and not before.
+        """
+        if self._longest * self._most >= self._left:
+            longest = max((item[-1] for item in self._ready), key=_batches_left)
+            if _batches_left(longest) * self._most >= self._left:
+                return longest
+        return self._ready[0][-1]
+
+    def _taken(self, search: TaskSearch) -> TaskSearch:
+        """It is ready no longer."""
+        if self._ready[0][-1] is search:
+            heappop(self._ready)
+        else:
+            self._ready = [item for item in self._ready if item[-1] is not search]
+            heapify(self._ready)
+        return search
 
     @property
     def _in_work(self) -> int:
@@ -374,6 +399,7 @@ class _Run:
         while len(search.results) == len(search.batch):
             if search.batch:
                 search.tuner.tell([trial_of(search.results[config], self._objective) for config in search.batch])
+                self._left -= len(search.batch)
             search.results = {}
             search.batch = []
             if self._regret is not None and search.tuner.evaluations and search.regret_bound <= self._regret:
@@ -396,6 +422,7 @@ class _Run:
         return True
 
     def _end(self, search: TaskSearch, why: str) -> None:
+        self._left -= search.evaluations - search.tuner.evaluations
         search.known = {}
         search.batch = []
         search.results = {}
@@ -404,6 +431,10 @@ class _Run:
         search.close()
         if self._finals is not None:
             self._finals.ended(search.task)
+
+
+def _batches_left(search: TaskSearch) -> int:
+    return -(-(search.evaluations - search.tuner.evaluations) // search.tuner.batch)
 
 
 def _accept(measurement: Measurement, search: TaskSearch | None, fleet: Fleet) -> None:

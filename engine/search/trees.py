@@ -30,8 +30,8 @@ def predicted(columns: Reals, targets: Reals, asked: Reals, *, trees: int, leaf:
         *(_Table(np.ascontiguousarray(table, np.float64)) for table in (columns, targets)), trees, leaf, share, seed
     )
     rows = np.ascontiguousarray(asked, np.float32)  # what trees take
-    found: Reals = sum(tree.predict(rows, check_input=False) for tree in forest) / trees
-    return found
+    first, *others = (tree.predict(rows, check_input=False) for tree in forest)
+    return sum(others, start=first) / trees
 
 
 class _Table:

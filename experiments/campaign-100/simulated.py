@@ -86,17 +86,24 @@ class VirtualFleet:
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
         self.tick()
+        until = self.seconds + timeout_seconds
+        found: list[Finished] = []
+        while done := self._done(self.seconds if found else until):
+            self.seconds = max(self.seconds, done[0])
+            found.append(done[-1])
+        if not found:
+            self.seconds = until
+        return found
+
+    def _done(self, until: float) -> tuple[float, int, Finished] | None:
+        """What the GPU is done with next, if that is so soon."""
         while not self._timed and self._built:
             ready, _, takes, result = heappop(self._built)
             self._gpu_free = max(self._gpu_free, ready) + takes
             self.gpu_seconds += takes
             heappush(self._timed, (self._gpu_free, self._number, result))
             self._number += 1
-        if not self._timed:
-            return []
-        done, _, result = heappop(self._timed)
-        self.seconds = max(self.seconds, done)
-        return [result]
+        return heappop(self._timed) if self._timed and self._timed[0][0] <= until else None
 
     def notices(self) -> list[str]:
         return []

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 from run import PROBLEMS
@@ -226,7 +227,7 @@ def account(site: Site, clock: Clock, notes: Notes, gpus: int) -> dict[str, obje
         changes[at] += by
     idle, timeline, busy = Counter(), Counter(), 0
     ordered = sorted(marks)
-    for at, until in zip(ordered, ordered[1:], strict=False):
+    for at, until in pairwise(ordered):
         busy += changes[at]
         while waits and waits[0][1] <= at:
             waits.popleft()
@@ -255,7 +256,11 @@ def account(site: Site, clock: Clock, notes: Notes, gpus: int) -> dict[str, obje
         "builders busy": round(build / total, 3),
         "builders busy from the first to the last build": round(build / builders / (last - first), 3),
         "idle": {cause: round(seconds / total, 3) for cause, seconds in idle.most_common()},
-        "seconds until": {"first build": round(first, 1), "first task done": round(tail, 1), "last": round(searched, 1)},
+        "seconds until": {
+            "first build": round(first, 1),
+            "first task done": round(tail, 1),
+            "last": round(searched, 1),
+        },
         "driver computes": round(clock.computed, 1),
         "driver ms a result": round(1e3 * clock.computed / len(notes.measured_at), 2),
         "GPUs busy": [
@@ -277,7 +282,7 @@ def main() -> None:
     parser.add_argument("--setup-seconds", type=float, default=0.12)
     parser.add_argument("--final-seconds", type=float, default=0.2)
     parser.add_argument("--start-seconds", type=float, default=4.0, help="of the processes")
-    parser.add_argument("--message-seconds", type=float, default=0.0005, help="of the driver, for each job of a process")
+    parser.add_argument("--message-seconds", type=float, default=0.0005, help="of the driver, each job")
     parser.add_argument("--slower", type=float, default=1.0, help="times as much CPU as the driver takes here")
     parser.add_argument("--ahead", action="store_true", help="builders have their next job at hand")
     parser.add_argument("--json", type=Path, help="file for the results")
