@@ -95,10 +95,10 @@ class Standing:
         self._began = self.now()
 
     def began(self, searches: Sequence[TaskSearch]) -> None:
-        """As a Watcher."""
-        self._began = self.now()
-        self.tasks = len(searches)
-        self.total = sum(search.evaluations for search in searches)
+        """As a Watcher. Where a campaign goes on with other searches, of the same tasks or not, they are more to do."""
+        self.tasks += len(searches)
+        self.total += sum(search.evaluations for search in searches)
+        self._spent = {}
         for search in searches:
             problem = self.problems.setdefault(search.task.problem, ProblemStanding())
             problem.tasks += 1

@@ -132,3 +132,20 @@ def test_the_summary_says_it_all(standing, hands):
 )
 def test_a_duration_is_told_as_a_person_would(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_second_round_of_searches_is_more_to_do_and_forgets_nothing(standing, hands):
+    hear(standing, number=64)
+    for search in [Search(ATEN, 1), Search(TASK, 64), Search(replace(TASK, problem=Problem(1, 1, 1)), 64)]:
+        standing.search_ended(search)
+    assert (standing.total, standing.done, standing.ended) == (64, 64, 3)
+    hands.at += 10
+    crossing = Search(TASK, 20)
+    standing.began([crossing])
+    hear(standing, number=16, known=True)
+    hands.at += 10
+    hear(standing, number=2)
+    assert (standing.total, standing.done, standing.tasks, standing.seconds) == (84, 82, 4, 20.0)
+    assert standing.left_text == "about 1 s left"
+    standing.search_ended(crossing)
+    assert (standing.total, standing.ended) == (82, 4)
