@@ -288,6 +288,7 @@ STAGES = {  # file, functions
     "capture": ("graphs", "__init__"),
     "blocks": ("timing", "run"),
     "rest": ("calm", "spent"),
+    "unload": ("_cuda_kernel", "close"),
     "telemetry": ("telemetry", "read"),
     "statistics": ("statistics", "location_interval", "outliers"),
 }
