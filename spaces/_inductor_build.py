@@ -118,9 +118,6 @@ def _compile(rendering: Rendering) -> tuple[_CompiledKernel, list[str]]:
     Returns the kernel and its arguments.
     """
     kernel = getattr(PyCodeCache.load_by_key_path(rendering.module_key, rendering.module_path), rendering.kernel_name)
-    # Line information holds the source's path; one name for all, so that equal kernels are equal binaries.
-    function = kernel.fn.fn
-    function.__code__ = function.__code__.replace(co_filename=f"{rendering.kernel_name}.py")
     compiled: list[_CompiledKernel] = []
     compiler = triton.compile
 
@@ -129,8 +126,14 @@ def _compile(rendering: Rendering) -> tuple[_CompiledKernel, list[str]]:
         return compiled[-1]
 
     try:
-        # Inductor logs the whole source of a kernel that does not compile; here that is one config among thousands.
-        with patch.object(triton, "compile", keep), patch.object(triton_heuristics.log, "disabled", True):
+        with (
+            patch.object(triton, "compile", keep),
+            # The code is the same, in a third of the bytes; and the source's path, which is in the line information,
+            # would make different binaries of equal kernels.
+            patch.object(triton.knobs.compilation, "disable_line_info", True),
+            # Inductor logs the whole source of a kernel that does not compile; here that is one config among thousands.
+            patch.object(triton_heuristics.log, "disabled", True),
+        ):
             kernel.precompile(warm_cache_only=True)
     except Exception as error:
         raise BuildError(_reason(error)) from error
