@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gemmtune.engine.campaign.trials import trial_of
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Resources, Toolchain
@@ -43,3 +45,10 @@ def test_a_failure_that_was_built_has_its_resources():
 
 def test_what_was_not_built_has_none():
     assert trial_of(measurement(Status.BUILD_FAILED), LATENCY) == Trial(CONFIG, Status.BUILD_FAILED, None)
+
+
+def test_trials_of_equal_resources_hold_one_object():
+    first, second = (
+        trial_of(measurement(Status.OK, Estimate(5.0, 4.0, 6.0), replace(SPILLING)), LATENCY) for _ in range(2)
+    )
+    assert first.resources is second.resources
