@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,24 +19,13 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
 
 HERE = Path(__file__).parents[1] / "experiments" / "campaign-100"
-NAMES = ("choose", "rehearsal", "watch", "account", "truth")
 START = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
 TASK = Task(Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "triton_mm")
 
 
 @pytest.fixture(scope="module")
-def experiment():
-    """Its modules, which are no package's: they are forgotten again."""
-    before = {name: sys.modules.pop(name, None) for name in NAMES}
-    sys.path.insert(0, str(HERE))
-    try:
-        yield SimpleNamespace(**{name: importlib.import_module(name) for name in NAMES})
-    finally:
-        sys.path.remove(str(HERE))
-        for name, module in before.items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
+def experiment(modules_of):
+    return modules_of("campaign-100", "choose", "rehearsal", "watch", "account", "truth")
 
 
 def test_campaign_file_is_what_the_rule_draws(experiment):

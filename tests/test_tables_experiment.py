@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -15,23 +12,10 @@ from gemmtune.engine.tables.ranges import of_one_gemm
 
 pytest.importorskip("torch")  # the block's
 
-HERE = Path(__file__).parents[1] / "experiments" / "tables"
-NAMES = ("problems", "block")
-
 
 @pytest.fixture(scope="module")
-def experiment():
-    """Its modules, which are no package's: they are forgotten again."""
-    before = {name: sys.modules.pop(name, None) for name in NAMES}
-    sys.path.insert(0, str(HERE))
-    try:
-        yield importlib.import_module("problems")
-    finally:
-        sys.path.remove(str(HERE))
-        for name, module in before.items():
-            sys.modules.pop(name, None)
-            if module is not None:
-                sys.modules[name] = module
+def experiment(modules_of):
+    return modules_of("tables", "problems", "block").problems
 
 
 @pytest.fixture

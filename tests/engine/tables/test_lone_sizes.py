@@ -7,13 +7,7 @@ loader with another torch: INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/en
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from dataclasses import replace
-from importlib.util import find_spec
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
@@ -25,9 +19,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Choice, RangeRow
 from gemmtune.engine.tables import inductor_guards
-from gemmtune.engine.tables.inductor_exporter import InductorExporter
 from gemmtune.engine.tables.inductor_guards import Product, product_ranges
-from gemmtune.engine.testing.exporter_conformance import example_table
 
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
 SPANS = {
@@ -74,25 +66,9 @@ def case(n):
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    python = os.environ.get("INDUCTOR_PROBE_PYTHON", sys.executable)
-    if python == sys.executable and (find_spec("torch") is None or find_spec("triton") is None):
-        pytest.skip("torch or triton is not installed")
-    folder = tmp_path_factory.mktemp("lone")
-    for name, text in InductorExporter().export(replace(example_table(), rows=(), ranges=rows())).items():
-        (folder / name).write_text(text, encoding="utf-8")
+def answers(probed):
     graphs = [{"sizes": sizes, "m": m, "cases": [case(n) for n in products]} for sizes, m, products, _, _ in GRAPHS]
-    done = subprocess.run(
-        [python, str(Path(__file__).with_name("lone_size_probe.py")), str(folder), json.dumps(graphs)],
-        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), "PYTHONWARNINGS": "ignore"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
+    return json.loads(probed("lone_size_probe.py", rows(), json.dumps(graphs)).stdout)
 
 
 @pytest.mark.parametrize("number", range(len(GRAPHS)))

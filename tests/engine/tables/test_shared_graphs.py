@@ -6,12 +6,6 @@ INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/test_shared_gra
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +13,6 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow
-from gemmtune.engine.tables.inductor_exporter import InductorExporter
-from gemmtune.engine.testing.exporter_conformance import example_table
 
 TILES = {"BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 4, "num_stages": 3, "num_warps": 4}
 
@@ -33,26 +25,8 @@ def ranged(first, last, block_m):
 
 
 @pytest.fixture(scope="module")
-def probe(tmp_path_factory):
-    python = os.environ.get("INDUCTOR_PROBE_PYTHON", sys.executable)
-    if python == sys.executable and (find_spec("torch") is None or find_spec("triton") is None):
-        pytest.skip("torch or triton is not installed")
-    folder = tmp_path_factory.mktemp("shared")
-    table = replace(example_table(), rows=(), ranges=(ranged(2, 64, 16), ranged(65, 256, 64)))
-    for name, text in InductorExporter().export(table).items():
-        (folder / name).write_text(text, encoding="utf-8")
-    settings = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [python, str(Path(__file__).with_name("shared_graph_probe.py")), str(folder)],
-        env={**os.environ, **settings, "TORCH_LOGS": "recompiles"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done
+def probe(probed):
+    return probed("shared_graph_probe.py", (ranged(2, 64, 16), ranged(65, 256, 64)))
 
 
 def test_a_graph_is_compiled_for_each_range_and_serves_all_of_it(probe):
