@@ -1,9 +1,10 @@
-"""How busy the campaign of run.py keeps its builders, on a virtual clock. Usage: virtual.py --gpus 1 2 4 [--json FILE].
+"""How busy a campaign keeps its builders, on a virtual clock. Usage: virtual.py --gpus 1 2 4 [--plan FILE] [--json OUT].
 
 The real driver, sampler, database, fleet and pools, with places instead of processes: 15 builders and a worker for each
 GPU, that take made-up times on a clock that runs as the driver computes and jumps where it waits. A builder's next job
-begins when the driver hands it over, or at once where the driver has sent it ahead. What messages to processes cost is
-added (`--message-seconds`). Needs `gemmtune[triton]`, and no GPU.
+begins when the driver hands it over, a worker's at once where the driver has sent it ahead. What messages to processes
+cost is added (`--message-seconds`). The campaign is that of run.py, or the problems of a campaign file. Needs
+`gemmtune[triton]`, and no GPU.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import tempfile
 import time
 from collections import Counter, deque
 from contextlib import closing
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 from run import PROBLEMS
 from waiting import CALM, MADE_UP
 
-from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign import scheduler, session
 from gemmtune.engine.campaign.measuring_fleet import MeasuringFleet
-from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.campaign.pool import Pool
 from gemmtune.engine.campaign.site import measured_terms, problem_of
 from gemmtune.engine.measure.slot import Outcome
@@ -126,7 +127,7 @@ class Site:
         opened = clock.seconds
         terms = {"message_seconds": given.message_seconds}
         self.cpu = VirtualPlace(
-            clock, BUILDERS_A_GPU * gpus, self._build, starts=opened + given.start_seconds, ahead=given.ahead, **terms
+            clock, BUILDERS_A_GPU * gpus, self._build, starts=opened + given.start_seconds, ahead=False, **terms
         )
         self.gpus = {
             f"gpu{i}": VirtualPlace(clock, 1, self._measure, starts=opened + given.start_seconds, ahead=True, **terms)
@@ -191,9 +192,10 @@ class Notes:
         return lambda *args, **named: None
 
 
-def campaign(given: argparse.Namespace, gpus: int) -> dict[str, object]:
-    """The whole of it."""
-    plan = Plan(problems=PROBLEMS, budget=given.budget)
+def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, object]:
+    """The whole of it, with so many configs in work for each GPU."""
+    scheduler._CONFIGS_A_WORKER = configs
+    plan = Plan(problems=read_plan(given.plan).problems if given.plan else PROBLEMS, budget=given.budget)
     device, clock = catalogue.device("H200"), Clock(given.slower)
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}
     terms = measured_terms(toolchains, registry.objective("latency").protocol)
@@ -210,7 +212,7 @@ def campaign(given: argparse.Namespace, gpus: int) -> dict[str, object]:
         clock.computed = clock.seconds = 0.0
         session.execute(plan, device, session.measured_searches(plan, device), fleet, store, notes)
         clock.tick()
-    return account(site[0], clock, notes, gpus)
+    return {"configs in work a GPU": configs} | account(site[0], clock, notes, gpus)
 
 
 def account(site: Site, clock: Clock, notes: Notes, gpus: int) -> dict[str, object]:
@@ -276,6 +278,8 @@ def account(site: Site, clock: Clock, notes: Notes, gpus: int) -> dict[str, obje
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--configs", type=int, nargs="+", default=[scheduler._CONFIGS_A_WORKER], help="in work a GPU")
+    parser.add_argument("--plan", type=Path, help="campaign file whose problems are tuned (default: those of run.py)")
     parser.add_argument("--budget", type=int, default=256)
     parser.add_argument("--build-seconds", type=float, default=0.5, help="mean; 0.6 to 1.4 times, and of 2 %% thrice")
     parser.add_argument("--gpu-seconds", type=float, default=0.008)
@@ -284,15 +288,14 @@ def main() -> None:
     parser.add_argument("--start-seconds", type=float, default=4.0, help="of the processes")
     parser.add_argument("--message-seconds", type=float, default=0.0005, help="of the driver, each job")
     parser.add_argument("--slower", type=float, default=1.0, help="times as much CPU as the driver takes here")
-    parser.add_argument("--ahead", action="store_true", help="builders have their next job at hand")
     parser.add_argument("--json", type=Path, help="file for the results")
     given = parser.parse_args()
     results = []
-    for gpus in given.gpus:
-        results.append(campaign(given, gpus))
-        print(json.dumps(results[-1]), flush=True)
+    for gpus, configs in product(given.gpus, given.configs):
+        results.append(json.dumps(campaign(given, gpus, configs)))
+        print(results[-1], flush=True)
     if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        given.json.write_text("[\n" + ",\n".join(results) + "\n]\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
