@@ -1,4 +1,4 @@
-"""How busy a campaign keeps its builders, on a virtual clock. Usage: virtual.py --gpus 1 2 4 [--plan FILE] [--json OUT].
+"""How busy a campaign keeps builders, on a virtual clock. Usage: virtual.py --gpus 1 2 4 [--plan FILE] [--json FILE].
 
 The real driver, sampler, database, fleet and pools, with places instead of processes: 15 builders and a worker for each
 GPU, that take made-up times on a clock that runs as the driver computes and jumps where it waits. A builder's next job
