@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.scheduler import TaskSearch, prepare
+from gemmtune.engine.campaign.task_search import TaskSearch, prepare
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole

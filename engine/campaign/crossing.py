@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
-from gemmtune.engine.campaign.scheduler import TaskSearch, prepare
+from gemmtune.engine.campaign.task_search import TaskSearch, prepare
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task

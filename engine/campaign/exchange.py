@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from gemmtune.engine.campaign.task_search import TaskSearch
 from gemmtune.engine.records.search import Past
 from gemmtune.engine.records.task import Task
-
-if TYPE_CHECKING:
-    from gemmtune.engine.campaign.scheduler import TaskSearch
 
 __all__ = ["FIRST", "Exchange"]
 
@@ -74,7 +71,7 @@ class Exchange:
 
     def given_up(self) -> list[TaskSearch]:
         """Those that wait now, untaught: nobody has time to come."""
-        self._searches = ()
+        self._searches = ()  # nobody learns any more: if circles have not formed yet, no history is read for them
         return self._dissolved(self._circles)
 
     def _dissolved(self, circles: Sequence[_Circle]) -> list[TaskSearch]:

@@ -13,7 +13,7 @@ from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.local_fleet import LocalFleet
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replay import ReplayFleet
-from gemmtune.engine.campaign.scheduler import TaskSearch
+from gemmtune.engine.campaign.task_search import TaskSearch
 from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError

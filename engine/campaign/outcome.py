@@ -10,7 +10,7 @@ from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
 from gemmtune.engine.campaign.replay import ReplayFleet
 from gemmtune.engine.campaign.scale import OneScale
-from gemmtune.engine.campaign.scheduler import TaskSearch
+from gemmtune.engine.campaign.task_search import TaskSearch
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.final import Final

@@ -13,7 +13,8 @@ from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.outcome import Result, read_rankings, read_result
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
 from gemmtune.engine.campaign.replay import ReplayFleet, landscape_of, recorded_feasible
-from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher, prepare, run
+from gemmtune.engine.campaign.scheduler import Watcher, run
+from gemmtune.engine.campaign.task_search import TaskSearch, prepare
 from gemmtune.engine.campaign.teaching import teach
 from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.records import catalogue

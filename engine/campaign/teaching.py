@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.recorded_task import RecordedTask
-from gemmtune.engine.campaign.scheduler import TaskSearch
+from gemmtune.engine.campaign.task_search import TaskSearch
 from gemmtune.engine.campaign.trials import trial_of
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.measurement import Evidence, Trial

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.outcome import read_rankings
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
-from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher, prepare, run
+from gemmtune.engine.campaign.scheduler import Watcher, run
+from gemmtune.engine.campaign.task_search import TaskSearch, prepare
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Table

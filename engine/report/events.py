@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from gemmtune.engine.campaign.load import Load
-from gemmtune.engine.campaign.scheduler import TaskSearch
+from gemmtune.engine.campaign.task_search import TaskSearch
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Measurement

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import Progress
 
 from gemmtune.engine.campaign.load import Load
-from gemmtune.engine.campaign.scheduler import TaskSearch, Watcher
+from gemmtune.engine.campaign.scheduler import Watcher
+from gemmtune.engine.campaign.task_search import TaskSearch
 from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.report.layout import count

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from gemmtune.engine.campaign.load import Load
 from gemmtune.engine.campaign.plan import BASELINE_SPACE
-from gemmtune.engine.campaign.scheduler import TaskSearch
+from gemmtune.engine.campaign.task_search import TaskSearch
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task

@@ -15,7 +15,8 @@ from pathlib import Path
 from problems import SPACES, inductor_pick, tasks, thinned
 
 from gemmtune.engine.campaign.local_fleet import LocalFleet
-from gemmtune.engine.campaign.scheduler import prepare, run
+from gemmtune.engine.campaign.scheduler import run
+from gemmtune.engine.campaign.task_search import prepare
 from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gemmtune.engine.campaign.crossing import crossings
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.scheduler import prepare
+from gemmtune.engine.campaign.task_search import prepare
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence

@@ -9,7 +9,8 @@ import pytest
 from gemmtune.engine.campaign import session
 from gemmtune.engine.campaign.outcome import Result
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
-from gemmtune.engine.campaign.scheduler import TaskSearch, prepare, run
+from gemmtune.engine.campaign.scheduler import run
+from gemmtune.engine.campaign.task_search import TaskSearch, prepare
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Param

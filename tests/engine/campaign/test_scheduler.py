@@ -11,7 +11,8 @@ from gemmtune.engine.campaign import scheduler
 from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.campaign.load import Load
 from gemmtune.engine.campaign.replay import ReplayFleet
-from gemmtune.engine.campaign.scheduler import TaskSearch, prepare, run
+from gemmtune.engine.campaign.scheduler import run
+from gemmtune.engine.campaign.task_search import TaskSearch, prepare
 from gemmtune.engine.measure.statistics import median_interval
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Param
