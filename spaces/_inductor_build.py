@@ -74,17 +74,16 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
         raise BuildError(f"the binary needs {facts.shared} B of shared memory > {limit} B a block")
     if facts.profile_scratch_size:
         raise BuildError(f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for")
-    key = space.artifact_key(task, config)
-    # Named by its key, for two configs may give one binary and each artifact's file is its own to delete; written
+    # One for every task, whatever tasks share: a campaign deletes a file once one task has measured it. And written
     # whole or not at all.
-    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
+    path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.cubin"
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         file.write(cubin)
     Path(file.name).replace(path)
     registers, spill_bytes = _registers_and_spills(path)
     threads = facts.num_warps * task.device.warp_size
     return Artifact(
-        key=key,
+        key=space.artifact_key(task, config),
         space=task.space,
         path=str(path),
         digest=hashlib.sha256(cubin).hexdigest(),

@@ -101,6 +101,8 @@ class Space(ABC):
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Render and compile for the task's device, without a GPU; leave the binary in `folder`.
 
+        In a file of the task's and config's own, also where others share its key: it is deleted once it was measured.
+
         Raises:
             BuildError: the config cannot be built, with the reason.
         """
