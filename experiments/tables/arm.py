@@ -40,7 +40,7 @@ def main(name: str, table: Path, out: Path) -> None:
     torch.manual_seed(0)
     torch._dynamo.config.recompile_limit = 64
     options: dict[str, bool] = {"max_autotune_gemm": True}
-    if name.endswith("-table"):
+    if not name.endswith("-default"):
         sys.path.insert(0, str(table))
         import gemmtune_inductor
 
@@ -50,7 +50,9 @@ def main(name: str, table: Path, out: Path) -> None:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
         CachingAutotuner.bench = apart(CachingAutotuner.bench)
-    run = {"block": block, "layers": layers, "forum": forum}[name.split("-", maxsplit=1)[0]]
+    if name.endswith("-warm"):
+        torch.compiler.load_cache_artifacts(out.with_name("warm.bin").read_bytes())
+    run = {"block": block, "layers": layers, "forum": forum, "serving": serve}[name.split("-", maxsplit=1)[0]]
     rows = []
     for row in run(options):  # each is kept at once, for time may be over before the next
         rows.append(row)
@@ -105,6 +107,20 @@ def forum(options: dict[str, bool]) -> Iterator[dict]:
         row |= both_ways(compiled, layer, x, gradient)
         yield row
         say(row, ("forward", "step"))
+
+
+def serve(_options: dict[str, bool]) -> Iterator[dict]:
+    """The block as `serving.py` has it, forward alone, at every m: first call, and GPU time beside eager's."""
+    import serving
+
+    for m in BLOCK_SIZES:
+        row = first_call(m, partial(serving.forward, m))
+        row["compiled"] = counters["inductor"]["fxgraph_cache_miss"]
+        x = serving.tokens(m)
+        ours, eager = (partial(alone, partial(forward, model, x)) for model in (serving.compiled(), serving.model()))
+        row |= compared("forward", ours, eager, 1, PAIRS, LEAD)
+        yield row
+        say(row, ("forward",))
 
 
 def compiled_by_inductor(model: Callable, options: dict[str, bool]) -> Callable:

@@ -7,6 +7,8 @@ from block import LLAMA
 TUNED = (2, 16, 64, 256, 1024, 4096)
 PROBED = sorted({m for e in range(1, 12) for m in (1 << e, 3 << e) if m < TUNED[-1]} - set(TUNED))
 """2^e and 3·2^e between the tuned ones, without 3: what the campaign adds by itself."""
+SPOTS = [m for m in range(4, TUNED[-1]) if m % max(2, (1 << m.bit_length()) // 16) == 0]
+"""Where it looks besides, inside of ranges that run a kernel."""
 HELD_OUT = {"nt": (28, 80, 448), "nn": (10, 2560)}
 """By layout: 5·2^e and 7·2^e, which no probe sees, one of them between any two tuned m. Each costs a search, for what
 is best there."""
@@ -22,7 +24,7 @@ REHEARSED = (1, 2, 16, 48)
 
 def measured_as(m: int) -> str:
     """What the campaign knew of a product of a layer at this m."""
-    known = {"tuned": (1, *TUNED), "held out": HELD_OUT["nt"], "probed": PROBED}
+    known = {"tuned": (1, *TUNED), "held out": HELD_OUT["nt"], "probed": PROBED, "spot": SPOTS}
     return next((name for name, sizes in known.items() if m in sizes), "not measured")
 
 

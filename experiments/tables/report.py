@@ -36,8 +36,10 @@ def arm_line(name: str, rows: list[dict]) -> str:
         sum(row[key] for row in rows) for key in ("other_kernels_timed", "graphs", "first_seconds")
     )
     ratios = [row["forward_over_eager"][0] for row in rows]
+    compiled = f"{sum(row['compiled'] for row in rows)} compiled, " if "compiled" in rows[0] else ""
     return (
-        f"{name}: {benchmarks} benchmarks, {others} other kernels timed, {graphs} graphs, first calls {seconds:.1f} s; "
+        f"{name}: {benchmarks} benchmarks, {others} other kernels timed, {graphs} graphs, {compiled}"
+        f"first calls {seconds:.1f} s; "
         f"forward over eager {min(ratios):.3f} to {max(ratios):.3f} at {len(rows)} sizes"
     )
 
@@ -77,7 +79,10 @@ def first_calls_table(arms: dict[str, list[dict]]) -> list[str]:
     for name, rows in arms.items():
         for row in rows:
             benchmarks = sum(row["benchmarks"].values())
-            times = (f"{row[f'{way}_ms']:.3f} ms | {interval(row, way)}" for way in ("forward", "step"))
+            times = (
+                f"{row[f'{way}_ms']:.3f} ms | {interval(row, way)}" if f"{way}_ms" in row else " | "
+                for way in ("forward", "step")
+            )
             lines.append(
                 f"| {name} | {row['m']} | {row['first_seconds']:.1f} s | {row['graphs']} | {benchmarks} | "
                 f"{' | '.join(times)} |"

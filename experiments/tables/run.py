@@ -15,7 +15,24 @@ from problems import campaign
 from report import report
 
 HERE = Path(__file__).parent
-ARMS = ("tune", "layers-table", "block-table", "forum-table", "forum-default", "block-default")
+ARMS = (
+    "tune",
+    "layers-table",
+    "block-table",
+    "forum-table",
+    "forum-default",
+    "block-default",
+    "serving-table",
+    "warmup",
+    "serving-warm",
+    "verify",
+)
+COMMANDS = {
+    "tune": "tune {out}/campaign.toml --out {out}/tuned",
+    "warmup": "warmup {out}/tuned/inductor/inductor_table.json --call serving:forward --out {out}/warm.bin",
+    "verify": "verify {out}/tuned/table.json --out {out}/verified",
+}
+"""Arms that a user would type."""
 
 
 def main() -> int:
@@ -33,7 +50,7 @@ def main() -> int:
         if left < 5:
             print(f"{name}: no time left")
             continue
-        command = tune(given) if name == "tune" else arm(given.out, name)
+        command = typed(given, name) if name in COMMANDS else arm(given.out, name)
         start = time.monotonic()
         print(f"== {name}", flush=True)
         try:
@@ -45,10 +62,10 @@ def main() -> int:
     return 0
 
 
-def tune(given: argparse.Namespace) -> list[str]:
-    plan = given.out.resolve() / "campaign.toml"
-    plan.write_text(campaign(given.budget, given.tune_seconds))
-    return [sys.executable, "-m", "gemmtune.engine.cli", "tune", str(plan), "--out", str(given.out.resolve() / "tuned")]
+def typed(given: argparse.Namespace, name: str) -> list[str]:
+    out = given.out.resolve()
+    (out / "campaign.toml").write_text(campaign(given.budget, given.tune_seconds))
+    return [sys.executable, "-m", "gemmtune.engine.cli", *COMMANDS[name].format(out=out).split()]
 
 
 def arm(out: Path, name: str) -> list[str]:
