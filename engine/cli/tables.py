@@ -153,7 +153,7 @@ def warmup(
     except (OSError, TypeError, ValueError, RuntimeError) as error:
         raise TableError(str(error)) from None
     write_whole(out, artifacts)
-    print(f"{out}: {len(artifacts)} B, compiled at m = {', '.join(map(str, sizes))}")
+    print(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 
 
 def _write_studies(store: Database, url: str, as_json: bool) -> None:

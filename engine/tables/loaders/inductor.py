@@ -158,13 +158,21 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None) -> by
 
         torch.compiler.load_cache_artifacts(Path("warm.bin").read_bytes())
 
-    The table must be installed with the same policy and miss there, for they are part of the cache's key.
+    The table must be installed with the same policy and miss there, for they are part of the cache's key. What is
+    beyond the longest input of a model cannot be compiled: where a call fails after others did not, a warning says so.
 
     Raises:
-        RuntimeError: torch compiled nothing that it caches.
+        RuntimeError: torch compiled nothing that it caches; what the call of the first size raises comes as it is.
     """
-    for m in sizes(path):
-        call(m)
+    first, *others = sizes(path)
+    call(first)
+    for m in others:
+        try:
+            call(m)
+        except Exception as error:  # whatever a model does with an input that it has no place for
+            what = next(iter(str(error).splitlines()), "")
+            text = f"the model does not run at m = {m}, nothing is compiled for it: {type(error).__name__}: {what}"
+            warnings.warn(text, stacklevel=2)
     found = torch.compiler.save_cache_artifacts()
     if found is None:
         raise RuntimeError("nothing was compiled that torch caches: is the model compiled, and fx_graph_cache on?")
@@ -541,7 +549,7 @@ def _differences(table: _Table) -> list[str]:
     found = []
     for package, theirs in sorted(table.made_with.items()):
         ours = _installed(package)
-        if ours not in theirs:
+        if ours not in [_released(package, its) for its in theirs]:
             found.append(f"{package} {' and '.join(theirs)}, here is {ours or 'none'}")
     used = {row.template for rows in table.rows.values() for row in rows}
     for template, hashes in sorted(table.templates.items()):
@@ -552,11 +560,16 @@ def _differences(table: _Table) -> list[str]:
 
 def _installed(package: str) -> str | None:
     if package == "torch":
-        return str(torch.__version__)
+        return _released(package, str(torch.__version__))
     try:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _released(package: str, its: str) -> str:
+    """Torch's version without that of its CUDA, which wheels of one build name here (2.11.0+cu130) and not there."""
+    return its.partition("+")[0] if package == "torch" else its
 
 
 def _parse(content: bytes, source: Path) -> _Table:

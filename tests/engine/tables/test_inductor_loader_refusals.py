@@ -16,6 +16,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.inductor_exporter import InductorExporter, product_key
+from gemmtune.engine.tables.inductor_templates import source_hash
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -207,6 +208,18 @@ def test_another_torch_and_triton_are_said_once_and_the_policy_decides(loader, f
     assert len(V.choices._rows) == rows
 
 
+@pytest.mark.parametrize(("made_with", "here"), [("2.13.0", "2.13.0+cu130"), ("2.13.0+cu130", "2.13.0")])
+def test_a_wheel_that_names_its_cuda_is_no_other_torch(loader, file, monkeypatch, recwarn, made_with, here):
+    from torch._inductor.virtualized import V
+
+    monkeypatch.setattr("torch.__version__", here)
+    monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash=source_hash("triton::mm", "2.13.0")))
+    file.write_text(exported(f"torch {made_with}"))
+    loader.install(file, policy="strict")
+    assert [str(w.message) for w in recwarn if "gemmtune" in str(w.message)] == []
+    assert len(V.choices._rows) == 1
+
+
 def test_the_policy_ignore_says_nothing_of_another_torch(loader, file, recwarn):
     file.write_text(exported("torch 2.8.0, triton 3.4.0"))
     loader.install(file, policy="ignore")
@@ -263,6 +276,34 @@ def test_a_model_is_warmed_up_at_every_size_and_what_was_cached_is_loaded_again(
     monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (b"compiled", None))
     assert loader.warm_up(asked.append, file) == b"compiled"
     assert asked == [64, 256, 257]
+
+
+def test_a_model_that_ends_at_its_longest_sequence_is_warmed_up_below_it(loader, file, monkeypatch):
+    import torch
+
+    def model(m):
+        asked.append(m)
+        if m > 256:
+            raise RuntimeError("the size of tensor a (257) must match\nthe size of tensor b (256)")
+
+    file.write_text(exported())
+    asked = []
+    monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (b"compiled", None))
+    with pytest.warns(
+        UserWarning, match=r"does not run at m = 257, .*: RuntimeError: the size of tensor a \(257\)"
+    ) as said:
+        assert loader.warm_up(model, file) == b"compiled"
+    assert asked == [64, 256, 257]
+    assert len(said) == 1
+
+
+def test_a_model_that_runs_nowhere_is_refused(loader, file):
+    def model(m):
+        raise RuntimeError(f"no input of {m}")
+
+    file.write_text(exported())
+    with pytest.raises(RuntimeError, match="no input of 64"):
+        loader.warm_up(model, file)
 
 
 def test_a_model_that_caches_nothing_is_refused(loader, file, monkeypatch):
