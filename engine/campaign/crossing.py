@@ -4,7 +4,10 @@ First what won at one m at the others that were tuned; then, at *probes*, the be
 the vendor library. A probe is at 2^e or 3·2^e between the two: with the powers of two alone, ranges lost up to 17 % at
 96 and 1536, and one was 2.7 % slower there than the library (H200, 2026-11-22). Only what was built for a neighbour is
 measured there, so that a probe costs milliseconds of the GPU a config, where a problem that is tuned costs a search. It
-gets no row. Last, what the ranges run at the m that are held out: their losses there are what these are for.
+gets no row. Then, inside of ranges that run a kernel, *spots*: the kernel beside the library, whose time goes up and
+down between two probes (4096x4096: 12.8 µs at m = 24, 10.9 at 28, 13.0 at 32; a kernel that led at 24 and 32 was 11 %
+behind at 28; H200, 2026-11-22). Last, what the ranges run at the m that are held out: their losses there are what these
+are for.
 """
 
 from __future__ import annotations
@@ -18,13 +21,14 @@ from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
 from gemmtune.engine.campaign.task_search import TaskSearch, prepare
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.feasible import feasible
-from gemmtune.engine.tables.ranges import build_ranges, of_one_gemm
+from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, of_one_gemm
 from gemmtune.engine.tables.ranking import Ranking
 
-__all__ = ["check_searches", "crossings", "probe_searches", "probes"]
+__all__ = ["check_searches", "crossings", "probe_searches", "probes", "spot_searches", "spots"]
 
 _OF_A_NEIGHBOUR = 5
 """Configs of a space that a probe takes over from each of its neighbours. Not the winners alone: at m = 32 tiles of 32
@@ -100,10 +104,23 @@ def probe_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterabl
     return found
 
 
-def check_searches(
+def spots(tuned: Iterable[Problem]) -> set[Problem]:
+    """Where ranges may be looked at: every second m below 16, then each eighth of an octave, between those tuned."""
+    gemms: defaultdict[Problem, list[Problem]] = defaultdict(list)
+    for problem in tuned:
+        gemms[of_one_gemm(problem)].append(problem)
+    found: set[Problem] = set()
+    for sizes in gemms.values():
+        by_m = sorted(sizes, key=lambda problem: problem.m)
+        between = range(by_m[0].m + 1, by_m[-1].m)
+        found |= {replace(by_m[0], m=m) for m in between if m % max(2, (1 << m.bit_length()) // 16) == 0}
+    return found
+
+
+def spot_searches(
     plan: Plan, searches: Sequence[TaskSearch], rankings: Sequence[Ranking], probed: Set[Problem]
 ) -> list[TaskSearch]:
-    """The searches at the problems that are held out: over what serves them, whichever way the ranges end.
+    """The searches at the spots inside of ranges that run a kernel: over the baseline, and over that kernel.
 
     Args:
         plan: asks for ranges.
@@ -113,17 +130,46 @@ def check_searches(
     """
     if plan.ranges is None:
         return []
-    rows = [
-        row
-        for buckets in (False, True)
-        for row in build_ranges(
-            rankings,
-            replace(plan.ranges, buckets=buckets),
-            margin=plan.margin,
-            held_out=frozenset(plan.held_out),
-            probed=probed,
-        )
-    ]
+    tasks = {(of_one_gemm(search.task.problem), search.task.space): search.task for search in searches}
+    seen = {*plan.held_out, *(ranking.problem for ranking in rankings)}
+    unseen = sorted(spots(search.task.problem for search in searches) - seen, key=lambda problem: problem.m)
+    sampler = registry.sampler("exhaustive")
+    found = []
+    for row in _rows(plan, plan.ranges, rankings, probed):
+        gemm, choice = of_one_gemm(row.problem), row.choice
+        baseline = tasks.get((gemm, BASELINE_SPACE))
+        if baseline is None or choice.space == BASELINE_SPACE:
+            continue
+        own = replace(tasks[gemm, choice.space], problem=row.problem)
+        for spot in (each for each in unseen if of_one_gemm(each) == gemm and row.first <= each.m <= row.last):
+            kernel, vendor = replace(own, problem=spot), replace(baseline, problem=spot)
+            if _serves_too(choice.config, own, kernel):
+                theirs = tuple(feasible(registry.space(BASELINE_SPACE), vendor))
+                for task, few in ((vendor, theirs), (kernel, (choice.config,))):
+                    found.append(prepare(task, registry.space(task.space), few, sampler, len(few), plan.seed, len(few)))
+    return found
+
+
+def check_searches(
+    plan: Plan,
+    searches: Sequence[TaskSearch],
+    rankings: Sequence[Ranking],
+    probed: Set[Problem],
+    spotted: Set[Problem],
+) -> list[TaskSearch]:
+    """The searches at the problems that are held out: over what serves them, whichever way the ranges end.
+
+    Args:
+        plan: asks for ranges.
+        searches: those of the campaign.
+        rankings: what was found at the sizes that were tuned, probed, looked at inside of ranges, or held out.
+        probed: which of them were probed.
+        spotted: which of them were looked at inside of ranges.
+    """
+    if plan.ranges is None:
+        return []
+    ways = (replace(plan.ranges, buckets=buckets) for buckets in (False, True))
+    rows = [row for way in ways for row in _rows(plan, way, rankings, probed, spotted)]
     sampler = registry.sampler("exhaustive")
     found = []
     for task in (search.task for search in searches if search.task.problem in plan.held_out):
@@ -136,14 +182,30 @@ def check_searches(
     return found
 
 
+def _rows(
+    plan: Plan,
+    limits: RangeLimits,
+    rankings: Sequence[Ranking],
+    probed: Set[Problem],
+    spotted: Set[Problem] = frozenset(),
+) -> tuple[RangeRow, ...]:
+    held_out = frozenset(plan.held_out)
+    return build_ranges(rankings, limits, margin=plan.margin, held_out=held_out, probed=probed, spotted=spotted)
+
+
 def _taken_over(task: Task, neighbours: Iterable[Ranking]) -> dict[Config, None]:
     """The best configs of the task's space at each neighbour, as far as their binaries serve the task."""
-    space = registry.space(task.space)
     found: dict[Config, None] = {}
     for near in neighbours:
         its = replace(task, problem=near.problem)
         own = sorted((c for c in near.contenders if c.choice.space == task.space), key=lambda c: (c.score, c.order))
         for config in (contender.choice.config for contender in own[:_OF_A_NEIGHBOUR]):
-            if space.check(task, config) and space.artifact_key(task, config) == space.artifact_key(its, config):
+            if _serves_too(config, its, task):
                 found[config] = None
     return found
+
+
+def _serves_too(config: Config, task: Task, other: Task) -> bool:
+    """Whether the binary of one task is that of another, and right there."""
+    space = registry.space(task.space)
+    return bool(space.check(other, config)) and space.artifact_key(task, config) == space.artifact_key(other, config)

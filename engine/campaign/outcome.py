@@ -86,10 +86,12 @@ def read_result(
     fleet: Fleet,
     database: Database,
     probed: Sequence[TaskSearch] = (),
+    spotted: Sequence[TaskSearch] = (),
 ) -> Result:
     """The table from everything the database holds of the tasks, and what the searches found.
 
-    What was measured at probes counts for the ranges alone: a probe has no row, no finding and no share in a portfolio.
+    What was measured at probes and spots counts for the ranges alone: none has a row, a finding or a share in a
+    portfolio.
     """
     reader = _Reader(plan, device, searches, fleet, database)
     rankings = reader.rankings()
@@ -97,8 +99,10 @@ def read_result(
     rows: tuple[RangeRow, ...] = ()
     if plan.ranges is not None:
         ranked, held_out = tuple(rankings), frozenset(plan.held_out)
-        sizes = (*ranked, *read_rankings(plan, device, probed, fleet, database))
-        apart = {"held_out": held_out, "probed": frozenset(search.task.problem for search in probed)}
+        sizes = (*ranked, *read_rankings(plan, device, (*probed, *spotted), fleet, database))
+        between = {"probed": probed, "spotted": spotted}
+        apart = {name: frozenset(search.task.problem for search in its) for name, its in between.items()}
+        apart["held_out"] = held_out
         rows = build_ranges(sizes, plan.ranges, margin=plan.margin, **apart)
         ranges = ranges_report(rows, sizes, plan.ranges, margin=plan.margin, **apart)
         rankings = (ranking for ranking in ranked if ranking.problem not in held_out)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 from gemmtune.engine.campaign.asked import Asked
-from gemmtune.engine.campaign.crossing import check_searches, crossings, probe_searches, probes
+from gemmtune.engine.campaign.crossing import check_searches, crossings, probe_searches, probes, spot_searches, spots
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.outcome import Result, read_rankings, read_result
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
@@ -176,21 +176,22 @@ def execute(
     """Run the searches and build the table from everything the database holds of their tasks.
 
     With a file to keep what they asked, a campaign that it says is finished is not searched again. Where the plan asks
-    for ranges of m, a second round measures what they need besides, at probes only if the fleet measures.
+    for ranges of m, a second round measures what they need besides, at probes and spots only if the fleet measures.
     """
     objective = registry.objective(plan.objective)
     asked = Asked(kept, plan, searches, fleet) if kept else None
     again = asked.again(database) if asked else None
     searches = again or searches
     if again is None:
-        sizes = {search.task.problem for search in searches}
-        teach(searches, fleet, database, objective, apart=probes(sizes) if plan.ranges else ())
+        sizes = _sizes(searches)
+        teach(searches, fleet, database, objective, apart={*probes(sizes), *spots(sizes)} if plan.ranges else ())
     # Of a finished campaign the second round has measured more at each problem: that calls for no final of its own.
     settle = again is None or plan.ranges is None
     run(searches, fleet, database, objective, watcher, limits=plan.limits, settle=settle)
     if asked and again is None:
         asked.keep()
     probed: list[TaskSearch] = []
+    spotted: list[TaskSearch] = []
     if plan.ranges is not None:
 
         def found(of: Sequence[TaskSearch]) -> Iterator[Ranking]:
@@ -203,15 +204,21 @@ def execute(
         if fleet.evidence is Evidence.MEASURED:
             probed = probe_searches(plan, searches, found(searches))
             measure(probed)
+            spotted = spot_searches(plan, searches, (*found(searches), *found(probed)), _sizes(probed))
+            measure(spotted)
         if plan.held_out:
-            rankings = (*found(searches), *found(probed))
-            measure(check_searches(plan, searches, rankings, {search.task.problem for search in probed}))
-    return read_result(plan, device, searches, fleet, database, probed)
+            rankings = (*found(searches), *found(probed), *found(spotted))
+            measure(check_searches(plan, searches, rankings, _sizes(probed), _sizes(spotted)))
+    return read_result(plan, device, searches, fleet, database, probed, spotted)
 
 
 def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
     """The landscapes of all files, in order."""
     return tuple(landscape for path in paths for landscape in read_landscapes(path))
+
+
+def _sizes(searches: Iterable[TaskSearch]) -> set[Problem]:
+    return {search.task.problem for search in searches}
 
 
 def _named_problems(plan: Plan) -> tuple[Problem, ...]:

@@ -53,7 +53,7 @@ _REGRET_HELP = "A task is done once its best is this close to the best there is,
 _PORTFOLIO_HELP = "Give all problems few configs, within 2 % of each one's best and 0.5 % in the mean."
 _RANGES_HELP = (
     "Rows for ranges of m, too, for each GEMM with problems at several m. Measures a few configs at each 2^e and 3·2^e "
-    "between them: no builds, milliseconds of the GPU a config."
+    "between them, and the kernel of each range beside the library in eighths of an octave: no builds."
 )
 _BUCKETS_HELP = "The same, with ranges from one power of two to the next."
 _HOLD_OUT_HELP = "A problem that checks the ranges and gets no row. Costs a search. Repeat for more."

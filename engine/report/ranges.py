@@ -64,7 +64,7 @@ def ranges_text(report: RangesReport, *, buckets: bool) -> str:
     way, other = ("powers of two", "measured") if buckets else ("measured", "powers of two")
     lines = [f"ranges of m ({way} edges): {count(report.ranges, 'range')}; {_line(report.tuned, 'tuned m')}"]
     if report.probed:
-        lines.append(f"  {_line(report.probed, 'probed m')}, 2^e and 3·2^e between tuned ones")
+        lines.append(f"  {_line(report.probed, 'probed m')}, between tuned ones")
     if report.held_out:
         lines.append(f"  {_line(report.held_out, 'held-out m')}; with {other} edges {_line(report.otherwise, '')}")
     return "\n".join(lines)

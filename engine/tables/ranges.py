@@ -3,7 +3,8 @@
 Some sizes were tuned; at others, the probes between, the best of both neighbours was measured and nothing
 searched. Both have a say alike: a kernel's time does not always grow with m, so that what wins at two sizes may lose to
 the library between them (4096x14336, nt: a tile of 64 rows takes 35.8 µs at m = 32 and 32.8 at 64, cuBLAS 33.1 at 32;
-H200, 2026-11-22).
+H200, 2026-11-22). At spots, inside of a range that ran a kernel, that kernel was measured beside the library alone: it
+goes on serving them unless it loses more than the limit there.
 
 A range is served by one choice that was measured at every size in it, and loses little at each. Where it ends between
 two sizes is where the losses of its choice and of the next one's should cross, of those that grow and fall with the
@@ -73,6 +74,8 @@ class _Size:
     """What each choice that was measured there loses."""
     probed: bool
     """Whether nothing was searched there."""
+    spotted: bool
+    """Whether one kernel and the baseline were measured there and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +106,14 @@ def build_ranges(
     margin: float = SHIP_MARGIN,
     held_out: Set[Problem] = frozenset(),
     probed: Set[Problem] = frozenset(),
+    spotted: Set[Problem] = frozenset(),
 ) -> tuple[RangeRow, ...]:
     """The fewest ranges, and of so few those that lose least, for each GEMM that was tuned at two sizes or more.
 
     A choice serves an m that was tuned or probed only if it was measured there, loses at most `limits.worst` of the
     score of what the table runs there, and is not slower than the baseline: by its score, and with the upper end of its
-    interval by no more than `limits.worst`. What is in `held_out` has no say; ranges carry what they lose there.
+    interval by no more than `limits.worst`. At an m that was spotted the loss alone decides. What is in `held_out` has
+    no say; ranges carry what they lose there.
 
     Args:
         rankings: of all problems.
@@ -116,6 +121,7 @@ def build_ranges(
         margin: lead over the baseline that a row needs to ship.
         held_out: problems that check the ranges.
         probed: problems at which a few choices were measured and nothing was searched.
+        spotted: problems at which the kernel of a range was measured beside the baseline, and nothing else.
     """
     groups: defaultdict[Problem, list[Ranking]] = defaultdict(list)
     for ranking in rankings:
@@ -124,7 +130,7 @@ def build_ranges(
     for _, group in sorted(groups.items(), key=lambda item: repr(item[0])):
         by_m = sorted(group, key=lambda ranking: ranking.problem.m)
         sizes = [
-            _size(ranking, margin, probed=ranking.problem in probed)
+            _size(ranking, margin, probed=ranking.problem in probed, spotted=ranking.problem in spotted)
             for ranking in by_m
             if ranking.problem not in held_out
         ]
@@ -148,10 +154,10 @@ def loss_at(ranking: Ranking, space: str, config_json: str, margin: float = SHIP
     return None
 
 
-def _size(ranking: Ranking, margin: float, *, probed: bool) -> _Size:
+def _size(ranking: Ranking, margin: float, *, probed: bool, spotted: bool) -> _Size:
     served = _served(ranking, margin)
     losses = {_key(c): max(0.0, c.score / served.score - 1) for c in ranking.contenders}
-    return _Size(ranking.problem.m, ranking, served, losses, probed)
+    return _Size(ranking.problem.m, ranking, served, losses, probed or spotted, spotted)
 
 
 def _served(ranking: Ranking, margin: float) -> Contender:
@@ -299,7 +305,7 @@ def _served_by_one(sizes: Sequence[_Size], worst: float) -> _Segment | None:
 
 
 def _admissible(size: _Size, worst: float) -> set[_Key]:
-    fast_enough = _fast_enough(size, worst)
+    fast_enough = size.losses.keys() if size.spotted else _fast_enough(size, worst)
     return {_key(size.served)} | {key for key in fast_enough if size.losses[key] <= worst}
 
 

@@ -37,7 +37,7 @@ class RangesReport:
     tuned: tuple[SizeLoss, ...]
     """At the sizes that were tuned."""
     probed: tuple[SizeLoss, ...]
-    """At those between them that were measured, too, and not searched."""
+    """At those between them that were measured, too, and not searched: probes and spots."""
     held_out: tuple[SizeLoss, ...]
     """At those that were held out."""
     otherwise: tuple[SizeLoss, ...]
@@ -52,17 +52,19 @@ def ranges_report(
     margin: float = SHIP_MARGIN,
     held_out: Set[Problem] = frozenset(),
     probed: Set[Problem] = frozenset(),
+    spotted: Set[Problem] = frozenset(),
 ) -> RangesReport:
     """Look at every size of every GEMM that has ranges; arguments as `build_ranges` takes them."""
     other = RangeLimits(limits.worst, not limits.buckets)
-    others = build_ranges(rankings, other, margin=margin, held_out=held_out, probed=probed)
+    others = build_ranges(rankings, other, margin=margin, held_out=held_out, probed=probed, spotted=spotted)
     ranged = {of_one_gemm(row.problem) for row in rows}
     sizes = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in ranged]
     checks = [ranking for ranking in sizes if ranking.problem in held_out]
+    between = probed | spotted
     return RangesReport(
         ranges=len(rows),
-        tuned=_losses(rows, (ranking for ranking in sizes if ranking.problem not in held_out | probed), margin),
-        probed=_losses(rows, (ranking for ranking in sizes if ranking.problem in probed), margin),
+        tuned=_losses(rows, (ranking for ranking in sizes if ranking.problem not in held_out | between), margin),
+        probed=_losses(rows, (ranking for ranking in sizes if ranking.problem in between), margin),
         held_out=_losses(rows, checks, margin),
         otherwise=_losses(others, checks, margin),
     )

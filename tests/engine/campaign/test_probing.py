@@ -1,4 +1,4 @@
-"""Probes: what a campaign for ranges measures between its tuned m, and what becomes of it.
+"""Probes and spots: what a campaign for ranges measures between its tuned m, and what becomes of it.
 
 The kernels of this landscape are fastest where a tile has as many rows as the product; between two sizes both winners
 can be slower than the library.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import log2
+from types import MappingProxyType
 
 import pytest
 
 from gemmtune.engine.campaign import session
-from gemmtune.engine.campaign.crossing import probes
+from gemmtune.engine.campaign.crossing import probes, spots
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.verification import verify, verifying_searches
 from gemmtune.engine.records import catalogue
@@ -29,6 +30,9 @@ H200 = catalogue.device("H200")
 GEMM = Problem.parse("16x4096x14336:bf16:nt:dynamic_m=true")
 TOOLS = Toolchain((("torch", "2.11.0"),))
 LIBRARY_NS = 34_000.0
+PROBES = [24, 32, 48, 96, 128, 192]
+SPOTS = [52, 56, 60, 104, 112, 120, 208, 224, 240]
+"""Eighths of an octave inside of the ranges that run a kernel, but for what was tuned or probed."""
 
 
 def at(*sizes):
@@ -53,7 +57,9 @@ class Formula:
     settles = True
     parallel = 1
 
-    def __init__(self):
+    def __init__(self, library):
+        """The library's times where they are not as everywhere, in nanoseconds, by m."""
+        self.library = library
         self.measured, self.finals, self._finished = [], [], []
 
     def toolchain(self, task):
@@ -103,6 +109,8 @@ class Formula:
 
     def _estimate(self, task, config):
         its = time_ns(task.problem, config)
+        if not config:
+            its = self.library.get(task.problem.m, its)
         return Estimate(its, its * 0.995, its * 1.005)
 
 
@@ -113,8 +121,8 @@ class Nobody:
         return lambda *heard, **more: None
 
 
-def campaign(folder, plan=PLAN):
-    fleet, searches = Formula(), session.measured_searches(plan, H200)
+def campaign(folder, plan=PLAN, library=MappingProxyType({})):
+    fleet, searches = Formula(library), session.measured_searches(plan, H200)
     with Database.open(folder / "m.db") as database:
         result = session.execute(plan, H200, searches, fleet, database, Nobody(), folder / "asked.json")
     return result, fleet
@@ -154,7 +162,7 @@ def test_at_a_probe_the_best_of_both_neighbours_and_the_library_are_measured(fou
     tiles = sorted(config.integer("BLOCK_M") for _, config in here[1:])
     assert len(tiles) <= 10
     assert {tiles[0], tiles[-1]} == {16, 64}
-    assert {task.problem.m for task, _ in fleet.measured} == {16, 24, 32, 48, 64, 96, 128, 192, 256}
+    assert {task.problem.m for task, _ in fleet.measured} == {16, 64, 256, *PROBES, *SPOTS}
 
 
 def test_nothing_is_served_by_what_is_slower_than_the_library_at_a_probe(found):
@@ -178,7 +186,39 @@ def test_nothing_is_served_by_what_is_slower_than_the_library_at_a_probe(found):
             assert time_ns(at(m)[0], row.choice.config) <= LIBRARY_NS
             assert loss <= PLAN.ranges.worst
     assert sorted(m for row in result.table.ranges for m, _ in row.tuned) == [16, 64, 256]
-    assert sorted(m for row in result.table.ranges for m, _ in row.probed) == [24, 32, 48, 96, 128, 192]
+    assert sorted(m for row in result.table.ranges for m, _ in row.probed) == sorted(PROBES + SPOTS)
+
+
+def test_spots_are_eighths_of_an_octave_between_the_least_and_the_greatest_tuned_m_of_one_gemm():
+    assert sorted(spot.m for spot in spots(at(2, 24))) == [4, 6, 8, 10, 12, 14, 16, 18, 20, 22]
+    assert sorted(spot.m for spot in spots(at(256, 100, 64))) == [*range(72, 128, 8), *range(128, 256, 16)]
+    assert spots((*at(64), replace(GEMM, m=128, n=512))) == set()
+
+
+def test_at_a_spot_the_kernel_of_the_range_and_the_library_are_measured(found):
+    result, fleet = found
+    (row,) = [row for row in result.table.ranges if row.first <= 56 <= row.last]
+    here = [(task.space, config) for task, config in fleet.measured if task.problem == at(56)[0]]
+    assert [(space, config) for space, config in here if config] == [("triton_mm", row.choice.config)]
+    assert [space for space, config in here if not config] == ["aten"]
+
+
+def test_where_the_library_is_faster_at_a_spot_the_range_is_cut(tmp_path, found):
+    """At 60, between 56 and 64, where the kernel leads it by 4 and 9 %."""
+    assert ranges_near_64(found[0]) == [(18, 48, None), (49, 64, 64)]
+    cut, _ = campaign(tmp_path, library={60: 24_000.0})
+    assert ranges_near_64(cut) == [(18, 48, None), (49, 56, 64), (57, 60, None), (61, 64, 64)]
+
+
+def test_a_kernel_that_is_hardly_slower_at_a_spot_goes_on_serving_it(tmp_path, found):
+    (row,) = [row for row in found[0].table.ranges if row.last == 64]
+    almost = time_ns(at(60)[0], row.choice.config) / 1.015
+    again, _ = campaign(tmp_path, library={60: almost})
+    assert ranges_near_64(again) == ranges_near_64(found[0])
+
+
+def ranges_near_64(result):
+    return [(r.first, r.last, r.choice.config.get("BLOCK_M")) for r in result.table.ranges if 48 <= r.last <= 64]
 
 
 def test_a_probe_has_no_row_no_finding_and_no_share_in_the_portfolio(tmp_path):
@@ -195,7 +235,7 @@ def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
     result, fleet = campaign(tmp_path, plan)
     said = summary(plan, H200, result, [], [])
     assert "at 3 tuned m" in said
-    assert "at 5 probed m, 2^e and 3·2^e between tuned ones" in said  # 128 is held out
+    assert "at 11 probed m, between tuned ones" in said  # not 128, and so no spots below it
     assert "at 2 held-out m" in said
     assert "2 problems held out, without a row" in said
     assert "nothing worked" not in said
@@ -225,17 +265,18 @@ def test_the_same_command_again_measures_nothing_and_gives_the_same_table(tmp_pa
     assert again.table == first.table
 
 
-def test_a_campaign_that_was_killed_between_the_rounds_ends_with_the_same_table(tmp_path, monkeypatch, found):
+@pytest.mark.parametrize("stage", ["probe_searches", "spot_searches"])
+def test_a_campaign_that_was_killed_between_the_rounds_ends_with_the_same_table(tmp_path, monkeypatch, found, stage):
     def killed(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(session, "probe_searches", killed)
+        patched.setattr(session, stage, killed)
         with pytest.raises(KeyboardInterrupt):
             campaign(tmp_path)
     result, fleet = campaign(tmp_path)
     assert result.table == found[0].table
-    assert {task.problem.m for task, _ in fleet.measured} == {24, 32, 48, 96, 128, 192}
+    assert {task.problem.m for task, _ in fleet.measured} == {*SPOTS, *(PROBES if stage == "probe_searches" else [])}
 
 
 def test_what_probes_measured_does_not_change_what_the_samplers_are_asked(tmp_path):
@@ -249,7 +290,7 @@ def test_what_probes_measured_does_not_change_what_the_samplers_are_asked(tmp_pa
 def verified(folder, table):
     searches = verifying_searches(table)
     with Database.open(folder / "later.db") as database:
-        return verify(table, PLAN.margin, searches, Formula(), database, Nobody())
+        return verify(table, PLAN.margin, searches, Formula({}), database, Nobody())
 
 
 def test_ranges_are_verified_at_probes_too_and_probes_get_no_row(tmp_path, found):
@@ -257,7 +298,15 @@ def test_ranges_are_verified_at_probes_too_and_probes_get_no_row(tmp_path, found
     again = verified(tmp_path, table)
     assert again.holds
     sizes = [[check.problem.m for check in checks] for _, checks in again.ranges]
-    assert sizes == [[16], [24, 32, 48], [64], [96], [128], [192], [256]]
+    assert [sorted(each) for each in sizes] == [
+        [16],
+        [24, 32, 48],
+        [52, 56, 60, 64],
+        [96],
+        [104, 112, 120, 128],
+        [192],
+        [208, 224, 240, 256],
+    ]
     assert again.mended.ranges == table.ranges
     assert {row.problem for row in again.mended.rows} == {row.problem for row in table.rows}
 
