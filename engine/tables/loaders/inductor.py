@@ -37,7 +37,7 @@ import sympy
 import torch
 from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
-from torch._inductor.codegen.common import custom_backend_passes
+from torch._inductor.codegen.common import custom_backend_passes, init_backend_registration
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.kernel.bmm import aten_bmm, bmm_template
 from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm, mm_template, persistent_tma_mm_template
@@ -529,8 +529,10 @@ def _place(handler: _TableChoices, digest: str) -> None:
     torch 2.12 so do `config.inductor_choices_class` and `compiler.config.cache_key_tag` (contextvars). A handler
     that a thread has resolved earlier stays with that thread under the name `_key`, so the name changes with each
     install. The table of backend passes belongs to the process, and torch 2.11 to 2.13 hash all of it into the
-    FX graph and the AOTAutograd cache keys (FxGraphHashDetails).
+    FX graph and the AOTAutograd cache keys (FxGraphHashDetails), in its order: the tag comes last in every process,
+    whatever was compiled or installed before.
     """
+    init_backend_registration()
     choices = virtualized._choices
     _before.append((choices._key, choices._default))
     choices._key = f"{choices._key}_gemmtune_{next(_installs)}"

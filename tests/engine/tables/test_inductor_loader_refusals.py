@@ -263,6 +263,22 @@ def test_the_loader_stands_alone():
     assert "gemmtune.engine" not in text
 
 
+def test_the_cache_key_is_the_same_whatever_was_installed_before(loader, file):
+    from torch._inductor.codecache import FxGraphHashDetails
+
+    def key():
+        return FxGraphHashDetails(None, [], {}, []).custom_backend_passes
+
+    file.write_text(exported())
+    loader.install(file)
+    first = key()
+    loader.install(file)
+    assert key() == first
+    assert first[-1].startswith("gemmtune-table:")
+    loader.uninstall()
+    assert not any(key())
+
+
 def test_the_sizes_to_warm_up_are_those_of_the_rows_and_one_beyond(loader, file):
     file.write_text(exported())
     assert loader.sizes(file) == (64, 256, 257)

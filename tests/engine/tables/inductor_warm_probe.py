@@ -1,0 +1,59 @@
+"""A model that is warmed up in one process and served in another; run as a program it serves.
+
+Arguments: the folder of an export, and the file that `gemmtune warmup` wrote. Prints one JSON object; what Inductor's
+cache was asked, and by which hashes, goes to the log that TORCH_LOGS asks for.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch._dynamo.utils import counters
+
+SIZES = (2, 60, 64, 100, 256, 1000)
+
+
+class Layer(torch.nn.Module):
+    """A product that the table has, and more that Inductor makes kernels of."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(512, 384, device="cuda", dtype=torch.bfloat16)
+        self.norm = torch.nn.RMSNorm(384, device="cuda", dtype=torch.bfloat16)
+
+    def forward(self, x):
+        return self.norm(torch.nn.functional.silu(self.linear(x)))
+
+
+@cache
+def compiled():
+    """With the options of the loader, which is not imported here: it has another name where a model is warmed up."""
+    return torch.compile(Layer(), options={"max_autotune_gemm": True, "shape_padding": False})
+
+
+def forward(m):
+    x = torch.randn(m, 512, device="cuda", dtype=torch.bfloat16)
+    torch._dynamo.mark_dynamic(x, 0)
+    with torch.no_grad():
+        compiled()(x)
+    torch.cuda.synchronize()
+
+
+def main(export, artifacts):
+    sys.path.insert(0, export)
+    import gemmtune_inductor
+
+    gemmtune_inductor.install()
+    torch.compiler.load_cache_artifacts(Path(artifacts).read_bytes())
+    for m in SIZES:
+        forward(m)
+    asked = {name: count for name, count in counters["inductor"].items() if name.startswith("fxgraph_cache")}
+    sys.stdout.write(f"{json.dumps(asked)}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
