@@ -109,7 +109,7 @@ def test_a_table_serves_aotinductor(gpu_name, tmp_path):
 def test_a_process_that_loads_what_was_warmed_up_compiles_nothing(gpu_name, tmp_path):
     written(gpu_name, tmp_path, (), ranges())
     here = {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), *sys.path))}
-    logs = {"TORCH_LOGS": "+torch._inductor.codecache"}
+    logs = {"TORCH_LOGS": "+torch._inductor.codecache,+torch._functorch._aot_autograd.autograd_cache"}
     table, artifacts = str(tmp_path / "inductor_table.json"), str(tmp_path / "warm.bin")
     command = ("warmup", table, "--call", "inductor_warm_probe:forward", "--out", artifacts)
     ahead = run(tmp_path / "ahead", "-m", "gemmtune.engine.cli", *command, **here, **logs)
@@ -117,14 +117,14 @@ def test_a_process_that_loads_what_was_warmed_up_compiles_nothing(gpu_name, tmp_
     probe = str(Path(__file__).with_name("inductor_warm_probe.py"))
     served = run(tmp_path / "served", probe, str(tmp_path), artifacts, **here, **logs)
     assert served.returncode == 0, served.stderr[-6000:]
-    other = "\n".join(sorted(hashed(served.stderr) - hashed(ahead.stderr)))
-    assert json.loads(served.stdout.splitlines()[-1]) == {"fxgraph_cache_hit": 3}, f"not as it was warmed up:\n{other}"
+    why = "\n".join(sorted(cached(served.stderr) - cached(ahead.stderr)))
+    assert json.loads(served.stdout.splitlines()[-1]) == {"fxgraph_cache_hit": 3}, f"not as it was warmed up:\n{why}"
 
 
-def hashed(log):
-    """What Inductor's cache keys are made of: the part after the prefix of each line, which names time and process."""
-    lines = (line.partition("] [")[2] for line in log.splitlines() if "codecache.py" in line)
-    return {line.partition("] ")[2][:300] for line in lines}
+def cached(log):
+    """What the caches say, and what their keys are made of, without time, process and graph at a line's beginning."""
+    lines = (line for line in log.splitlines() if "codecache.py" in line or "autograd_cache.py" in line)
+    return {line.partition(".py:")[2].partition("] [")[2].partition("] ")[2][:300] for line in lines}
 
 
 def written(gpu_name, folder, rows, ranges):
