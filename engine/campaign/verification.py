@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from gemmtune.engine.campaign.fleet import Fleet
@@ -17,11 +17,11 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
-from gemmtune.engine.tables.ranges import loss_at, of_one_gemm
+from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at, of_one_gemm
 from gemmtune.engine.tables.ranking import Ranking
 from gemmtune.engine.tables.select import build_table
 
-__all__ = ["Check", "Verified", "verify", "verifying_searches"]
+__all__ = ["Check", "CheckedRange", "Verified", "verify", "verifying_searches"]
 
 WORST = 0.02
 """What a choice may lose to the best of its row's contenders and still hold: what one config spreads across GPUs of one
@@ -48,20 +48,36 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedRange:
+    """What became of a range."""
+
+    row: RangeRow
+    """The range."""
+    checks: tuple[Check, ...]
+    """Its choice, at every m of it that was measured again."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether its choice does at each of them, and there is one."""
+        return bool(self.checks) and all(check.holds for check in self.checks)
+
+
+@dataclass(frozen=True, slots=True)
 class Verified:
     """A table after it was measured again."""
 
     rows: tuple[Check, ...]
     """One a row, in the table's order."""
-    ranges: tuple[tuple[RangeRow, tuple[Check, ...]], ...]
-    """Each range, with its choice at every m of it that was measured again."""
+    ranges: tuple[CheckedRange, ...]
+    """One a range, in the table's order."""
     mended: Table
-    """Rows that hold with the times of now, the others with their best contender; ranges that hold."""
+    """Rows that hold with the times of now, the others with their best contender. The ranges of a GEMM as they are if
+    all of them hold; else made anew of what was measured now, or without probes those that hold."""
 
     @property
     def holds(self) -> bool:
         """Whether every row and every range does."""
-        return all(check.holds for check in self.rows) and all(_holds(checks) for _, checks in self.ranges)
+        return all(row.holds for row in self.rows) and all(each.holds for each in self.ranges)
 
 
 def verifying_searches(table: Table) -> list[TaskSearch]:
@@ -93,7 +109,7 @@ def verify(
     with_row = {row.problem for row in table.rows}
     checks = tuple(_check(of_problem.get(row.problem), row.problem, row.choices[0], margin) for row in table.rows)
     ranged = tuple(
-        (row, tuple(_check(of_problem.get(problem), problem, row.choice, margin) for problem in _sizes(row, table)))
+        CheckedRange(row, tuple(_check(of_problem.get(p), p, row.choice, margin) for p in _sizes(row, table)))
         for row in table.ranges
     )
     picks = tuple(
@@ -108,8 +124,23 @@ def verify(
         margin=margin,
         portfolio=Portfolio(LossLimits(), picks),
     )
-    kept = tuple(row for row, of_range in ranged if _holds(of_range))
-    return Verified(checks, ranged, replace(rebuilt, ranges=kept))
+    return Verified(checks, ranged, replace(rebuilt, ranges=_mended(ranged, rankings, with_row, margin)))
+
+
+def _mended(
+    ranged: Sequence[CheckedRange], rankings: Sequence[Ranking], with_row: Set[Problem], margin: float
+) -> tuple[RangeRow, ...]:
+    """The ranges of each GEMM, made anew where one of them does not hold and probes tell what lies between its rows.
+
+    At an m without a row the choice of its range was measured beside the baseline, and nothing else.
+    """
+    probed = {of_one_gemm(each.row.problem) for each in ranged if each.row.probed}
+    anew = probed & {of_one_gemm(each.row.problem) for each in ranged if not each.holds}
+    again = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in anew]
+    spotted = {ranking.problem for ranking in again} - with_row
+    made = build_ranges(again, RangeLimits(WORST), margin=margin, spotted=spotted)
+    kept = (each.row for each in ranged if each.holds and of_one_gemm(each.row.problem) not in anew)
+    return tuple(sorted((*kept, *made), key=lambda row: (repr(of_one_gemm(row.problem)), row.first)))
 
 
 def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
@@ -150,7 +181,3 @@ def _check(ranking: Ranking | None, problem: Problem, choice: Choice, margin: fl
     now = (c.choice for c in ranking.contenders if (c.choice.space, c.choice.config) == (choice.space, choice.config))
     time_ns = next((found.time_ns for found in now), None)
     return Check(problem, choice, time_ns, loss_at(ranking, choice.space, choice.config.json, margin))
-
-
-def _holds(checks: Sequence[Check]) -> bool:
-    return bool(checks) and all(check.holds for check in checks)

@@ -17,18 +17,19 @@ def verification(found: Verified, width: int | None = None) -> str:
     """Every row; below, the ranges that do not hold, and the count."""
     lines = [_line(check, found) for check in found.rows]
     lines += [
-        _line(check, found, f"{of_any_m(row.problem)}, m {row.first}–{row.last} at {check.problem.m}")
-        for row, checks in found.ranges
-        for check in checks
+        _line(check, found, f"{of_any_m(its.row.problem)}, m {its.row.first}–{its.row.last} at {check.problem.m}")
+        for its in found.ranges
+        for check in its.checks
         if not check.holds
     ]
     failed = sum(not check.holds for check in found.rows)
-    ranges = len(found.ranges) - len(found.mended.ranges)
+    holding = sum(its.holds for its in found.ranges)
     said = f"{count(len(found.rows) - failed, 'row')} of {len(found.rows)} hold"
     if found.ranges:
-        said += f", {count(len(found.mended.ranges), 'range')} of {len(found.ranges)}"
-    if failed or ranges:
-        said += "; mended: the other rows have their best contender, ranges that do not hold are gone: tune again"
+        said += f", {count(holding, 'range')} of {len(found.ranges)}"
+    if not found.holds:
+        said += "; mended: the other rows have their best contender, and where a range does not hold, those of its GEMM"
+        said += " are made anew of what was measured now, or it is gone if nothing was probed: tune again"
     return f"{table_text(_HEADERS, lines, _LEFT, width)}\n\n{said}"
 
 
@@ -39,13 +40,13 @@ def verification_record(found: Verified) -> dict[str, object]:
         "rows": [_record(check) for check in found.rows],
         "ranges": [
             {
-                "problem": row.problem.name,
-                "first": row.first,
-                "last": row.last,
-                "holds": row in found.mended.ranges,
-                "sizes": [_record(check) for check in checks],
+                "problem": its.row.problem.name,
+                "first": its.row.first,
+                "last": its.row.last,
+                "holds": its.holds,
+                "sizes": [_record(check) for check in its.checks],
             }
-            for row, checks in found.ranges
+            for its in found.ranges
         ],
     }
 

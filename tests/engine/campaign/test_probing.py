@@ -297,7 +297,7 @@ def test_ranges_are_verified_at_probes_too_and_probes_get_no_row(tmp_path, found
     table = found[0].table
     again = verified(tmp_path, table)
     assert again.holds
-    sizes = [[check.problem.m for check in checks] for _, checks in again.ranges]
+    sizes = [[check.problem.m for check in its.checks] for its in again.ranges]
     assert [sorted(each) for each in sizes] == [
         [16],
         [24, 32, 48],
@@ -316,8 +316,13 @@ def test_a_range_that_loses_at_a_probe_does_not_hold(tmp_path, found):
     small, _, middle, *larger = table.ranges
     wide = replace(middle, first=17, probed=((32, 0.0),))
     again = verified(tmp_path, replace(table, ranges=(small, wide, *larger)))
-    assert [all(check.holds for check in checks) for _, checks in again.ranges] == [True, False, *[True] * 4]
-    assert again.mended.ranges == (small, *larger)
+    assert [its.holds for its in again.ranges] == [True, False, *[True] * 4]
+    assert [(row.first, row.last, row.choice.config.get("BLOCK_M")) for row in again.mended.ranges] == [
+        (16, 17, 16),
+        (18, 32, None),
+        (33, 64, 64),
+        *((row.first, row.last, row.choice.config.get("BLOCK_M")) for row in larger),
+    ]
 
 
 def test_kernels_of_a_static_m_are_not_probed(tmp_path):
