@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from gemmtune.engine.campaign.crossing import probes
+from gemmtune.engine.campaign.crossing import probes, spots
 from gemmtune.engine.campaign.plan import read_plan
 from gemmtune.engine.tables.ranges import of_one_gemm
 
@@ -43,6 +43,7 @@ def test_measured_as_says_what_the_campaign_knows_of_a_layers_product(experiment
         return {p.m for p in problems if (p.op, p.n) == ("mm", 6144)}  # qkv
 
     known = {"tuned": of(plan.problems), "held out": of(plan.held_out), "probed": of(probes(plan.problems))}
+    known["spot"] = of(spots(plan.problems)).difference(*known.values())
     sizes = range(1, 5000)
     assert {name: {m for m in sizes if experiment.measured_as(m) == name} for name in known} == known
     assert {experiment.measured_as(m) for m in experiment.LAYER_SIZES} == {*known, "not measured"}
