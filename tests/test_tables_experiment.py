@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from gemmtune.engine.campaign.crossing import probes, spots
 from gemmtune.engine.campaign.plan import read_plan
+from gemmtune.engine.campaign.probing import probes
+from gemmtune.engine.campaign.spotting import spots
 from gemmtune.engine.tables.ranges import of_one_gemm
 
 pytest.importorskip("torch")  # the block's

@@ -8,12 +8,14 @@ from itertools import chain
 from pathlib import Path
 
 from gemmtune.engine.campaign.asked import Asked
-from gemmtune.engine.campaign.crossing import check_searches, crossings, probe_searches, probes, spot_searches, spots
+from gemmtune.engine.campaign.crossing import crossings
 from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.outcome import Result, read_rankings, read_result
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
+from gemmtune.engine.campaign.probing import probe_searches, probes
 from gemmtune.engine.campaign.replay import ReplayFleet, landscape_of, recorded_feasible
 from gemmtune.engine.campaign.scheduler import Watcher, run
+from gemmtune.engine.campaign.spotting import check_searches, spot_searches, spots
 from gemmtune.engine.campaign.task_search import TaskSearch, prepare
 from gemmtune.engine.campaign.teaching import teach
 from gemmtune.engine.measure.protocols import protocol

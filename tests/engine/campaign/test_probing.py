@@ -13,8 +13,9 @@ from types import MappingProxyType
 import pytest
 
 from gemmtune.engine.campaign import session
-from gemmtune.engine.campaign.crossing import probes, spots
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.probing import probes
+from gemmtune.engine.campaign.spotting import spots
 from gemmtune.engine.campaign.verification import verify, verifying_searches
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gemmtune.engine.campaign.crossing import probes
+from gemmtune.engine.campaign.probing import probes
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Evidence
