@@ -168,6 +168,20 @@ def test_a_range_goes_on_through_probes_where_its_choice_loses_little():
     assert rows[1].probed == ((256, pytest.approx(1 / 141)),)
 
 
+@pytest.mark.parametrize(("aten", "ends"), [(140.0, [64, 4096]), (139.0, [64, 4096]), (137.0, [64, 192, 256, 4096])])
+def test_at_a_spot_the_kernel_of_a_range_goes_on_within_the_limit(aten, ends):
+    """The large tile takes 141 there; at a probe nothing goes on that is slower than the library at all."""
+    spot = ranking(256, {LARGE: 141.0, ATEN: aten})
+    sizes = (*MEASURED, ranking(192, {SMALL: 160.0, LARGE: 130.0, ATEN: 150.0}), spot)
+    rows = build_ranges(sizes, RangeLimits(), spotted={spot.problem})
+    assert [row.last for row in rows] == ends
+    (there,) = [row for row in rows if row.first <= 256 <= row.last]
+    assert there.choice.space == ("aten" if len(ends) > 2 else "triton_mm")
+    assert 256 in {m for m, _ in there.probed}
+    assert 256 not in {m for m, _ in there.tuned}
+    assert len(build_ranges(sizes, RangeLimits(), probed={spot.problem})) == 4
+
+
 @pytest.mark.parametrize("cut", [24, 32, 48, 64, 96, 128, 192])
 def test_between_probes_a_range_ends_at_the_lesser_of_two(cut):
     """However little the one loses above it, and the other much below."""
