@@ -97,10 +97,10 @@ def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
 
 
 def _cxx_checks(environment: Mapping[str, str]) -> list[Check]:
-    """Whether g++ links a shared libstdc++: with the static one inside, packages of AOTInductor may not load.
+    """Whether all of g++ is there: on a host whose g++ had no shared libstdc++ no package of AOTInductor loaded.
 
-    There std::regex, with which torch reads a device's name, ended in a segmentation fault, also for a package of relu
-    alone (torch 2.11, H200, 2026-11-22).
+    std::regex, with which torch reads a device's name there, ended in a segmentation fault, also for a package of relu
+    alone (torch 2.11, g++ 13.3, H200, 2026-11-22). A link to libstdc++.so.6 on LIBRARY_PATH alone did not mend it.
     """
     compiler = shutil.which(environment.get("CXX") or "g++")
     if compiler is None:
@@ -113,8 +113,7 @@ def _cxx_checks(environment: Mapping[str, str]) -> list[Check]:
     if Path(said).is_absolute():
         return [fine("C++ compiler", f"{compiler}, with {said}")]
     lacking = f"{compiler}, but no libstdc++.so to link: packages of AOTInductor may end with a segmentation fault"
-    link = "put a folder with a link libstdc++.so to libstdc++.so.6 on LIBRARY_PATH"
-    return [advice("C++ compiler", lacking, "install all of g++ (libstdc++-NN-dev)", link)]
+    return [advice("C++ compiler", lacking, "install all of g++ (libstdc++-NN-dev)")]
 
 
 def bytecode_check(packages: Sequence[str] = ("torch", "sympy", "triton")) -> Check:
