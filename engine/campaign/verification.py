@@ -130,15 +130,16 @@ def verify(
 def _mended(
     ranged: Sequence[CheckedRange], rankings: Sequence[Ranking], with_row: Set[Problem], margin: float
 ) -> tuple[RangeRow, ...]:
-    """The ranges of each GEMM, made anew where one of them does not hold and probes tell what lies between its rows.
+    """The ranges that hold; of a GEMM where one does not all are made anew, if probes tell what lies between its rows.
 
     At an m without a row the choice of its range was measured beside the baseline, and nothing else.
     """
     probed = {of_one_gemm(each.row.problem) for each in ranged if each.row.probed}
-    anew = probed & {of_one_gemm(each.row.problem) for each in ranged if not each.holds}
-    again = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in anew]
+    broken = probed & {of_one_gemm(each.row.problem) for each in ranged if not each.holds}
+    again = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in broken]
     spotted = {ranking.problem for ranking in again} - with_row
     made = build_ranges(again, RangeLimits(WORST), margin=margin, spotted=spotted)
+    anew = {of_one_gemm(row.problem) for row in made}
     kept = (each.row for each in ranged if each.holds and of_one_gemm(each.row.problem) not in anew)
     return tuple(sorted((*kept, *made), key=lambda row: (repr(of_one_gemm(row.problem)), row.first)))
 
