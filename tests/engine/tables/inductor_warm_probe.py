@@ -1,7 +1,7 @@
-"""A model that is warmed up in one process and served in another; run as a program it serves.
+"""A model that is warmed up in one process and served in another, on the GPU if there is one; as a program it serves.
 
-Arguments: the folder of an export, and the file that `gemmtune warmup` wrote. Prints one JSON object; what Inductor's
-cache was asked, and by which hashes, goes to the log that TORCH_LOGS asks for.
+Arguments: the folder of an export, and the file that `gemmtune warmup` wrote. Prints what Inductor's cache of graphs
+answered, as one JSON object.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from torch._dynamo.utils import counters
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIZES = (2, 60, 64, 100, 256, 1000)
 
 
@@ -22,8 +23,8 @@ class Layer(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.linear = torch.nn.Linear(512, 384, device="cuda", dtype=torch.bfloat16)
-        self.norm = torch.nn.RMSNorm(384, device="cuda", dtype=torch.bfloat16)
+        self.linear = torch.nn.Linear(512, 384, device=DEVICE, dtype=torch.bfloat16)
+        self.norm = torch.nn.RMSNorm(384, device=DEVICE, dtype=torch.bfloat16)
 
     def forward(self, x):
         return self.norm(torch.nn.functional.silu(self.linear(x)))
@@ -36,11 +37,10 @@ def compiled():
 
 
 def forward(m):
-    x = torch.randn(m, 512, device="cuda", dtype=torch.bfloat16)
+    x = torch.randn(m, 512, device=DEVICE, dtype=torch.bfloat16)
     torch._dynamo.mark_dynamic(x, 0)
     with torch.no_grad():
         compiled()(x)
-    torch.cuda.synchronize()
 
 
 def main(export, artifacts):

@@ -91,8 +91,8 @@ def test_a_program_of_torch_export_compiles_with_a_table(gpu_name, tmp_path):
 
 @pytest.mark.timeout(600)  # AOTInductor compiles C++, of two packages
 def test_a_table_serves_aotinductor(gpu_name, tmp_path):
-    probe = str(Path(__file__).with_name("inductor_ways_probe.py"))
-    stock = run(tmp_path / "stock", probe, str(tmp_path / "stock"), "stock")
+    (tmp_path / "stock").mkdir()
+    stock = run(tmp_path / "stock", "inductor_ways_probe.py", "stock")
     if stock.returncode != 0:
         stages = [line for line in stock.stderr.splitlines() if line.startswith("stage: ")]
         fatal = [line for line in stock.stderr.splitlines() if line.startswith("Fatal")]
@@ -106,50 +106,24 @@ def test_a_table_serves_aotinductor(gpu_name, tmp_path):
     assert report["error"] < 8e-3
 
 
-def test_a_process_that_loads_what_was_warmed_up_compiles_nothing(gpu_name, tmp_path):
-    written(gpu_name, tmp_path, (), ranges())
-    here = {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), *sys.path))}
-    logs = {"TORCH_LOGS": "+torch._inductor.codecache,+torch._functorch._aot_autograd.autograd_cache"}
-    table, artifacts = str(tmp_path / "inductor_table.json"), str(tmp_path / "warm.bin")
-    command = ("warmup", table, "--call", "inductor_warm_probe:forward", "--out", artifacts)
-    ahead = run(tmp_path / "ahead", "-m", "gemmtune.engine.cli", *command, **here, **logs)
-    assert ahead.returncode == 0, ahead.stderr[-6000:]
-    probe = str(Path(__file__).with_name("inductor_warm_probe.py"))
-    served = run(tmp_path / "served", probe, str(tmp_path), artifacts, **here, **logs)
-    assert served.returncode == 0, served.stderr[-6000:]
-    why = "\n".join(sorted(cached(served.stderr) - cached(ahead.stderr)))
-    assert json.loads(served.stdout.splitlines()[-1]) == {"fxgraph_cache_hit": 3}, f"not as it was warmed up:\n{why}"
-
-
-def cached(log):
-    """What the caches say, and what their keys are made of, without time, process and graph at a line's beginning."""
-    lines = (line for line in log.splitlines() if "codecache.py" in line or "autograd_cache.py" in line)
-    return {line.partition(".py:")[2].partition("] [")[2].partition("] ")[2][:300] for line in lines}
-
-
-def written(gpu_name, folder, rows, ranges):
+def probed(gpu_name, folder, probe, rows, ranges, *arguments):
+    """What a probe reports of an export for this GPU."""
     device = replace(example_table().device, name=gpu_name)
     table = replace(example_table(), device=device, rows=rows, ranges=ranges)
     for name, text in InductorExporter().export(table).items():
         (folder / name).write_text(text, encoding="utf-8")
-
-
-def probed(gpu_name, folder, probe, rows, ranges, *arguments):
-    """What a probe reports of an export for this GPU."""
-    written(gpu_name, folder, rows, ranges)
-    done = run(folder, str(Path(__file__).with_name(probe)), str(folder), *arguments)
+    done = run(folder, probe, *arguments)
     assert done.returncode == 0, f"status {done.returncode}\n{done.stderr[-12000:]}"  # faulthandler's list is long
     sys.stderr.write(done.stderr)  # pytest shows it of a test that fails: the stages, and why a graph did not serve
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run(folder, *arguments, **environment):
-    """Python in a process of its own, with caches of its own."""
-    folder.mkdir(exist_ok=True)
+def run(folder, probe, *arguments):
+    """The probe in a process of its own, with caches of its own."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
     return subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, **caches, "TORCH_LOGS": "recompiles", **environment},
+        [sys.executable, str(Path(__file__).with_name(probe)), str(folder), *arguments],
+        env={**os.environ, **caches, "TORCH_LOGS": "recompiles"},
         cwd=folder,
         capture_output=True,
         text=True,
