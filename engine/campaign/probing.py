@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
-from gemmtune.engine.campaign.task_search import TaskSearch, prepare
+from gemmtune.engine.campaign.task_search import TaskSearch, prepare_all
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -22,7 +22,7 @@ from gemmtune.engine.search.feasible import feasible
 from gemmtune.engine.tables.ranges import of_one_gemm
 from gemmtune.engine.tables.ranking import Ranking
 
-__all__ = ["probe_searches", "probes", "serves_too"]
+__all__ = ["by_gemm", "probe_searches", "probes", "serves_too"]
 
 _OF_A_NEIGHBOUR = 5
 """Configs of a space that a probe takes over from each of its neighbours. Not the winners alone: at m = 32 tiles of 32
@@ -34,15 +34,20 @@ def probes(tuned: Iterable[Problem], held_out: Set[Problem] = frozenset()) -> di
 
     What is held out stays unseen. A probe weighs as much as its lesser neighbour.
     """
-    gemms: defaultdict[Problem, list[Problem]] = defaultdict(list)
-    for problem in dict.fromkeys(tuned):
-        gemms[of_one_gemm(problem)].append(problem)
     found: dict[Problem, tuple[Problem, Problem]] = {}
-    for sizes in gemms.values():
-        for less, more in pairwise(sorted(sizes, key=lambda problem: problem.m)):
+    for sizes in by_gemm(dict.fromkeys(tuned)).values():
+        for less, more in pairwise(sizes):
             between = (replace(less, m=m) for m in _between(less.m, more.m))
             found |= {problem: (less, more) for problem in between if problem not in held_out}
     return found
+
+
+def by_gemm(problems: Iterable[Problem]) -> dict[Problem, list[Problem]]:
+    """The problems of each GEMM, which differ in m alone, in its order."""
+    found: defaultdict[Problem, list[Problem]] = defaultdict(list)
+    for problem in sorted(problems, key=lambda each: each.m):
+        found[of_one_gemm(problem)].append(problem)
+    return dict(found)
 
 
 def _between(less: int, more: int) -> list[int]:
@@ -63,7 +68,6 @@ def probe_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterabl
     """
     ranked = {ranking.problem: ranking for ranking in rankings}
     tasks = [search.task for search in searches if search.task.problem not in plan.held_out]
-    sampler = registry.sampler("exhaustive")
     found = []
     for probe, neighbours in probes((task.problem for task in tasks), set(plan.held_out)).items():
         near = [ranked[problem] for problem in neighbours if problem in ranked]
@@ -72,7 +76,7 @@ def probe_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterabl
         others = {t: tuple(_taken_over(t, near)) for t in here if t.space != BASELINE_SPACE}
         for task, few in (baseline | others).items():
             if few and any(others.values()):
-                found.append(prepare(task, registry.space(task.space), few, sampler, len(few), plan.seed, len(few)))
+                found.append(prepare_all(task, few, plan.seed))
     return found
 
 

@@ -8,13 +8,12 @@ are what these are for.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
-from gemmtune.engine.campaign.probing import serves_too
-from gemmtune.engine.campaign.task_search import TaskSearch, prepare
+from gemmtune.engine.campaign.probing import by_gemm, serves_too
+from gemmtune.engine.campaign.task_search import TaskSearch, prepare_all
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.seams import registry
@@ -27,14 +26,10 @@ __all__ = ["check_searches", "spot_searches", "spots"]
 
 def spots(tuned: Iterable[Problem]) -> set[Problem]:
     """Where ranges may be looked at: every second m below 16, then each eighth of an octave, between those tuned."""
-    gemms: defaultdict[Problem, list[Problem]] = defaultdict(list)
-    for problem in tuned:
-        gemms[of_one_gemm(problem)].append(problem)
     found: set[Problem] = set()
-    for sizes in gemms.values():
-        by_m = sorted(sizes, key=lambda problem: problem.m)
-        between = range(by_m[0].m + 1, by_m[-1].m)
-        found |= {replace(by_m[0], m=m) for m in between if m % max(2, (1 << m.bit_length()) // 16) == 0}
+    for sizes in by_gemm(tuned).values():
+        between = range(sizes[0].m + 1, sizes[-1].m)
+        found |= {replace(sizes[0], m=m) for m in between if m % max(2, (1 << m.bit_length()) // 16) == 0}
     return found
 
 
@@ -53,10 +48,7 @@ def spot_searches(
         return []
     tasks = {(of_one_gemm(search.task.problem), search.task.space): search.task for search in searches}
     seen = {*plan.held_out, *(ranking.problem for ranking in rankings)}
-    unseen: defaultdict[Problem, list[Problem]] = defaultdict(list)
-    for spot in sorted(spots(search.task.problem for search in searches) - seen, key=lambda problem: problem.m):
-        unseen[of_one_gemm(spot)].append(spot)
-    sampler = registry.sampler("exhaustive")
+    unseen = by_gemm(spots(search.task.problem for search in searches) - seen)
     found = []
     for row in _rows(plan, plan.ranges, rankings, probed):
         gemm, choice = of_one_gemm(row.problem), row.choice
@@ -64,12 +56,11 @@ def spot_searches(
         if baseline is None or choice.space == BASELINE_SPACE:
             continue
         own = replace(tasks[gemm, choice.space], problem=row.problem)
-        for spot in (each for each in unseen[gemm] if row.first <= each.m <= row.last):
+        for spot in (each for each in unseen.get(gemm, ()) if row.first <= each.m <= row.last):
             kernel, vendor = replace(own, problem=spot), replace(baseline, problem=spot)
             if serves_too(choice.config, own, kernel):
                 theirs = tuple(feasible(registry.space(BASELINE_SPACE), vendor))
-                for task, few in ((vendor, theirs), (kernel, (choice.config,))):
-                    found.append(prepare(task, registry.space(task.space), few, sampler, len(few), plan.seed, len(few)))
+                found += [prepare_all(vendor, theirs, plan.seed), prepare_all(kernel, (choice.config,), plan.seed)]
     return found
 
 
@@ -93,7 +84,6 @@ def check_searches(
         return []
     ways = (replace(plan.ranges, buckets=buckets) for buckets in (False, True))
     rows = [row for way in ways for row in _rows(plan, way, rankings, probed, spotted)]
-    sampler = registry.sampler("exhaustive")
     found = []
     for task in (search.task for search in searches if search.task.problem in plan.held_out):
         gemm, m, space = of_one_gemm(task.problem), task.problem.m, registry.space(task.space)
@@ -101,7 +91,7 @@ def check_searches(
         own = dict.fromkeys(choice.config for choice in serving if choice.space == task.space)
         configs = tuple(config for config in own if space.check(task, config))
         if configs:
-            found.append(prepare(task, space, configs, sampler, len(configs), plan.seed, len(configs)))
+            found.append(prepare_all(task, configs, plan.seed))
     return found
 
 

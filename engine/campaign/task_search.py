@@ -18,7 +18,7 @@ from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.description import TaskDescription
 from gemmtune.engine.search.feasible import Enumeration
 
-__all__ = ["TaskSearch", "prepare"]
+__all__ = ["TaskSearch", "prepare", "prepare_all"]
 
 _Begin = Callable[[tuple[Past, ...]], Tuner]
 """Makes a search that is taught by other tasks."""
@@ -136,6 +136,12 @@ def prepare(
         return Tuner(sampler(search), budget, batch)
 
     return TaskSearch(task, sampler, budget, begin)
+
+
+def prepare_all(task: Task, configs: Sequence[Config], seed: int) -> TaskSearch:
+    """One that has nothing to search for: all of these configs in one batch."""
+    sampler = registry.sampler("exhaustive")
+    return prepare(task, registry.space(task.space), configs, sampler, len(configs), seed, len(configs))
 
 
 def _nothing_to_search(history: tuple[Past, ...]) -> Tuner:

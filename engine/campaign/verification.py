@@ -9,7 +9,7 @@ from gemmtune.engine.campaign.fleet import Fleet
 from gemmtune.engine.campaign.outcome import read_rankings
 from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
 from gemmtune.engine.campaign.scheduler import Watcher, run
-from gemmtune.engine.campaign.task_search import TaskSearch, prepare
+from gemmtune.engine.campaign.task_search import TaskSearch, prepare_all
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Table
@@ -88,13 +88,12 @@ def verifying_searches(table: Table) -> list[TaskSearch]:
     contenders: dict[Task, dict[Config, None]] = {}
     for problem, name, config in _contenders(table):
         contenders.setdefault(Task(problem, table.device, name), {})[config] = None
-    sampler = registry.sampler("exhaustive")
     found = []
     for task, configs in contenders.items():
         space = registry.space(task.space)
         feasible = tuple(config for config in configs if space.check(task, config))
         if feasible:
-            found.append(prepare(task, space, feasible, sampler, len(feasible), seed=0, batch=len(feasible)))
+            found.append(prepare_all(task, feasible, seed=0))
     return found
 
 
