@@ -21,6 +21,7 @@ change k after timing it online.
 
 from __future__ import annotations
 
+import copyreg
 import hashlib
 import json
 import logging
@@ -531,6 +532,9 @@ def _place(handler: _TableChoices, digest: str) -> None:
     install. The table of backend passes belongs to the process, and torch 2.11 to 2.13 hash all of it into the
     FX graph and the AOTAutograd cache keys (FxGraphHashDetails), in its order: the tag comes last in every process,
     whatever was compiled or installed before.
+
+    Torch pickles a memory format into these keys as an attribute of any module that has one named `torch`, of the first
+    that was imported: another process may find another (Optuna's have one before torch's own). A reducer names torch.
     """
     init_backend_registration()
     choices = virtualized._choices
@@ -538,12 +542,18 @@ def _place(handler: _TableChoices, digest: str) -> None:
     choices._key = f"{choices._key}_gemmtune_{next(_installs)}"
     choices._default = lambda: handler
     custom_backend_passes[_TAG_DEVICE] = _CacheTag(digest)
+    copyreg.pickle(torch.memory_format, _name_in_torch)
+
+
+def _name_in_torch(memory_format: torch.memory_format) -> str:
+    return str(memory_format).removeprefix("torch.")
 
 
 def _restore() -> None:
     if _before:
         virtualized._choices._key, virtualized._choices._default = _before.pop()
         del custom_backend_passes[_TAG_DEVICE]
+        del copyreg.dispatch_table[torch.memory_format]
 
 
 def _differences(table: _Table) -> list[str]:

@@ -1,8 +1,4 @@
-"""A model that is warmed up in one process and served in another, on the GPU if there is one; as a program it serves.
-
-Arguments: the folder of an export, and the file that `gemmtune warmup` wrote. Prints what Inductor's cache of graphs
-answered, as one JSON object.
-"""
+"""A model that is warmed up in one process and served in another, on the GPU if there is one."""
 
 from __future__ import annotations
 
@@ -44,6 +40,7 @@ def forward(m):
 
 
 def main(export, artifacts):
+    """Serve from the folder of an export and the file of `gemmtune warmup`: print what the cache of graphs answered."""
     sys.path.insert(0, export)
     import gemmtune_inductor
 
@@ -53,7 +50,3 @@ def main(export, artifacts):
         forward(m)
     asked = {name: count for name, count in counters["inductor"].items() if name.startswith("fxgraph_cache")}
     sys.stdout.write(f"{json.dumps(asked)}\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])

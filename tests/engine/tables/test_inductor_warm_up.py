@@ -22,6 +22,8 @@ from gemmtune.engine.testing.exporter_conformance import example_table
 
 HERE = Path(__file__).parent
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 4, "num_stages": 3, "num_warps": 4}
+SERVING = "import sys, lazy_torch, inductor_warm_probe; inductor_warm_probe.main(*sys.argv[1:])"
+"""In a process that imported what `gemmtune warmup` does not."""
 LOGS = "+torch._inductor.codecache,+torch._functorch._aot_autograd.autograd_cache"
 
 
@@ -53,10 +55,11 @@ def served_after_warm_up(folder, device, *, hidden):
     exported, artifacts = str(folder / "inductor_table.json"), str(folder / "warm.bin")
     command = ("warmup", exported, "--call", "inductor_warm_probe:forward", "--out", artifacts)
     ahead = run(folder / "ahead", hidden, "-m", "gemmtune.engine.cli", *command)
-    served = run(folder / "served", hidden, str(HERE / "inductor_warm_probe.py"), str(folder), artifacts)
+    served = run(folder / "served", hidden, "-c", SERVING, str(folder), artifacts)
     answers = json.loads(served.stdout.splitlines()[-1])
     if set(answers) != {"fxgraph_cache_hit"}:
-        sys.stderr.write("\n".join(sorted(said(served.stderr) - said(ahead.stderr))))
+        now, then = said(served.stderr), said(ahead.stderr)
+        sys.stderr.write("\n".join([*sorted(now - then), "what was said ahead, and not then:", *sorted(then - now)]))
     return answers
 
 
@@ -93,4 +96,4 @@ def run(folder, hidden, *arguments):
 def said(log):
     """What caches of compiled code log, and what their keys are made of: without time, process and graph before it."""
     lines = (line for line in log.splitlines() if "codecache.py" in line or "autograd_cache.py" in line)
-    return {line.partition(".py:")[2].partition("] [")[2].partition("] ")[2][:300] for line in lines}
+    return {line.partition(".py:")[2].partition("] [")[2].partition("] ")[2][:500] for line in lines}
