@@ -97,10 +97,11 @@ def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
 
 
 def _cxx_checks(environment: Mapping[str, str]) -> list[Check]:
-    """Whether all of g++ is there: on a host whose g++ had no shared libstdc++ no package of AOTInductor loaded.
+    """Whether all of g++ is there: where CXX named one without a shared libstdc++ no package of AOTInductor loaded.
 
     std::regex, with which torch reads a device's name there, ended in a segmentation fault, also for a package of relu
-    alone (torch 2.11, g++ 13.3, H200, 2026-11-22). A link to libstdc++.so.6 on LIBRARY_PATH alone did not mend it.
+    alone; packages made by the host's other g++, of the same version but complete, ran (torch 2.11, g++ 13.3, H200,
+    2026-11-22). A link to libstdc++.so.6 on LIBRARY_PATH did not mend it.
     """
     compiler = shutil.which(environment.get("CXX") or "g++")
     if compiler is None:
@@ -113,7 +114,7 @@ def _cxx_checks(environment: Mapping[str, str]) -> list[Check]:
     if Path(said).is_absolute():
         return [fine("C++ compiler", f"{compiler}, with {said}")]
     lacking = f"{compiler}, but no libstdc++.so to link: packages of AOTInductor may end with a segmentation fault"
-    return [advice("C++ compiler", lacking, "install all of g++ (libstdc++-NN-dev)")]
+    return [advice("C++ compiler", lacking, "set CXX to a g++ that has one, or install libstdc++-NN-dev")]
 
 
 def bytecode_check(packages: Sequence[str] = ("torch", "sympy", "triton")) -> Check:
