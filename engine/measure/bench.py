@@ -11,6 +11,7 @@ import torch
 
 from gemmtune.engine.measure import race
 from gemmtune.engine.measure.calm import CalmTimer, Pacer
+from gemmtune.engine.measure.drift import Drift
 from gemmtune.engine.measure.energy import joules_per_launch
 from gemmtune.engine.measure.process import Last
 from gemmtune.engine.measure.protocols import Protocol
@@ -81,8 +82,8 @@ class Bench:
         comparison = judge()
         if comparison.reason:
             return Reading(Status.WRONG_RESULT, comparison.reason, error_norm=comparison.error_norm, before=before)
-        calm = self._calm(timer, stand)
-        found = race.screen(calm, stand.drift, leader, _TERMS)
+        calm, drift = self._calm(timer, stand), self._drift(stand)
+        found = race.screen(calm, drift, leader, _TERMS)
         stand.saw(found.reference_ns)
         aside: tuple[float, ...] = ()
         if race.suspicious(found.estimate, leader, self._floor_ns(job.task)):
@@ -90,7 +91,7 @@ class Bench:
             comparison = stand.check(kernel, 0)
             if comparison.reason:
                 return Reading(Status.WRONG_RESULT, comparison.reason, error_norm=comparison.error_norm, before=before)
-            aside, found = found.samples_ns, race.screen(calm, stand.drift, None, _TERMS)
+            aside, found = found.samples_ns, race.screen(calm, drift, None, _TERMS)
         estimate = replace(found.estimate, level=stand.level, stopped=found.stopped)
         if leader is None or estimate.time_ns < leader.estimate.time_ns:
             self._leaders[job.task] = race.Standing(estimate)
@@ -172,6 +173,9 @@ class Bench:
 
     def _calm(self, timer: KernelTimer, stand: Stand) -> CalmTimer:
         return CalmTimer(timer, stand.drift, self._pacer, time.sleep)
+
+    def _drift(self, stand: Stand) -> Drift:
+        return replace(stand.drift, held=self._telemetry.held)
 
     def _energy(self, timer: KernelTimer, time_ns: float) -> float | None:
         replay, launches = timer.loop()

@@ -39,6 +39,7 @@ class Telemetry:
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         self._last: tuple[float, DeviceState] | None = None
+        self._highest_mhz = 0
 
     def read(self) -> DeviceState:
         """The state now, or up to 10 ms ago: NVML's own readings are no newer, and five questions take 0.1 ms.
@@ -49,7 +50,20 @@ class Telemetry:
         now = time.monotonic()
         if self._last is None or now - self._last[0] > _FRESH_SECONDS:
             self._last = now, self._read()
+            self._highest_mhz = max(self._highest_mhz, self._last[1].sm_clock_mhz or 0)
         return self._last[1]
+
+    def held(self) -> bool:
+        """Whether anything may hold the clocks back, now or up to 10 ms ago.
+
+        NVML names a reason, or the SM clock is lower than it has been; or the GPU does not report it.
+
+        Raises:
+            pynvml.NVMLError: the GPU is lost.
+        """
+        state = self.read()
+        clock_mhz = state.sm_clock_mhz
+        return clock_mhz is None or clock_mhz < self._highest_mhz or bool(state.throttle_reasons)
 
     def _read(self) -> DeviceState:
         return DeviceState(

@@ -66,6 +66,15 @@ def test_factor_of_few_launches_is_not_moved_by_a_late_one():
     assert Drift(200.0, tolerance=0.01).factor([900.0, 210.0]) == pytest.approx(1.05)
 
 
+def test_a_reference_that_moves_while_nothing_holds_the_clocks_back_corrects_nothing():
+    held = []
+    drift = Drift(62_500.0, beside=0.03, held=lambda: held.append(True) or len(held) > 1)
+    assert drift.factor([77_000.0] * 8) == 1.0
+    assert drift.factor([77_000.0] * 8) == pytest.approx(1.232)
+    assert drift.factor([62_600.0] * 8) == 1.0
+    assert len(held) == 2  # NVML is not asked for nothing
+
+
 def test_clocks_that_are_held_back_are_told_from_another_neighbour():
     drift = Drift(200.0, held_back=0.05)
     assert drift.slowed([211.0] * 8)

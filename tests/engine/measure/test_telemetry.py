@@ -80,6 +80,32 @@ def test_what_the_gpu_does_not_support_is_none_and_the_rest_is_read(nvml, monkey
     assert reading.energy_mj() is None
 
 
+@pytest.mark.parametrize(
+    ("clocks_mhz", "bits", "held"),
+    [
+        ((1980,), 0x000, False),
+        ((1980,), 0x003, False),  # idle, and the owner's setting: neither is a limit
+        ((1980,), 0x004, True),
+        ((1980, 1860), 0x000, True),
+        ((1860, 1980), 0x000, False),
+        ((1410, 1410), 0x000, False),  # locked
+    ],
+)
+def test_clocks_may_be_held_back_for_a_reason_or_below_what_they_were(nvml, monkeypatch, clocks_mhz, bits, held):
+    monkeypatch.setattr(telemetry, "_FRESH_SECONDS", -1)
+    monkeypatch.setattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", lambda handle: bits)
+    reading = Telemetry("GPU-1")
+    for clock_mhz in clocks_mhz:
+        monkeypatch.setattr(nvml, "nvmlDeviceGetClockInfo", lambda handle, kind, mhz=clock_mhz: mhz)
+        answer = reading.held()
+    assert answer is held
+
+
+def test_where_the_gpu_does_not_report_its_clock_anything_may_hold_it_back(nvml, monkeypatch):
+    monkeypatch.setenv("FAKE_NVML_FAILS", "nvmlDeviceGetClockInfo=NotSupported")
+    assert Telemetry("GPU-1").held()
+
+
 def test_a_lost_gpu_is_an_error(nvml, monkeypatch):
     monkeypatch.setenv("FAKE_NVML_FAILS", "nvmlDeviceGetTemperature=GpuIsLost")
     with pytest.raises(nvml.NVMLError, match="GPU is lost"):
