@@ -43,7 +43,7 @@ class SimulatedClock:
 
     def __init__(self, seed, level=steady, noise=0.015, tail=0.0):
         self.launches = 0
-        self._rng = np.random.default_rng(seed)
+        self._rng, self.rng = np.random.default_rng(seed), np.random.default_rng([0, *np.atleast_1d(seed)])
         self._level, self._noise, self._tail = level, noise, tail
         self._factors = np.empty(0)
         self._used = 0
@@ -69,11 +69,12 @@ class SimulatedClock:
 class SimulatedTimer:
     """Times one kernel beside the reference kernel, launch by launch in turns.
 
-    `beside` is the factor of the reference's time that this neighbour alone makes.
+    `beside` is the factor of the reference's time that this neighbour alone makes, `apart` what the kernel's own blocks
+    differ by, as a standard deviation.
     """
 
-    def __init__(self, clock, kernel, reference, beside=1.0):
-        self._clock = clock
+    def __init__(self, clock, kernel, reference, beside=1.0, apart=0.0):
+        self._clock, self._apart = clock, apart
         self._both = np.empty((PARTS, 2 * SLOTS))
         self._both[:, 0::2] = kernel.true_ns * kernel.slots.reshape(PARTS, SLOTS)
         self._both[:, 1::2] = beside * reference.true_ns * reference.slots[:SLOTS]
@@ -85,5 +86,7 @@ class SimulatedTimer:
         return self._block(number, 2 * SLOTS)
 
     def _block(self, number, launches):
-        times = self._clock.times(self._both[number % PARTS, :launches])
+        both = self._both[number % PARTS, :launches].copy()
+        both[0::2] *= np.exp(self._apart * self._clock.rng.standard_normal())
+        times = self._clock.times(both)
         return Block(tuple(times[0::2].tolist()), tuple(times[1::2].tolist()))

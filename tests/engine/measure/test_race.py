@@ -139,7 +139,7 @@ def test_campaigns_pick_within_half_a_percent_of_the_best_in_99_of_100(campaigns
 def test_campaigns_spend_less_than_a_third_of_the_launches_of_100_repetitions(campaigns):
     assert {campaign.fixed_launches for campaign in campaigns} == {FIXED_LAUNCHES}
     assert np.mean([campaign.launches < FIXED_LAUNCHES / 3 for campaign in campaigns]) >= 0.99
-    assert np.mean([campaign.launches for campaign in campaigns]) < FIXED_LAUNCHES / 4
+    assert np.mean([campaign.launches for campaign in campaigns]) < 0.26 * FIXED_LAUNCHES
 
 
 def test_campaigns_are_right_more_often_than_100_repetitions_without_a_reference(campaigns):
@@ -391,6 +391,29 @@ def test_a_reference_that_is_slower_beside_one_finalist_than_beside_another_move
     regrets, bounds = map(np.array, zip(*short_finals(100, sd), strict=True))
     assert regrets.mean() < 0.001
     assert np.mean(regrets <= bounds) >= 0.95
+
+
+def finals_with_restless_blocks(seeds):
+    """Of one kernel whose blocks differ by 5 % and 7 whose do not: its time over each, and the interval of that."""
+    for seed in range(seeds):
+        rng = np.random.default_rng([seed, 1])
+        times = 12_000 * (1 + rng.uniform(0, 0.05, 8))
+        times[0] = 1.02 * times[1:].min()
+        clock, reference = SimulatedClock([seed, 2], noise=0.03), SimulatedKernel.draw(12_500.0, rng)
+        kernels = [SimulatedKernel.draw(true_ns, rng) for true_ns in times]
+        timers = [SimulatedTimer(clock, k, reference, apart=0.05 * (k is kernels[0])) for k in kernels]
+        first, *others = settle(timers, TERMS)
+        yield from (
+            (times[other.index] / times[first.index] - 1, *other.behind)
+            for other in others
+            if 0 in (first.index, other.index)
+        )
+
+
+def test_blocks_that_differ_make_no_kernel_faster_than_another():
+    true, low, high = np.array(list(finals_with_restless_blocks(60))).T
+    assert np.mean((low > 0) & (true < 0)) <= 0.08  # 24 % where all launches count as independent
+    assert np.mean((low <= true) & (true <= high)) >= 0.7  # 36 %
 
 
 def test_no_finalists_are_refused():
