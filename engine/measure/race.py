@@ -28,6 +28,8 @@ step every 100 launches follow the rounds for a while, so that at 0.99 they are 
 _BY_NOISE = 0.34
 """Variance of a block's level, as a share of its launches', up to which nothing sets blocks apart: twice what the
 median of 8 has by noise."""
+_BLOCKS_THAT_TELL = 4
+"""Fewest blocks of one kernel alone whose levels show what sets them apart."""
 _LARGEST_LEAD = 0.10
 """Lead over the leader that is looked at twice."""
 
@@ -156,7 +158,7 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
     """
     samples: list[float] = []
     reference: list[float] = []
-    singles = blocks = repeats = 0
+    singles = blocks = repeats = launches = 0
 
     def take(block: Block) -> None:
         samples.extend(block.samples_ns)
@@ -170,7 +172,7 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
 
     def screened(stopped: str) -> Screened:
         first = singles if len(samples) > singles else 0
-        factor, raw = drift.factor(reference[first:]), estimate(samples[first:])
+        factor, raw = drift.factor(reference[first:]), _over_blocks(samples[first:], launches)
         corrected = Estimate(raw.time_ns / factor, raw.low_ns / factor, raw.high_ns / factor)
         return Screened(tuple(samples), tuple(reference), corrected, factor, stopped)
 
@@ -180,13 +182,14 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
             clocks = max(1.0, min(reference) / drift.nominal_ns)  # none are faster than those that nothing holds back
             multiple = min(samples) / clocks / leader.estimate.time_ns
             if multiple > limit:
-                launches = "one launch" if count == 1 else f"the fastest of {count} launches"
-                return screened(f"{launches} took {multiple:.3g} times the leader's")
+                fastest = "one launch" if count == 1 else f"the fastest of {count} launches"
+                return screened(f"{fastest} took {multiple:.3g} times the leader's")
 
     singles = len(samples)
     previous: Block | None = None
     while more():
         block = timer.block(blocks)
+        launches = len(block.samples_ns)
         take(block)
         disturbed = previous is not None and drift.moved(previous.reference_ns, block.reference_ns)
         previous = block
@@ -205,6 +208,27 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
         if so_far.estimate.high_ns < leader.estimate.low_ns:
             break
     return screened("")
+
+
+def _over_blocks(samples_ns: Sequence[float], launches: int) -> Estimate:
+    """Location of the samples with its 95 % interval, wider where blocks of so many launches differ by more than these.
+
+    Fewer than `_BLOCKS_THAT_TELL` blocks do not tell. Of cuBLAS' times in two campaigns 77 and 81 % of the intervals
+    held against those of another process, and 83 and 89 % of these, which are wider by a third; of Triton's kernels 93
+    and 90, then 97 and 91 % (656 and 420 times, H200s, 2026-11-22).
+    """
+    found = estimate(samples_ns)
+    if not launches or len(samples_ns) < _BLOCKS_THAT_TELL * launches:
+        return found
+    logs = np.log(samples_ns).reshape(-1, launches)
+    levels = np.median(logs, axis=1)
+    apart = _beyond_noise(levels - np.median(levels), logs)
+    middle, low, high = _of_blocks(logs, apart)
+    return Estimate(
+        found.time_ns,
+        min(found.low_ns, found.time_ns * exp(low - middle)),
+        max(found.high_ns, found.time_ns * exp(high - middle)),
+    )
 
 
 def suspicious(result: Estimate, leader: Standing | None, floor_ns: float) -> str:
@@ -349,11 +373,14 @@ def _blocks_apart(lanes: Sequence[_Lane], weight: float) -> list[float]:
     rest = np.abs(all_levels - basis @ (basis.T @ all_levels))
     rest /= np.sqrt(np.maximum(1e-9, 1 - np.sum(basis**2, axis=1)))  # what the fit took away from each
     rests = np.split(rest, np.cumsum(played)[:-1])
-    scatter = [1.4826 * float(np.median(np.abs(rows - np.median(rows, axis=1, keepdims=True)))) for rows in logs]
-    return [
-        max(0.0, (1.4826 * float(np.median(own))) ** 2 - _BY_NOISE * noise**2)
-        for own, noise in zip(rests, scatter, strict=True)
-    ]
+    return [_beyond_noise(own, rows) for own, rows in zip(rests, logs, strict=True)]
+
+
+def _beyond_noise(rest: NDArray[np.float64], logs: NDArray[np.float64]) -> float:
+    """Variance of what the levels of blocks are off by, less what the noise of their launches explains; at least 0."""
+    launches = logs - np.median(logs, axis=1, keepdims=True)
+    apart, noise = (1.4826 * float(np.median(np.abs(deviations))) for deviations in (rest, launches))
+    return max(0.0, apart**2 - _BY_NOISE * noise**2)
 
 
 def _leader(racing: Sequence[_Lane], previous: _Lane, weight: float) -> _Lane:

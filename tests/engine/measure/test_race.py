@@ -416,6 +416,16 @@ def test_blocks_that_differ_make_no_kernel_faster_than_another():
     assert np.mean((low <= true) & (true <= high)) >= 0.7  # 36 %
 
 
+def test_blocks_that_differ_widen_the_interval_of_a_kernel_alone():
+    covered = []
+    for seed in range(100):
+        clock, kernel = SimulatedClock(seed, noise=0.02), SimulatedKernel(12_000.0, np.ones(PARTS * SLOTS))
+        timer = SimulatedTimer(clock, kernel, kernel, apart=0.03)
+        found = screen(timer, Drift(12_000.0), None, TERMS).estimate
+        covered.append(found.low_ns <= 12_000.0 <= found.high_ns)
+    assert np.mean(covered) >= 0.8  # 57 % where all launches count as independent
+
+
 def test_no_finalists_are_refused():
     with pytest.raises(ValueError, match="at least one"):
         settle([], TERMS)
