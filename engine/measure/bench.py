@@ -13,6 +13,7 @@ from gemmtune.engine.measure import race
 from gemmtune.engine.measure.calm import CalmTimer, Pacer
 from gemmtune.engine.measure.drift import Drift
 from gemmtune.engine.measure.energy import joules_per_launch
+from gemmtune.engine.measure.final import settle
 from gemmtune.engine.measure.process import Last
 from gemmtune.engine.measure.protocols import Protocol
 from gemmtune.engine.measure.scale import as_on
@@ -164,7 +165,7 @@ class Bench:
             return ()
         stand, numbers = self._stands.of(problem), list(kernels)
         timers = [self._stands.timer(kernel, problem) for kernel in kernels.values()]
-        standings = race.settle([self._calm(timer, stand) for timer in timers], _TERMS)
+        standings = settle([self._calm(timer, stand) for timer in timers], _TERMS)
         for timer in timers:
             timer.close()
         return tuple(

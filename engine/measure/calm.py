@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gemmtune.engine.measure.blocks import Block, Timer
 from gemmtune.engine.measure.drift import Drift
-from gemmtune.engine.measure.race import Block, Timer
 
 __all__ = ["CalmTimer", "Pacer"]
 

@@ -11,9 +11,9 @@ from functools import partial
 import torch
 
 from gemmtune.engine.measure.arena import Arena
+from gemmtune.engine.measure.blocks import Block
 from gemmtune.engine.measure.drift import Settling
 from gemmtune.engine.measure.instruments import Instruments
-from gemmtune.engine.measure.race import Block
 from gemmtune.engine.measure.ring import OperandRing, reference_kernel
 from gemmtune.engine.measure.stand import Stand
 from gemmtune.engine.measure.statistics import estimate

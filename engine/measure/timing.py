@@ -19,10 +19,10 @@ from functools import partial
 
 import torch
 
+from gemmtune.engine.measure.blocks import Block
 from gemmtune.engine.measure.graphs import Executable, Graph
 from gemmtune.engine.measure.instruments import EventPair, Instruments
 from gemmtune.engine.measure.operands import Operands
-from gemmtune.engine.measure.race import Block
 from gemmtune.engine.measure.ring import SLOTS, OperandRing, reference_kernel
 from gemmtune.engine.measure.statistics import estimate
 

@@ -20,13 +20,15 @@ from statistics import median
 import torch
 from run import RATED, REPEATED, SELECTED
 
-from gemmtune.engine.measure import race
 from gemmtune.engine.measure.bench import Bench
+from gemmtune.engine.measure.final import settle
 from gemmtune.engine.measure.operands import make_operands
 from gemmtune.engine.measure.process import wait_for_any
 from gemmtune.engine.measure.protocols import protocol
+from gemmtune.engine.measure.race import Terms
 from gemmtune.engine.measure.reference import Reference
 from gemmtune.engine.measure.ring import SLOTS
+from gemmtune.engine.measure.statistics import estimate
 from gemmtune.engine.measure.worker import FinalJob, MeasureJob, worker_pool
 from gemmtune.engine.seams import registry
 
@@ -82,7 +84,7 @@ def raced(items) -> dict:
 def held(bench, finalists) -> dict:
     """A final as the bench holds it, with what it keeps to itself: what the reference took beside each finalist."""
     with timers_of(bench, finalists) as timers:
-        standings = race.settle(timers, race.Terms())
+        standings = settle(timers, Terms())
     names = [config.json for _, config, _ in finalists]
     return {
         "pick": names[standings[0].index],
@@ -114,7 +116,7 @@ def timers_of(bench, items):
 def rounds(samples_ns, reference_ns) -> dict:
     """Location of a kernel's launches and of the reference's beside them, round by round, in whole nanoseconds."""
     return {
-        which: [round(race.estimate(taken[i : i + SLOTS]).time_ns) for i in range(0, len(taken), SLOTS)]
+        which: [round(estimate(taken[i : i + SLOTS]).time_ns) for i in range(0, len(taken), SLOTS)]
         for which, taken in (("kernel", samples_ns), ("reference", reference_ns))
     }
 
@@ -194,7 +196,7 @@ def truth(folder: Path, items, number: str) -> dict:
                     samples_ns.extend(block.samples_ns)
                     reference_ns.extend(block.reference_ns)
         met = dict(zip(meeting, lanes, strict=True))
-        found[name] = {config: round(race.estimate(samples_ns).time_ns, 1) for config, (samples_ns, _) in met.items()}
+        found[name] = {config: round(estimate(samples_ns).time_ns, 1) for config, (samples_ns, _) in met.items()}
         played_by[name] = {config: rounds(*lane) for config, lane in met.items()}
     (folder / f"rounds-{number}.json").write_text(json.dumps(played_by))
     return found

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from gemmtune.engine.measure.blocks import Block
 from gemmtune.engine.measure.drift import Drift
-from gemmtune.engine.measure.race import Block, FinalStanding, Screened, Standing, Terms, screen, settle
+from gemmtune.engine.measure.final import FinalStanding, settle
+from gemmtune.engine.measure.race import Screened, Standing, Terms, screen
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store.embedded import embedded
 from gemmtune.engine.store.landscape_file import read_landscapes

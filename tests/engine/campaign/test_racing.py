@@ -15,6 +15,7 @@ from gemmtune.engine.campaign.pool import Pool
 from gemmtune.engine.campaign.replay import ReplayFleet
 from gemmtune.engine.campaign.site import Terms
 from gemmtune.engine.measure import race
+from gemmtune.engine.measure.blocks import Block
 from gemmtune.engine.measure.drift import Drift
 from gemmtune.engine.measure.slot import Outcome
 from gemmtune.engine.measure.worker import Reading
@@ -58,10 +59,10 @@ class Steady:
         self.time_ns = time_ns
 
     def single(self):
-        return race.Block((self.time_ns,), (1000.0,))
+        return Block((self.time_ns,), (1000.0,))
 
     def block(self, number):
-        return race.Block((self.time_ns,) * 8, (1000.0,) * 8)
+        return Block((self.time_ns,) * 8, (1000.0,) * 8)
 
 
 class Nobody:

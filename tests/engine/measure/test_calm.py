@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from gemmtune.engine.measure.blocks import Block
 from gemmtune.engine.measure.calm import CalmTimer, Pacer
 from gemmtune.engine.measure.drift import Drift
-from gemmtune.engine.measure.race import Block
 
 
 class Clock:
