@@ -176,7 +176,7 @@ class Bench:
         return CalmTimer(timer, stand.drift, self._pacer, time.sleep)
 
     def _drift(self, stand: Stand) -> Drift:
-        return replace(stand.drift, held=self._telemetry.held)
+        return replace(stand.drift, may_be_clocks=self._telemetry.may_be_held_back)
 
     def _energy(self, timer: KernelTimer, time_ns: float) -> float | None:
         replay, launches = timer.loop()

@@ -87,13 +87,15 @@ class Drift:
     step: float = field(default=0.01, kw_only=True)
     """Change between two blocks of one candidate, beside the same neighbour, that is a step of the clocks."""
     held_back: float = field(default=0.05, kw_only=True)
-    """Slowness of the reference that only clocks explain. A power limit that sets in slows it by 4 to 20 %, one kernel
-    more than the other, for tens of milliseconds (H200, GEMMs of 2048x4096x4096 and 1024x1280x3420 in turns)."""
-    held: Callable[[], bool] = field(default=lambda: True, kw_only=True)
+    """Slowness of the reference beyond which a block is measured again after a rest. A power limit that sets in slows
+    it by 4 to 20 %, one kernel more than the other, for tens of milliseconds (H200, GEMMs of 2048x4096x4096 and
+    1024x1280x3420 in turns); other things may, too."""
+    may_be_clocks: Callable[[], bool] = field(default=lambda: True, kw_only=True)
     """Whether anything may hold the clocks back now; by default it is not known, and may be. Where nothing does, a
     reference that moved has reasons of its own: beside one candidate cuBLAS' kernel for 384x4096x14336 took 1.24 times
-    its level, at 1980 MHz before and after, and 93 µs were taken for 75. Of 28 times of 2,060 that were corrected by
-    more than 2 % nothing held the clocks back for 26 (a campaign of 63 problems with ranges of m, H200, 2026-11-22)."""
+    its level, at 1980 MHz before and after, and 93 µs were taken for 75. Of 2,060 times 28 had been corrected by more
+    than 2 %, 26 of them at full clocks by NVML (63 problems with ranges of m, one H200, 2026-11-22); with this, on
+    another H200, 9 of 2,047 still were, all under a power cap, some by more than the clocks that NVML read explain."""
 
     def factor(self, reference_ns: Sequence[float]) -> float:
         """What to divide by what was timed beside these launches: 1 while the reference has not moved by the clocks.
@@ -111,7 +113,7 @@ class Drift:
         level = (fastest if len(reference_ns) < FULL_COVERAGE_SAMPLES else location) / self.nominal_ns
         change = level - 1
         beyond = min(abs(change), 2 * max(0.0, abs(change) - max(self.tolerance, 2 * self.beside)))
-        return 1 + copysign(beyond, change) if beyond and self.held() else 1.0
+        return 1 + copysign(beyond, change) if beyond and self.may_be_clocks() else 1.0
 
     def slowed(self, reference_ns: Sequence[float]) -> bool:
         """Whether the clocks are held back: the reference is slower than its nominal level by more than `held_back`.

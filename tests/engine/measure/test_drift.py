@@ -67,12 +67,12 @@ def test_factor_of_few_launches_is_not_moved_by_a_late_one():
 
 
 def test_a_reference_that_moves_while_nothing_holds_the_clocks_back_corrects_nothing():
-    held = []
-    drift = Drift(62_500.0, beside=0.03, held=lambda: held.append(True) or len(held) > 1)
+    asked = []
+    drift = Drift(62_500.0, beside=0.03, may_be_clocks=lambda: asked.append(True) or len(asked) > 1)
     assert drift.factor([77_000.0] * 8) == 1.0
     assert drift.factor([77_000.0] * 8) == pytest.approx(1.232)
     assert drift.factor([62_600.0] * 8) == 1.0
-    assert len(held) == 2  # NVML is not asked for nothing
+    assert len(asked) == 2  # NVML is not asked for nothing
 
 
 def test_clocks_that_are_held_back_are_told_from_another_neighbour():

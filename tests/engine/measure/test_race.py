@@ -141,6 +141,7 @@ def test_campaigns_pick_within_half_a_percent_of_the_best_in_99_of_100(campaigns
 def test_campaigns_spend_less_than_a_third_of_the_launches_of_100_repetitions(campaigns):
     assert {campaign.fixed_launches for campaign in campaigns} == {FIXED_LAUNCHES}
     assert np.mean([campaign.launches < FIXED_LAUNCHES / 3 for campaign in campaigns]) >= 0.99
+    # A quarter until finals counted what sets blocks apart: 24.5 % then, 25.2 % since.
     assert np.mean([campaign.launches for campaign in campaigns]) < 0.26 * FIXED_LAUNCHES
 
 

@@ -97,13 +97,13 @@ def test_clocks_may_be_held_back_for_a_reason_or_below_what_they_were(nvml, monk
     reading = Telemetry("GPU-1")
     for clock_mhz in clocks_mhz:
         monkeypatch.setattr(nvml, "nvmlDeviceGetClockInfo", lambda handle, kind, mhz=clock_mhz: mhz)
-        answer = reading.held()
+        answer = reading.may_be_held_back()
     assert answer is held
 
 
 def test_where_the_gpu_does_not_report_its_clock_anything_may_hold_it_back(nvml, monkeypatch):
     monkeypatch.setenv("FAKE_NVML_FAILS", "nvmlDeviceGetClockInfo=NotSupported")
-    assert Telemetry("GPU-1").held()
+    assert Telemetry("GPU-1").may_be_held_back()
 
 
 def test_a_lost_gpu_is_an_error(nvml, monkeypatch):
