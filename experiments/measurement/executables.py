@@ -1,0 +1,210 @@
+"""What the first runs of a kernel's own executable graphs cost it. Usage: executables.py --out FILE [--turns N].
+
+Kernels of one problem run in the same four executables (engine/measure/timing.py), but for those of the vendor that
+have clusters, or are two: each of these has four of its own. Here such four are made in several ways, anew in every
+turn, and run three blocks each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from math import log
+from pathlib import Path
+from statistics import fmean, median, stdev
+
+import torch
+from cuda.bindings import driver
+
+from gemmtune.engine.measure.builder import BuildJob, builder_pool
+from gemmtune.engine.measure.calm import Pacer
+from gemmtune.engine.measure.driver import checked
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.graphs import Executable, Graph
+from gemmtune.engine.measure.process import wait_for_any
+from gemmtune.engine.measure.ring import reference_kernel
+from gemmtune.engine.measure.stands import Stands
+from gemmtune.engine.measure.statistics import estimate
+from gemmtune.engine.measure.timing import KernelTimer, Turns
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscape_file import read_landscapes
+
+RECORDED = ("16x4096x4096:bf16:nt", "1x6144x4096:bf16:nt", "256x6144x4096:bf16:nt")
+"""Those that ship with recorded configs of Triton's."""
+VENDORS = ("2x4096x6144:bf16:nn", "64x4096x14336:bf16:nt")
+KERNELS = 2
+EXECUTABLES, BLOCKS = 4, 12
+WAYS = {  # what each is made of, and whether it is uploaded before it is updated or runs
+    "itself, not uploaded": ("itself", False),
+    "itself": ("itself", True),
+    "next part, not uploaded": ("next part", False),
+    "next part": ("next part", True),
+    "another kernel": ("another kernel", True),
+}
+AS_IT_IS = "as the engine does"
+
+
+class NotUploaded(Executable):
+    """An executable as the driver makes it."""
+
+    def __init__(self, graph, stream) -> None:
+        self._home = self._graph = graph
+        self._handle = checked(driver.cuGraphInstantiate(graph.handle, 0))
+
+
+class Made(Turns):
+    """Executables made in one of the ways."""
+
+    def __init__(self, timer: KernelTimer, way: str, another: Graph | None) -> None:
+        super().__init__(timer._rig.own_cost_ns)
+        self._timer, self._another = timer, another
+        self._of, uploaded = WAYS[way]
+        self._made_by = Executable if uploaded else NotUploaded
+
+    def of(self, number: int, graph: Graph, stream) -> Executable:
+        turn = number % EXECUTABLES
+        if turn not in self._made:
+            home = {"itself": graph, "next part": self._timer._captured(number + 1), "another kernel": self._another}
+            self._made[turn] = self._made_by(home[self._of], stream)
+        return self._made[turn]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="file for the results")
+    parser.add_argument("--turns", type=int, default=12, help="how often each is made anew (default 12)")
+    given = parser.parse_args()
+    device = present_device()
+    if device is None:
+        raise SystemExit("no GPU found: this experiment times on one")
+    results = {"device": device.name, "date": datetime.now(UTC).date().isoformat(), "torch": torch.__version__}
+    with tempfile.TemporaryDirectory() as folder, built(device, Path(folder)) as kernels:
+        stands, pacer = Stands(True, torch.device("cuda", 0)), Pacer(time.perf_counter, time.sleep)
+        for name in (*RECORDED, *VENDORS):
+            results[name] = of_problem(stands, pacer, Problem.parse(name), kernels.get(name, {}), given.turns)
+            given.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
+            print(told(name, results[name]), flush=True)
+
+
+@contextmanager
+def built(device, folder: Path):
+    """The best recorded configs of Triton's, by problem."""
+    space, jobs = registry.space("triton_mm"), []
+    recorded = {x.problem: x for path in embedded("triton_mm") for x in read_landscapes(path)}
+    for name in RECORDED:
+        task = Task(Problem.parse(name), device, "triton_mm")
+        points = [p for p in recorded[task.problem].points.values() if p.time_ns and space.check(task, p.config)]
+        jobs += [BuildJob(task, p.config) for p in sorted(points, key=lambda p: p.time_ns)[:KERNELS]]
+    pool = builder_pool(("triton_mm",), folder, 4, 100.0)
+    for job in jobs:
+        pool.submit(job)
+    found = defaultdict(dict)
+    while pool.pending:
+        wait_for_any([pool], 5)
+        for outcome in pool.collect():
+            job = outcome.job
+            found[job.task.problem.name][f"triton {job.config.json}"] = space.load(outcome.result, job.task)
+    pool.close()
+    yield found
+
+
+def of_problem(stands, pacer, problem, kernels, turns: int) -> dict:
+    """Blocks of each kernel by the way of its executables, each turn's in the order of their running."""
+    stand = stands.of(problem)
+    rig = stands.timer(reference_kernel, problem)._rig
+    kernels = {"vendor": reference_kernel} | kernels
+    for kernel in kernels.values():
+        reason = stand.check(kernel, 0).reason
+        assert not reason, reason
+    graphs = {name: rig.capture(kernel, 0) for name, kernel in kernels.items()}
+    shared = {name: rig.turns(graph) is rig._shared for name, graph in graphs.items()}
+    others = {
+        name: next((graphs[o] for o in kernels if o != name and shared[o]), None) if shared[name] else None
+        for name in kernels
+    }
+    taken = {name: defaultdict(list) for name in kernels}
+    from_stream = defaultdict(list)
+    for turn in range(turns):
+        runs = [(name, way) for name in kernels for way in (*WAYS, AS_IT_IS) if way != "another kernel" or others[name]]
+        random.Random(turn).shuffle(runs)
+        for name, way in runs:
+            timer = KernelTimer(kernels[name], rig)
+            if way in WAYS:
+                timer._turns = Made(timer, way, others[name])
+            levels = []
+            for number in range(BLOCKS):
+                block = timer.block(number)
+                pacer.spent((sum(block.samples_ns) + sum(block.reference_ns)) / 1e9)
+                levels.append(round(estimate(block.samples_ns).time_ns, 1))
+            timer.close()
+            taken[name][way].append(levels)
+        for name, kernel in kernels.items():
+            timer = KernelTimer(kernel, rig)
+            timer.start_singles(8)
+            from_stream[name].append(round(median(timer.single().samples_ns[0] for _ in range(8)), 1))
+            time.sleep(0.002)
+    costs = {"shared": rig._shared.cost_ns, "own": rig.own_cost_ns, "stream": rig.single_cost_ns}
+    return {"vendor_ns": stand.level.time_ns, "cost_ns": costs} | {
+        name: {
+            "shares": shared[name],
+            "blocks_ns": taken[name],
+            "stream_ns": from_stream[name],
+            "back_to_back_ns": back_to_back(rig, kernel),
+        }
+        for name, kernel in kernels.items()
+    }
+
+
+def back_to_back(rig, kernel) -> list[float]:
+    """A launch's share of as many as there are operands, one behind the other in a graph, no events between them."""
+    tools, sets = rig.instruments, rig.ring.kernel
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def enqueue() -> None:
+        for operands in sets:
+            kernel(*operands.arguments)
+
+    graph = tools.capture(enqueue)
+    executable = Executable(graph, tools.main_stream)
+    found = []
+    for _ in range(9):
+        with tools.gate.held():
+            rig.lead()
+            start.record()
+            executable.launch(graph, tools.main_stream)
+            end.record()
+        torch.cuda.synchronize()
+        found.append(round(start.elapsed_time(end) * 1e6 / len(sets), 1))
+        time.sleep(0.02)
+    return found[1:]
+
+
+def told(problem: str, found: dict) -> str:
+    """Blocks 0-3, 4-7 and 8-11 over the level of all ways' last ones, in percent with standard errors, by way."""
+    lines = [f"{problem}: vendor {found['vendor_ns'] / 1e3:.2f} µs, cost {found['cost_ns']} ns"]
+    for name, of in found.items():
+        if not isinstance(of, dict) or "blocks_ns" not in of:
+            continue
+        level = median(ns for rows in of["blocks_ns"].values() for row in rows for ns in row[8:])
+        lines.append(
+            f"  {name}: {level / 1e3:.2f} µs, from the stream {median(of['stream_ns']) / 1e3:.2f}, "
+            f"back to back {median(of['back_to_back_ns']) / 1e3:.2f}, {'shares' if of['shares'] else 'own'}"
+        )
+        for way, rows in of["blocks_ns"].items():
+            parts = [[100 * (fmean(map(log, row[i : i + 4])) - log(level)) for row in rows] for i in (0, 4, 8)]
+            said = "  ".join(f"{fmean(p):+5.2f} ({stdev(p) / len(p) ** 0.5:.2f})" for p in parts)
+            lines.append(f"    {way:40} {said}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
