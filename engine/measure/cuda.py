@@ -19,7 +19,6 @@ _PTX = b"""
 .target sm_70
 .address_size 64
 .visible .entry empty() { ret; }
-.visible .entry placeholder() { ret; }
 .visible .entry evict(.param .u64 buffer, .param .u64 vectors) {
     .reg .u64 %address, %index, %count, %step;
     .reg .u32 %block, %blocks, %thread, %threads, %first, %a, %b, %c, %d, %sum;
@@ -58,14 +57,13 @@ _BLOCKS_PER_SM, _THREADS = 8, 256
 
 
 class HelperKernels:
-    """`empty` times the protocol's fixed cost, `placeholder` keeps a place, `evict` leaves no operand in L2."""
+    """`empty` times the protocol's fixed cost; `evict` leaves nothing of the operands in L2."""
 
     def __init__(self, evicted_bytes: int, device: torch.device) -> None:
         """Load them, and take the buffer that `evict` reads."""
         torch.cuda.current_stream()  # makes torch's context current in this thread
         module = checked(driver.cuModuleLoadData(_PTX))
         self._empty = checked(driver.cuModuleGetFunction(module, b"empty"))
-        self._placeholder = checked(driver.cuModuleGetFunction(module, b"placeholder"))
         self._evict = checked(driver.cuModuleGetFunction(module, b"evict"))
         # Zeros: the sum stays 0 and nothing is ever written, so that L2 holds no dirty line to write back while the
         # next kernel reads (with a buffer that is written instead, a 31 µs GEMM takes 38 µs: H200, 2026-11-21).
@@ -75,10 +73,6 @@ class HelperKernels:
     def empty(self) -> None:
         """Enqueue a kernel of one thread that does nothing."""
         _launch(self._empty, 1, 1, (), ())
-
-    def placeholder(self) -> None:
-        """Enqueue another one, which executable graphs are made of that kernels are to run in."""
-        _launch(self._placeholder, 1, 1, (), ())
 
     def evict(self) -> None:
         """Enqueue a read of the whole buffer."""

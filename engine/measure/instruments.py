@@ -46,7 +46,6 @@ class Instruments:
         self.reference_events = [EventPair() for _ in range(SLOTS)]
         self.single_events = [EventPair(external=False) for _ in range(SLOTS)]
         self.helpers.empty()
-        self.helpers.placeholder()
         self.helpers.evict()
         torch.cuda.synchronize()
 

@@ -8,10 +8,8 @@ because one follows the other within microseconds.
 What launches cost depends on the executable graph, by 60 to 80 ns (one standard deviation) for an empty kernel and by
 60 to 110 for one of 23 µs, however often it is replayed, and not on where the kernel's code lies (16 of each in turns,
 two sweeps, two processes; H200, 2026-11-22). So the kernels of a problem run in the same few executables, the empty one
-too. A kernel that is launched in clusters has as many of its own.
-
-Where a kernel takes the place of another one in an executable, its launches take 0.1 to 0.2 µs longer than in one that
-was made of it (kernels of 10 to 23 µs; experiments/measurement). So what events cost is measured in both.
+too. A kernel that is launched in clusters has as many of its own. There its launches take 0.03 to 0.2 µs less than they
+would in the place of another's, which is not corrected: the empty kernel does not show it (experiments/measurement).
 """
 
 from __future__ import annotations
@@ -29,29 +27,11 @@ from gemmtune.engine.measure.operands import Operands
 from gemmtune.engine.measure.ring import SLOTS, OperandRing, reference_kernel
 from gemmtune.engine.measure.statistics import estimate
 
-__all__ = ["KernelTimer", "Rig", "Turns"]
+__all__ = ["KernelTimer", "Rig"]
 
 Kernel = Callable[..., None]  # of an Operands' arguments
-_EXECUTABLES = 4
+_EXECUTABLES = 8
 """Executable graphs that the blocks of a kernel go through, one after the other."""
-_SHARED_COST_BLOCKS = 2 * _EXECUTABLES
-_OWN_COST_BLOCKS = _EXECUTABLES
-
-
-class Turns:
-    """The executables that blocks of a kernel go through, one after the other, and what events cost in them."""
-
-    def __init__(self, cost_ns: float = 0.0) -> None:
-        """None is made yet."""
-        self.cost_ns = cost_ns
-        self._made: dict[int, Executable] = {}
-
-    def of(self, number: int, graph: Graph, stream: torch.cuda.Stream) -> Executable:
-        """That of the block of this number; where there is none, it is made of `graph`, for `stream`."""
-        turn = number % _EXECUTABLES
-        if turn not in self._made:
-            self._made[turn] = Executable(graph, stream)
-        return self._made[turn]
 
 
 class Rig:
@@ -64,19 +44,17 @@ class Rig:
         """Capture the reference; the fixed cost is 0 until `calibrate`."""
         self.ring = ring
         self.instruments = instruments
+        self.graph_cost_ns = 0.0
         self.single_cost_ns = 0.0
-        self.own_cost_ns = 0.0
         with torch.cuda.stream(instruments.stream):
             self._refer(0)  # the vendor's library takes its workspace of a stream with its first launch there
         self._lead = instruments.capture(self._enqueue_lead)
         self._beside = [instruments.capture(partial(self._enqueue_beside, slot)) for slot in range(SLOTS)]
-        stream, helpers = instruments.main_stream, instruments.helpers
+        stream = instruments.main_stream
         self._leading, *self._besides = (Executable(graph, stream) for graph in (self._lead, *self._beside))
-        self._empty = self.capture(lambda *_: helpers.empty(), 0)
-        placeholder = self.capture(lambda *_: helpers.placeholder(), 0)
-        self._shape, self._shared = placeholder.shape(), Turns()
-        for number in range(_EXECUTABLES):
-            self._shared.of(number, placeholder, stream)
+        self._empty = self.capture(lambda *_: instruments.helpers.empty(), 0)
+        self._shape = self._empty.shape()
+        self._executables = [Executable(self._empty, stream) for _ in range(_EXECUTABLES)]
 
     def calibrate(self, rest: Callable[[], None]) -> None:
         """Measure the fixed cost as kernels are timed: an empty kernel in their place, in each of their executables.
@@ -86,23 +64,18 @@ class Rig:
         of 10 µs.
         """
         tools = self.instruments
+        in_graph: list[float] = []
         single: list[float] = []
-
-        def cost_ns(turns: Turns, blocks: int) -> float:
-            samples: list[float] = []
-            for number in range(blocks):
-                rest()
-                self._replay(self._empty, turns.of(number, self._empty, tools.main_stream))
-                samples.extend(pair.elapsed_ns() for pair in tools.kernel_events)
-                with tools.gate.held():
-                    self.lead()
-                    tools.single_events[0].around(tools.helpers.empty, tools.main_stream)
-                torch.cuda.synchronize()
-                single.append(tools.single_events[0].elapsed_ns())
-            return estimate(samples).time_ns
-
-        self._shared.cost_ns = cost_ns(self._shared, _SHARED_COST_BLOCKS)
-        self.own_cost_ns = cost_ns(Turns(), _OWN_COST_BLOCKS)
+        for number in range(_EXECUTABLES):
+            rest()
+            self._replay(self._empty, self._executables[number])
+            in_graph.extend(pair.elapsed_ns() for pair in tools.kernel_events)
+            with tools.gate.held():
+                self.lead()
+                tools.single_events[0].around(tools.helpers.empty, tools.main_stream)
+            torch.cuda.synchronize()
+            single.append(tools.single_events[0].elapsed_ns())
+        self.graph_cost_ns = estimate(in_graph).time_ns
         self.single_cost_ns = estimate(single).time_ns
 
     def lead(self) -> None:
@@ -122,15 +95,15 @@ class Rig:
         """
         return self.instruments.capture(partial(self._enqueue_block, kernel, part * SLOTS))
 
-    def turns(self, graph: Graph) -> Turns:
-        """What runs blocks such as `graph`: what kernels share, or new ones where it must have its own."""
-        return self._shared if graph.shape() == self._shape else Turns(self.own_cost_ns)
+    def executables(self, graph: Graph) -> dict[int, Executable]:
+        """Those that run blocks such as `graph`, by the turn in which they do; none where it must have its own."""
+        return dict(enumerate(self._executables)) if graph.shape() == self._shape else {}
 
-    def run(self, graph: Graph, turns: Turns, number: int, meanwhile: Callable[[], object]) -> Block:
-        """Run the captured block of that number; the host does something else `meanwhile`."""
-        tools = self.instruments
-        self._replay(graph, turns.of(number, graph, tools.main_stream), meanwhile)
-        return Block(_less(tools.kernel_events, turns.cost_ns), _less(tools.reference_events, turns.cost_ns))
+    def run(self, graph: Graph, executable: Executable, meanwhile: Callable[[], object]) -> Block:
+        """Run a captured block; the host does something else `meanwhile`."""
+        tools, cost = self.instruments, self.graph_cost_ns
+        self._replay(graph, executable, meanwhile)
+        return Block(_less(tools.kernel_events, cost), _less(tools.reference_events, cost))
 
     def _replay(self, graph: Graph, executable: Executable, meanwhile: Callable[[], object] = lambda: None) -> None:
         executable.launch(graph, self.instruments.main_stream)
@@ -165,7 +138,7 @@ class KernelTimer:
         self._kernel = kernel
         self._rig = rig
         self._blocks: dict[int, Graph] = {}
-        self._turns: Turns | None = None
+        self._executables: dict[int, Executable] | None = None
         self._singles = 0
         self._started: deque[tuple[EventPair, EventPair]] = deque()
 
@@ -187,14 +160,16 @@ class KernelTimer:
             self.start_singles(1)
         mine, theirs = self._started.popleft()
         torch.cuda.synchronize()
-        return Block(_less([mine], self._rig.single_cost_ns), _less([theirs], self._rig.own_cost_ns))
+        return Block(_less([mine], self._rig.single_cost_ns), _less([theirs], self._rig.graph_cost_ns))
 
     def block(self, number: int) -> Block:
         """SLOTS launches of each, on the operands of this number."""
-        graph = self._captured(number)
-        if self._turns is None:
-            self._turns = self._rig.turns(graph)
-        return self._rig.run(graph, self._turns, number, lambda: self._captured(number + 1))
+        graph, turn = self._captured(number), number % _EXECUTABLES
+        if self._executables is None:
+            self._executables = self._rig.executables(graph)
+        if turn not in self._executables:
+            self._executables[turn] = Executable(graph, self._rig.instruments.main_stream)
+        return self._rig.run(graph, self._executables[turn], lambda: self._captured(number + 1))
 
     def _captured(self, number: int) -> Graph:
         part = number % self._rig.ring.parts
@@ -216,7 +191,7 @@ class KernelTimer:
 
     def close(self) -> None:
         """Free the graphs."""
-        self._turns = None
+        self._executables = None
         self._blocks.clear()
 
 

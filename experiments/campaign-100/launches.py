@@ -24,7 +24,6 @@ ALIGNMENT = 512  # bytes
 INDUCTORS_ALIGNMENT = 16  # bytes; what lies otherwise its code clones first, and the clone's time would be the kernel's
 SLOTS = 8  # launches of each function in a graph
 LEAST_GRAPHS = 8
-COST_REPLAYS = 8
 LAUNCHES, WARM = 60, 5  # of each function from the stream, and before them, for clocks and allocator
 LEAD_CYCLES, LONGEST_LEAD = 400_000, 25_600_000  # 0.2 and 13 ms in which the host gets ahead of the GPU
 RESTS = 6  # times a launch, behind it: a GPU without rest meets its power limit (experiments/measurement)
@@ -153,13 +152,14 @@ class Clock:
 
         graphs = max(LEAST_GRAPHS, -(-len(pairs) // launches))  # to come to all operands, and no sooner back to one
         captured = [self._captured(partial(enqueue, number), pool) for number in range(graphs)]
-        nothing = self._captured(enqueue_nothing, pool)
+        nothing = [self._captured(enqueue_nothing, pool) for _ in captured]  # what events cost depends on the graph
         samples: dict[str, list[float]] = {name: [] for name in functions}
         for lap in range(2):  # the first one warms
             for number, graph in enumerate(captured):
                 for name, us in zip(_in_turns(functions, number) * SLOTS, replayed_us(graph), strict=True):
                     samples[name] += [us] * lap
-        cost_us = location([us for _ in range(COST_REPLAYS) for us in replayed_us(nothing)])
+        _, costs_us = ([us for graph in nothing for us in replayed_us(graph)] for _ in range(2))
+        cost_us = location(costs_us)
         return {f"{name}_us": round(location(taken) - cost_us, 3) for name, taken in samples.items()}
 
     def _run_on_capturing_stream(self, functions: Iterable[Function], pair: tuple[torch.Tensor, torch.Tensor]) -> None:

@@ -1,7 +1,7 @@
 """What the first runs of a kernel's own executable graphs cost it. Usage: executables.py --out FILE [--turns N].
 
-Kernels of one problem run in the same four executables (engine/measure/timing.py), but for those of the vendor that
-have clusters, or are two: each of these has four of its own. Here such four are made in several ways, anew in every
+Kernels of one problem run in the same few executables (engine/measure/timing.py), but for those of the vendor that
+have clusters, or are two: each of these has its own. Here four are made in several ways, anew in every
 turn, and run three blocks each.
 """
 
@@ -31,7 +31,7 @@ from gemmtune.engine.measure.process import wait_for_any
 from gemmtune.engine.measure.ring import reference_kernel
 from gemmtune.engine.measure.stands import Stands
 from gemmtune.engine.measure.statistics import estimate
-from gemmtune.engine.measure.timing import KernelTimer, Turns
+from gemmtune.engine.measure.timing import KernelTimer
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -42,7 +42,7 @@ RECORDED = ("16x4096x4096:bf16:nt", "1x6144x4096:bf16:nt", "256x6144x4096:bf16:n
 """Those that ship with recorded configs of Triton's."""
 VENDORS = ("2x4096x6144:bf16:nn", "64x4096x14336:bf16:nt")
 KERNELS = 2
-EXECUTABLES, BLOCKS = 4, 12
+EXECUTABLES, BLOCKS = 4, 12  # the engine has eight
 WAYS = {  # what each is made of, and whether it is uploaded before it is updated or runs
     "itself, not uploaded": ("itself", False),
     "itself": ("itself", True),
@@ -61,21 +61,13 @@ class NotUploaded(Executable):
         self._handle = checked(driver.cuGraphInstantiate(graph.handle, 0))
 
 
-class Made(Turns):
-    """Executables made in one of the ways."""
-
-    def __init__(self, timer: KernelTimer, way: str, another: Graph | None) -> None:
-        super().__init__(timer._rig.own_cost_ns)
-        self._timer, self._another = timer, another
-        self._of, uploaded = WAYS[way]
-        self._made_by = Executable if uploaded else NotUploaded
-
-    def of(self, number: int, graph: Graph, stream) -> Executable:
-        turn = number % EXECUTABLES
-        if turn not in self._made:
-            home = {"itself": graph, "next part": self._timer._captured(number + 1), "another kernel": self._another}
-            self._made[turn] = self._made_by(home[self._of], stream)
-        return self._made[turn]
+def made(timer: KernelTimer, way: str, another: Graph | None) -> dict[int, Executable]:
+    """Executables made in one of the ways, by the turn in which they run."""
+    of, uploaded = WAYS[way]
+    make, stream = (Executable if uploaded else NotUploaded), timer._rig.instruments.main_stream
+    if of == "another kernel":
+        return {turn: make(another, stream) for turn in range(EXECUTABLES)}
+    return {turn: make(timer._captured(turn + (of == "next part")), stream) for turn in range(EXECUTABLES)}
 
 
 def main() -> None:
@@ -126,7 +118,7 @@ def of_problem(stands, pacer, problem, kernels, turns: int) -> dict:
         reason = stand.check(kernel, 0).reason
         assert not reason, reason
     graphs = {name: rig.capture(kernel, 0) for name, kernel in kernels.items()}
-    shared = {name: rig.turns(graph) is rig._shared for name, graph in graphs.items()}
+    shared = {name: bool(rig.executables(graph)) for name, graph in graphs.items()}
     others = {
         name: next((graphs[o] for o in kernels if o != name and shared[o]), None) if shared[name] else None
         for name in kernels
@@ -139,7 +131,7 @@ def of_problem(stands, pacer, problem, kernels, turns: int) -> dict:
         for name, way in runs:
             timer = KernelTimer(kernels[name], rig)
             if way in WAYS:
-                timer._turns = Made(timer, way, others[name])
+                timer._executables = made(timer, way, others[name])
             levels = []
             for number in range(BLOCKS):
                 block = timer.block(number)
@@ -152,7 +144,7 @@ def of_problem(stands, pacer, problem, kernels, turns: int) -> dict:
             timer.start_singles(8)
             from_stream[name].append(round(median(timer.single().samples_ns[0] for _ in range(8)), 1))
             time.sleep(0.002)
-    costs = {"shared": rig._shared.cost_ns, "own": rig.own_cost_ns, "stream": rig.single_cost_ns}
+    costs = {"graph": rig.graph_cost_ns, "stream": rig.single_cost_ns}
     return {"vendor_ns": stand.level.time_ns, "cost_ns": costs} | {
         name: {
             "shares": shared[name],
