@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from gemmtune.engine.records.config import Config
@@ -26,8 +27,8 @@ __all__ = ["TransferSampler"]
 _OPENING = 4
 """Configs that a search without history begins with: seeds, and random ones where those are fewer."""
 _DOUBT = 4
-"""Every so many proposals one leaves the history out of account: where this task is unlike all others, the search is
-still one without history, at a quarter of its pace."""
+"""Every so many proposals one leaves the history out of account, and is a seed as long as there are any: where this
+task is unlike all others, the search is still one without history, at a quarter of its pace."""
 _LATE_DOUBT = 2
 """The same for what others taught on the way: the first few outcomes of each are no sure lesson."""
 _LONG = 64
@@ -56,8 +57,8 @@ class TransferSampler(Sampler):
 
     The process sees a config as its parameters, what is known of it on this task (waves, bytes a flop), and where other
     tasks' builds were recorded, what the compiler should make of it (registers, spills). Without a history its mean is
-    a constant, and the search begins with the seeds, and with draws where those are few. A long search takes turns with
-    evolution.
+    a constant, and the search begins with the seeds, and with draws where those are few. With a history it comes to the
+    seeds where it doubts that. A long search takes turns with evolution.
     """
 
     learns = True
@@ -106,6 +107,7 @@ class TransferSampler(Sampler):
         first = [] if self._warm else opening(search)[:_OPENING]
         self._position = {config: i for i, config in enumerate(search.feasible)}
         self._first = [self._position[config] for config in reversed(first)]
+        self._seeds = [self._position[config] for config in search.seeds] if self._warm else []
         self._draws = 0 if self._warm else max(0, _OPENING - len(first))
         self._surrogate = Surrogate(coordinates, means)
 
@@ -144,9 +146,13 @@ class TransferSampler(Sampler):
             [config] = self._evolved().ask(1)
             return self._position[config]
         if not self._surrogate.told:
-            return self._best(-self._surrogate.bound(0))
+            return self._best(-self._surrogate.bound(0), self._free)
         doubts = self._warm and self._asked % self._doubt == 0
-        return self._best(self._surrogate.improvement(1 if doubts else 0))
+        if not doubts:
+            return self._best(self._surrogate.improvement(0), self._free)
+        seeds = np.zeros_like(self._free)
+        seeds[self._seeds] = self._free[self._seeds]
+        return self._best(self._surrogate.improvement(1), seeds if seeds.any() else self._free)
 
     def _evolved(self) -> EvolutionSampler:
         """Evolution that knows all that was asked and told here."""
@@ -157,12 +163,12 @@ class TransferSampler(Sampler):
             self._evolution.tell(self._trials)
         return self._evolution
 
-    def _best(self, worth: Reals) -> int:
-        """The free config of most worth, the first of equals; last bits, which machines differ in, do not count."""
-        free = np.flatnonzero(self._free)
-        worth = worth[free]
+    def _best(self, worth: Reals, among: NDArray[np.bool_]) -> int:
+        """The config of most worth, the first of equals; last bits, which machines differ in, do not count."""
+        positions = np.flatnonzero(among)
+        worth = worth[positions]
         span = float(worth.max() - worth.min()) or 1.0
-        return int(free[np.argmax(np.round((worth - worth.min()) / span, 9))])
+        return int(positions[np.argmax(np.round((worth - worth.min()) / span, 9))])
 
 
 def _coordinates(params: Reals, known: Reals) -> Reals:
