@@ -121,10 +121,22 @@ class Clock:
             RuntimeError: a launch cannot be captured.
         """
         self._run_on_capturing_stream(functions.values(), pairs[0])
+        *_, leading = functions.values()
+        launches = len(functions) * SLOTS
+        graphs = max(LEAST_GRAPHS, -(-len(pairs) // launches))  # to come to all operands, and no sooner back to one
+        samples = self._replayed(functions, leading, pairs, graphs)
+        # What events cost depends on the graph, and on what runs between them.
+        empty = self._replayed({"nothing": _nothing, "leading": leading}, leading, pairs, LEAST_GRAPHS)
+        cost_us = location(empty["nothing"])
+        return {f"{name}_us": round(location(taken) - cost_us, 3) for name, taken in samples.items()}
+
+    def _replayed(
+        self, functions: Mapping[str, Function], leading: Function, pairs: Pairs, graphs: int
+    ) -> dict[str, list[float]]:
+        """Microseconds between the events around each launch, by name, of as many graphs."""
         launches = len(functions) * SLOTS
         events = [[torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)] for _ in range(launches)]
         pool = torch.cuda.graph_pool_handle()
-        *_, leading = functions.values()
 
         def enqueue(number: int) -> None:
             first = number * launches
@@ -135,14 +147,6 @@ class Clock:
                 kept.append(functions[name](*pairs[place % len(pairs)]))
                 end.record()
 
-        def enqueue_nothing() -> None:
-            for place in range(SLOTS):
-                leading(*pairs[place % len(pairs)])
-            for start, end in events:
-                start.record()
-                _nothing()
-                end.record()
-
         def replayed_us(graph: torch.cuda.CUDAGraph) -> list[float]:
             graph.replay()
             torch.cuda.synchronize()
@@ -150,17 +154,13 @@ class Clock:
             time.sleep(RESTS * sum(taken_us) / 1e6)
             return taken_us
 
-        graphs = max(LEAST_GRAPHS, -(-len(pairs) // launches))  # to come to all operands, and no sooner back to one
         captured = [self._captured(partial(enqueue, number), pool) for number in range(graphs)]
-        nothing = [self._captured(enqueue_nothing, pool) for _ in captured]  # what events cost depends on the graph
         samples: dict[str, list[float]] = {name: [] for name in functions}
         for lap in range(2):  # the first one warms
             for number, graph in enumerate(captured):
                 for name, us in zip(_in_turns(functions, number) * SLOTS, replayed_us(graph), strict=True):
                     samples[name] += [us] * lap
-        _, costs_us = ([us for graph in nothing for us in replayed_us(graph)] for _ in range(2))
-        cost_us = location(costs_us)
-        return {f"{name}_us": round(location(taken) - cost_us, 3) for name, taken in samples.items()}
+        return samples
 
     def _run_on_capturing_stream(self, functions: Iterable[Function], pair: tuple[torch.Tensor, torch.Tensor]) -> None:
         """Once outside a capture: libraries take handles and workspaces of a stream with the first launch there."""
