@@ -164,7 +164,7 @@ class Bench:
         if not kernels:
             return ()
         stand, numbers = self._stands.of(problem), list(kernels)
-        timers = [self._stands.timer(kernel, problem) for kernel in kernels.values()]
+        timers = [self._stands.timer(kernel, problem, own_executables=True) for kernel in kernels.values()]
         standings = settle([self._calm(timer, stand) for timer in timers], _TERMS)
         for timer in timers:
             timer.close()

@@ -68,13 +68,13 @@ class Stands:
         """
         return self._place(problem).stand
 
-    def timer(self, kernel: Launchable, problem: Problem) -> KernelTimer:
-        """A timer of a kernel of the problem.
+    def timer(self, kernel: Launchable, problem: Problem, *, own_executables: bool = False) -> KernelTimer:
+        """A timer of a kernel of the problem, in executables of its own or in such as it can share.
 
         Raises:
             torch.OutOfMemoryError: its operands do not fit.
         """
-        return KernelTimer(kernel, self._place(problem).rig)
+        return KernelTimer(kernel, self._place(problem).rig, own_executables=own_executables)
 
     def _place(self, problem: Problem) -> _Place:
         if problem not in self._places:

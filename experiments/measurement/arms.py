@@ -105,7 +105,7 @@ def timers_of(bench, items):
     kernels = [space.load(artifact, task) for task, _, artifact in items]
     for kernel in kernels:
         assert not (reason := stand.check(kernel, 0).reason), reason
-    timers = [bench._stands.timer(kernel, problem) for kernel in kernels]
+    timers = [bench._stands.timer(kernel, problem, own_executables=True) for kernel in kernels]
     yield [bench._calm(timer, stand) for timer in timers]
     for timer in timers:
         timer.close()
