@@ -164,6 +164,14 @@ def builds(out: Path, left: float, given: argparse.Namespace) -> str:
     return f"status {watched.status}"
 
 
+def meet(out: Path, left: float, given: argparse.Namespace) -> str:
+    """The campaign's choices and the best of the sweeps, in finals."""
+    if not (out / "campaign" / "table.json").exists() or gpu() is None:
+        return "needs the arm campaign, and a GPU"
+    watched = within([sys.executable, str(HERE / "meet.py"), str(out), str(out / "meet.json")], left)
+    return f"status {watched.status}"
+
+
 def random_search(out: Path, left: float, given: argparse.Namespace) -> str:
     """Random search for as long as the campaign searched, its evaluations unlimited."""
     if not (out / "campaign.json").exists():
@@ -182,6 +190,7 @@ def cute(out: Path, left: float, given: argparse.Namespace) -> str:
 ARMS: dict[str, Callable[[Path, float, argparse.Namespace], str]] = {
     "campaign": campaign,
     "again": again,
+    "meet": meet,
     "reload": reload,
     "default": default,
     "builds": builds,
@@ -219,6 +228,9 @@ def summary(out: Path) -> list[str]:
         lines += builds_lines(found["campaign"], found["builds"])
     if "again" in found:
         lines.append(f"again: {json.dumps(found['again'])}")
+    if "meet" in found:
+        apart = {row["problem"]: row["of_optimum"] for row in found["meet"]["rows"]}
+        lines.append(f"met the best of the sweeps: {json.dumps(apart)}")
     for name in ("default", "exhaustive", "reload"):
         if name in found:
             lines += inductor_lines(name, found[name], found.get("campaign"))
@@ -245,10 +257,14 @@ def verdicts(found: dict) -> list[str]:
         )
         rows.append(("rows without a final", f"{unsettled}", "0", not unsettled))
         rows.append(("named share of wall × resources", f"{named:.3f}", f">= {NAMED}", named >= NAMED))
-        if judged:
-            mean, worst = sum(judged) / len(judged), min(judged)
-            rows.append((f"of the optimum, mean of {len(judged)}", f"{mean:.4f}", f">= {MEAN}", mean >= MEAN))
-            rows.append(("of the optimum, worst", f"{worst:.4f}", f">= {WORST}", worst >= WORST))
+        met = [row["of_optimum"] for row in found.get("meet", {}).get("rows", [])]
+        for name, fractions in (("by the sweeps", judged), ("by finals with their best", met)):
+            if fractions:
+                mean, worst = sum(fractions) / len(fractions), min(fractions)
+                rows.append(
+                    (f"of the optimum {name}, mean of {len(fractions)}", f"{mean:.4f}", f">= {MEAN}", mean >= MEAN)
+                )
+                rows.append((f"of the optimum {name}, worst", f"{worst:.4f}", f">= {WORST}", worst >= WORST))
     if "again" in found:
         again = found["again"]
         idle = not again["new_measurements"] and not again["new_finals"] and again["same_rows"]
@@ -264,7 +280,7 @@ def verdicts(found: dict) -> list[str]:
     if "reload" in found:
         held = sum(not row["failures"] for row in found["reload"]["rows"])
         rows.append(("rows that hold in a fresh process", str(held), f"{RELOADED}", held >= RELOADED))
-    return [f"{'ok   ' if ok else 'SHORT'} {what:<42} {came:>8}   asked {asked}" for what, came, asked, ok in rows]
+    return [f"{'ok   ' if ok else 'SHORT'} {what:<54} {came:>8}   asked {asked}" for what, came, asked, ok in rows]
 
 
 def judge(folder: Path, found: dict, truths: dict) -> None:

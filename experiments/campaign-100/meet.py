@@ -1,0 +1,92 @@
+"""Where the campaign's choices stand beside the best of the sweeps, in finals: meet.py FOLDER OUT.json. Needs a GPU.
+
+A sweep looks at thousands of configs once each, while others build: a choice that was unlucky there is far behind in
+the landscape and not on the GPU. Here the campaign's choice of `triton_mm` and the best eight of the sweep are built
+anew and meet, as finalists do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from rehearsal import truths
+
+from gemmtune.engine.measure.bench import Bench
+from gemmtune.engine.measure.builder import BuildJob, builder_pool
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.process import wait_for_any
+from gemmtune.engine.measure.protocols import protocol
+from gemmtune.engine.measure.worker import FinalJob, MeasureJob
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.table_file import read_table
+
+SPACE, SWEPT, BUILD_SECONDS = "triton_mm", 8, 100.0
+
+
+def main() -> None:
+    folder, result = Path(sys.argv[1]), Path(sys.argv[2])
+    device = present_device()
+    if device is None:
+        raise SystemExit("no GPU found: finals are held on one")
+    meetings = who_meet(folder)
+    with tempfile.TemporaryDirectory() as work:
+        built = build([BuildJob(task, config) for task, configs in meetings.items() for config in configs], Path(work))
+        bench = Bench(protocol("graph-cold-l2"))
+        rows = []
+        for task, configs in meetings.items():
+            reading = bench(FinalJob(tuple(MeasureJob(task, config, built[task, config]) for config in configs)))
+            assert not reading.failed, reading.failed
+            rows.append({"problem": task.problem.name} | standing(configs, reading.standings))
+            print(json.dumps(rows[-1]), flush=True)
+    result.write_text(json.dumps({"rows": rows}, separators=(",", ":")) + "\n")
+
+
+def who_meet(folder: Path) -> dict[Task, tuple[Config, ...]]:
+    """The campaign's choice, first, and the best of the sweep, by the campaign's task."""
+    swept = truths(folder)
+    rows = {row.problem.name: row for row in read_table(folder / "campaign" / "table.json").rows}
+    with Database.open(folder / "campaign" / "measurements.db", create=False) as store:
+        tasks = {task.problem.name: task for task in store.tasks() if task.space == SPACE}
+    found = {}
+    for name in sorted(swept.keys() & rows.keys()):
+        chosen = [choice.config for choice in rows[name].choices if choice.space == SPACE][:1]
+        points = [point for point in swept[name].points.values() if point.time_ns is not None]
+        best = sorted(points, key=lambda point: point.time_ns)[:SWEPT]
+        found[tasks[name]] = tuple(dict.fromkeys((*chosen, *(point.config for point in best))))
+    return found
+
+
+def build(jobs: list[BuildJob], folder: Path) -> dict:
+    """Artifacts by task and config."""
+    pool = builder_pool((SPACE,), folder, max(1, len(os.sched_getaffinity(0)) - 1), BUILD_SECONDS)
+    for job in jobs:
+        pool.submit(job)
+    built = {}
+    while pool.pending:
+        wait_for_any([pool], 5)
+        built |= {(outcome.job.task, outcome.job.config): outcome.result for outcome in pool.collect()}
+    pool.close()
+    return built
+
+
+def standing(configs, standings) -> dict:
+    """The choice's time and the fastest's, and what lies between them."""
+    [chosen] = [s for s in standings if s.number == 0]
+    fastest = min(standings, key=lambda s: s.estimate.time_ns)
+    return {
+        "chosen_us": round(chosen.estimate.time_ns / 1e3, 3),
+        "best_us": round(fastest.estimate.time_ns / 1e3, 3),
+        "of_optimum": round(fastest.estimate.time_ns / chosen.estimate.time_ns, 4),
+        "behind": [round(end, 4) for end in chosen.behind],
+        "best": dict(configs[fastest.number]),
+    }
+
+
+if __name__ == "__main__":
+    main()
