@@ -1,9 +1,10 @@
 """The same campaign on 1, 2, 4, ... GPUs of this machine: wall time, and how busy each GPU is.
 
-Usage: run.py --gpus 1 2 4 [--fleet local|ray] [--budget 256] [--beside FILE ...] --json FILE
+Usage: run.py --gpus 1 2 4 [--side-by-side] [--fleet local|ray] [--budget 256] [--beside FILE ...] --json FILE
 Each count is a process of its own, that sees so many GPUs and as many shares of the cores, with a database of its own:
-a machine with fewer GPUs has fewer cores. Counts that were run apart, each on GPUs and cores of its own, meet in one
-table by --beside.
+a machine with fewer GPUs has fewer cores. A core is slower where its neighbours are at work; with --side-by-side they
+are, in every count: as many campaigns of it run at once as the GPUs of the largest suffice for, and their wall times
+are averaged. Counts that were run apart, each on GPUs and cores of its own, meet in one table by --beside.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
+from statistics import fmean
 
 from gemmtune.engine.campaign import session
 from gemmtune.engine.campaign.local_fleet import LocalFleet
@@ -142,15 +144,39 @@ def table(reports: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def visible(count: int) -> str:
-    """The first GPUs of those that this process sees, for CUDA_VISIBLE_DEVICES."""
+def visible() -> list[str]:
+    """What CUDA_VISIBLE_DEVICES may name of the GPUs that this process sees."""
+    import torch  # not at the top: experiments without a GPU import this module
+
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return ",".join(named.split(",")[:count] if named else map(str, range(count)))
+    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+
+
+def side_by_side(given: argparse.Namespace, count: int, copies: int, folder: Path) -> dict:
+    """So many campaigns at once, each on GPUs and cores of its own; the first one's report, and the mean wall time."""
+    gpus, cores = visible(), sorted(os.sched_getaffinity(0))
+    share = len(cores) // max(given.gpus)
+    running = []
+    for copy in range(copies):
+        mine = slice(copy * count, (copy + 1) * count)
+        found = folder / f"{copy}.json"
+        terms = ["--gpus", str(count), "--fleet", given.fleet, "--budget", str(given.budget), "--json", str(found)]
+        command = [sys.executable, "-P", __file__, "--one", *terms]
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(gpus[mine])}
+        os.sched_setaffinity(0, cores[mine.start * share : mine.stop * share])  # which it inherits
+        running.append((subprocess.Popen(command, env=environment), found))
+    os.sched_setaffinity(0, cores)
+    if failed := [process.args for process, _ in running if process.wait()]:
+        sys.exit(f"failed: {failed[0]}")
+    reports = [json.loads(found.read_text()) for _, found in running]
+    walls = [report["wall_seconds"] for report in reports]
+    return reports[0] | {"wall_seconds": round(fmean(walls), 1), "wall_seconds_side_by_side": walls}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, nargs="+", required=True)
+    parser.add_argument("--side-by-side", action="store_true", help="with every GPU and core at work in every count")
     parser.add_argument("--fleet", choices=("local", "ray"), default="local")
     parser.add_argument("--budget", type=int, default=256)
     parser.add_argument("--beside", type=Path, nargs="*", default=[], help="results of other counts")
@@ -160,20 +186,13 @@ def main() -> None:
     if given.one:
         given.json.write_text(json.dumps(campaign(given)))
         return
-    cores = sorted(os.sched_getaffinity(0))
-    share = len(cores) // max(given.gpus)
     # The first count must not pay for reading the libraries from the disk.
     subprocess.run([sys.executable, "-P", "-c", "import torch, triton, torch._inductor.select_algorithm"], check=False)
     reports: list[dict] = [report for path in given.beside for report in json.loads(path.read_text())]
     for count in given.gpus:
-        terms = ["--gpus", str(count), "--fleet", given.fleet, "--budget", str(given.budget)]
+        copies = max(given.gpus) // count if given.side_by_side else 1
         with tempfile.TemporaryDirectory() as folder:
-            found = Path(folder) / "found.json"
-            environment = os.environ | {"CUDA_VISIBLE_DEVICES": visible(count)}
-            command = [sys.executable, "-P", __file__, "--one", *terms, "--json", str(found)]
-            os.sched_setaffinity(0, cores[: share * count])
-            subprocess.run(command, env=environment, check=True)
-            reports.append(json.loads(found.read_text()))
+            reports.append(side_by_side(given, count, copies, Path(folder)))
         reports.sort(key=lambda report: report["gpus"])
         for report in reports:
             report["speedup"] = round(reports[0]["wall_seconds"] / report["wall_seconds"], 2)
