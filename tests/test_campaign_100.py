@@ -143,3 +143,21 @@ def test_finalists_are_ranked_by_the_final_on_the_level_of_their_measurements(ex
     times = experiment.truth.final_times({one: at(12.0), other: at(12.0)}, final)
     assert times == {one: pytest.approx(9.0), other: pytest.approx(16.0)}
     assert experiment.truth.final_times({one: at(24.0), other: at(24.0)}, final)[one] == pytest.approx(18.0)
+
+
+def test_a_choice_is_judged_by_the_final_in_which_it_meets_the_best_of_the_sweep(modules_of):
+    pytest.importorskip("torch")
+    pytest.importorskip("cuda.bindings")
+    meet = modules_of("campaign-100", "rehearsal", "meet").meet
+    chosen, other = Config({"BLOCK_M": 64}), Config({"BLOCK_M": 128})
+    settled = [
+        SimpleNamespace(number=number, estimate=Estimate(us * 1e3, us * 990, us * 1010), behind=behind)
+        for number, us, behind in ((1, 9.5, (0.0, 0.0)), (0, 10.0, (0.04, 0.06)))
+    ]
+    assert meet.standing((chosen, other), settled) == {
+        "chosen_us": 10.0,
+        "best_us": 9.5,
+        "of_optimum": 0.95,
+        "behind": [0.04, 0.06],
+        "best": {"BLOCK_M": 128},
+    }
