@@ -13,6 +13,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces import triton_mm
 from gemmtune.spaces.triton_mm import TritonMmSpace
+from gemmtune.spaces.triton_mm_tma import TritonMmTmaSpace
 
 SPACE = TritonMmSpace()
 LARGE, DECODE, RAGGED = "2048x4096x4096:bf16:nt", "16x4096x4096:bf16:nt", "1000x3000x999:fp32:tn"
@@ -179,6 +180,16 @@ def test_a_group_is_rejected_where_it_orders_the_tiles_as_the_default_does(rows,
     verdict = SPACE.check(task(f"{rows * 64}x192x4096"), Config(FINE | {"GROUP_M": group_m}))
     same = order_of_tiles(rows, 3, group_m) == order_of_tiles(rows, 3, 8)
     assert verdict.rule == ("GROUP_M without effect" if same else "")
+
+
+@pytest.mark.parametrize("space", [TritonMmSpace, TritonMmTmaSpace])
+def test_problems_checked_one_after_the_other_get_the_verdicts_they_get_alone(space):
+    alike = ["1024x1280x3420:bf16:nt", "1040x1296x3436:bf16:nt", "1024x1280x3421:bf16:nt", "1024x1280x3424:bf16:nt"]
+    small = ["16x4096x4096:bf16:nt", "256x4096x4096:bf16:nt", "528x512x512:fp32:tn", "528x496x512:fp32:tn"]
+    one = space()
+    for checked in map(task, (*alike, *small)):
+        alone = space()
+        assert all(one.check(checked, config) == alone.check(checked, config) for config in one.points(checked))
 
 
 def test_the_limit_is_the_devices():
