@@ -30,9 +30,9 @@ from gemmtune.engine.store.database import Database
 __all__ = ["Watcher", "run"]
 
 _CONFIGS_A_WORKER = 128
-"""Configs on their way at a time, for each worker: the binaries that may wait to be timed (`MeasuringFleet` keeps 64),
-and as many for the builders of one GPU, which have some in hand and some next. A batch ends with its last config, and
-samplers ask for few at first, so that it takes many tasks. What a task evaluates does not depend on it."""
+"""Configs on their way at a time, for each worker: binaries that wait to be timed, and what the builders of one GPU
+have in hand and next. A batch ends with its last config, and samplers ask for few at first, so that it takes many
+tasks. What a task evaluates does not depend on it."""
 _WAIT_SECONDS = 0.5
 
 

@@ -24,7 +24,7 @@ from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
 
-BUILT_AHEAD = 64
+BUILT_AHEAD = 128
 """Built configs a GPU from which on no further build begins: `_BUILT_AHEAD` of engine/campaign/measuring_fleet.py."""
 UNKNOWN, ABSENT = "unknown", "absent"
 _DIGITS = re.compile(r"\d[\d.,]*")
