@@ -161,3 +161,4 @@ def test_a_choice_is_judged_by_the_final_in_which_it_meets_the_best_of_the_sweep
         "behind": [0.04, 0.06],
         "best": {"BLOCK_M": 128},
     }
+    assert meet.standing((chosen, other), settled[:1]) == {"of_optimum": 0.0}

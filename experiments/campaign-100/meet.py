@@ -41,21 +41,27 @@ def main() -> None:
         rows = []
         for task, configs in meetings.items():
             reading = bench(FinalJob(tuple(MeasureJob(task, config, built[task, config]) for config in configs)))
-            assert not reading.failed, reading.failed
-            rows.append({"problem": task.problem.name} | standing(configs, reading.standings))
+            failed = {"failed": [reason for _, reason in reading.failed]} if reading.failed else {}
+            rows.append({"problem": task.problem.name} | standing(configs, reading.standings) | failed)
             print(json.dumps(rows[-1]), flush=True)
-    result.write_text(json.dumps({"rows": rows}, separators=(",", ":")) + "\n")
+            result.write_text(json.dumps({"rows": rows}, separators=(",", ":")) + "\n")  # time may be over before the next
 
 
 def who_meet(folder: Path) -> dict[Task, tuple[Config, ...]]:
-    """The campaign's choice, first, and the best of the sweep, by the campaign's task."""
+    """The campaign's choice, first, and the best of the sweep, by the campaign's task.
+
+    Raises:
+        SystemExit: the campaign chose nothing for a problem that was swept.
+    """
     swept = truths(folder)
     rows = {row.problem.name: row for row in read_table(folder / "campaign" / "table.json").rows}
     with Database.open(folder / "campaign" / "measurements.db", create=False) as store:
         tasks = {task.problem.name: task for task in store.tasks() if task.space == SPACE}
     found = {}
-    for name in sorted(swept.keys() & rows.keys()):
-        chosen = [choice.config for choice in rows[name].choices if choice.space == SPACE][:1]
+    for name in sorted(swept):
+        chosen = [choice.config for choice in rows[name].choices if choice.space == SPACE][:1] if name in rows else []
+        if not chosen:
+            raise SystemExit(f"the campaign's table has no choice of {SPACE} for {name}, which was swept: tune it again")
         points = [point for point in swept[name].points.values() if point.time_ns is not None]
         best = sorted(points, key=lambda point: point.time_ns)[:SWEPT]
         found[tasks[name]] = tuple(dict.fromkeys((*chosen, *(point.config for point in best))))
@@ -76,8 +82,10 @@ def build(jobs: list[BuildJob], folder: Path) -> dict:
 
 
 def standing(configs, standings) -> dict:
-    """The choice's time and the fastest's, and what lies between them."""
-    [chosen] = [s for s in standings if s.number == 0]
+    """The choice's time and the fastest's, and what lies between them; of the optimum 0 where the choice failed."""
+    chosen = next((s for s in standings if s.number == 0), None)
+    if chosen is None:
+        return {"of_optimum": 0.0}
     fastest = min(standings, key=lambda s: s.estimate.time_ns)
     return {
         "chosen_us": round(chosen.estimate.time_ns / 1e3, 3),

@@ -85,6 +85,17 @@ def test_other_tasks_teach_where_to_begin(batch):
     assert best(asked(TransferSampler(search), task, 8, batch), task) == 1e4
 
 
+def test_with_a_history_every_fourth_proposal_is_a_seed_until_there_are_no_more():
+    task = Task(64)
+    seeds = tuple(Config({"m": 16, "n": 16, "stages": s, "kind": "n"}) for s in (2, 3, 5))  # what no history advises
+    found = asked(TransferSampler(replace(task.search(Task(32).past()), seeds=seeds)), task, 20)
+    assert set(found[3:12:4]) == set(seeds)
+    assert len(set(found)) == 20
+    without = asked(TransferSampler(task.search(Task(32).past())), task, 20)
+    assert found[:3] == without[:3]
+    assert not set(seeds) & set(without)
+
+
 def test_what_others_find_meanwhile_is_learned_without_forgetting_its_own():
     task = Task(64)
 
