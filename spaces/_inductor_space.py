@@ -34,8 +34,8 @@ __all__ = ["InductorSpace"]
 _POINTS: dict[type[Space], tuple[Config, ...]] = {}
 """Those of each template: its tasks have the same, and share what is known of one, such as its hash."""
 _LARGE = 512
-"""A size from which on rules for tiles tell sizes apart by alignment alone: no block is as large, and `is_wgmma` asks for
-no more."""
+"""A size from which on rules for tiles tell sizes apart by alignment alone: no block is as large, and `is_wgmma` asks
+for no more."""
 _ALIGNED = 16
 """Elements that a size may be a multiple of, as far as these rules ask."""
 

@@ -10,9 +10,9 @@ What launches cost depends on the executable graph, by 60 to 80 ns (one standard
 two sweeps, two processes; H200, 2026-11-22). So the kernels of a problem run in the same few executables, the empty one
 too. A kernel that is launched in clusters has as many of its own.
 
-There its launches take less than in the place of another's: kernels of 10 to 23 µs 0.1 to 0.2 µs less, which the empty
-one, that the fixed cost is taken from, does not show (experiments/measurement). So in finals, which decide between
-kernels of both kinds, each has its own.
+There its launches take less than in the place of another's: kernels of 10 to 23 µs 0.07 to 0.27 µs less, which the
+empty one, that the fixed cost is taken from, does not show (experiments/measurement). So in finals, which decide
+between kernels of both kinds, each has its own.
 """
 
 from __future__ import annotations

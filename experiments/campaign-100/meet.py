@@ -44,7 +44,7 @@ def main() -> None:
             failed = {"failed": [reason for _, reason in reading.failed]} if reading.failed else {}
             rows.append({"problem": task.problem.name} | standing(configs, reading.standings) | failed)
             print(json.dumps(rows[-1]), flush=True)
-            result.write_text(json.dumps({"rows": rows}, separators=(",", ":")) + "\n")  # time may be over before the next
+            result.write_text(json.dumps({"rows": rows}) + "\n")  # at once: time may be over before the next
 
 
 def who_meet(folder: Path) -> dict[Task, tuple[Config, ...]]:
@@ -61,7 +61,7 @@ def who_meet(folder: Path) -> dict[Task, tuple[Config, ...]]:
     for name in sorted(swept):
         chosen = [choice.config for choice in rows[name].choices if choice.space == SPACE][:1] if name in rows else []
         if not chosen:
-            raise SystemExit(f"the campaign's table has no choice of {SPACE} for {name}, which was swept: tune it again")
+            raise SystemExit(f"the campaign's table has no choice of {SPACE} for {name}, which was swept: tune again")
         points = [point for point in swept[name].points.values() if point.time_ns is not None]
         best = sorted(points, key=lambda point: point.time_ns)[:SWEPT]
         found[tasks[name]] = tuple(dict.fromkeys((*chosen, *(point.config for point in best))))

@@ -1,8 +1,8 @@
 """What the first runs of a kernel's own executable graphs cost it. Usage: executables.py --out FILE [--turns N].
 
 Kernels of one problem run in the same few executables (engine/measure/timing.py), but for those of the vendor that
-have clusters, or are two: each of these has its own. Here four are made in several ways, anew in every
-turn, and run three blocks each.
+have clusters, or are two: each of these has its own. Here four are made in several ways, anew in every turn, and run
+three blocks each. `told` prints the rows of README.md's table, of a stored file too.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ import random
 import tempfile
 import time
 from collections import defaultdict
-from contextlib import contextmanager
 from datetime import UTC, datetime
-from math import log
+from math import exp, log
 from pathlib import Path
 from statistics import fmean, median, stdev
 
 import torch
 from cuda.bindings import driver
+from run import built_by_job
 
-from gemmtune.engine.measure.builder import BuildJob, builder_pool
+from gemmtune.engine.measure.builder import BuildJob
 from gemmtune.engine.measure.calm import Pacer
 from gemmtune.engine.measure.driver import checked
 from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.measure.graphs import Executable, Graph
-from gemmtune.engine.measure.process import wait_for_any
 from gemmtune.engine.measure.ring import reference_kernel
 from gemmtune.engine.measure.stands import Stands
 from gemmtune.engine.measure.statistics import estimate
@@ -51,6 +50,14 @@ WAYS = {  # what each is made of, and whether it is uploaded before it is update
     "another kernel": ("another kernel", True),
 }
 AS_IT_IS = "as the engine does"
+COLUMNS = (  # of README.md's table: what, of which way, which blocks
+    ("not uploaded, first run", "itself, not uploaded", slice(EXECUTABLES)),
+    ("later ones", "itself, not uploaded", slice(EXECUTABLES, BLOCKS)),
+    ("updated before it is uploaded", "next part, not uploaded", slice(EXECUTABLES, BLOCKS)),
+    ("uploaded, then updated", "next part", slice(BLOCKS)),
+    ("made of another kernel's graph", "another kernel", slice(BLOCKS)),
+    (AS_IT_IS, AS_IT_IS, slice(BLOCKS)),
+)
 
 
 class NotUploaded(Executable):
@@ -79,7 +86,8 @@ def main() -> None:
     if device is None:
         raise SystemExit("no GPU found: this experiment times on one")
     results = {"device": device.name, "date": datetime.now(UTC).date().isoformat(), "torch": torch.__version__}
-    with tempfile.TemporaryDirectory() as folder, built(device, Path(folder)) as kernels:
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = kernels_of(device, Path(folder))
         stands, pacer = Stands(True, torch.device("cuda", 0)), Pacer(time.perf_counter, time.sleep)
         for name in (*RECORDED, *VENDORS):
             results[name] = of_problem(stands, pacer, Problem.parse(name), kernels.get(name, {}), given.turns)
@@ -87,26 +95,18 @@ def main() -> None:
             print(told(name, results[name]), flush=True)
 
 
-@contextmanager
-def built(device, folder: Path):
-    """The best recorded configs of Triton's, by problem."""
+def kernels_of(device, folder: Path) -> dict:
+    """The best recorded configs of Triton's, built and loaded, by problem."""
     space, jobs = registry.space("triton_mm"), []
     recorded = {x.problem: x for path in embedded("triton_mm") for x in read_landscapes(path)}
     for name in RECORDED:
         task = Task(Problem.parse(name), device, "triton_mm")
         points = [p for p in recorded[task.problem].points.values() if p.time_ns and space.check(task, p.config)]
         jobs += [BuildJob(task, p.config) for p in sorted(points, key=lambda p: p.time_ns)[:KERNELS]]
-    pool = builder_pool(("triton_mm",), folder, 4, 100.0)
-    for job in jobs:
-        pool.submit(job)
     found = defaultdict(dict)
-    while pool.pending:
-        wait_for_any([pool], 5)
-        for outcome in pool.collect():
-            job = outcome.job
-            found[job.task.problem.name][f"triton {job.config.json}"] = space.load(outcome.result, job.task)
-    pool.close()
-    yield found
+    for job, artifact in built_by_job(jobs, folder).items():
+        found[job.task.problem.name][f"triton {job.config.json}"] = space.load(artifact, job.task)
+    return found
 
 
 def of_problem(stands, pacer, problem, kernels, turns: int) -> dict:
@@ -181,20 +181,19 @@ def back_to_back(rig, kernel) -> list[float]:
 
 
 def told(problem: str, found: dict) -> str:
-    """Blocks 0-3, 4-7 and 8-11 over the level of all ways' last ones, in percent with standard errors, by way."""
-    lines = [f"{problem}: vendor {found['vendor_ns'] / 1e3:.2f} µs, cost {found['cost_ns']} ns"]
+    """Nanoseconds that blocks of each kernel take beyond those in executables made of itself, with standard errors."""
+    lines = [problem]
     for name, of in found.items():
         if not isinstance(of, dict) or "blocks_ns" not in of:
             continue
-        level = median(ns for rows in of["blocks_ns"].values() for row in rows for ns in row[8:])
-        lines.append(
-            f"  {name}: {level / 1e3:.2f} µs, from the stream {median(of['stream_ns']) / 1e3:.2f}, "
-            f"back to back {median(of['back_to_back_ns']) / 1e3:.2f}, {'shares' if of['shares'] else 'own'}"
-        )
-        for way, rows in of["blocks_ns"].items():
-            parts = [[100 * (fmean(map(log, row[i : i + 4])) - log(level)) for row in rows] for i in (0, 4, 8)]
-            said = "  ".join(f"{fmean(p):+5.2f} ({stdev(p) / len(p) ** 0.5:.2f})" for p in parts)
-            lines.append(f"    {way:40} {said}")
+        ways = {way: [[log(ns) for ns in row] for row in rows] for way, rows in of["blocks_ns"].items()}
+        level_ns = exp(fmean(log_ns for row in ways["itself"] for log_ns in row))
+        lines.append(f"  {name}: {level_ns / 1e3:.1f} µs, {'shares' if of['shares'] else 'has its own'}")
+        for what, way, blocks in COLUMNS:
+            if way in ways:
+                pairs = zip(ways[way], ways["itself"], strict=True)
+                beyond = [level_ns * (fmean(row[blocks]) - fmean(base[blocks])) for row, base in pairs]
+                lines.append(f"    {what:36} {fmean(beyond):+5.0f} ({stdev(beyond) / len(beyond) ** 0.5:.0f})")
     return "\n".join(lines)
 
 

@@ -96,6 +96,16 @@ def build(device, folder: Path) -> dict:
         chosen = [p.config for p in points[:BEST]] + rng.sample([p.config for p in points[BEST:]], others)
         jobs += [BuildJob(task, config) for config in chosen]
     began = time.perf_counter()
+    built = built_by_job(jobs, folder)
+    items = [(job.task, job.config, built[job]) for job in jobs]
+    (folder / "built.pickle").write_bytes(pickle.dumps(items))
+    seconds = time.perf_counter() - began
+    print(f"{len(items)} configs built in {seconds:.1f} s", flush=True)
+    return {"configs": len(items), "build_seconds": round(seconds, 1), "toolchain": space.toolchain().text}
+
+
+def built_by_job(jobs, folder: Path) -> dict:
+    """What comes of each, on all cores but one."""
     pool = builder_pool(("triton_mm",), folder, max(1, len(os.sched_getaffinity(0)) - 1), 100.0)
     for job in jobs:
         pool.submit(job)
@@ -105,11 +115,7 @@ def build(device, folder: Path) -> dict:
         for outcome in pool.collect():
             built[outcome.job] = outcome.result
     pool.close()
-    items = [(job.task, job.config, built[job]) for job in jobs]
-    (folder / "built.pickle").write_bytes(pickle.dumps(items))
-    seconds = time.perf_counter() - began
-    print(f"{len(items)} configs built in {seconds:.1f} s", flush=True)
-    return {"configs": len(items), "build_seconds": round(seconds, 1), "toolchain": space.toolchain().text}
+    return built
 
 
 if __name__ == "__main__":

@@ -185,7 +185,11 @@ def test_a_group_is_rejected_where_it_orders_the_tiles_as_the_default_does(rows,
 @pytest.mark.parametrize("space", [TritonMmSpace, TritonMmTmaSpace])
 def test_problems_checked_one_after_the_other_get_the_verdicts_they_get_alone(space):
     alike = ["1024x1280x3420:bf16:nt", "1040x1296x3436:bf16:nt", "1024x1280x3421:bf16:nt", "1024x1280x3424:bf16:nt"]
-    small = ["16x4096x4096:bf16:nt", "256x4096x4096:bf16:nt", *(f"528x{n}x512:fp32:tn:allow_tf32=true" for n in (512, 496))]
+    small = [
+        "16x4096x4096:bf16:nt",
+        "256x4096x4096:bf16:nt",
+        *(f"528x{n}x512:fp32:tn:allow_tf32=true" for n in (512, 496)),
+    ]
     one = space()
     for checked in map(task, (*alike, *small)):
         alone = space()
