@@ -183,6 +183,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--one", action="store_true", help="here and now, on the GPUs and cores that are visible")
     given = parser.parse_args()
+    if given.side_by_side and given.fleet == "ray":
+        parser.error("--side-by-side is for --fleet local: campaigns on one host would join one Ray cluster")
     if given.one:
         given.json.write_text(json.dumps(campaign(given)))
         return
