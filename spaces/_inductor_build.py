@@ -20,7 +20,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces._inductor_render import Rendering, render
-from gemmtune.spaces._inductor_target import caches_in, target
+from gemmtune.spaces._inductor_target import environment, target
 
 __all__ = ["build"]
 
@@ -65,7 +65,7 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
         BuildError: Inductor or Triton refuse it, or it needs more than a block may have.
     """
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(dir=folder) as scratch, caches_in(scratch), target(task.device):
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
         rendering = render(template, task.problem, config)
         binary, arguments = _compile(rendering)
     cubin, facts = binary.asm["cubin"], binary.metadata

@@ -17,6 +17,7 @@ from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.problem import Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.ptxas import inductors_ptxas, release, tritons_ptxas
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces._inductor_rules import (
     Numbers,
@@ -120,8 +121,12 @@ class InductorSpace(Space):
         return tiled_features(task, configs, self.shared_bytes)
 
     def toolchain(self) -> Toolchain:
-        """Inductor renders, Triton compiles."""
-        return toolchain_of("torch", "triton")
+        """Inductor renders, Triton compiles; with ptxas, where Inductor has Triton run another than its own."""
+        made_by = toolchain_of("torch", "triton")
+        ptxas = inductors_ptxas()
+        if ptxas is None or ptxas == tritons_ptxas():
+            return made_by
+        return Toolchain(tuple(sorted((*made_by.versions, ("ptxas", release(ptxas))))))
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Render through Inductor and cross-compile for the task's device."""

@@ -17,16 +17,20 @@ from torch._inductor.template_heuristics import triton as heuristics
 from triton.backends.compiler import GPUTarget
 
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.seams.ptxas import VARIABLE, inductors_ptxas
 
-__all__ = ["caches_in", "target"]
+__all__ = ["environment", "target"]
 
 _FIRST_WITH_TMA = (9, 0)
 
 
 @contextlib.contextmanager
-def caches_in(folder: str) -> Iterator[None]:
-    """Inductor's and Triton's caches in a folder of this build, so that nothing piles up and nothing is shared."""
-    with patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder, TRITON_CACHE_DIR=os.path.join(folder, "triton")):
+def environment(folder: str) -> Iterator[None]:
+    """Inductor's ptxas, and caches in a folder of this build, so that nothing piles up and nothing is shared."""
+    values = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": os.path.join(folder, "triton")}
+    if ptxas := inductors_ptxas():
+        values[VARIABLE] = str(ptxas)
+    with patch.dict(os.environ, values):
         yield
 
 

@@ -5,6 +5,7 @@ And how they reach the modules of an experiment.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,16 @@ def modules_of() -> Iterator[Callable[..., SimpleNamespace]]:
             return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
 
         yield imported
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _memory_given_back() -> Iterator[None]:
+    """A file's tests give the GPU's memory back: the next one's may be another process's, timed in what is left."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        gc.collect()
+        torch.cuda.empty_cache()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

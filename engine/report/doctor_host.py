@@ -16,9 +16,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.errors import StoreError, ToolchainMissing
 from gemmtune.engine.report.check import Check, advice, fault, fine
 from gemmtune.engine.report.layout import count
+from gemmtune.engine.seams.ptxas import inductors_ptxas, release, tritons_ptxas
 from gemmtune.engine.store.database import Database
 
 __all__ = ["bytecode_check", "compiler_checks", "database_check", "package_checks", "ray_check"]
@@ -72,7 +73,7 @@ def _applies(requirement: Requirement, extra: str | None) -> bool:
 
 
 def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
-    """C for Triton's launchers, C++ for AOTInductor where there is g++, and Triton's own ptxas for kernels."""
+    """C for Triton's launchers, C++ for AOTInductor where there is g++, and ptxas for kernels."""
     headers = Path(sysconfig.get_paths()["include"], "Python.h")
     compiler = environment.get("CC") or shutil.which("gcc") or shutil.which("clang")  # as triton/runtime/build.py
     if compiler is None or shutil.which(compiler) is None:
@@ -83,17 +84,15 @@ def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
     else:
         c_compiler = fine("C compiler", f"{compiler}, with {headers}")
     compilers = [c_compiler, *_cxx_checks(environment)]
-    triton = find_spec("triton")  # does not import it
-    if triton is None or triton.origin is None:
+    own = tritons_ptxas()
+    if own is None:
         return compilers
-    ptxas = Path(triton.origin).with_name("backends") / "nvidia/bin/ptxas"
-    again = "pip install --force-reinstall triton"
+    used = inductors_ptxas() or own
     try:
-        said = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: S603
-    except (OSError, subprocess.SubprocessError) as error:
-        return [*compilers, fault("ptxas", f"{ptxas} does not run: {error}", again)]
-    release = next((line for line in said.splitlines() if "release" in line), "no release named")
-    return [*compilers, fine("ptxas", f"triton's own: {release}")]
+        whose = "triton's own" if used == own else f"{used}, which Inductor has triton run"
+        return [*compilers, fine("ptxas", f"{release(used)}, {whose}")]
+    except ToolchainMissing as error:
+        return [*compilers, fault("ptxas", str(error), "pip install --force-reinstall triton torch")]
 
 
 def _cxx_checks(environment: Mapping[str, str]) -> list[Check]:

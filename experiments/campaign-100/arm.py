@@ -15,12 +15,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 # Set before torch is loaded: what an earlier run left on disk must not answer for this one.
 CACHE = tempfile.TemporaryDirectory()
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{CACHE.name}/inductor"
 os.environ["TRITON_CACHE_DIR"] = f"{CACHE.name}/triton"
+# Inductor sets this itself, but after Triton has put the release of its own ptxas into the keys of its cache: then its
+# pool of processes compiles under other keys, and each benchmark compiles once more what the pool had compiled.
+PTXAS = Path(find_spec("torch").origin).with_name("bin") / "ptxas"
+if PTXAS.is_file():
+    os.environ.setdefault("TRITON_PTXAS_PATH", str(PTXAS))
 
 import torch  # noqa: E402
 import torch._dynamo  # noqa: E402

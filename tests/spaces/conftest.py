@@ -16,11 +16,11 @@ _TILE = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages"
 def rendered(tmp_path):
     """Render a problem's kernel for a GPU: (the source, the Rendering)."""
     from gemmtune.spaces._inductor_render import render
-    from gemmtune.spaces._inductor_target import caches_in, target
+    from gemmtune.spaces._inductor_target import environment, target
 
     def fill_in(problem, sku="H200", template=None, **changes):
         parsed = Problem.parse(problem)
-        with caches_in(str(tmp_path)), target(catalogue.device(sku)):
+        with environment(str(tmp_path)), target(catalogue.device(sku)):
             rendering = render(template or _TEMPLATES[parsed.op], parsed, Config(_TILE | changes))
         return Path(rendering.module_path).read_text(), rendering
 

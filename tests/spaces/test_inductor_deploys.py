@@ -28,7 +28,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402 (as above)
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv  # noqa: E402 (as above)
 from torch.utils import _triton as triton_facts  # noqa: E402 (as above)
 
-from gemmtune.spaces._inductor_target import caches_in, target  # noqa: E402 (as above)
+from gemmtune.spaces._inductor_target import environment, target  # noqa: E402 (as above)
 
 H200 = catalogue.device("H200")
 MM, BMM, PERSISTENT = "triton::mm", "triton::bmm", "triton::mm_persistent_tma"
@@ -57,7 +57,7 @@ def present(device, problem, template, folder):
         raise AssertionError("Inductor has more than one kernel to choose from")
 
     with ExitStack() as stack:
-        stack.enter_context(caches_in(str(folder)))
+        stack.enter_context(environment(str(folder)))
         stack.enter_context(target(device))
         stack.enter_context(patch.object(torch.cuda, "get_device_properties", lambda *_: properties))
         stack.enter_context(patch.object(torch.cuda, "current_device", lambda: 0))
