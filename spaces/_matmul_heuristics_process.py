@@ -1,4 +1,4 @@
-"""The helper process: a problem on standard input, what nvMatmulHeuristics says of it on standard output, as JSON.
+"""The helper process: what nvMatmulHeuristics says of the problems on its standard input, a line of JSON each.
 
 A process of its own, for the library is native code that may crash, and it has crashed at exit. Nothing but the library
 is imported, so it runs by its path. Written against nvidia-matmul-heuristics 0.1.0.27.
@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import sys
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -19,14 +20,17 @@ _MOST_PROPOSALS = 64  # it stops by itself, at about 30 for a large problem
 _RASTER_ORDERS = (0, 1)
 
 
-def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    import nvMatmulHeuristics as library  # noqa: N813 (its name is that of its classes)
-
-    heuristics = library.NvMatmulHeuristicsInterfaceEx(
+@cache
+def _interface(gpu: str) -> Any:  # noqa: ANN401 (the library has no types)
+    return library.NvMatmulHeuristicsInterfaceEx(
         backend=library.NvMatmulHeuristicsTarget.CUTLASS3,  # TRITON proposes the instructions of older GPUs
         flags=library.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
-        gpu=library.NvMatmulHeuristicsNvidiaGpu[question["gpu"]],
+        gpu=library.NvMatmulHeuristicsNvidiaGpu[gpu],
     )
+
+
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
+    heuristics = _interface(question["gpu"])
     layout = library.NvMatmulHeuristicsMatmulLayout[question["layout"]]
     sizes = (question["m"], question["n"], question["k"])
     problem = heuristics.makeNvMatmulHeuristicsProblem(*sizes, layout, question["batch"])
@@ -77,6 +81,10 @@ def _times(heuristics: Any, problem: Any, question: dict[str, Any], proposals: l
 if __name__ == "__main__":
     output = os.dup(1)
     os.dup2(2, 1)  # what the library prints is no answer
-    with os.fdopen(output, "w") as answer:
-        json.dump(_answer(json.load(sys.stdin)), answer)
+    import nvMatmulHeuristics as library  # noqa: N813 (its name is that of its classes)
+
+    with os.fdopen(output, "w") as answers:
+        for line in sys.stdin:
+            answers.write(json.dumps(_answer(json.loads(line))) + "\n")
+            answers.flush()
     os._exit(0)  # past the library's own clean-up, in which it crashed

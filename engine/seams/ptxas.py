@@ -51,7 +51,7 @@ def release(ptxas: Path) -> str:
     """
     way_out = f"name one that runs in {VARIABLE}, or unset that"
     try:
-        asked = [ptxas, "--version"]
+        asked = [str(ptxas), "--version"]
         said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolchainMissing(f"{ptxas} does not run ({error}): {way_out}") from None

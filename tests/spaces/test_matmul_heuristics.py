@@ -23,11 +23,16 @@ def task(problem="4096x4096x4096:bf16:nt", sku="H200"):
     return Task(Problem.parse(problem), catalogue.device(sku), "any")
 
 
+def forget():
+    for remembered in (advice, heuristics._asked, heuristics._helper):
+        remembered.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def asked_anew():
-    advice.cache_clear()
+    forget()
     yield
-    advice.cache_clear()
+    forget()
 
 
 @pytest.fixture
@@ -134,8 +139,10 @@ def test_a_missing_package_is_said_with_the_way_to_install_it(monkeypatch):
     ("program", "reason"),
     [
         ("import os; os.abort()", "ended with status -6: without a word"),
+        ("import os; os.close(0); os.abort()", "ended with status -6: without a word"),
         ("raise ValueError('no such layout')", "ended with status 1: ValueError: no such layout"),
-        ("print('{\"proposals\": [')", "ended with status 0: without a word"),
+        ("print('{\"proposals\": [')", "answered b'{\"proposals\": [\\n', which is not JSON"),
+        ("print('{', end='')", "ended with status 0: without a word"),
         ('print(\'{"proposals": [], "times": []}\')', "proposes nothing for H200/any/4096x4096x4096:bf16:nt"),
     ],
 )
@@ -188,3 +195,26 @@ def test_a_space_gets_configs_for_shapes(helper):
 def test_the_model_is_named_with_its_installed_version():
     prior = prior_of(task(), [Config({})], lambda config: WIDE)
     assert prior.model == f"nvidia-matmul-heuristics {version('nvidia-matmul-heuristics')}"
+
+
+def test_one_process_answers_every_question_and_another_follows_one_that_broke(helper):
+    helper(COUNTING)
+    proposals = [advice(task(f"{m}x64x64:bf16:nt")).proposals for m in (64, 128)]
+    assert [found[0].seconds for found in proposals] == [1, 2]
+    assert advice(task("13x64x64:bf16:nt")).reason == "nvidia-matmul-heuristics ended with status 1: 13 is unlucky"
+    assert advice(task("256x64x64:bf16:nt")).proposals[0].seconds == 1
+
+
+def test_spaces_ask_once_of_a_problem(helper):
+    helper(COUNTING)
+    asked = [advice(replace(task(), space=space)).proposals[0].seconds for space in ("one", "other")]
+    assert asked == [1, 1]
+
+
+COUNTING = """
+import json, sys
+for number, line in enumerate(sys.stdin, 1):
+    if json.loads(line)["m"] == 13:
+        sys.exit("13 is unlucky")
+    print(json.dumps({"proposals": [[64, 64, 64, 1, 1, 1, number]], "times": []}), flush=True)
+"""
