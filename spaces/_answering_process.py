@@ -39,7 +39,8 @@ class AnsweringProcess:
             NoAnswerError: it ended, hung, or said something else.
         """
         if self._process is None:
-            self._errors.truncate(0)
+            self._errors.seek(0)
+            self._errors.truncate()
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=self._errors)  # noqa: S603 (our own interpreter, our own file)
         try:
