@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -42,7 +43,9 @@ class AnsweringProcess:
             self._errors.seek(0)
             self._errors.truncate()
             pipe = subprocess.PIPE
-            self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=self._errors)  # noqa: S603 (our own interpreter, our own file)
+            self._process = subprocess.Popen(  # noqa: S603 (our own interpreter, our own file)
+                self._command, stdin=pipe, stdout=pipe, stderr=self._errors, bufsize=0
+            )
         try:
             line = self._exchange(self._process, json.dumps(question).encode() + b"\n")
             answer: dict[str, object] = json.loads(line)
@@ -50,10 +53,10 @@ class AnsweringProcess:
             self._end()
             raise NoAnswerError(f"did not answer for {self._timeout_seconds:g} s") from None
         except (EOFError, BrokenPipeError):
-            status = self._process.wait()
-            said = self._said()
-            self._end()
-            raise NoAnswerError(f"ended with status {status}: {said}") from None
+            with suppress(subprocess.TimeoutExpired):  # it may have closed its output, and hang
+                self._process.wait(self._timeout_seconds)
+            status = self._end()
+            raise NoAnswerError(f"ended with status {status}: {self._said()}") from None
         except json.JSONDecodeError:
             self._end()
             raise NoAnswerError(f"answered {line[:80]!r}, which is not JSON") from None
@@ -68,7 +71,6 @@ class AnsweringProcess:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(question)
-        process.stdin.flush()
         deadline, line = time.monotonic() + self._timeout_seconds, b""
         while not line.endswith(b"\n"):
             if not wait([process.stdout.fileno()], max(0.0, deadline - time.monotonic())):
@@ -85,9 +87,12 @@ class AnsweringProcess:
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:200] if lines else "without a word"
 
-    def _end(self) -> None:
+    def _end(self) -> int | None:
+        """Its status; None where there is none."""
         process, self._process = self._process, None
-        if process is not None:
-            process.kill()  # it holds nothing, and its library has crashed where it ended by itself
-            with process:  # closes the pipes, and waits
-                pass
+        if process is None:
+            return None
+        process.kill()  # it holds nothing, and its library has crashed where it ended by itself
+        with process:  # closes the pipes, and waits
+            pass
+        return process.returncode

@@ -158,6 +158,9 @@ def test_a_helper_that_hangs_is_ended(helper, monkeypatch):
     helper("import time; time.sleep(600)")
     monkeypatch.setattr(heuristics, "_TIMEOUT_SECONDS", 0.5)
     assert advice(task()).reason == "nvidia-matmul-heuristics did not answer for 0.5 s"
+    forget()
+    helper("import os, time; os.close(1); time.sleep(600)")
+    assert advice(task()).reason == "nvidia-matmul-heuristics ended with status -9: without a word"
 
 
 ANSWER = """
