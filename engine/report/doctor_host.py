@@ -87,7 +87,7 @@ def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
     own = tritons_ptxas()
     if own is None:
         return compilers
-    used = inductors_ptxas() or own
+    used = inductors_ptxas(environment) or own
     try:
         whose = "triton's own" if used == own else f"{used}, which Inductor has triton run"
         return [*compilers, fine("ptxas", f"{release(used)}, {whose}")]

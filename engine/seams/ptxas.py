@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,10 +24,10 @@ VARIABLE = "TRITON_PTXAS_PATH"
 _RELEASE = re.compile(r"\bV(\d+(?:\.\d+)+)")
 
 
-def inductors_ptxas() -> Path | None:
-    """The one that VARIABLE names, or that torch brings; None where Triton runs its own."""
-    if given := os.environ.get(VARIABLE):
-        return Path(given)
+def inductors_ptxas(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The one that VARIABLE names, or that torch brings; None where Triton runs its own, as where VARIABLE is empty."""
+    if (given := environment.get(VARIABLE)) is not None:
+        return Path(given) if given else None
     torch = find_spec("torch")  # does not import it
     if torch is None or torch.origin is None:
         return None

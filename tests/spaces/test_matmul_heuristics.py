@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ def task(problem="4096x4096x4096:bf16:nt", sku="H200"):
 
 
 def forget():
+    heuristics._helper(os.getpid()).close()
     for remembered in (advice, heuristics._asked, heuristics._helper):
         remembered.cache_clear()
 
@@ -163,6 +165,14 @@ def test_a_helper_that_hangs_is_ended(helper, monkeypatch):
     assert advice(task()).reason == "nvidia-matmul-heuristics ended with status -9: without a word"
 
 
+COUNTING = """
+import json, sys
+for number, line in enumerate(sys.stdin, 1):
+    if json.loads(line)["m"] == 13:
+        sys.exit("13 is unlucky")
+    print(json.dumps({"proposals": [[64, 64, 64, 1, 1, 1, number]], "times": []}), flush=True)
+"""
+
 ANSWER = """
 import os
 print('''{"proposals": [[128, 256, 64, 2, 1, 1, 2e-05], [64, 64, 64, 1, 1, 3, 1e-05], [64, 32, 64, 1, 1, 1, 3e-05],
@@ -216,12 +226,3 @@ def test_spaces_ask_once_of_a_problem(helper):
     helper(COUNTING)
     asked = [advice(replace(task(), space=space)).proposals[0].seconds for space in ("one", "other")]
     assert asked == [1, 1]
-
-
-COUNTING = """
-import json, sys
-for number, line in enumerate(sys.stdin, 1):
-    if json.loads(line)["m"] == 13:
-        sys.exit("13 is unlucky")
-    print(json.dumps({"proposals": [[64, 64, 64, 1, 1, 1, number]], "times": []}), flush=True)
-"""

@@ -138,6 +138,6 @@ def test_the_toolchain_is_what_renders_and_compiles():
         with pytest.raises(ToolchainMissing, match=r"pip install 'gemmtune\[triton\]'"):
             SPACE.toolchain()
         return
-    assert SPACE.toolchain().versions[-2:] == tuple(
-        installed.items()
-    )  # before them ptxas, where it is not Triton's own
+    found = dict(SPACE.toolchain().versions)
+    found.pop("ptxas", None)  # there where it is not Triton's own
+    assert found == installed

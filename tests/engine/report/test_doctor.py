@@ -144,6 +144,23 @@ def test_a_gpp_without_a_shared_libstdcpp_is_named(tmp_path: Path, said: str, le
     assert any("libstdc++" in remedy for remedy in check.remedies) == (level is Level.ADVICE)
 
 
+def test_the_ptxas_that_inductor_runs_is_named_and_one_that_does_not_run_is_a_fault(tmp_path: Path):
+    pytest.importorskip("triton")
+    named = tmp_path / "ptxas"
+    named.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.9, V13.9.77'\n")
+    named.chmod(0o755)
+
+    def check(path: str):
+        (found,) = [c for c in compiler_checks({"TRITON_PTXAS_PATH": path}) if c.name == "ptxas"]
+        return found
+
+    assert check(str(named)) == fine("ptxas", f"13.9.77, {named}, which Inductor has triton run")
+    assert check("").found.endswith(", triton's own")
+    gone = check(str(tmp_path / "gone"))
+    assert gone.level is Level.FAULT
+    assert "unset that" in gone.found
+
+
 def test_a_package_that_is_compiled_at_every_start_is_named_with_what_compiles_it(tmp_path: Path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("slow_one", "quick_one"):

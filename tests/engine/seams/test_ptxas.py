@@ -23,11 +23,6 @@ print(os.environ.get("{ptxas.VARIABLE}", ""))
 """
 
 
-@pytest.fixture
-def unset(monkeypatch):
-    monkeypatch.delenv(ptxas.VARIABLE, raising=False)
-
-
 def script(path: Path, said: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\necho '{said}'\n")
@@ -35,16 +30,19 @@ def script(path: Path, said: str) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("unset")
-def test_it_is_the_one_that_inductor_names():
+@pytest.mark.parametrize("given", [None, "", "/named/ptxas"])
+def test_it_is_the_one_that_inductor_names(given: str | None, monkeypatch):
     pytest.importorskip("torch")
+    monkeypatch.delenv(ptxas.VARIABLE, raising=False)
+    if given is not None:
+        monkeypatch.setenv(ptxas.VARIABLE, given)
     answer = subprocess.run([sys.executable, "-c", INDUCTORS], capture_output=True, text=True, check=True).stdout
     named = answer.strip()
     assert ptxas.inductors_ptxas() == (Path(named) if named else None)
 
 
-@pytest.mark.usefixtures("unset")
 def test_torchs_is_found_beside_it(tmp_path: Path, monkeypatch):
+    monkeypatch.delenv(ptxas.VARIABLE, raising=False)
     torch = type("Spec", (), {"origin": str(tmp_path / "torch" / "__init__.py")})
     monkeypatch.setattr(ptxas, "find_spec", lambda _name: torch)
     assert ptxas.inductors_ptxas() is None
