@@ -22,6 +22,7 @@ COLD_BYTES = 512 << 20  # several times the largest L2: between two launches on 
 SPREAD, MOST_OF_FREE = 0.5, 0.8  # shares of all memory, and of what is free, that copies of operands are scattered over
 ALIGNMENT = 512  # bytes
 INDUCTORS_ALIGNMENT = 16  # bytes; what lies otherwise its code clones first, and the clone's time would be the kernel's
+OUTPUTS_APART = 48 << 10  # bytes that outputs lie further on from one graph to the next
 SLOTS = 8  # launches of each function in a graph
 LEAST_GRAPHS = 16  # what launches cost differs from graph to graph, by 0.07 µs (one standard deviation)
 LAUNCHES, WARM = 60, 5  # of each function from the stream, and before them, for clocks and allocator
@@ -65,12 +66,14 @@ class Clock:
         The number is odd, so that of two functions in turns each comes to all of them.
         """
         copies = max(3, -(-COLD_BYTES // (a.nbytes + b.nbytes)) | 1) if GPU else 3
-        behind = -(-a.nbytes // ALIGNMENT) * ALIGNMENT
-        room = self._memory.nbytes // copies // ALIGNMENT * ALIGNMENT
-        assert behind + b.nbytes <= room, f"{copies} copies of {a.nbytes + b.nbytes} B in {self._memory.nbytes} B"
+        room = self._memory.nbytes // (2 * copies) // ALIGNMENT * ALIGNMENT
+        assert max(a.nbytes, b.nbytes) <= room, (
+            f"{copies} copies of {a.nbytes} and {b.nbytes} B in {2 * copies * room} B"
+        )
+        rooms = iter(self._memory.split(room))
         pairs = []
-        for part in self._memory.split(room)[:copies]:
-            x, y = part[: a.nbytes], part[behind:][: b.nbytes]
+        for _ in range(copies):
+            x, y = next(rooms)[: a.nbytes], next(rooms)[: b.nbytes]
             pairs.append((x.view(a.dtype).view(a.shape).copy_(a), y.view(b.dtype).view(b.shape).copy_(b)))
         assert not any(tensor.data_ptr() % INDUCTORS_ALIGNMENT for pair in pairs for tensor in pair)
         return pairs
@@ -140,7 +143,9 @@ class Clock:
 
         def enqueue(number: int) -> None:
             first = number * launches
-            kept = [leading(*pairs[(first - 1) % len(pairs)])]  # all live to the end: each has memory of its own
+            # All live to the end, so each has memory of its own; and small ones have other memory in the next graph.
+            kept: list[object] = [torch.empty(number * OUTPUTS_APART, dtype=torch.int8, device="cuda")]
+            kept.append(leading(*pairs[(first - 1) % len(pairs)]))
             names = _in_turns(functions, number) * SLOTS
             for place, (name, (start, end)) in enumerate(zip(names, events, strict=True), first):
                 start.record()
