@@ -33,7 +33,7 @@ LONGEST_SECONDS = 0.5e-3
 """Of one launch. Timing a problem and holding its final take 10,000 times as long as one launch of its best kernel, or
 longer, because the GPU rests for most of it (experiments/measurement): 5 s here, of 150 s for all."""
 FLOPS_A_SECOND, BYTES_A_SECOND = 600e12, 4e12
-BUDGET, BATCH = 20, 8
+BUDGET, BATCH = 24, 8
 
 TIMES_A_LAUNCH = 10_000
 """Seconds of racing and finals over those of one launch: 7,000 to 11,000 where a launch takes 30 µs or more."""
