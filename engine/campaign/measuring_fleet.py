@@ -261,12 +261,10 @@ class MeasuringFleet:
 
     def _final(self, job: FinalJob, reading: FinalReading, refuted: tuple[Refuted, ...], worker: str) -> Final:
         finalists = []
-        for standing in reading.standings:
-            of = job.finalists[standing.number]
+        for s in reading.standings:
+            of = job.finalists[s.number]
             toolchain = self.toolchain(of.task)
-            finalists.append(
-                Finalist(of.task, of.config, toolchain, standing.estimate, standing.samples_ns, standing.behind)
-            )
+            finalists.append(Finalist(of.task, of.config, toolchain, s.estimate, s.samples_ns, s.behind, s.run))
         return Final(tuple(finalists), self.protocol(job.finalists[0].task), worker, _now(), refuted)
 
     def _finish(

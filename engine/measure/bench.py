@@ -163,13 +163,14 @@ class Bench:
     def _settle(self, kernels: Mapping[int, Launchable], problem: Problem) -> tuple[Settled, ...]:
         if not kernels:
             return ()
-        stand, numbers = self._stands.of(problem), list(kernels)
-        timers = [self._stands.timer(kernel, problem, own_executables=True) for kernel in kernels.values()]
+        stand, run, numbers = self._stands.of(problem), self._stands.run(problem), list(kernels)
+        timers = [self._stands.timer(kernel, problem, run) for kernel in kernels.values()]
         standings = settle([self._calm(timer, stand) for timer in timers], _TERMS)
         for timer in timers:
             timer.close()
         return tuple(
-            Settled(numbers[s.index], replace(s.estimate, level=stand.level), s.samples_ns, s.behind) for s in standings
+            Settled(numbers[s.index], replace(s.estimate, level=stand.level), s.samples_ns, s.behind, run.launches)
+            for s in standings
         )
 
     def _calm(self, timer: KernelTimer, stand: Stand) -> CalmTimer:

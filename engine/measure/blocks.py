@@ -25,12 +25,24 @@ _BLOCKS_THAT_TELL = 4
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Launches of a candidate in turns with launches of the reference kernel; as many of each, in launch order."""
+    """Launches of a candidate in turns with those of the reference kernel; as many samples of each, in launch order."""
 
     samples_ns: tuple[float, ...]
-    """Time of each launch of the candidate."""
+    """Time of each launch of the candidate, or the mean of each run of launches."""
     reference_ns: tuple[float, ...]
     """Time of each launch of the reference kernel."""
+    run: int = 1
+    """Launches of the candidate that each of its samples is of."""
+
+    @property
+    def launches(self) -> int:
+        """Of both kernels."""
+        return len(self.samples_ns) * self.run + len(self.reference_ns)
+
+    @property
+    def busy_ns(self) -> float:
+        """What its launches took."""
+        return sum(self.samples_ns) * self.run + sum(self.reference_ns)
 
 
 class Timer(Protocol):
@@ -40,7 +52,7 @@ class Timer(Protocol):
         """One launch of each."""
 
     def block(self, number: int) -> Block:
-        """One replay: 8 launches of each. Blocks of one number use the same operands in the same order."""
+        """One replay: 8 samples of each. Blocks of one number use the same operands in the same order."""
 
 
 def over_blocks(samples_ns: Sequence[float], launches: int) -> Estimate:

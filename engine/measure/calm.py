@@ -87,5 +87,5 @@ class CalmTimer:
 
     def _paced(self, number: int) -> Block:
         block = self._timer.block(number)
-        self._pacer.spent((sum(block.samples_ns) + sum(block.reference_ns)) / 1e9)
+        self._pacer.spent(block.busy_ns / 1e9)
         return block

@@ -32,11 +32,11 @@ class FinalStanding:
     """The leader's: location of its samples with its 95 % interval, at the clocks of the final. Another's: the leader's
     time by the paired ratio, which is free of drift, with the interval of its own samples about it."""
     samples_ns: tuple[float, ...]
-    """Time of each launch in launch order, uncorrected."""
+    """Time of each launch in launch order, or the mean of each run, uncorrected."""
     reference_ns: tuple[float, ...]
     """Time of the reference kernel's launch beside each."""
     behind: tuple[float, float]
-    """95 % interval of its time over the leader's, minus 1, from paired launches; (0, 0) for the leader itself."""
+    """95 % interval of its time over the leader's, minus 1, from paired samples; (0, 0) for the leader itself."""
     rounds: int
     """Rounds it took part in."""
 
@@ -44,7 +44,7 @@ class FinalStanding:
 def settle(timers: Sequence[Timer], terms: Terms) -> tuple[FinalStanding, ...]:
     """The final: one block of each finalist a round, in reversed order every second round; best first.
 
-    A finalist is compared with the leader by the ratio of launches at the same position of the same round, so of the
+    A finalist is compared with the leader by the ratio of samples at the same position of the same round, so of the
     same operands: Hodges–Lehmann location and interval of its logarithm, wider where blocks of one of the two differ by
     more than their launches. The leader is whoever has the lowest. A finalist is out when its interval lies above 0,
     from `terms.least_rounds` on. The final ends when one is left, when all that are left are equivalent, after
@@ -61,7 +61,7 @@ def settle(timers: Sequence[Timer], terms: Terms) -> tuple[FinalStanding, ...]:
     for played in range(1, terms.most_rounds + 1):
         for lane in racing if played % 2 else reversed(racing):
             busy_ns += lane.run()
-        launches += len(racing) * lanes[0].block_launches
+        launches += len(racing) * lanes[0].blocks[0].launches
         if played < terms.least_rounds:
             continue
         weight = _reference_weight(lanes)
@@ -71,7 +71,7 @@ def settle(timers: Sequence[Timer], terms: Terms) -> tuple[FinalStanding, ...]:
         intervals = [_over(lane, leader, weight, terms.final_confidence)[1:] for lane in racing]
         racing = [lane for lane, (low, _) in zip(racing, intervals, strict=True) if low <= 0]
         decided = all(low > 0 or max(-low, high) <= terms.equivalence for low, high in intervals)
-        round_launches = len(racing) * lanes[0].block_launches
+        round_launches = len(racing) * lanes[0].blocks[0].launches
         most_launches = max(terms.final_launches, terms.final_seconds * 1e9 * launches / busy_ns)
         if decided or launches + round_launches > most_launches:
             break
@@ -94,12 +94,7 @@ class _Lane:
         block = self._timer.block(len(self.blocks))
         self.blocks.append(block)
         self.reference_levels.append(location_interval(np.log(block.reference_ns))[0])
-        return sum(block.samples_ns) + sum(block.reference_ns)
-
-    @property
-    def block_launches(self) -> int:
-        """Launches of a block, the reference's included."""
-        return len(self.blocks[0].samples_ns) + len(self.blocks[0].reference_ns)
+        return block.busy_ns
 
     def reference_logs(self) -> NDArray[np.float64]:
         """Logarithms of the reference's times, one row a round."""

@@ -11,13 +11,12 @@ from functools import partial
 import torch
 
 from gemmtune.engine.measure.arena import Arena
-from gemmtune.engine.measure.blocks import Block
 from gemmtune.engine.measure.drift import Settling
 from gemmtune.engine.measure.instruments import Instruments
 from gemmtune.engine.measure.ring import OperandRing, reference_kernel
 from gemmtune.engine.measure.stand import Stand
 from gemmtune.engine.measure.statistics import estimate
-from gemmtune.engine.measure.timing import KernelTimer, Rig
+from gemmtune.engine.measure.timing import KernelTimer, Rig, Run
 from gemmtune.engine.records.measurement import Level
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams import vendor
@@ -69,13 +68,22 @@ class Stands:
         """
         return self._place(problem).stand
 
-    def timer(self, kernel: Launchable, problem: Problem, *, own_executables: bool = False) -> KernelTimer:
-        """A timer of a kernel of the problem, in executables of its own or in such as it can share.
+    def timer(self, kernel: Launchable, problem: Problem, run: Run | None = None) -> KernelTimer:
+        """A timer of a kernel of the problem, launch by launch or in runs.
 
         Raises:
             torch.OutOfMemoryError: its operands do not fit.
         """
-        return KernelTimer(kernel, self._place(problem).rig, own_executables=own_executables)
+        return KernelTimer(kernel, self._place(problem).rig, run)
+
+    def run(self, problem: Problem) -> Run:
+        """The runs that finals of the problem are timed in, as they are priced now.
+
+        Raises:
+            torch.OutOfMemoryError: its operands do not fit.
+        """
+        place = self._place(problem)
+        return place.rig.priced(place.stand.level.time_ns)
 
     def _place(self, problem: Problem) -> _Place:
         if problem not in self._places:
@@ -118,7 +126,7 @@ class Stands:
                 settling.add(level(_no_rest), time.perf_counter())
             self._settled = True
         rig.calibrate(self._rest)
-        pause = min(_MOST_REST_SECONDS, _busy_seconds(timer.block(0)) / _DUTY)
+        pause = min(_MOST_REST_SECONDS, timer.block(0).busy_ns / 1e9 / _DUTY)
         nominal_ns = level(partial(time.sleep, pause))  # on clocks that nothing holds back
         timer.close()
         return nominal_ns
@@ -126,10 +134,6 @@ class Stands:
 
 def _no_rest() -> None:
     """Go on at once."""
-
-
-def _busy_seconds(block: Block) -> float:
-    return (sum(block.samples_ns) + sum(block.reference_ns)) / 1e9
 
 
 def _sizes(device: torch.device, shares: Sequence[float]) -> list[int]:

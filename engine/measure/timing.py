@@ -12,14 +12,19 @@ too. A kernel that is launched in clusters has as many of its own.
 
 There its launches take less than in the place of another's: kernels of 10 to 23 µs 0.07 to 0.27 µs less, which the
 empty one, that the fixed cost is taken from, does not show (experiments/measurement). So in finals, which decide
-between kernels of both kinds, each has its own.
+between kernels of both kinds, each has its own, and short ones are timed in runs: several launches one after the other
+between two events, so that what events cost, and what they cost here more than there, is shared among these. Of a run
+of eight that is 10 to 60 ns a launch (one standard deviation, kernels of 3 to 13 µs in 15 sets of eight executables,
+five processes, two H200s, 2026-11-22), where it was 80 to 200 launch by launch.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from math import ceil
 
 import torch
 
@@ -30,13 +35,26 @@ from gemmtune.engine.measure.operands import Operands
 from gemmtune.engine.measure.ring import SLOTS, OperandRing, reference_kernel
 from gemmtune.engine.measure.statistics import estimate
 
-__all__ = ["KernelTimer", "Rig"]
+__all__ = ["KernelTimer", "Rig", "Run"]
 
 Kernel = Callable[..., None]  # of an Operands' arguments
 _EXECUTABLES = 8
 """Executable graphs that the blocks of a kernel go through, one after the other."""
 _FIXED_COST_BLOCKS = 2 * _EXECUTABLES
 """Blocks of the empty kernel scatter by 0.1 µs (one standard deviation, H200, 2026-11-22)."""
+_RUN_NS = 32e3
+"""Time of a run, of which 0.1 µs are 0.3 %. Longer kernels are timed launch by launch."""
+_MOST_IN_RUN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What lies between two events."""
+
+    launches: int
+    """One after the other."""
+    cost_ns: float
+    """Of each, what events take besides."""
 
 
 class Rig:
@@ -57,7 +75,7 @@ class Rig:
         self._beside = [instruments.capture(partial(self._enqueue_beside, slot)) for slot in range(SLOTS)]
         stream = instruments.main_stream
         self._leading, *self._besides = (Executable(graph, stream) for graph in (self._lead, *self._beside))
-        self._empty = self.capture(lambda *_: instruments.helpers.empty(), 0)
+        self._empty = self.capture(self._nothing, 0)
         self._shape = self._empty.shape()
         self._executables = [Executable(self._empty, stream) for _ in range(_EXECUTABLES)]
 
@@ -83,6 +101,22 @@ class Rig:
         self.graph_cost_ns = estimate(in_graph).time_ns
         self.single_cost_ns = estimate(single).time_ns
 
+    def priced(self, time_ns: float) -> Run:
+        """Runs for kernels that take about so long, and what events cost in them now, in executables of their own.
+
+        Of several sets of operands none comes twice in a block.
+        """
+        sets = len(self.ring.kernel)
+        launches = max(1, min(ceil(_RUN_NS / time_ns), _MOST_IN_RUN, self.ring.parts if sets > 1 else _MOST_IN_RUN))
+        if launches == 1:
+            return Run(1, self.graph_cost_ns)
+        block = self.capture(self._nothing, 0, launches)
+        costs: list[float] = []
+        for executable in [Executable(block, self.instruments.main_stream) for _ in range(_EXECUTABLES)]:
+            self._replay(block, executable)
+            costs.extend(pair.elapsed_ns() / launches for pair in self.instruments.kernel_events)
+        return Run(launches, estimate(costs).time_ns)
+
     def lead(self) -> None:
         """Enqueue what runs before a timed launch: one behind an idle GPU takes 3 % longer than its successors."""
         self._leading.launch(self._lead, self.instruments.main_stream)
@@ -92,23 +126,24 @@ class Rig:
         self._besides[slot].launch(self._beside[slot], self.instruments.main_stream)
         return self.instruments.reference_events[slot]
 
-    def capture(self, kernel: Kernel, part: int) -> Graph:
-        """A block of the kernel, on the operands of that part of the ring.
+    def capture(self, kernel: Kernel, part: int, launches: int = 1) -> Graph:
+        """A block of runs of so many launches of the kernel, on the operands of that part of the ring.
 
         Raises:
             RuntimeError: a launch of the kernel cannot be captured.
         """
-        return self.instruments.capture(partial(self._enqueue_block, kernel, part * SLOTS))
+        return self.instruments.capture(partial(self._enqueue_block, kernel, part * SLOTS * launches, launches))
 
     def executables(self, graph: Graph) -> dict[int, Executable]:
         """Those that run blocks such as `graph`, by the turn in which they do; none where it must have its own."""
         return dict(enumerate(self._executables)) if graph.shape() == self._shape else {}
 
-    def run(self, graph: Graph, executable: Executable, meanwhile: Callable[[], object]) -> Block:
-        """Run a captured block; the host does something else `meanwhile`."""
-        tools, cost = self.instruments, self.graph_cost_ns
+    def block(self, graph: Graph, executable: Executable, run: Run, meanwhile: Callable[[], object]) -> Block:
+        """Run a captured block of such runs; the host does something else `meanwhile`."""
+        tools = self.instruments
         self._replay(graph, executable, meanwhile)
-        return Block(_less(tools.kernel_events, cost), _less(tools.reference_events, cost))
+        samples = _less(tools.kernel_events, run.cost_ns, run.launches)
+        return Block(samples, _less(tools.reference_events, self.graph_cost_ns), run.launches)
 
     def _replay(self, graph: Graph, executable: Executable, meanwhile: Callable[[], object] = lambda: None) -> None:
         executable.launch(graph, self.instruments.main_stream)
@@ -116,12 +151,15 @@ class Rig:
         torch.cuda.synchronize()
         executable.rest()
 
-    def _enqueue_block(self, kernel: Kernel, first: int) -> None:
+    def _enqueue_block(self, kernel: Kernel, first: int, launches: int) -> None:
         stream = self.instruments.stream
         self._lead.join(stream)
-        for number, (mine, theirs) in enumerate(zip(self.instruments.kernel_events, self._beside, strict=True), first):
-            mine.around(_launch(kernel, self.ring.kernel, number), stream)
+        for slot, (mine, theirs) in enumerate(zip(self.instruments.kernel_events, self._beside, strict=True)):
+            mine.around(_launches(kernel, self.ring.kernel, first + slot * launches, launches), stream)
             theirs.join(stream)
+
+    def _nothing(self, *_: object) -> None:
+        self.instruments.helpers.empty()
 
     def _enqueue_lead(self) -> None:
         self._refer(SLOTS - 1)
@@ -132,25 +170,26 @@ class Rig:
         self.instruments.reference_events[slot].around(partial(self._refer, slot), self.instruments.stream)
 
     def _refer(self, slot: int) -> None:
-        _launch(reference_kernel, self.ring.reference, slot)()
+        _launches(reference_kernel, self.ring.reference, slot)()
 
 
 class KernelTimer:
     """Times one kernel on one rig; a `Timer` of the race."""
 
-    def __init__(self, kernel: Kernel, rig: Rig, *, own_executables: bool = False) -> None:
+    def __init__(self, kernel: Kernel, rig: Rig, run: Run | None = None) -> None:
         """Nothing is launched yet; the kernel must have run once before it is timed, so that it is loaded.
 
         Args:
             kernel: enqueues one launch.
             rig: the problem's.
-            own_executables: whether its blocks run in executables made of them, at 0.2 ms each, where they might also
-                share the rig's.
+            run: what a block times, in executables made of it, at 0.2 ms and more each; without one single launches, in
+                the rig's where it can share them.
         """
         self._kernel = kernel
         self._rig = rig
+        self._run = run or Run(1, rig.graph_cost_ns)
         self._blocks: dict[int, Graph] = {}
-        self._executables: dict[int, Executable] | None = {} if own_executables else None
+        self._executables: dict[int, Executable] | None = {} if run else None
         self._singles = 0
         self._started: deque[tuple[EventPair, EventPair]] = deque()
 
@@ -162,7 +201,7 @@ class KernelTimer:
             for _ in range(number):
                 slot = self._singles % SLOTS
                 mine = tools.single_events[slot]
-                mine.around(_launch(self._kernel, self._rig.ring.kernel, slot), tools.main_stream)
+                mine.around(_launches(self._kernel, self._rig.ring.kernel, slot), tools.main_stream)
                 self._started.append((mine, self._rig.beside(slot)))
                 self._singles += 1
 
@@ -175,31 +214,25 @@ class KernelTimer:
         return Block(_less([mine], self._rig.single_cost_ns), _less([theirs], self._rig.graph_cost_ns))
 
     def block(self, number: int) -> Block:
-        """SLOTS launches of each, on the operands of this number."""
+        """SLOTS samples of each, on the operands of this number."""
         graph, turn = self._captured(number), number % _EXECUTABLES
         if self._executables is None:
             self._executables = self._rig.executables(graph)
         if turn not in self._executables:
             self._executables[turn] = Executable(graph, self._rig.instruments.main_stream)
-        return self._rig.run(graph, self._executables[turn], lambda: self._captured(number + 1))
+        return self._rig.block(graph, self._executables[turn], self._run, lambda: self._captured(number + 1))
 
     def _captured(self, number: int) -> Graph:
-        part = number % self._rig.ring.parts
+        part = number % max(1, self._rig.ring.parts // self._run.launches)
         if part not in self._blocks:
-            self._blocks[part] = self._rig.capture(self._kernel, part)
+            self._blocks[part] = self._rig.capture(self._kernel, part, self._run.launches)
         return self._blocks[part]
 
     def loop(self) -> tuple[Callable[[], None], int]:
         """What enqueues launches of the kernel alone, without events between them, and how many it enqueues."""
-        launches = [_launch(self._kernel, self._rig.ring.kernel, slot) for slot in range(SLOTS)]
-
-        def enqueue() -> None:
-            for enqueue_one in launches:
-                enqueue_one()
-
         tools = self._rig.instruments
-        graph = tools.capture(enqueue)
-        return partial(Executable(graph, tools.main_stream).launch, graph, tools.main_stream), len(launches)
+        graph = tools.capture(_launches(self._kernel, self._rig.ring.kernel, 0, SLOTS))
+        return partial(Executable(graph, tools.main_stream).launch, graph, tools.main_stream), SLOTS
 
     def close(self) -> None:
         """Free the graphs."""
@@ -207,15 +240,20 @@ class KernelTimer:
         self._blocks.clear()
 
 
-def _launch(kernel: Kernel, sets: Sequence[Operands], number: int) -> Callable[[], None]:
-    """What enqueues one launch of the kernel, on the set of that number, counted around the ring."""
-    operands = sets[number % len(sets)]
-    return lambda: kernel(*operands.arguments)
+def _launches(kernel: Kernel, sets: Sequence[Operands], first: int, count: int = 1) -> Callable[[], None]:
+    """What enqueues so many launches of the kernel, on the sets from that number on, counted around the ring."""
+    arguments = [sets[number % len(sets)].arguments for number in range(first, first + count)]
+
+    def enqueue() -> None:
+        for each in arguments:
+            kernel(*each)
+
+    return enqueue
 
 
 _LEAST_NS = 32.0  # the resolution of event times: no kernel takes less than one tick
 
 
-def _less(pairs: Sequence[EventPair], cost_ns: float) -> tuple[float, ...]:
-    """Times of what ran between the events, without the fixed cost."""
-    return tuple(round(max(pair.elapsed_ns() - cost_ns, _LEAST_NS), 1) for pair in pairs)
+def _less(pairs: Sequence[EventPair], cost_ns: float, launches: int = 1) -> tuple[float, ...]:
+    """Times of one of so many launches between the events, without the fixed cost of each."""
+    return tuple(round(max(pair.elapsed_ns() / launches - cost_ns, _LEAST_NS), 1) for pair in pairs)

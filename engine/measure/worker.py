@@ -80,9 +80,11 @@ class Settled:
     estimate: Estimate
     """Its time."""
     samples_ns: tuple[float, ...]
-    """Time of each launch."""
+    """Time of each launch, or the mean of each run of launches."""
     behind: tuple[float, float]
     """Interval of its time over the leader's, minus 1."""
+    run: int = 1
+    """Launches that each sample is of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,11 @@ class Finalist:
     estimate: Estimate
     """The time of one launch, from the final's samples alone."""
     samples_ns: tuple[float, ...]
-    """Time of each launch in launch order; fewer than the leader's where it was out early."""
+    """Time of each launch in launch order, or the mean of each run; fewer than the leader's where it was out early."""
     behind: tuple[float, float]
-    """95 % interval of its time over the leader's, minus 1, from paired launches; (0, 0) for the leader itself."""
+    """95 % interval of its time over the leader's, minus 1, from paired samples; (0, 0) for the leader itself."""
+    run: int = 1
+    """Launches that each sample is of: of short kernels as many as run one after the other between two events."""
 
 
 @dataclass(frozen=True, slots=True)

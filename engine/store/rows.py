@@ -130,6 +130,7 @@ def final_row(final: Final) -> dict[str, object]:
             "samples_ns": finalist.samples_ns,
             "behind": finalist.behind,
         }
+        | ({"run": finalist.run} if finalist.run != 1 else {})  # none as before there were runs: one text for one final
         for finalist in final.finalists
     ]
     refuted = [
@@ -157,6 +158,7 @@ def final_of(row: RowMapping) -> Final:
             estimate=_estimate(finalist["estimate"]),
             samples_ns=tuple(finalist["samples_ns"]),
             behind=(finalist["behind"][0], finalist["behind"][1]),
+            run=finalist.get("run", 1),
         )
         for finalist in content["finalists"]
     )

@@ -142,13 +142,13 @@ def _why_gpu_idle(phase: str, activity: str, load: dict | None) -> str:
 
 
 def launch_seconds(measurements: Iterable[Measurement], finals: Iterable[Final]) -> dict[str, float]:
-    """Of timed launches, and of the vendor kernel's beside them: as many, at its level."""
+    """Of timed launches, and of the vendor kernel's beside them: one a sample, at its level."""
     found = {"timed launches: race": 0.0, "timed launches: finals": 0.0, "the vendor's launches beside them": 0.0}
     measured = [m for m in measurements if m.evidence is Evidence.MEASURED]
-    timed = [("race", m.samples_ns, m.estimate, m.drift) for m in measured]
-    timed += [("finals", f.samples_ns, f.estimate, 1.0) for final in finals for f in final.finalists]
-    for where, samples_ns, estimate, drift in timed:
-        found[f"timed launches: {where}"] += sum(samples_ns) / 1e9
+    timed = [("race", m.samples_ns, 1, m.estimate, m.drift) for m in measured]
+    timed += [("finals", f.samples_ns, f.run, f.estimate, 1.0) for final in finals for f in final.finalists]
+    for where, samples_ns, run, estimate, drift in timed:
+        found[f"timed launches: {where}"] += sum(samples_ns) * run / 1e9
         if estimate is not None and estimate.level is not None:
             found["the vendor's launches beside them"] += len(samples_ns) * estimate.level.time_ns * drift / 1e9
     return found

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, count
+from math import ceil
 from statistics import median
 
 import torch
@@ -23,8 +24,9 @@ SPREAD, MOST_OF_FREE = 0.5, 0.8  # shares of all memory, and of what is free, th
 ALIGNMENT = 512  # bytes
 INDUCTORS_ALIGNMENT = 16  # bytes; what lies otherwise its code clones first, and the clone's time would be the kernel's
 OUTPUTS_APART = 48 << 10  # bytes that outputs lie further on from one graph to the next
-SLOTS = 8  # launches of each function in a graph
-LEAST_GRAPHS = 16  # what launches cost differs from graph to graph, by 0.07 µs (one standard deviation)
+SLOTS = 8  # samples of each function in a graph
+RUN_US, MOST_IN_RUN = 32, 8  # of launches between two events: what these cost differs from graph to graph, by 0.1 µs
+GRAPHS, LEAST_GRAPHS = 16, 4  # as many are made of single launches, and of runs so many fewer, but no less than four
 LAUNCHES, WARM = 60, 5  # of each function from the stream, and before them, for clocks and allocator
 LEAD_CYCLES, LONGEST_LEAD = 400_000, 25_600_000  # 0.2 and 13 ms in which the host gets ahead of the GPU
 RESTS = 6  # times a launch, behind it: a GPU without rest meets its power limit (experiments/measurement)
@@ -45,16 +47,18 @@ class Clock:
     def times(self, functions: Mapping[str, Function], a: torch.Tensor, b: torch.Tensor) -> dict[str, float | str]:
         """What a row says of each function, by its name; they must have run before.
 
-        NAME_us: of a launch, in graphs. NAME_stream_us: of a launch from the stream. NAME_host_us: of a call, on the
-        host. Both are less what events cost. `late`: launches from the stream whose time holds the host's, because a
-        call took it longer than the longest lead. `note`: why NAME_us is the stream's time, where it is.
+        NAME_us: of a launch, in graphs; of short ones in runs. NAME_stream_us: of a launch from the stream.
+        NAME_host_us: of a call, on the host. Both are less what events cost. `late`: launches from the stream whose
+        time holds the host's, because a call took it longer than the longest lead. `note`: why NAME_us is the stream's
+        time, where it is.
         """
         pairs = self._scattered(a, b)
         found = self._from_stream(functions, pairs)
         if not GPU:
             return found | {f"{name}_us": found[f"{name}_stream_us"] for name in functions}
         try:
-            return found | self._in_graphs(functions, pairs)
+            shortest_us = max(1, min(found[f"{name}_stream_us"] for name in functions))
+            return found | self._in_graphs(functions, pairs, min(ceil(RUN_US / shortest_us), MOST_IN_RUN))
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]
             note = f"times from the stream, for they were not captured: {type(error).__name__}: {reason}"
@@ -117,39 +121,39 @@ class Clock:
                 return start.elapsed_time(end) * 1e3, host_us, late
             self._lead_cycles *= 2
 
-    def _in_graphs(self, functions: Mapping[str, Function], pairs: Pairs) -> dict[str, float | str]:
-        """Graphs of SLOTS launches of each in turns, behind one that is not timed, replayed with rests between them.
+    def _in_graphs(self, functions: Mapping[str, Function], pairs: Pairs, run: int) -> dict[str, float | str]:
+        """Graphs of SLOTS runs of each in turns, behind a launch that is not timed, replayed with rests between them.
 
         Raises:
             RuntimeError: a launch cannot be captured.
         """
         self._run_on_capturing_stream(functions.values(), pairs[0])
         *_, leading = functions.values()
-        launches = len(functions) * SLOTS
-        graphs = max(LEAST_GRAPHS, -(-len(pairs) // launches))  # to come to all operands, and no sooner back to one
-        samples = self._replayed(functions, leading, pairs, graphs)
+        launches = len(functions) * SLOTS * run
+        least = max(LEAST_GRAPHS, GRAPHS // run)
+        graphs = max(least, -(-len(pairs) // launches))  # to come to all operands, and no sooner back to one
+        samples = self._replayed(functions, leading, pairs, run, graphs)
         # What events cost depends on the graph, and on what runs between them.
-        empty = self._replayed({"nothing": _nothing, "leading": leading}, leading, pairs, LEAST_GRAPHS)
+        empty = self._replayed({"nothing": _nothing, "leading": leading}, leading, pairs, run, least)
         cost_us = location(empty["nothing"])
         return {f"{name}_us": round(location(taken) - cost_us, 3) for name, taken in samples.items()}
 
     def _replayed(
-        self, functions: Mapping[str, Function], leading: Function, pairs: Pairs, graphs: int
+        self, functions: Mapping[str, Function], leading: Function, pairs: Pairs, run: int, graphs: int
     ) -> dict[str, list[float]]:
-        """Microseconds between the events around each launch, by name, of as many graphs."""
+        """Microseconds between the events around each run, for each of its launches, by name, of as many graphs."""
         launches = len(functions) * SLOTS
         events = [[torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)] for _ in range(launches)]
         pool = torch.cuda.graph_pool_handle()
 
         def enqueue(number: int) -> None:
-            first = number * launches
+            places = count(number * launches * run)
             # All live to the end, so each has memory of its own; and small ones have other memory in the next graph.
             kept: list[object] = [torch.empty(number * OUTPUTS_APART, dtype=torch.int8, device="cuda")]
-            kept.append(leading(*pairs[(first - 1) % len(pairs)]))
-            names = _in_turns(functions, number) * SLOTS
-            for place, (name, (start, end)) in enumerate(zip(names, events, strict=True), first):
+            kept.append(leading(*pairs[(number * launches * run - 1) % len(pairs)]))
+            for name, (start, end) in zip(_in_turns(functions, number) * SLOTS, events, strict=True):
                 start.record()
-                kept.append(functions[name](*pairs[place % len(pairs)]))
+                kept += [functions[name](*pairs[next(places) % len(pairs)]) for _ in range(run)]
                 end.record()
 
         def replayed_us(graph: torch.cuda.CUDAGraph) -> list[float]:
@@ -157,7 +161,7 @@ class Clock:
             torch.cuda.synchronize()
             taken_us = [start.elapsed_time(end) * 1e3 for start, end in events]
             time.sleep(RESTS * sum(taken_us) / 1e6)
-            return taken_us
+            return [us / run for us in taken_us]
 
         captured = [self._captured(partial(enqueue, number), pool) for number in range(graphs)]
         samples: dict[str, list[float]] = {name: [] for name in functions}

@@ -75,7 +75,7 @@ def raced(items) -> dict:
             "ten_best": [order[i][1].json for i in ranked[:10]],
             "screen_seconds": screened - began,
             "final_seconds": time.perf_counter() - screened,
-            "launches": sum(len(r.samples_ns) for r in readings) + final["launches"],
+            "samples": sum(len(r.samples_ns) for r in readings) + final["samples"],
             "again": held(bench, finalists),
         }
     return found
@@ -90,7 +90,7 @@ def held(bench, finalists) -> dict:
         "pick": names[standings[0].index],
         "tie_band": [names[s.index] for s in standings if s.behind[0] <= 0],
         "regret_bound": max(0.0, *(-s.behind[0] for s in standings)),
-        "launches": sum(len(s.samples_ns) for s in standings),
+        "samples": sum(len(s.samples_ns) for s in standings),
         "finalists": {
             names[s.index]: {"ns": round(s.estimate.time_ns), **rounds(s.samples_ns, s.reference_ns)} for s in standings
         },
@@ -105,7 +105,8 @@ def timers_of(bench, items):
     kernels = [space.load(artifact, task) for task, _, artifact in items]
     for kernel in kernels:
         assert not (reason := stand.check(kernel, 0).reason), reason
-    timers = [bench._stands.timer(kernel, problem, own_executables=True) for kernel in kernels]
+    run = bench._stands.run(problem)
+    timers = [bench._stands.timer(kernel, problem, run) for kernel in kernels]
     yield [bench._calm(timer, stand) for timer in timers]
     for timer in timers:
         timer.close()
@@ -114,7 +115,7 @@ def timers_of(bench, items):
 
 
 def rounds(samples_ns, reference_ns) -> dict:
-    """Location of a kernel's launches and of the reference's beside them, round by round, in whole nanoseconds."""
+    """Location of a kernel's samples and of the reference's beside them, round by round, in whole nanoseconds."""
     return {
         which: [round(estimate(taken[i : i + SLOTS]).time_ns) for i in range(0, len(taken), SLOTS)]
         for which, taken in (("kernel", samples_ns), ("reference", reference_ns))
@@ -178,7 +179,7 @@ def with_inductor(call, milliseconds) -> float:
 
 
 def truth(folder: Path, items, number: str) -> dict:
-    """A long final between what the arms picked and the ten best of the race; 128 launches of each.
+    """A long final between what the arms picked and the ten best of the race; 128 samples of each.
 
     Its rounds go into a file of their own.
     """

@@ -135,7 +135,7 @@ def of_problem(stands, pacer, problem, kernels, turns: int) -> dict:
             levels = []
             for number in range(BLOCKS):
                 block = timer.block(number)
-                pacer.spent((sum(block.samples_ns) + sum(block.reference_ns)) / 1e9)
+                pacer.spent(block.busy_ns / 1e9)
                 levels.append(round(estimate(block.samples_ns).time_ns, 1))
             timer.close()
             taken[name][way].append(levels)

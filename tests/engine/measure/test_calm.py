@@ -95,3 +95,14 @@ def test_a_single_launch_is_taken_as_it_is():
     clock = Clock()
     assert calm(clock).single().reference_ns == (500.0,)
     assert clock.rests == []
+
+
+def test_a_run_is_paced_by_all_its_launches():
+    class Runs(Scripted):
+        def block(self, number):
+            return Block((1e6,) * 8, (1e5,) * 8, run=5)  # 40.8 ms
+
+    clock = Clock()
+    timer = CalmTimer(Runs(), Drift(1e5), paced(clock, duty=0.1, burst_seconds=0.0), clock.rest)
+    timer.block(0)
+    assert clock.rests == [pytest.approx(0.408)]

@@ -64,6 +64,25 @@ def test_final_of_short_kernels_goes_on_until_its_seconds_are_spent():
     assert most - 8 * 2 * SLOTS < clock.launches <= 1.05 * most
 
 
+def test_runs_count_with_all_their_launches_and_their_time():
+    class InRuns:
+        def __init__(self, timer):
+            self._timer, self.blocks = timer, 0
+
+        def block(self, number):
+            self.blocks += 1
+            return replace(self._timer.block(number), run=4)
+
+    def rounds(**terms):
+        timers = [InRuns(timer) for timer in finalists([15_000.0, 15_001.0])[1]]
+        settle(timers, replace(TERMS, **terms))
+        return timers[0].blocks
+
+    a_round = 2 * SLOTS * (4 + 1)
+    assert rounds(final_launches=7 * a_round, final_seconds=0.0) == 7
+    assert rounds(final_launches=0, final_seconds=7.5 * 2 * SLOTS * (4 * 15e-6 + 45e-6)) == 7
+
+
 def test_final_alternates_the_order_of_its_rounds():
     order = []
 

@@ -9,6 +9,7 @@ import pytest
 
 from gemmtune.engine.measure.gpu import present_device
 from gemmtune.engine.measure.protocols import protocol
+from gemmtune.engine.measure.statistics import estimate
 from gemmtune.engine.measure.worker import FinalJob, MeasureJob
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
@@ -41,8 +42,6 @@ def timers(bench, problem, kernels):
 
 
 def middle(timer, blocks=5):
-    from gemmtune.engine.measure.statistics import estimate
-
     return estimate([sample for number in range(blocks) for sample in timer.block(number).samples_ns]).time_ns
 
 
@@ -58,6 +57,24 @@ def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_it
     block = vendor.block(0)
     assert len(block.samples_ns) == len(block.reference_ns) == 8
     assert len(vendor.single().samples_ns) == 1
+
+
+@pytest.mark.parametrize(("problem", "launches"), [("16x2048x512", 8), ("4096x4096x4096", 1)])
+@pytest.mark.parametrize("name", ["graph-cold-l2", "graph-warm-l2"])
+def test_short_kernels_are_timed_in_runs_and_take_what_single_launches_take(bench, name, problem, launches):
+    import torch
+
+    stands, parsed = bench(name)._stands, Problem.parse(problem)
+    run = stands.run(parsed)
+    assert run.launches == launches
+
+    def nothing(*_):
+        stands._instruments.helpers.empty()
+
+    for kernel, least_ns in ((partial(mm, torch), 100), (nothing, 0)):
+        in_runs, singly = stands.timer(kernel, parsed, run), stands.timer(kernel, parsed)
+        assert in_runs.block(0).run == launches
+        assert least_ns <= middle(in_runs) == pytest.approx(middle(singly), abs=1000, rel=0.1)
 
 
 def test_twice_the_work_takes_twice_as_long(bench):

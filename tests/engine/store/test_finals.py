@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -167,3 +169,16 @@ def test_an_interval_without_an_upper_end_is_kept(path):
     with Database.open(path) as database:
         database.add_final(replace(FINAL, finalists=(FINAL.finalists[0], open_ended)))
         assert database.finals()[0].finalists[1].behind == (-0.01, math.inf)
+
+
+def test_finals_of_before_there_were_runs_read_as_of_single_launches(path):
+    in_runs = replace(FINAL, finalists=tuple(replace(finalist, run=8) for finalist in FINAL.finalists))
+    with Database.open(path) as database:
+        database.add_final(in_runs)
+        assert database.finals() == [in_runs]
+    with closing(sqlite3.connect(path)) as connection, connection:
+        (content,) = connection.execute("SELECT content FROM finals").fetchone()
+        assert content.count('"run":8') == 2
+        connection.execute("UPDATE finals SET content = ?", (content.replace(',"run":8', ""),))
+    with Database.open(path) as database:
+        assert database.finals() == [FINAL]
