@@ -59,7 +59,7 @@ def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_it
     assert len(vendor.single().samples_ns) == 1
 
 
-@pytest.mark.parametrize(("problem", "launches"), [("16x2048x512", 8), ("4096x4096x4096", 1)])
+@pytest.mark.parametrize(("problem", "launches"), [("2x2048x192", 8), ("4096x4096x4096", 1)])
 @pytest.mark.parametrize("name", ["graph-cold-l2", "graph-warm-l2"])
 def test_short_kernels_are_timed_in_runs_and_take_what_single_launches_take(bench, name, problem, launches):
     import torch
