@@ -22,8 +22,8 @@ from gemmtune.engine.measure.process import wait_for_any
 from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.measure.worker import FinalJob, MeasureJob
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
 
 SPACE, SWEPT, BUILD_SECONDS = "triton_mm", 8, 100.0
@@ -34,7 +34,7 @@ def main() -> None:
     device = present_device()
     if device is None:
         raise SystemExit("no GPU found: finals are held on one")
-    meetings = who_meet(folder)
+    meetings = who_meet(folder, device)
     with tempfile.TemporaryDirectory() as work:
         built = build([BuildJob(task, config) for task, configs in meetings.items() for config in configs], Path(work))
         bench = Bench(protocol("graph-cold-l2"))
@@ -47,16 +47,14 @@ def main() -> None:
             result.write_text(json.dumps({"rows": rows}) + "\n")  # at once: time may be over before the next
 
 
-def who_meet(folder: Path) -> dict[Task, tuple[Config, ...]]:
-    """The campaign's choice, first, and the best of the sweep, by the campaign's task.
+def who_meet(folder: Path, device: Device) -> dict[Task, tuple[Config, ...]]:
+    """The campaign's choice, first, and the best of the sweep, by their task on this device.
 
     Raises:
         SystemExit: the campaign chose nothing for a problem that was swept.
     """
     swept = truths(folder)
     rows = {row.problem.name: row for row in read_table(folder / "campaign" / "table.json").rows}
-    with Database.open(folder / "campaign" / "measurements.db", create=False) as store:
-        tasks = {task.problem.name: task for task in store.tasks() if task.space == SPACE}
     found = {}
     for name in sorted(swept):
         chosen = [choice.config for choice in rows[name].choices if choice.space == SPACE][:1] if name in rows else []
@@ -64,7 +62,8 @@ def who_meet(folder: Path) -> dict[Task, tuple[Config, ...]]:
             raise SystemExit(f"the campaign's table has no choice of {SPACE} for {name}, which was swept: tune again")
         points = [point for point in swept[name].points.values() if point.time_ns is not None]
         best = sorted(points, key=lambda point: point.time_ns)[:SWEPT]
-        found[tasks[name]] = tuple(dict.fromkeys((*chosen, *(point.config for point in best))))
+        task = Task(rows[name].problem, device, SPACE)
+        found[task] = tuple(dict.fromkeys((*chosen, *(point.config for point in best))))
     return found
 
 
