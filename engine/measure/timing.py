@@ -13,9 +13,9 @@ too. A kernel that is launched in clusters has as many of its own.
 There its launches take less than in the place of another's: kernels of 10 to 23 µs 0.07 to 0.27 µs less, which the
 empty one, that the fixed cost is taken from, does not show (experiments/measurement). So in finals, which decide
 between kernels of both kinds, each has its own, and short ones are timed in runs: several launches one after the other
-between two events, so that what events cost, and what they cost here more than there, is shared among these. Of a run
-of eight that is 10 to 60 ns a launch (one standard deviation, kernels of 3 to 13 µs in 15 sets of eight executables,
-five processes, two H200s, 2026-11-22), where it was 80 to 200 launch by launch.
+between two events, so that what events cost, and what they cost here more than there, is shared among these. The time
+of the fastest of a few kernels of 2 to 14 µs then differs by 0.06 µs from process to process (one standard deviation),
+where launch by launch it was 0.14 to 0.19 (experiments/measurement/processes.py).
 """
 
 from __future__ import annotations

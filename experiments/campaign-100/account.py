@@ -239,7 +239,7 @@ def problems(table: Path, measurements: Sequence[Measurement], truths: Mapping[s
 
 def _problem(row: Row, evaluations: int, truth: Landscape | None) -> dict:
     fastest, baseline = row.fastest or row.choices[0], row.baseline
-    triton = next((c for c in row.choices if c.space == "triton_mm"), None)
+    triton = _of_triton(row)
     return {
         "problem": row.problem.name,
         "range": range_of(row.problem),
@@ -251,14 +251,21 @@ def _problem(row: Row, evaluations: int, truth: Landscape | None) -> dict:
         "triton_us": triton and round(triton.time_ns / 1e3, 3),
         "ships": row.choices[0].space,
         "regret_bound": row.regret_bound and round(row.regret_bound, 4),
-        "of_optimum": _of_optimum(triton, truth) if truth is not None else None,
+        "of_optimum": of_optimum(row, truth),
     }
 
 
-def _of_optimum(found: Choice | None, truth: Landscape) -> float:
+def of_optimum(row: Row, truth: Landscape | None) -> float | None:
     """The truth's best time over its time of what was found; 0 where nothing was found, or it failed there."""
+    if truth is None:
+        return None
+    found = _of_triton(row)
     point = truth.points.get(found.config) if found is not None else None
     return round(truth.optimum_ns / point.time_ns, 4) if point is not None and point.time_ns is not None else 0.0
+
+
+def _of_triton(row: Row) -> Choice | None:
+    return next((c for c in row.choices if c.space == "triton_mm"), None)
 
 
 def timeline(looks: Sequence[Look]) -> list[dict]:

@@ -285,8 +285,9 @@ def verdicts(found: dict) -> list[str]:
 
 def judge(folder: Path, found: dict, truths: dict) -> None:
     """The problems again, with the sweeps there are now."""
-    with Database.open(folder / "measurements.db", create=False) as store:
-        found["problems"] = account.problems(folder / "table.json", list(store.measurements()), truths)
+    rows = {row.problem.name: row for row in read_table(folder / "table.json").rows}
+    for judged in found["problems"]:
+        judged["of_optimum"] = account.of_optimum(rows[judged["problem"]], truths.get(judged["problem"]))
 
 
 def builds_lines(found: dict, split: dict) -> list[str]:

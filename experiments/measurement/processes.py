@@ -104,26 +104,22 @@ def measured(jobs: list[tuple[str, list[MeasureJob]]], rest_seconds: float) -> d
 
 
 def told(results: dict) -> list[str]:
-    """Standard deviations between processes, of the library's kernel and of Triton's, and what a problem's share."""
-    rows = ["| its time | problems | kernel | race | final | of it shared | one final and the next |", "|" + "---|" * 7]
+    """Standard deviations between processes, µs: of the fastest kernel of a problem, which a final plays longest."""
     processes = results["processes"]
     names = list(processes[0]["race"])
     race = np.array([[p["race"][name] for name in names] for p in processes])  # process, problem, kernel
     finals = np.array([[p["finals"][name] for name in names] for p in processes])  # process, problem, final, kernel
-    first = finals[:, :, 0]
-    own_us = race[..., -1].mean(axis=0)
-    for low, high in ((0, 6), (6, 12)):
-        chosen = (own_us >= low) & (own_us < high)
-        if not chosen.any():
-            continue
-        shared = spread(first[:, chosen].mean(axis=2))
-        for kernel, which in (("the library's", slice(-1, None)), ("Triton's", slice(0, -1))):
-            repeated = finals[:, chosen, :, which]
-            again = float(np.std(repeated[:, :, 1] - repeated[:, :, 0]) / np.sqrt(2))
-            spreads = f"{spread(race[:, chosen, which]):.3f} | {spread(first[:, chosen, which]):.3f}"
-            rows.append(f"| {low} to {high} µs | {chosen.sum()} | {kernel} | {spreads} | {shared:.3f} | {again:.3f} |")
+    fastest = finals.mean(axis=(0, 2)).argmin(axis=1)
+    race_us = race[:, range(len(names)), fastest]
+    final_us = finals[:, range(len(names)), :, fastest].swapaxes(0, 1)  # process, problem, final
+    rows = ["| its time | problems | race | final | a final and the next of its process |", "|" + "---|" * 5]
+    for low, high in ((0, 7), (7, 14)):
+        chosen = (final_us.mean(axis=(0, 2)) >= low) & (final_us.mean(axis=(0, 2)) < high)
+        again = float(np.std(final_us[:, chosen, 1] - final_us[:, chosen, 0]) / np.sqrt(2))
+        spreads = f"{spread(race_us[:, chosen]):.3f} | {spread(final_us[:, chosen, 0]):.3f}"
+        rows.append(f"| {low} to {high} µs | {chosen.sum()} | {spreads} | {again:.3f} |")
     rested = np.array([p["rest_seconds"] > 0 for p in processes])
-    for name, times in (("race", race), ("final", first)):
+    for name, times in (("race", race_us), ("final", final_us)):
         apart = float((times[rested].mean(axis=0) - times[~rested].mean(axis=0)).mean())
         rows.append(f"{name}: {apart:+.3f} µs where the GPU rests before each job")
     return rows
