@@ -258,7 +258,7 @@ def verdicts(found: dict) -> list[str]:
         rows.append(("rows without a final", f"{unsettled}", "0", not unsettled))
         rows.append(("named share of wall × resources", f"{named:.3f}", f">= {NAMED}", named >= NAMED))
         met = [row["of_optimum"] for row in found.get("meet", {}).get("rows", [])]
-        for name, fractions in (("by the sweeps", judged), ("by finals with their best", met)):
+        for name, fractions in (("by the sweeps' looks", judged), ("by finals with their best", met)):
             if fractions:
                 mean, worst = sum(fractions) / len(fractions), min(fractions)
                 rows.append(
