@@ -67,7 +67,7 @@ class Rig:
         """Capture the reference; the fixed cost is 0 until `calibrate`."""
         self.ring = ring
         self.instruments = instruments
-        self.graph_cost_ns = 0.0
+        self.singly = Run(1, 0.0)
         self.single_cost_ns = 0.0
         with torch.cuda.stream(instruments.stream):
             self._refer(0)  # the vendor's library takes its workspace of a stream with its first launch there
@@ -98,7 +98,7 @@ class Rig:
                 tools.single_events[0].around(tools.helpers.empty, tools.main_stream)
             torch.cuda.synchronize()
             single.append(tools.single_events[0].elapsed_ns())
-        self.graph_cost_ns = estimate(in_graph).time_ns
+        self.singly = Run(1, estimate(in_graph).time_ns)
         self.single_cost_ns = estimate(single).time_ns
 
     def priced(self, time_ns: float) -> Run:
@@ -109,7 +109,7 @@ class Rig:
         sets = len(self.ring.kernel)
         launches = max(1, min(ceil(_RUN_NS / time_ns), _MOST_IN_RUN, self.ring.parts if sets > 1 else _MOST_IN_RUN))
         if launches == 1:
-            return Run(1, self.graph_cost_ns)
+            return self.singly
         block = self.capture(self._nothing, 0, launches)
         costs: list[float] = []
         for executable in [Executable(block, self.instruments.main_stream) for _ in range(_EXECUTABLES)]:
@@ -143,7 +143,7 @@ class Rig:
         tools = self.instruments
         self._replay(graph, executable, meanwhile)
         samples = _less(tools.kernel_events, run.cost_ns, run.launches)
-        return Block(samples, _less(tools.reference_events, self.graph_cost_ns), run.launches)
+        return Block(samples, _less(tools.reference_events, self.singly.cost_ns), run.launches)
 
     def _replay(self, graph: Graph, executable: Executable, meanwhile: Callable[[], object] = lambda: None) -> None:
         executable.launch(graph, self.instruments.main_stream)
@@ -187,11 +187,15 @@ class KernelTimer:
         """
         self._kernel = kernel
         self._rig = rig
-        self._run = run or Run(1, rig.graph_cost_ns)
+        self._given = run
         self._blocks: dict[int, Graph] = {}
         self._executables: dict[int, Executable] | None = {} if run else None
         self._singles = 0
         self._started: deque[tuple[EventPair, EventPair]] = deque()
+
+    @property
+    def _run(self) -> Run:
+        return self._given or self._rig.singly
 
     def start_singles(self, number: int) -> None:
         """Enqueue what the next so many calls of `single` return, at most SLOTS, and do not wait for it."""
@@ -211,7 +215,7 @@ class KernelTimer:
             self.start_singles(1)
         mine, theirs = self._started.popleft()
         torch.cuda.synchronize()
-        return Block(_less([mine], self._rig.single_cost_ns), _less([theirs], self._rig.graph_cost_ns))
+        return Block(_less([mine], self._rig.single_cost_ns), _less([theirs], self._rig.singly.cost_ns))
 
     def block(self, number: int) -> Block:
         """SLOTS samples of each, on the operands of this number."""

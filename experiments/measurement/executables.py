@@ -144,7 +144,7 @@ def of_problem(stands, pacer, problem, kernels, turns: int) -> dict:
             timer.start_singles(8)
             from_stream[name].append(round(median(timer.single().samples_ns[0] for _ in range(8)), 1))
             time.sleep(0.002)
-    costs = {"graph": rig.graph_cost_ns, "stream": rig.single_cost_ns}
+    costs = {"graph": rig.singly.cost_ns, "stream": rig.single_cost_ns}
     return {"vendor_ns": stand.level.time_ns, "cost_ns": costs} | {
         name: {
             "shares": shared[name],

@@ -45,6 +45,15 @@ def middle(timer, blocks=5):
     return estimate([sample for number in range(blocks) for sample in timer.block(number).samples_ns]).time_ns
 
 
+def test_a_short_reference_has_its_level_without_what_events_cost(bench):
+    import torch
+
+    cold, problem = bench("graph-cold-l2"), "2x2048x192"
+    (vendor,) = timers(cold, problem, [partial(mm, torch)])
+    level_ns = cold._stands.of(Problem.parse(problem)).level.time_ns
+    assert level_ns == pytest.approx(middle(vendor), abs=1000)  # events cost 4 µs
+
+
 def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_itself(bench):
     import torch
 
