@@ -99,13 +99,17 @@ def test_graphs_and_stream_take_off_what_events_cost(gpu):
     assert "note" not in found
 
 
-def test_a_graph_holds_turns_between_events_behind_a_launch(gpu):
+@pytest.mark.parametrize(("us", "run", "graphs"), [(40.0, 1, 16), (20.0, 2, 8), (5.0, 7, 4), (1.0, 8, 4)])
+def test_a_graph_holds_runs_in_turns_between_events_behind_a_launch(gpu, us, run, graphs):
     names = ("compiled", "eager")
-    gpu.clock.times({name: lambda a, b, name=name: gpu.launch(name, 5.0) for name in names}, *OPERANDS)
+    functions = {name: lambda a, b, name=name: gpu.launch(name, us) for name in names}
+    found = gpu.clock.times(functions, *OPERANDS)
+    assert found["eager_us"] == pytest.approx(us)
     first, second, *_ = gpu.graphs
-    turns = [word for name in names for word in ("event", name, "event")]
-    assert first == ["eager", *turns * 8]
-    assert second == ["eager", *(turns[3:] + turns[:3]) * 8]
+    turns = [["event", *[name] * run, "event"] for name in names]
+    assert first == ["eager", *(turns[0] + turns[1]) * 8]
+    assert second == ["eager", *(turns[1] + turns[0]) * 8]
+    assert len(gpu.graphs) == 2 * graphs  # and as many around nothing
 
 
 def test_each_function_comes_to_all_operands(gpu):
