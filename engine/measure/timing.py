@@ -106,8 +106,8 @@ class Rig:
 
         Of several sets of operands none comes twice in a block.
         """
-        sets = len(self.ring.kernel)
-        launches = max(1, min(ceil(_RUN_NS / time_ns), _MOST_IN_RUN, self.ring.parts if sets > 1 else _MOST_IN_RUN))
+        most = self.ring.parts if len(self.ring.kernel) > 1 else _MOST_IN_RUN
+        launches = min(ceil(_RUN_NS / time_ns), _MOST_IN_RUN, most)
         if launches == 1:
             return self.singly
         block = self.capture(self._nothing, 0, launches)
