@@ -13,6 +13,7 @@ from gemmtune.engine.campaign.plan import read_plan
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.final import Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Evidence, Level, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -128,6 +129,29 @@ def test_gpu_time_is_launches_work_rests_and_waiting(experiment, tmp_path):
     assert parts["idle: waits for the driver"] == 1.0
     assert parts["worker: loads, checks, operands, Python"] == pytest.approx(5.0 - 1.2)
     assert found["outcomes"]["failures"] == {"build_failed: # B of #": 2}
+
+
+def test_a_final_in_runs_took_all_their_launches(experiment):
+    level = Level("cublas", "GPU-0", 1e8)
+    estimate = Estimate(2e8, 2e8, 2e8, level)
+    finalist = Finalist(TASK, Config({"a": 1}), Toolchain(()), estimate, (2e8,) * 4, (0.0, 0.0), run=8)
+    final = Final((finalist,), "graph-cold-l2", "here", "2026-11-22T00:00:00+00:00")
+    found = experiment.account.launch_seconds([], [final])
+    assert found["timed launches: finals"] == pytest.approx(4 * 8 * 0.2)
+    assert found["the vendor's launches beside them"] == pytest.approx(4 * 0.1)
+
+
+def test_of_the_optimum_is_what_the_sweep_says_of_the_first_choice_of_triton(experiment):
+    def row(*choices):
+        return SimpleNamespace(choices=[SimpleNamespace(space=space, config=Config(c)) for space, c in choices])
+
+    points = {Config({"a": a}): SimpleNamespace(time_ns=time_ns) for a, time_ns in ((1, 80.0), (2, 100.0), (3, None))}
+    truth = SimpleNamespace(points=points, optimum_ns=80.0)
+    of_optimum = experiment.account.of_optimum
+    assert of_optimum(row(("aten", {}), ("triton_mm", {"a": 2}), ("triton_mm", {"a": 1})), truth) == 0.8
+    assert of_optimum(row(("triton_mm", {"a": 3})), truth) == 0.0
+    assert of_optimum(row(("aten", {})), truth) == 0.0
+    assert of_optimum(row(("triton_mm", {"a": 2})), None) is None
 
 
 def test_finalists_are_ranked_by_the_final_on_the_level_of_their_measurements(experiment):
