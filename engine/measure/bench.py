@@ -165,7 +165,8 @@ class Bench:
             return ()
         stand, run, numbers = self._stands.of(problem), self._stands.run(problem), list(kernels)
         timers = [self._stands.timer(kernel, problem, run) for kernel in kernels.values()]
-        standings = settle([self._calm(timer, stand) for timer in timers], _TERMS)
+        calm = [self._calm(timer, stand) for timer in timers]
+        standings = settle(calm, _TERMS, self._telemetry.may_be_held_back)
         for timer in timers:
             timer.close()
         return tuple(

@@ -126,6 +126,32 @@ def test_a_reference_that_is_slower_beside_one_finalist_than_beside_another_move
     assert np.mean(regrets <= bounds) >= 0.95
 
 
+class OtherReference:
+    """A timer whose reference is another one in each of its blocks."""
+
+    def __init__(self, timer, rng):
+        self._timer, self._rng = timer, rng
+
+    def block(self, number):
+        block = self._timer.block(number)
+        factor = np.exp(0.05 * self._rng.standard_normal())
+        return replace(block, reference_ns=tuple(factor * ns for ns in block.reference_ns))
+
+
+def test_the_reference_tells_nothing_while_nothing_may_hold_the_clocks_back():
+    def settled(may_be_clocks, restless):
+        _, timers = finalists([9_000.0, 9_050.0, 9_100.0], noise=0.02)
+        rng = np.random.default_rng(7)
+        kernels = [OtherReference(timer, rng) for timer in timers] if restless else timers
+        standings = settle(kernels, replace(TERMS, most_rounds=6), may_be_clocks)
+        return [(s.index, s.estimate, s.behind) for s in standings]
+
+    assert settled(lambda: False, restless=True) == settled(lambda: False, restless=False)
+    assert settled(lambda: True, restless=True) != settled(lambda: True, restless=False)
+    once = iter([False, True])
+    assert settled(lambda: next(once, False), restless=True) == settled(lambda: True, restless=True)
+
+
 def finals_with_restless_blocks(seeds):
     """Of one kernel whose blocks differ by 5 % and 7 whose do not: its time over each, and the interval of that."""
     for seed in range(seeds):
