@@ -14,8 +14,8 @@ There its launches take less than in the place of another's: kernels of 10 to 23
 empty one, that the fixed cost is taken from, does not show (experiments/measurement). So in finals, which decide
 between kernels of both kinds, each has its own, and short ones are timed in runs: several launches one after the other
 between two events, so that what events cost, and what they cost here more than there, is shared among these. The time
-of the fastest of a few kernels of 2 to 14 µs then differs by 0.06 µs from process to process (one standard deviation),
-where launch by launch it was 0.14 to 0.19 (experiments/measurement/processes.py).
+of the fastest of a few kernels of 2 to 14 µs then differs by 0.02 to 0.06 µs from process to process (one standard
+deviation), where launch by launch it was 0.14 to 0.19 (experiments/measurement/processes.py).
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ STAGES = {  # file, functions
     "judge": ("reference", "judge"),
     "single launches": ("timing", "start_singles", "single"),
     "capture": ("graphs", "__init__"),
-    "blocks": ("timing", "run"),
+    "blocks": ("timing", "_replay"),
     "rest": ("calm", "spent"),
     "unload": ("_cuda_kernel", "close"),
     "telemetry": ("telemetry", "read"),
@@ -316,10 +316,10 @@ def profile(items) -> dict:
             for stage, (module, *functions) in STAGES.items():
                 if function in functions and "gemmtune" in file and Path(file).stem == module:
                     spent[stage] += cumulative
-        spent["single launches"] -= sum_of(entries, "single", "start_singles")
-        spent["blocks"] -= sum_of(entries, "<lambda>", "_captured")  # the next block's capture, while this one runs
         if unseen := [stage for stage, s in spent.items() if not s]:
             print(f"{name}: no time spent in {', '.join(unseen)}; has a function of STAGES moved?")
+        spent["single launches"] -= sum_of(entries, "single", "start_singles")
+        spent["blocks"] -= sum_of(entries, "<lambda>", "_captured")  # the next block's capture, while this one runs
         spent["all"] = seconds
         found[name] = {stage: round(1e3 * s / len(group), 3) for stage, s in spent.items()}
     return found
