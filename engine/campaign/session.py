@@ -43,6 +43,7 @@ __all__ = [
     "read_all",
     "replayed_device",
     "replayed_searches",
+    "unserved",
 ]
 
 _OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
@@ -52,19 +53,32 @@ _OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
 def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
     """The searches of a campaign that measures, the baseline of each problem first where it has one.
 
+    Each problem is searched in those spaces of the plan that have anything for it.
+
     Raises:
-        UsageError: nothing to tune, or a space of the plan has nothing feasible for a problem; the message says why.
+        UsageError: nothing to tune, or no space of the plan has anything feasible for a problem; the message says why.
     """
     searches = []
     spaces, parts = _spaces(plan), _parts(plan)
     for problem in _named_problems(plan):
-        for name, (space, sampler) in spaces.items():
-            task = Task(problem, device, name)
-            if name not in plan.spaces and next(feasible(space, task), None) is None:
-                continue  # the vendor has no kernel for such a problem: the table then says so
-            configs = _feasible(space, task)
-            searches.append(prepare(task, space, configs, sampler, plan.budget, plan.seed, plan.batch, parts))
+        tasks = {name: Task(problem, device, name) for name in spaces}
+        served = {name: found for name, (space, _) in spaces.items() if (found := _any(feasible(space, tasks[name])))}
+        if not any(name in served for name in plan.spaces):
+            raise UsageError("; ".join(_nothing(spaces[name][0], tasks[name]) for name in dict.fromkeys(plan.spaces)))
+        for name, configs in served.items():
+            space, sampler = spaces[name]
+            searches.append(prepare(tasks[name], space, configs, sampler, plan.budget, plan.seed, plan.batch, parts))
     return searches
+
+
+def unserved(plan: Plan, searches: Sequence[TaskSearch]) -> Iterator[str]:
+    """What a person should know of problems that are not searched in every space of the plan: how many, and why one."""
+    problems = {search.task.problem: search.task.device for search in searches}
+    for name in dict.fromkeys(plan.spaces):
+        served = {search.task.problem for search in searches if search.task.space == name}
+        if absent := [problem for problem in problems if problem not in served]:
+            why = _nothing(registry.space(name), Task(absent[0], problems[absent[0]], name))
+            yield f"{len(absent)} of {len(problems)} problems are not searched in {name}: {why}"
 
 
 def estimated_searches(plan: Plan, device: Device) -> list[TaskSearch]:
@@ -181,6 +195,8 @@ def execute(
     for ranges of m, a second round measures what they need besides, at probes and spots only if the fleet measures.
     """
     objective = registry.objective(plan.objective)
+    for notice in unserved(plan, searches):
+        watcher.noticed(notice)
     asked = Asked(kept, plan, searches, fleet) if kept else None
     again = asked.again(database) if asked else None
     searches = again or searches
@@ -230,12 +246,20 @@ def _named_problems(plan: Plan) -> tuple[Problem, ...]:
 
 
 def _feasible(space: Space, task: Task) -> Iterator[Config]:
-    configs = feasible(space, task)
+    if configs := _any(feasible(space, task)):
+        return configs
+    raise UsageError(_nothing(space, task))
+
+
+def _any(configs: Iterator[Config]) -> Iterator[Config] | None:
+    """All of them, if there are any."""
     first = next(configs, None)
-    if first is None:
-        why = "; ".join(dict.fromkeys(census(space, task).examples.values()))
-        raise UsageError(f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}")
-    return chain([first], configs)
+    return None if first is None else chain([first], configs)
+
+
+def _nothing(space: Space, task: Task) -> str:
+    why = "; ".join(dict.fromkeys(census(space, task).examples.values()))
+    return f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}"
 
 
 def _parts(plan: Plan) -> int:

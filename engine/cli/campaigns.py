@@ -166,6 +166,8 @@ def record(
     fleet = LocalFleet(spaces, minimised.protocol, builders=builders, racing=False)  # full samples of every config
     store_url, clocks = database_url(out, database), locked_clocks(lock_clocks, fleet)
     with closing(fleet), clocks, Database.open(store_url) as store, progress.watching(False, minimised.unit) as watcher:
+        for notice in session.unserved(plan, searches):
+            watcher.noticed(notice)
         run(searches, fleet, store, minimised, watcher, settle=False)
         scale = OneScale(store)
         for name in spaces:

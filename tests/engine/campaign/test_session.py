@@ -192,6 +192,42 @@ def test_a_problem_that_the_vendor_has_no_kernel_for_is_searched_without_a_basel
     ]
 
 
+def test_a_problem_is_searched_in_the_spaces_that_have_anything_for_it_and_a_person_is_told():
+    one, many = Problem.parse("1x512x1024"), Problem.parse("64x512x1024")
+    plan = Plan(problems=(one, many), spaces=("triton_mm", "triton_mm_tma"))
+    found = session.measured_searches(plan, H200)
+    assert [(x.task.problem, x.task.space) for x in found] == [
+        (one, "aten"),
+        (one, "triton_mm"),
+        (many, "aten"),
+        (many, "triton_mm"),
+        (many, "triton_mm_tma"),
+    ]
+    [notice] = session.unserved(plan, found)
+    assert notice.startswith("1 of 2 problems are not searched in triton_mm_tma: ")
+    assert "nothing for 1x512x1024:bf16:nt on H200: Inductor takes an A of one row" in notice
+    with pytest.raises(UsageError, match=r"cute_gemm has nothing for 1x512x1021.*; space triton_mm_tma has nothing for"):
+        session.measured_searches(
+            Plan(problems=(Problem.parse("1x512x1021"),), spaces=("cute_gemm", "triton_mm_tma")), H200
+        )
+
+
+def test_what_no_search_is_made_for_is_noticed_when_the_campaign_runs(recorded, tmp_path):
+    class Listener(Nobody):
+        def __init__(self):
+            self.heard = []
+
+        def noticed(self, notice):
+            self.heard.append(notice)
+
+    listener = Listener()
+    plan = replace(PLAN, problems=(DECODE,), spaces=("triton_mm", "cute_gemm"))
+    searches = session.replayed_searches(replace(plan, spaces=("triton_mm",)), H200, recorded)
+    with Database.open(f"sqlite:///{tmp_path}/m.db") as store:
+        session.execute(plan, H200, searches, ReplayFleet(recorded), store, listener)
+    assert [notice[:41] for notice in listener.heard] == ["1 of 1 problems are not searched in cute_"]
+
+
 def on_paper(sku="B200", **changes):
     plan = replace(PLAN, **{"spaces": ("toy_priced",), "problems": (DECODE,), **changes})
     return session.estimated_searches(plan, catalogue.device(sku))
