@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean
 
@@ -34,7 +35,7 @@ GEMMTUNE = (sys.executable, "-m", "gemmtune.engine.cli", "tune")
 RELOADED = 10
 AGAIN_SECONDS, WALL_SECONDS = 5.0, 150.0
 MEAN, WORST, NAMED = 0.99, 0.96, 0.95
-CUTE_SPACES = ("triton_mm", "cute_gemm", "quack_gemm")
+SPACES = {"tma": ("triton_mm", "triton_mm_tma"), "cute": ("triton_mm", "cute_gemm", "quack_gemm")}
 
 
 def main() -> int:
@@ -182,9 +183,9 @@ def random_search(out: Path, left: float, given: argparse.Namespace) -> str:
     return tuned(out, "random", left, given, limits)
 
 
-def cute(out: Path, left: float, given: argparse.Namespace) -> str:
-    """The same campaign with the CuTe spaces."""
-    return tuned(out, "cute", left, given, [word for space in CUTE_SPACES for word in ("--space", space)])
+def with_spaces(name: str, out: Path, left: float, given: argparse.Namespace) -> str:
+    """The same campaign with the spaces of that arm."""
+    return tuned(out, name, left, given, [word for space in SPACES[name] for word in ("--space", space)])
 
 
 ARMS: dict[str, Callable[[Path, float, argparse.Namespace], str]] = {
@@ -196,7 +197,7 @@ ARMS: dict[str, Callable[[Path, float, argparse.Namespace], str]] = {
     "builds": builds,
     "random": random_search,
     "exhaustive": exhaustive,
-    "cute": cute,
+    **{name: partial(with_spaces, name) for name in SPACES},
 }
 
 
@@ -219,7 +220,7 @@ def summary(out: Path) -> list[str]:
     found = {name: json.loads(path.read_text()) for name in ARMS if (path := out / f"{name}.json").exists()}
     truths = rehearsal.truths(out)
     lines = ["", f"summary: {len(truths)} sweeps to judge by"]
-    for name in ("campaign", "random", "cute"):
+    for name in ("campaign", "random", *SPACES):
         if name in found:
             judge(out / name, found[name], truths)
             (out / f"{name}.json").write_text(json.dumps(found[name], separators=(",", ":")) + "\n")
