@@ -1,4 +1,7 @@
-"""Inductor's own `triton::mm_persistent_tma` template, deployed where `enable_persistent_tma_matmul` is set."""
+"""Inductor's own `triton::mm_persistent_tma` template.
+
+Inductor offers it where `enable_persistent_tma_matmul` is set; gemmtune's loader runs its rows without that, too.
+"""
 
 from __future__ import annotations
 
