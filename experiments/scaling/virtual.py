@@ -195,9 +195,10 @@ class Notes:
 def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, object]:
     """The whole of it, with so many configs in work for each GPU."""
     scheduler._CONFIGS_A_WORKER = configs
-    plan = Plan(problems=read_plan(given.plan).problems if given.plan else PROBLEMS, budget=given.budget)
+    named = read_plan(given.plan) if given.plan else Plan(problems=PROBLEMS)
+    plan = Plan(problems=named.problems, spaces=named.spaces, budget=given.budget)
     device, clock = catalogue.device("H200"), Clock(given.slower)
-    toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}
+    toolchains = {name: registry.space(name).toolchain() for name in ("aten", *plan.spaces)}
     terms = measured_terms(toolchains, registry.objective("latency").protocol)
     site: list[Site] = []
 
@@ -279,7 +280,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--configs", type=int, nargs="+", default=[scheduler._CONFIGS_A_WORKER], help="in work a GPU")
-    parser.add_argument("--plan", type=Path, help="campaign file whose problems are tuned (default: those of run.py)")
+    parser.add_argument("--plan", type=Path, help="campaign file: its problems and spaces (default: those of run.py)")
     parser.add_argument("--budget", type=int, default=256)
     parser.add_argument("--build-seconds", type=float, default=0.5, help="mean; 0.6 to 1.4 times, and of 2 %% thrice")
     parser.add_argument("--gpu-seconds", type=float, default=0.008)
