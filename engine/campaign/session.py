@@ -53,7 +53,8 @@ _OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
 def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
     """The searches of a campaign that measures, the baseline of each problem first where it has one.
 
-    Each problem is searched in those spaces of the plan that have anything for it.
+    Each problem is searched in those spaces of the plan that have anything for it. One that the vendor has no kernel
+    for has no baseline: the table then says so.
 
     Raises:
         UsageError: nothing to tune, or no space of the plan has anything feasible for a problem; the message says why.

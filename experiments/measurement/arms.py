@@ -84,7 +84,7 @@ def raced(items) -> dict:
 def held(bench, finalists) -> dict:
     """A final as the bench holds it, with what it keeps to itself: what the reference took beside each finalist."""
     with timers_of(bench, finalists) as timers:
-        standings = settle(timers, Terms())
+        standings = settle(timers, Terms(), bench._telemetry.may_be_held_back)
     names = [config.json for _, config, _ in finalists]
     return {
         "pick": names[standings[0].index],
