@@ -249,6 +249,7 @@ def _problem(row: Row, evaluations: int, truth: Landscape | None) -> dict:
         "best_config": dict(fastest.config),
         "baseline_us": baseline and round(baseline.time_ns / 1e3, 3),
         "triton_us": triton and round(triton.time_ns / 1e3, 3),
+        "others_us": _of_others(row),
         "ships": row.choices[0].space,
         "regret_bound": row.regret_bound and round(row.regret_bound, 4),
         "of_optimum": of_optimum(row, truth),
@@ -266,6 +267,12 @@ def of_optimum(row: Row, truth: Landscape | None) -> float | None:
 
 def _of_triton(row: Row) -> Choice | None:
     return next((c for c in row.choices if c.space == "triton_mm"), None)
+
+
+def _of_others(row: Row) -> dict[str, float]:
+    """The best of each space besides ATen and `triton_mm`, in µs."""
+    others = [c for c in row.choices if c.space not in ("aten", "triton_mm")]
+    return {c.space: round(c.time_ns / 1e3, 3) for c in reversed(others)}  # the first one of a space is its best
 
 
 def timeline(looks: Sequence[Look]) -> list[dict]:
@@ -316,6 +323,17 @@ def result_lines(rows: Sequence[Mapping]) -> list[str]:
         best, triton = of_range(rows, name, "best_us"), of_range(rows, name, "triton_us")
         if best is not None:
             text.append(f"{name}: ATen over best {best:.4f}, over the best of triton_mm {triton or 0:.4f} (geo. means)")
+        for space in sorted({space for row in rows for space in row.get("others_us", ())}):
+            behind = [
+                row["others_us"][space] / row["triton_us"]
+                for row in rows
+                if row["range"] == name and row["triton_us"] and space in row["others_us"]
+            ]
+            if behind:
+                text.append(
+                    f"  best of {space} over the best of triton_mm: {geometric_mean(behind):.4f} "
+                    f"({min(behind):.4f} to {max(behind):.4f}, {len(behind)} problems)"
+                )
     judged = [row for row in rows if row["of_optimum"] is not None]
     if judged:
         mean, worst = sum(r["of_optimum"] for r in judged) / len(judged), min(judged, key=lambda r: r["of_optimum"])
