@@ -285,7 +285,9 @@ def verdicts(found: dict) -> list[str]:
 
 
 def judge(folder: Path, found: dict, truths: dict) -> None:
-    """The problems again, with the sweeps there are now."""
+    """The problems again, with the sweeps there are now; none where the campaign was cut off before its table."""
+    if not found["problems"]:
+        return
     rows = {row.problem.name: row for row in read_table(folder / "table.json").rows}
     for judged in found["problems"]:
         judged["of_optimum"] = account.of_optimum(rows[judged["problem"]], truths.get(judged["problem"]))
