@@ -1,0 +1,123 @@
+"""What a kernel takes in the executable graphs that a process makes first. Usage: early.py --out FILE.
+
+Processes make so many executables that time nothing, set up two problems, in both orders, and time one of Triton's
+kernels and the library's on each: behind its setup, behind a measurement, and when both are set up. `told` prints the
+table of README.md, of a stored file too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from run import built_by_job
+
+from gemmtune.engine.measure.builder import BuildJob
+from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.worker import MeasureJob
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+
+PROBLEMS = ("16x4096x4096", "1024x1280x3420")
+MADE = (0, 32, 128)
+BLOCKS, REST_SECONDS = 16, 0.004
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="file for the results")
+    parser.add_argument("--made", type=int, help="be the process that makes so many")
+    parser.add_argument("--jobs", type=Path, help="and measures these")
+    given = parser.parse_args()
+    if given.made is not None:
+        given.out.write_text(json.dumps(timed(pickle.loads(given.jobs.read_bytes()), given.made)) + "\n")
+        return
+    device = present_device()
+    if device is None:
+        raise SystemExit("no GPU found: this experiment times on one")
+    results = {"device": device.name, "date": datetime.now(UTC).date().isoformat(), "processes": []}
+    with tempfile.TemporaryDirectory() as folder:
+        jobs, found = Path(folder) / "jobs", Path(folder) / "found.json"
+        built = jobs_of(device, Path(folder))
+        for made in MADE:
+            for order in (built, built[::-1]):
+                jobs.write_bytes(pickle.dumps(order))
+                own = [sys.executable, __file__, "--made", str(made), "--jobs", str(jobs), "--out", str(found)]
+                subprocess.run(own, check=True)
+                results["processes"].append({"made": made, "rows": json.loads(found.read_text())})
+                given.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
+    print("\n".join(told(results)))
+
+
+def jobs_of(device, folder: Path) -> list[MeasureJob]:
+    """A kernel of each problem: the first of the space's seeds."""
+    space = registry.space("triton_mm")
+    tasks = [Task(Problem.parse(f"{name}:bf16:nt"), device, "triton_mm") for name in PROBLEMS]
+    builds = [BuildJob(task, space.seeds(task)[0]) for task in tasks]
+    built = built_by_job(builds, folder)
+    return [MeasureJob(job.task, job.config, built[job]) for job in builds]
+
+
+def timed(jobs: list[MeasureJob], made: int) -> list[dict]:
+    """Nanoseconds between events, of Triton's kernel and of the library's, and what events cost by the setup."""
+    from gemmtune.engine.measure import instruments
+    from gemmtune.engine.measure.bench import Bench
+    from gemmtune.engine.measure.protocols import protocol
+    from gemmtune.engine.measure.statistics import estimate
+    from gemmtune.engine.measure.timing import KernelTimer
+
+    instruments._EARLY_EXECUTABLES = made
+    bench, rows = Bench(protocol("graph-cold-l2")), []
+    kernels = {job.task: registry.space(job.task.space).load(job.artifact, job.task) for job in jobs}
+
+    def look(job: MeasureJob, when: str) -> None:
+        rig = bench._stands._place(job.task.problem).rig
+        timer, kernel_ns, library_ns = KernelTimer(kernels[job.task], rig), [], []
+        for number in range(BLOCKS):
+            time.sleep(REST_SECONDS)
+            block = timer.block(number)
+            kernel_ns += block.samples_ns
+            library_ns += block.reference_ns
+        timer.close()
+        events_ns = rig.singly.cost_ns
+        rows.append(
+            {
+                "problem": job.task.problem.name.partition(":")[0],
+                "when": when,
+                "kernel_ns": round(estimate(kernel_ns).time_ns + events_ns),
+                "library_ns": round(estimate(library_ns).time_ns + events_ns),
+                "events_ns": round(events_ns),
+            }
+        )
+
+    for job in jobs:
+        bench._stands.of(job.task.problem)
+        look(job, "set up")
+        bench(job)
+        look(job, "measured")
+    for job in jobs:
+        look(job, "both set up")
+    return rows
+
+
+def told(results: dict) -> list[str]:
+    """A line a process and problem, in the order in which it set them up."""
+    lines = []
+    for process in results["processes"]:
+        for name in dict.fromkeys(row["problem"] for row in process["rows"]):
+            rows = [row for row in process["rows"] if row["problem"] == name]
+            times = [", ".join(f"{row[of] / 1e3:.2f}" for row in rows) for of in ("library_ns", "kernel_ns")]
+            lines.append(f"| {process['made']} | {name} | {' | '.join(times)} | {rows[0]['events_ns'] / 1e3:.2f} |")
+    return lines
+
+
+if __name__ == "__main__":
+    main()
