@@ -154,6 +154,22 @@ def test_of_the_optimum_is_what_the_sweep_says_of_the_first_choice_of_triton(exp
     assert of_optimum(row(("triton_mm", {"a": 2})), None) is None
 
 
+def test_another_space_is_told_by_its_best_beside_that_of_triton(experiment):
+    row = {"range": "decode", "baseline_us": 10.0, "best_us": 8.0, "triton_us": 8.0, "of_optimum": None}
+    rows = [row | {"others_us": {"tma": 12.0}}, row | {"others_us": {"tma": 6.0}}, row | {"others_us": {}}, row]
+    assert experiment.account.result_lines(rows) == [
+        "decode: ATen over best 1.2500, over the best of triton_mm 1.2500 (geo. means)",
+        "  best of tma over the best of triton_mm: 1.0607 (0.7500 to 1.5000, 2 problems)",
+    ]
+
+
+def test_a_campaign_that_was_cut_off_before_its_table_is_judged_without_one(modules_of, tmp_path):
+    run = modules_of("campaign-100", "choose", "rehearsal", "account", "watch", "run").run
+    found = {"problems": []}
+    run.judge(tmp_path / "random", found, {})
+    assert found == {"problems": []}
+
+
 def test_finalists_are_ranked_by_the_final_on_the_level_of_their_measurements(experiment):
     def at(time_ns):
         return SimpleNamespace(status=Status.OK, estimate=Estimate(time_ns, time_ns, time_ns))

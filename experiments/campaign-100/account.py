@@ -323,17 +323,7 @@ def result_lines(rows: Sequence[Mapping]) -> list[str]:
         best, triton = of_range(rows, name, "best_us"), of_range(rows, name, "triton_us")
         if best is not None:
             text.append(f"{name}: ATen over best {best:.4f}, over the best of triton_mm {triton or 0:.4f} (geo. means)")
-        for space in sorted({space for row in rows for space in row.get("others_us", ())}):
-            behind = [
-                row["others_us"][space] / row["triton_us"]
-                for row in rows
-                if row["range"] == name and row["triton_us"] and space in row["others_us"]
-            ]
-            if behind:
-                text.append(
-                    f"  best of {space} over the best of triton_mm: {geometric_mean(behind):.4f} "
-                    f"({min(behind):.4f} to {max(behind):.4f}, {len(behind)} problems)"
-                )
+        text += _space_lines([row for row in rows if row["range"] == name and row["triton_us"]])
     judged = [row for row in rows if row["of_optimum"] is not None]
     if judged:
         mean, worst = sum(r["of_optimum"] for r in judged) / len(judged), min(judged, key=lambda r: r["of_optimum"])
@@ -342,3 +332,16 @@ def result_lines(rows: Sequence[Mapping]) -> list[str]:
             f"({worst['problem']})"
         )
     return text
+
+
+def _space_lines(rows: Sequence[Mapping]) -> list[str]:
+    """The best of each space besides ATen and `triton_mm`, over that of `triton_mm`."""
+    behind: dict[str, list[float]] = {}
+    for row in rows:
+        for space, us in row.get("others_us", {}).items():  # results of before 2026-11-23 have none
+            behind.setdefault(space, []).append(us / row["triton_us"])
+    return [
+        f"  best of {space} over the best of triton_mm: {geometric_mean(ratios):.4f} "
+        f"({min(ratios):.4f} to {max(ratios):.4f}, {len(ratios)} problems)"
+        for space, ratios in sorted(behind.items())
+    ]
