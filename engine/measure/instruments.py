@@ -17,7 +17,7 @@ _EARLY_EXECUTABLES, _EARLY_KERNELS = 64, 32
 
 Where the driver finds place for an executable in memory that it has anyway, kernels in it take less: the library's by
 0.5 to 1 µs, Triton's by up to 0.5, and events. That was so for the first problem of a process, and for parts of the
-second; behind 32 executables of 25 kernels for none (experiments/measurement/early.py; H200, 2026-11-23).
+second; behind 32 executables of 25 kernels for none (experiments/measurement/early_executables.py; H200, 2026-11-23).
 """
 
 

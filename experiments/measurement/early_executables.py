@@ -1,4 +1,4 @@
-"""What a kernel takes in the executable graphs that a process makes first. Usage: early.py --out FILE.
+"""What a kernel takes in the executable graphs that a process makes first. Usage: early_executables.py --out FILE.
 
 Processes make so many executables that time nothing, set up two problems, in both orders, and time one of Triton's
 kernels and the library's on each: behind its setup, behind a measurement, and when both are set up. `told` prints the
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
-import subprocess
-import sys
+import multiprocessing
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 
 from run import built_by_job
@@ -34,25 +34,18 @@ BLOCKS, REST_SECONDS = 16, 0.004
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="file for the results")
-    parser.add_argument("--made", type=int, help="be the process that makes so many")
-    parser.add_argument("--jobs", type=Path, help="and measures these")
     given = parser.parse_args()
-    if given.made is not None:
-        given.out.write_text(json.dumps(timed(pickle.loads(given.jobs.read_bytes()), given.made)) + "\n")
-        return
     device = present_device()
     if device is None:
         raise SystemExit("no GPU found: this experiment times on one")
     results = {"device": device.name, "date": datetime.now(UTC).date().isoformat(), "processes": []}
     with tempfile.TemporaryDirectory() as folder:
-        jobs, found = Path(folder) / "jobs", Path(folder) / "found.json"
-        built = jobs_of(device, Path(folder))
-        for made in MADE:
-            for order in (built, built[::-1]):
-                jobs.write_bytes(pickle.dumps(order))
-                own = [sys.executable, __file__, "--made", str(made), "--jobs", str(jobs), "--out", str(found)]
-                subprocess.run(own, check=True)
-                results["processes"].append({"made": made, "rows": json.loads(found.read_text())})
+        jobs = jobs_of(device, Path(folder))
+        spawned = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(max_workers=1, mp_context=spawned, max_tasks_per_child=1) as processes:
+            for made, order in product(MADE, (jobs, jobs[::-1])):
+                rows = processes.submit(timed, order, made).result()
+                results["processes"].append({"made": made, "rows": rows})
                 given.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
     print("\n".join(told(results)))
 
