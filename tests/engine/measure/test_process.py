@@ -87,9 +87,16 @@ def pids_in(path, seconds=30.0):
 
 
 def test_results_come_back_as_they_finish(pool, tmp_path):
-    sign = str(tmp_path / "sign")
-    outcomes = finish(pool(2), ("wait_for", sign), ("touch", sign))
-    assert [outcome.job[0] for outcome in outcomes] == ["touch", "wait_for"]
+    two, sign = pool(2), tmp_path / "sign"
+    two.submit(("wait_for", str(sign)))
+    two.submit(("echo", 0))
+    outcomes = []
+    while not outcomes:
+        wait_for_any([two], 30)
+        outcomes += two.collect()
+    sign.touch()  # not before the other one is collected: both may be done when the pool is asked
+    outcomes += finish(two)
+    assert [outcome.job[0] for outcome in outcomes] == ["echo", "wait_for"]
     (_, first), (_, second) = (outcome.result for outcome in outcomes)
     assert len({first, second, os.getpid()}) == 3
 
