@@ -28,7 +28,7 @@ def sources(*patterns: str) -> set[str]:
         for folder in FOLDERS
         for pattern in patterns
         for path in (ROOT / folder).rglob(pattern)
-    }
+    } | {f"gemmtune/{path.name}" for pattern in patterns for path in (ROOT / "gemmtune").glob(pattern)}
 
 
 def module(file: str) -> str:
@@ -42,9 +42,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
-    for name in (*FOLDERS, "tests", "experiments"):
+    for name in ("gemmtune", *FOLDERS, "tests", "experiments"):
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."]
     done = subprocess.run(build, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -67,7 +67,7 @@ def test_the_wheel_holds_every_data_file(wheel: set[str]):
 def test_the_wheel_holds_nothing_else(wheel: set[str]):
     foreign = {file for file in wheel if not file.startswith("gemmtune/")}
     assert all(file.partition("/")[0].endswith(".dist-info") for file in foreign)
-    assert {file.split("/")[1] for file in wheel - foreign} == set(FOLDERS)
+    assert {file.split("/")[1] for file in wheel - foreign} == {*FOLDERS, "__init__.py", "py.typed"}
     assert any(file.endswith("/licenses/LICENSE") for file in foreign)
 
 
@@ -93,7 +93,11 @@ def test_importing_the_engine_loads_nothing_heavy():
 
 
 def test_importing_the_records_and_the_seams_loads_nothing_heavy():
-    modules = sorted(module(file) for file in sources("*.py") if file.split("/")[2] in ("records", "seams"))
+    modules = sorted(
+        module(file)
+        for file in sources("*.py")
+        if file.startswith(("gemmtune/engine/records/", "gemmtune/engine/seams/"))
+    )
     assert "gemmtune.engine.seams.registry" in modules
     assert loaded_by(f"import {', '.join(modules)}") & HEAVY == set()
 
