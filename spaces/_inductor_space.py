@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from gemmtune.engine.platform.ptxas import inductors_ptxas, release, tritons_ptxas
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.problem import Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.ptxas import inductors_ptxas, release, tritons_ptxas
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces._inductor_rules import (
     Numbers,

@@ -16,8 +16,8 @@ from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.template_heuristics import triton as heuristics
 from triton.backends.compiler import GPUTarget
 
+from gemmtune.engine.platform.ptxas import VARIABLE, inductors_ptxas
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.seams.ptxas import VARIABLE, inductors_ptxas
 
 __all__ = ["environment", "target"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.store.database import Database
 

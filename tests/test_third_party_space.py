@@ -139,7 +139,7 @@ from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.store.landscape_file import write_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
 
 space, device = registry.space("toy"), catalogue.device("H200")
 context = {"space": "toy", "device": device.sku, "protocol": "by hand", "toolchain": space.toolchain().text}

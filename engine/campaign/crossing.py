@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
-from gemmtune.engine.campaign.task_search import TaskSearch, prepare
+from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.scheduling.task_search import TaskSearch, prepare
 from gemmtune.engine.seams import registry
 from gemmtune.engine.tables.ranges import of_one_gemm
 from gemmtune.engine.tables.ranking import Ranking

@@ -37,14 +37,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
-__all__ = ["BASELINE_SPACE", "Plan", "read_plan"]
+__all__ = ["Plan", "read_plan"]
 
 _T = TypeVar("_T")
 _KINDS: dict[type, str] = {
@@ -60,9 +60,6 @@ _KEYS = {"problem", "problems", "hold_out", "space", "sampler", "pruner", "objec
     *_LIMITS,
     *_SHIPPING,
 }
-
-BASELINE_SPACE = "aten"
-"""Measured for every problem, whatever else is searched."""
 
 
 @dataclass(frozen=True, slots=True)

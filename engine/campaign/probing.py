@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import pairwise
 
-from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
-from gemmtune.engine.campaign.task_search import TaskSearch, prepare_all
+from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.scheduling.task_search import TaskSearch, prepare_all
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.feasible import feasible
 from gemmtune.engine.tables.ranges import of_one_gemm

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
-from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
+from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.probing import by_gemm, serves_too
-from gemmtune.engine.campaign.task_search import TaskSearch, prepare_all
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow
+from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.scheduling.task_search import TaskSearch, prepare_all
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.feasible import feasible
 from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, of_one_gemm

@@ -12,29 +12,29 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.campaign import session
-from gemmtune.engine.campaign.estimate_fleet import EstimateFleet
-from gemmtune.engine.campaign.limits import Limits
-from gemmtune.engine.campaign.local_fleet import LocalFleet
-from gemmtune.engine.campaign.origin import connected, origin
-from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan, read_plan
-from gemmtune.engine.campaign.recording import landscape_from
-from gemmtune.engine.campaign.replay import ReplayFleet
-from gemmtune.engine.campaign.scale import OneScale
-from gemmtune.engine.campaign.scheduler import run
+from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.backend import connected, origin
+from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.gpus import gpu_or_fail, locked_clocks
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, LockClocks, Problems
 from gemmtune.engine.cli.out_folder import database_url, export_what_can_be
+from gemmtune.engine.execution.estimate import EstimateExecutor
+from gemmtune.engine.execution.gpu_normalization import OneScale
+from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.measure.builder import prepare_builders
-from gemmtune.engine.measure.telemetry import gpu_names
+from gemmtune.engine.platform.telemetry import gpu_names
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report import campaign as campaign_report
-from gemmtune.engine.report import progress
-from gemmtune.engine.report.events import EventFile
+from gemmtune.engine.report.progress import lines as progress
+from gemmtune.engine.report.progress.json_lines import EventFile
+from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.pruner import Pruner
@@ -42,7 +42,8 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.store.landscape_file import write_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
+from gemmtune.engine.studies.landscape_export import landscape_from
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 from gemmtune.engine.tables.table_file import write_table
@@ -123,18 +124,18 @@ def tune(
     asked, cluster = out / "asked.json", connected(fleet_place, os.environ.get("RAY_ADDRESS"))
     if cluster is None and not replay and not asked.exists() and gpu_names():  # there will be something to build
         prepare_builders(plan.spaces)
-    target, searches, fleet = origin(plan, wanted, replay or [], builders, cluster)
-    if isinstance(fleet, EstimateFleet):
+    target, searches, executor = origin(plan, wanted, replay or [], builders, cluster)
+    if isinstance(executor, EstimateExecutor):
         plan = replace(plan, sampler="exhaustive")  # as the searches have it
-    clocks = locked_clocks(lock_clocks, fleet)
-    with closing(fleet), clocks, Database.open(database_url(out, database)) as store, ExitStack() as opened:
-        if isinstance(fleet, ReplayFleet) and not replay:
+    clocks = locked_clocks(lock_clocks, executor)
+    with closing(executor), clocks, Database.open(database_url(out, database)) as store, ExitStack() as opened:
+        if isinstance(executor, ReplayExecutor) and not replay:
             _say_why_replayed()
-        elif isinstance(fleet, EstimateFleet):
-            _say_what_estimates(target, fleet.protocol(searches[0].task))
+        elif isinstance(executor, EstimateExecutor):
+            _say_what_estimates(target, executor.protocol(searches[0].task))
         followers = [opened.enter_context(EventFile(events))] if events else []
         with progress.watching(as_json, registry.objective(plan.objective).unit, followers) as watcher:
-            result = session.execute(plan, target, searches, fleet, store, watcher, asked)
+            result = session.execute(plan, target, searches, executor, store, watcher, asked)
     write_table(out / "table.json", result.table)
     exported, notes = export_what_can_be(out / "table.json", out)
     written = [out / "table.json", *exported, out / "summary.txt"]
@@ -163,12 +164,19 @@ def record(
     _look_up(plan)
     target = gpu_or_fail("record")
     searches, minimised = session.measured_searches(plan, target), registry.objective(objective)
-    fleet = LocalFleet(spaces, minimised.protocol, builders=builders, racing=False)  # full samples of every config
-    store_url, clocks = database_url(out, database), locked_clocks(lock_clocks, fleet)
-    with closing(fleet), clocks, Database.open(store_url) as store, progress.watching(False, minimised.unit) as watcher:
+    executor = LocalExecutor(
+        spaces, minimised.protocol, builders=builders, racing=False
+    )  # full samples of every config
+    store_url, clocks = database_url(out, database), locked_clocks(lock_clocks, executor)
+    with (
+        closing(executor),
+        clocks,
+        Database.open(store_url) as store,
+        progress.watching(False, minimised.unit) as watcher,
+    ):
         for notice in session.unserved(plan, searches):
             watcher.noticed(notice)
-        run(searches, fleet, store, minimised, watcher, settle=False)
+        run(searches, executor, store, minimised, watcher, settle=False)
         scale = OneScale(store)
         for name in spaces:
             landscapes = [
@@ -176,7 +184,7 @@ def record(
                     search.task,
                     registry.space(name),
                     [trial.config for trial in search.tuner.trials],
-                    scale.known(search.task, fleet),
+                    scale.known(search.task, executor),
                 )
                 for search in searches
                 if search.task.space == name

@@ -11,7 +11,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import AsJson
-from gemmtune.engine.report import holdings
+from gemmtune.engine.report import contents as holdings
 from gemmtune.engine.report import status as status_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.merge import merge as merge_databases

@@ -18,13 +18,13 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report import doctor as doctor_report
 from gemmtune.engine.report import explain as explain_report
 from gemmtune.engine.report import explain_call as explain_call_report
 from gemmtune.engine.report import space as space_report
+from gemmtune.engine.report.doctor import report as doctor_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.feasible import census
-from gemmtune.engine.tables.inductor_guards import PADDED_DTYPES, TORCH_VERSIONS, Linear
+from gemmtune.engine.tables.inductor.guards import PADDED_DTYPES, TORCH_VERSIONS, Linear
 from gemmtune.engine.tables.table_file import read_table, require_device
 
 __all__ = ["describe_space", "doctor", "explain"]
@@ -119,7 +119,7 @@ def _explain_call(
     padding: bool,
     as_json: bool,
 ) -> None:
-    from gemmtune.engine.tables.inductor_products import imported, trace
+    from gemmtune.engine.tables.inductor.products import imported, trace
 
     if not inputs:
         raise UsageError(f"{call} takes inputs, and none is named: --input mx4096, once for each")

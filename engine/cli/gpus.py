@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from gemmtune.engine.campaign.estimate_fleet import EstimateFleet
-from gemmtune.engine.campaign.fleet import Fleet
-from gemmtune.engine.campaign.replay import ReplayFleet
-from gemmtune.engine.measure.clock_lock import ClockLock
-from gemmtune.engine.measure.gpu import present_device
-from gemmtune.engine.measure.gpus import equal_gpus
+from gemmtune.engine.execution.estimate import EstimateExecutor
+from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.platform.clock_lock import ClockLock
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.platform.gpus import equal_gpus
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError
+from gemmtune.engine.seams.executor import Executor
 
 __all__ = ["gpu_or_fail", "locked_clocks"]
 
@@ -31,11 +31,11 @@ def gpu_or_fail(command: str) -> Device:
 
 
 @contextmanager
-def locked_clocks(mhz: int | None, fleet: Fleet) -> Iterator[None]:
+def locked_clocks(mhz: int | None, executor: Executor) -> Iterator[None]:
     """Lock the clocks of the GPUs that are measured, if that is asked for."""
     with ExitStack() as locks:
-        if mhz is not None and isinstance(fleet, ReplayFleet | EstimateFleet):
-            answers = "recorded landscapes answer" if isinstance(fleet, ReplayFleet) else "a model answers"
+        if mhz is not None and isinstance(executor, ReplayExecutor | EstimateExecutor):
+            answers = "recorded landscapes answer" if isinstance(executor, ReplayExecutor) else "a model answers"
             print(f"clocks are not locked: {answers}, nothing is measured", file=sys.stderr)
         elif mhz is not None:
             for gpu in equal_gpus():

@@ -9,18 +9,18 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.campaign import session
-from gemmtune.engine.campaign.compare import Comparison
-from gemmtune.engine.campaign.compare import compare as compare_arms
-from gemmtune.engine.campaign.study import campaigns, replay_study, searchable
+from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.cli.out_folder import make_folder, write_all
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
-from gemmtune.engine.report import progress
-from gemmtune.engine.report import study as study_report
+from gemmtune.engine.report import studies as study_report
+from gemmtune.engine.report.progress import lines as progress
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.studies.comparison import Comparison
+from gemmtune.engine.studies.comparison import compare as compare_arms
+from gemmtune.engine.studies.sampler_study import campaigns, replay_study, searchable
 
 __all__ = ["compare", "replay"]
 

@@ -10,23 +10,24 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.campaign import session
-from gemmtune.engine.campaign.fleet import Fleet
-from gemmtune.engine.campaign.local_fleet import LocalFleet
+from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replay import ReplayFleet
-from gemmtune.engine.campaign.verification import verify as verify_table
-from gemmtune.engine.campaign.verification import verifying_searches
+from gemmtune.engine.campaign.verify import verify as verify_table
+from gemmtune.engine.campaign.verify import verifying_searches
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.gpus import gpu_or_fail
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl
 from gemmtune.engine.cli.out_folder import database_url, write_all
+from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
+from gemmtune.engine.report import contents as holdings
 from gemmtune.engine.report import diff as diff_report
-from gemmtune.engine.report import holdings, progress
-from gemmtune.engine.report import verification as verification_report
+from gemmtune.engine.report import verify as verification_report
+from gemmtune.engine.report.progress import lines as progress
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.diff import diff_tables
@@ -82,13 +83,15 @@ def verify(
     searches = verifying_searches(content)
     objective = registry.objective(content.objective)
     if replay:
-        fleet: Fleet = ReplayFleet(session.completed(session.read_all(replay), Plan(), content.device))
+        executor: Executor = ReplayExecutor(session.completed(session.read_all(replay), Plan(), content.device))
     else:
         require_device(content, gpu_or_fail("verify"))
-        fleet = LocalFleet(list({search.task.space for search in searches}), objective.protocol, builders=builders)
+        executor = LocalExecutor(
+            list({search.task.space for search in searches}), objective.protocol, builders=builders
+        )
     store_url, watching = database_url(out, database), progress.watching(as_json, objective.unit)
-    with closing(fleet), Database.open(store_url) as store, watching as watcher:
-        found = verify_table(content, margin, searches, fleet, store, watcher)
+    with closing(executor), Database.open(store_url) as store, watching as watcher:
+        found = verify_table(content, margin, searches, executor, store, watcher)
     write_table(out / "table.json", found.mended)
     if as_json:
         output.print_json(verification_report.verification_record(found))
@@ -143,8 +146,8 @@ def warmup(
     A serving process loads it with torch.compiler.load_cache_artifacts, and compiles nothing.
     """
     sys.path.insert(0, str(Path.cwd()))
-    from gemmtune.engine.tables.inductor_products import imported
-    from gemmtune.engine.tables.loaders import inductor
+    from gemmtune.engine.tables.inductor import loader as inductor
+    from gemmtune.engine.tables.inductor.products import imported
 
     try:
         inductor.install(table)

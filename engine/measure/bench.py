@@ -9,25 +9,25 @@ from dataclasses import replace
 
 import torch
 
-from gemmtune.engine.measure import race
-from gemmtune.engine.measure.calm import CalmTimer, Pacer
-from gemmtune.engine.measure.drift import Drift
-from gemmtune.engine.measure.energy import joules_per_launch
-from gemmtune.engine.measure.final import settle
-from gemmtune.engine.measure.process import Last
+from gemmtune.engine.measure.deciding import screening as race
+from gemmtune.engine.measure.deciding.clock_drift import Drift
+from gemmtune.engine.measure.deciding.duty_cycle import CalmTimer, Pacer
+from gemmtune.engine.measure.deciding.finals import settle
+from gemmtune.engine.measure.gpu_scale import as_on
+from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading, Settled
+from gemmtune.engine.measure.problem_setup import Stand
+from gemmtune.engine.measure.problem_setups import Stands
 from gemmtune.engine.measure.protocols import Protocol
-from gemmtune.engine.measure.scale import as_on
-from gemmtune.engine.measure.stand import Stand
-from gemmtune.engine.measure.stands import Stands
-from gemmtune.engine.measure.statistics import outliers
-from gemmtune.engine.measure.telemetry import Telemetry
-from gemmtune.engine.measure.timing import KernelTimer
-from gemmtune.engine.measure.worker import FinalJob, FinalReading, MeasureJob, Reading, Settled
+from gemmtune.engine.measure.timing.energy import joules_per_launch
+from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
+from gemmtune.engine.platform.telemetry import Telemetry
+from gemmtune.engine.processes.process_pool import Last
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.engine.statistics import outliers
 
 __all__ = ["Bench"]
 

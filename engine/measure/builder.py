@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gemmtune.engine.measure.library import Library
-from gemmtune.engine.measure.process import ProcessPool
-from gemmtune.engine.measure.served_process import start_context
+from gemmtune.engine.measure.shared_builds import Library
+from gemmtune.engine.processes.child_process import start_context
+from gemmtune.engine.processes.process_pool import ProcessPool
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task

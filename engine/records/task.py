@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import Problem
 
-__all__ = ["Task"]
+__all__ = ["BASELINE_SPACE", "Task"]
+
+BASELINE_SPACE = "aten"
+"""Name of the space whose one config, the vendor library's kernel, is measured for every problem."""
 
 
 @dataclass(frozen=True, slots=True)

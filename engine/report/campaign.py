@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median_low
 
-from gemmtune.engine.campaign.outcome import Finding, Result
-from gemmtune.engine.campaign.plan import BASELINE_SPACE, Plan
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Status
-from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.front import Scored, front_record, front_text
+from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.report.layout import bound, config_text, count, readable, readable_unit, table_text
+from gemmtune.engine.report.pareto import Scored, front_record, front_text
 from gemmtune.engine.report.portfolio import portfolio_record, portfolio_text
 from gemmtune.engine.report.ranges import ranges_record, ranges_text
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
-from gemmtune.engine.tables.select import unserved
+from gemmtune.engine.tables.rows import unserved
 
 __all__ = ["summary", "summary_record"]
 

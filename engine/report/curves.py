@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from gemmtune.engine.campaign.compare import Comparison
 from gemmtune.engine.report.layout import count
+from gemmtune.engine.studies.comparison import Comparison
 
 __all__ = ["AXES", "floor", "panels"]
 

@@ -8,8 +8,8 @@ from plotly.colors import qualitative
 from plotly.graph_objects import Figure, Scatter
 from plotly.subplots import make_subplots
 
-from gemmtune.engine.campaign.compare import Comparison, Course
 from gemmtune.engine.report.curves import AXES, floor, panels
+from gemmtune.engine.studies.comparison import Comparison, Course
 
 __all__ = ["curves_html"]
 

@@ -8,8 +8,8 @@ import math
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gemmtune.engine.campaign.compare import Comparison
 from gemmtune.engine.report.curves import AXES, floor, panels
+from gemmtune.engine.studies.comparison import Comparison
 
 __all__ = ["curves_png"]
 

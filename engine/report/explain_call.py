@@ -10,8 +10,8 @@ from gemmtune.engine.records.problem import DType
 from gemmtune.engine.records.table import RangeRow, Table
 from gemmtune.engine.report.layout import table_text
 from gemmtune.engine.report.ranges import range_row_record
-from gemmtune.engine.tables.inductor_guards import Range, product_ranges
-from gemmtune.engine.tables.inductor_products import Traced
+from gemmtune.engine.tables.inductor.guards import Range, product_ranges
+from gemmtune.engine.tables.inductor.products import Traced
 
 __all__ = ["CallGraph", "call_graphs", "explain_call", "explain_call_record"]
 

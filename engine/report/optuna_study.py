@@ -22,8 +22,8 @@ from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.seams import registry
+from gemmtune.engine.store.connection import reason
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.link import reason
 from gemmtune.engine.store.schema import measurements as measurements_table
 
 __all__ = ["WrittenStudy", "study_line", "write_studies"]

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from gemmtune.engine.campaign.plan import BASELINE_SPACE
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.layout import bound, count, microseconds, table_text
-from gemmtune.engine.report.standing import duration
+from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.tally import Tally
 

@@ -34,8 +34,8 @@ class Pruner(ABC):
     """Drops candidates early. Stateless: the same evidence gives the same verdict."""
 
     judges_launches: ClassVar[bool] = False
-    """Whether launches are its evidence. It is then for recorded landscapes: a fleet that measures shows no launches,
-    for there they race against the task's best where they are made (`measure/race.py`)."""
+    """Whether launches are its evidence. It is then for recorded landscapes: an executor that measures shows none,
+    for there they race against the task's best where they are made (`measure/deciding/screening.py`)."""
 
     @abstractmethod
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:

@@ -33,9 +33,10 @@ from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Level, Measurement
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.store import postgres, rows, schema, sqlite
+from gemmtune.engine.store import postgres, schema, sqlite
+from gemmtune.engine.store import serialization as rows
+from gemmtune.engine.store.connection import Link, reason
 from gemmtune.engine.store.levels import levels
-from gemmtune.engine.store.link import Link, reason
 from gemmtune.engine.store.tally import Tally, number_since, tally
 from gemmtune.engine.store.upgrade import upgrade
 

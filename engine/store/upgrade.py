@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from sqlalchemy import Connection, Text, bindparam, case, column, func, literal, select, table, text, update
 
-from gemmtune.engine.measure.statistics import median_interval
 from gemmtune.engine.records.measurement import Estimate
+from gemmtune.engine.statistics import median_interval
 from gemmtune.engine.store import schema
 
 __all__ = ["upgrade"]

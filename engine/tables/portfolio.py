@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from gemmtune.engine.measure.statistics import FULL_COVERAGE_SAMPLES
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.tables.cover import Demand, cover
+from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
 from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
+from gemmtune.engine.tables.set_cover import Demand, cover
 
 __all__ = ["LossLimits", "Pick", "Portfolio", "choose", "family"]
 

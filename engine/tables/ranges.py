@@ -32,8 +32,8 @@ from itertools import pairwise
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow
+from gemmtune.engine.tables.m_buckets import rounded_up
 from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
-from gemmtune.engine.tables.rounding import rounded_up
 
 __all__ = ["RangeLimits", "build_ranges", "loss_at", "of_one_gemm"]
 

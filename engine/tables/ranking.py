@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, fields, replace
 
-from gemmtune.engine.measure.statistics import FULL_COVERAGE_SAMPLES
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError
@@ -15,6 +14,7 @@ from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
 
 __all__ = ["MIN_MARGIN", "SHIP_MARGIN", "Contender", "Ranking", "faster", "rank"]
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.measure.process import wait_for_any
+from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.problem import Problem

@@ -25,7 +25,7 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
 
 BUILT_AHEAD = 128
-"""Built configs a GPU from which on no further build begins: `_BUILT_AHEAD` of engine/campaign/measuring_fleet.py."""
+"""Built configs a GPU from which on no further build begins: `_BUILT_AHEAD` of engine/execution/pipeline.py."""
 UNKNOWN, ABSENT = "unknown", "absent"
 _DIGITS = re.compile(r"\d[\d.,]*")
 
@@ -196,7 +196,7 @@ def _phase(phases: list[tuple[str, float, float]], at: float) -> str:
 
 
 def _load(happened: Sequence[dict], at: float) -> dict | None:
-    """What the fleet had to do, as last said before."""
+    """What the executor had to do, as last said before."""
     loads = [e for e in happened if e["event"] == "load"]
     number = bisect_right([e["seconds"] for e in loads], at)
     return loads[number - 1] if number else None

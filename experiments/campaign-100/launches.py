@@ -1,7 +1,7 @@
 """How long the launches of functions take, each on a cold L2: inside CUDA graphs, and one by one from a stream.
 
-The graphs are as those of the protocol `graph-cold-l2` (engine/measure/timing.py), but with torch alone, for a process
-that has nothing of gemmtune. Without a GPU the host's clock rehearses: its times mean nothing.
+The graphs are as those of the protocol `graph-cold-l2` (engine/measure/timing/kernel_timer.py), but with torch alone,
+for a process that has nothing of gemmtune. Without a GPU the host's clock rehearses: its times mean nothing.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ from rehearsal import truths
 
 from gemmtune.engine.measure.bench import Bench
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.measure.gpu import present_device
-from gemmtune.engine.measure.process import wait_for_any
+from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.measure.protocols import protocol
-from gemmtune.engine.measure.worker import FinalJob, MeasureJob
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task

@@ -10,12 +10,12 @@ import os
 from contextlib import closing
 from pathlib import Path
 
-from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.ray_cluster import Cluster
-from gemmtune.engine.campaign.simulation import SimulatedFleet
+from gemmtune.engine.execution.ray.cluster import Cluster
+from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.tables.table_file import write_table
 
 
@@ -41,9 +41,9 @@ def main() -> None:
     device = session.replayed_device(landscapes)
     searches = session.replayed_searches(plan, device, landscapes)
     cluster = Cluster(os.environ["RAY_ADDRESS"])
-    fleet = SimulatedFleet(landscapes, cluster, workers=3, builders=2, seconds=given.seconds, binary_bytes=20_000)
-    with closing(fleet), Database.open(given.database) as store:
-        result = session.execute(plan, device, searches, fleet, store, Quiet())
+    executor = SimulatedExecutor(landscapes, cluster, workers=3, builders=2, seconds=given.seconds, binary_bytes=20_000)
+    with closing(executor), Database.open(given.database) as store:
+        result = session.execute(plan, device, searches, executor, store, Quiet())
     write_table(given.table, result.table)
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from problems import CUTE_SPACES, tasks, thinned
 
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.measure.gpu import present_device
-from gemmtune.engine.measure.library import Library
-from gemmtune.engine.measure.process import wait_for_any
+from gemmtune.engine.measure.shared_builds import Library
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config

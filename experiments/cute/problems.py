@@ -13,8 +13,8 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.feasible import census
-from gemmtune.engine.store.embedded import embedded
-from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 # Decode to prefill. The second is early so that its binaries, of a type of their own, are built while others are timed.
 PROBLEMS = (

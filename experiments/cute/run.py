@@ -19,7 +19,7 @@ import report
 from findings import candidates, findings
 from problems import CUTE_SPACES, PROBLEMS, SPACES, tasks
 
-from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.seams import registry
 

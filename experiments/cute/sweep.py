@@ -14,13 +14,13 @@ from pathlib import Path
 
 from problems import SPACES, inductor_pick, tasks, thinned
 
-from gemmtune.engine.campaign.local_fleet import LocalFleet
-from gemmtune.engine.campaign.scheduler import run
-from gemmtune.engine.campaign.task_search import prepare
-from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.report import progress
+from gemmtune.engine.report.progress import lines as progress
+from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.scheduling.task_search import prepare
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
@@ -38,35 +38,35 @@ def main() -> None:
         chosen = tuple(dict.fromkeys((*thinned(configs, given["limit"]), *([pick] if pick else ()))))
         sampler = registry.sampler("exhaustive")
         searches.append(prepare(task, registry.space(task.space), chosen, sampler, len(chosen), 0, len(chosen)))
-    fleet, library = LocalFleet(SPACES, objective.protocol), out / "artifacts/shared"
+    executor, library = LocalExecutor(SPACES, objective.protocol), out / "artifacts/shared"
     if library.exists():
-        Path(fleet._folder.name, "shared").symlink_to(library.resolve())  # where its builders look first
-    with closing(fleet), Database.open(out / "measurements.db") as store, progress.watching(False) as watcher:
+        Path(executor._folder.name, "shared").symlink_to(library.resolve())  # where its builders look first
+    with closing(executor), Database.open(out / "measurements.db") as store, progress.watching(False) as watcher:
         began = time.perf_counter()
-        run(searches, fleet, store, objective, watcher, settle=False)
+        run(searches, executor, store, objective, watcher, settle=False)
         facts = {"configs": sum(s.evaluations for s in searches), "seconds": round(time.perf_counter() - began, 1)}
         (out / "sweep.json").write_text(json.dumps(facts))
         began = time.perf_counter()
-        facts["finals"] = hold_finals(searches, fleet, store, objective, watcher, picks)
+        facts["finals"] = hold_finals(searches, executor, store, objective, watcher, picks)
         facts["final_seconds"] = round(time.perf_counter() - began, 1)
         (out / "sweep.json").write_text(json.dumps(facts))
 
 
-def hold_finals(searches, fleet, store, objective, watcher, picks) -> dict[str, list[dict]]:
+def hold_finals(searches, executor, store, objective, watcher, picks) -> dict[str, list[dict]]:
     """One final a problem, with the best few of every space and Inductor's pick: the finalists, the leader first."""
     of_problem, held = {}, {}
     for search in searches:
         task = search.task
-        known = store.known(task, fleet.protocol(task), fleet.evidence, fleet.toolchain(task))
+        known = store.known(task, executor.protocol(task), executor.evidence, executor.toolchain(task))
         ok = sorted((m for m in known.values() if m.status is Status.OK), key=objective.score)
         best = [(task, m.config) for m in ok[: FROM_EACH[task.space]]]
         picked = [(task, m.config) for m in ok if m.config == picks.get(task)]
         of_problem.setdefault(task.problem, []).extend((*best, *picked))
     waiting = {problem: list(dict.fromkeys(candidates)) for problem, candidates in of_problem.items() if candidates}
     for candidates in waiting.values():
-        fleet.settle(candidates)
+        executor.settle(candidates)
     while waiting:
-        for over in fleet.collect(1.0):
+        for over in executor.collect(1.0):
             del waiting[over.problem]
             watcher.settled(over)
             if isinstance(over, Final):

@@ -11,8 +11,8 @@ from statistics import median
 import torch
 from cuda.bindings import driver
 
-from gemmtune.engine.measure.gpu import present_device
-from gemmtune.engine.measure.stands import Stands
+from gemmtune.engine.measure.problem_setups import Stands
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task

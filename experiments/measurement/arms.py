@@ -21,16 +21,17 @@ import torch
 from run import RATED, REPEATED, SELECTED
 
 from gemmtune.engine.measure.bench import Bench
-from gemmtune.engine.measure.final import settle
-from gemmtune.engine.measure.operands import make_operands
-from gemmtune.engine.measure.process import wait_for_any
+from gemmtune.engine.measure.deciding.finals import settle
+from gemmtune.engine.measure.deciding.screening import Terms
+from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
+from gemmtune.engine.measure.operands.operand_sets import SLOTS
+from gemmtune.engine.measure.operands.operands import make_operands
+from gemmtune.engine.measure.operands.reference import Reference
 from gemmtune.engine.measure.protocols import protocol
-from gemmtune.engine.measure.race import Terms
-from gemmtune.engine.measure.reference import Reference
-from gemmtune.engine.measure.ring import SLOTS
-from gemmtune.engine.measure.statistics import estimate
-from gemmtune.engine.measure.worker import FinalJob, MeasureJob, worker_pool
+from gemmtune.engine.measure.worker import worker_pool
+from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.seams import registry
+from gemmtune.engine.statistics import estimate
 
 PROTOCOL = protocol("graph-cold-l2")
 FINALISTS = 8

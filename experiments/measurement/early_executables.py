@@ -20,8 +20,8 @@ from pathlib import Path
 from run import built_by_job
 
 from gemmtune.engine.measure.builder import BuildJob
-from gemmtune.engine.measure.gpu import present_device
-from gemmtune.engine.measure.worker import MeasureJob
+from gemmtune.engine.measure.jobs import MeasureJob
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -61,11 +61,11 @@ def jobs_of(device, folder: Path) -> list[MeasureJob]:
 
 def timed(jobs: list[MeasureJob], made: int) -> list[dict]:
     """Nanoseconds between events, of Triton's kernel and of the library's, and what events cost by the setup."""
-    from gemmtune.engine.measure import instruments
     from gemmtune.engine.measure.bench import Bench
     from gemmtune.engine.measure.protocols import protocol
-    from gemmtune.engine.measure.statistics import estimate
-    from gemmtune.engine.measure.timing import KernelTimer
+    from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
+    from gemmtune.engine.measure.timing.kernel_timer import timing_context as instruments
+    from gemmtune.engine.statistics import estimate
 
     instruments._EARLY_EXECUTABLES = made
     bench, rows = Bench(protocol("graph-cold-l2")), []

@@ -1,7 +1,8 @@
 """What the first runs of a kernel's own executable graphs cost it. Usage: executables.py --out FILE [--turns N].
 
-Kernels of one problem run in the same few executables (engine/measure/timing.py), but for those of the vendor that
-have clusters, or are two: each of these has its own. Here four are made in several ways, anew in every turn, and run
+Kernels of one problem run in the same few executables (engine/measure/timing/kernel_timer.py), but for those of the
+vendor that have clusters, or are two: each of these has its own. Here four are made in several ways, anew in every
+turn, and run
 three blocks each. `told` prints the rows of README.md's table, of a stored file too.
 """
 
@@ -23,19 +24,19 @@ from cuda.bindings import driver
 from run import built_by_job
 
 from gemmtune.engine.measure.builder import BuildJob
-from gemmtune.engine.measure.calm import Pacer
-from gemmtune.engine.measure.driver import checked
-from gemmtune.engine.measure.gpu import present_device
-from gemmtune.engine.measure.graphs import Executable, Graph
-from gemmtune.engine.measure.ring import reference_kernel
-from gemmtune.engine.measure.stands import Stands
-from gemmtune.engine.measure.statistics import estimate
-from gemmtune.engine.measure.timing import KernelTimer
+from gemmtune.engine.measure.deciding.duty_cycle import Pacer
+from gemmtune.engine.measure.operands.operand_sets import reference_kernel
+from gemmtune.engine.measure.problem_setups import Stands
+from gemmtune.engine.measure.timing.cuda_graphs import Executable, Graph
+from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
+from gemmtune.engine.platform.cuda_driver import checked
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.store.embedded import embedded
-from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.statistics import estimate
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 RECORDED = ("16x4096x4096:bf16:nt", "1x6144x4096:bf16:nt", "256x6144x4096:bf16:nt")
 """Those that ship with recorded configs of Triton's."""

@@ -21,8 +21,8 @@ import numpy as np
 from run import built_by_job
 
 from gemmtune.engine.measure.builder import BuildJob
-from gemmtune.engine.measure.gpu import present_device
-from gemmtune.engine.measure.worker import FinalJob, MeasureJob
+from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task

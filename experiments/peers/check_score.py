@@ -18,11 +18,11 @@ from autotuning_methodology.baseline import RandomSearchCalculatedBaseline
 from autotuning_methodology.curves import StochasticOptimizationAlgorithm
 from autotuning_methodology.searchspace_statistics import SearchspaceStatistics
 
-from gemmtune.engine.campaign.score import Scale
-from gemmtune.engine.campaign.study import campaigns
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
-from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.studies.performance_score import Scale
+from gemmtune.engine.studies.sampler_study import campaigns
 
 
 def main() -> None:

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from kernel_tuner_arm import KernelTunerArm
 
-from gemmtune.engine.campaign.compare import BUDGETS, compare
-from gemmtune.engine.campaign.recorded_task import RecordedTask
-from gemmtune.engine.campaign.score import Scale
-from gemmtune.engine.campaign.study import Campaign
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
+from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams import registry
-from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.studies.comparison import BUDGETS, compare
+from gemmtune.engine.studies.performance_score import Scale
+from gemmtune.engine.studies.sampler_study import Campaign
 
 PEERS = ("genetic_algorithm", "adaptive_tabu_greywolf", "hybrid_vndx")
 OURS = ("random", "evolution", "transfer", "tpe")

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmtune.engine.measure.blocks import Block
-from gemmtune.engine.measure.drift import Drift
-from gemmtune.engine.measure.final import FinalStanding, settle
-from gemmtune.engine.measure.race import Screened, Standing, Terms, screen
+from gemmtune.engine.measure.deciding.blocks import Block
+from gemmtune.engine.measure.deciding.clock_drift import Drift
+from gemmtune.engine.measure.deciding.finals import FinalStanding, settle
+from gemmtune.engine.measure.deciding.screening import Screened, Standing, Terms, screen
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.store.embedded import embedded
-from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 COUNT = 64
 """Configs of an order."""

@@ -14,18 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmtune.engine.campaign.gate import UNBUILT, replayed
-from gemmtune.engine.campaign.recorded_task import RecordedTask
-from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.execution.pruning import UNBUILT, replayed
+from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Measurement, Status, Trial
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
-from gemmtune.engine.store.embedded import embedded
-from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 ARMS = ("static", "prior", "median", "successive_halving", "hyperband", "wilcoxon")
 COUNT = 64
@@ -117,13 +117,13 @@ Answer = Callable[[Config], Measurement]
 
 
 def answers(landscape: Landscape) -> Answer:
-    """The recorded measurement of a config, as a fleet gives it."""
+    """The recorded measurement of a config, as an executor gives it."""
     task = Task(landscape.problem, catalogue.device(landscape.context["device"]), landscape.context["space"])
-    fleet = ReplayFleet([landscape])
+    executor = ReplayExecutor([landscape])
 
     def answer(config: Config) -> Measurement:
-        fleet.submit(task, config)
-        [measurement] = fleet.collect(0.0)
+        executor.submit(task, config)
+        [measurement] = executor.collect(0.0)
         return measurement
 
     return answer

@@ -14,12 +14,12 @@ from contextlib import closing
 import waiting
 from run import PROBLEMS, Shares
 
-from gemmtune.engine.campaign import session
-from gemmtune.engine.campaign.measuring_fleet import MeasuringFleet
+from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.pool import Pool
-from gemmtune.engine.campaign.site import measured_terms, problem_of
-from gemmtune.engine.measure.process import ProcessPool, wait_for_any
+from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
+from gemmtune.engine.execution.workers import measured_terms, problem_of
+from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
@@ -51,11 +51,11 @@ def campaign(gpus: int, budget: int) -> str:
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}
     terms = measured_terms(toolchains, registry.objective("latency").protocol)
     searches = session.measured_searches(plan, device)
-    fleet = MeasuringFleet(terms, lambda: Site(gpus), gpus)
-    with tempfile.TemporaryDirectory() as folder, closing(fleet), Database.open(f"{folder}/m.db") as store:
+    executor = BuildMeasurePipeline(terms, lambda: Site(gpus), gpus)
+    with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
         shares = Shares(BUILDERS_A_GPU * gpus)
         computed = time.process_time()
-        session.execute(plan, device, searches, fleet, store, shares)
+        session.execute(plan, device, searches, executor, store, shares)
         computed, seconds = time.process_time() - computed, time.perf_counter() - shares.started
     busy = shares.build_seconds / shares.builders / seconds
     each = f"{computed:.1f} s of CPU, {1e3 * computed / shares.measurements:.1f} ms a result"

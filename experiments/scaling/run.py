@@ -22,10 +22,10 @@ from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 
-from gemmtune.engine.campaign import session
-from gemmtune.engine.campaign.local_fleet import LocalFleet
+from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
@@ -88,17 +88,17 @@ def campaign(given: argparse.Namespace) -> dict:
     protocol = registry.objective(plan.objective).protocol
     builders = len(os.sched_getaffinity(0)) - given.gpus[0]
     if given.fleet == "ray":
-        from gemmtune.engine.campaign.ray_cluster import Cluster
-        from gemmtune.engine.campaign.ray_fleet import RayFleet
+        from gemmtune.engine.execution.ray.cluster import Cluster
+        from gemmtune.engine.execution.ray.executor import RayExecutor
 
-        fleet = RayFleet(Cluster(), device.sku, spaces, protocol, builders=builders)
+        executor = RayExecutor(Cluster(), device.sku, spaces, protocol, builders=builders)
     else:
-        fleet = LocalFleet(spaces, protocol, builders=builders)
-    if fleet.parallel != given.gpus[0]:
-        sys.exit(f"{fleet.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")
-    with tempfile.TemporaryDirectory() as folder, closing(fleet), Database.open(f"{folder}/m.db") as store:
+        executor = LocalExecutor(spaces, protocol, builders=builders)
+    if executor.parallel != given.gpus[0]:
+        sys.exit(f"{executor.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")
+    with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
         shares = Shares(builders)
-        result = session.execute(plan, device, searches, fleet, store, shares)
+        result = session.execute(plan, device, searches, executor, store, shares)
         seconds = time.perf_counter() - shares.started
     return report(given, shares, seconds) | {
         "rows": {row.problem.name: [c.config.json for c in row.choices[:1]] for row in result.table.rows}

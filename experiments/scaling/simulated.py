@@ -13,11 +13,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.store.landscapes.embedded import embedded
 
 MEBIBYTE = 2**20
 BUDGET = 640
@@ -60,20 +60,20 @@ def main() -> None:
     searches = session.replayed_searches(plan, device, landscapes)
     began = time.perf_counter()
     if given.fleet == "ray":
-        from gemmtune.engine.campaign.ray_cluster import Cluster
-        from gemmtune.engine.campaign.simulation import SimulatedFleet
+        from gemmtune.engine.execution.ray.cluster import Cluster
+        from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 
-        fleet = SimulatedFleet(landscapes, Cluster(), workers=given.workers, builders=given.builders)
+        executor = SimulatedExecutor(landscapes, Cluster(), workers=given.workers, builders=given.builders)
     else:
-        fleet = ReplayFleet(landscapes)
+        executor = ReplayExecutor(landscapes)
     meter = Meter(max(given.results // 20, 1))
     with tempfile.TemporaryDirectory() as folder:
         with Database.open(given.database or f"{folder}/measurements.db") as store:
             used = time.process_time()
-            result = session.execute(plan, device, searches, fleet, store, meter)
+            result = session.execute(plan, device, searches, executor, store, meter)
             used = time.process_time() - used
             after = resident_mb()
-        fleet.close()
+        executor.close()
     half = len(meter.marks) // 2  # by then every actor is there
     rate = (meter.marks[-1][0] - meter.marks[half][0]) / (meter.marks[-1][1] - meter.marks[half][1])
     report = {

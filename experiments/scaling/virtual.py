@@ -1,7 +1,8 @@
 """How busy a campaign keeps builders, on a virtual clock. Usage: virtual.py --gpus 1 2 4 [--plan FILE] [--json FILE].
 
-The real driver, sampler, database, fleet and pools, with places instead of processes: 15 builders and a worker for each
-GPU, that take made-up times on a clock that runs as the driver computes and jumps where it waits. A builder's next job
+The real driver, sampler, database, executor and pools, with places instead of processes: 15 builders and a worker for
+each GPU, that take made-up times on a clock that runs as the driver computes and jumps where it waits. A builder's
+next job
 begins when the driver hands it over, a worker's at once where the driver has sent it ahead. What messages to processes
 cost is added (`--message-seconds`). The campaign is that of run.py, or the problems of a campaign file. Needs
 `gemmtune[triton]`, and no GPU.
@@ -23,16 +24,17 @@ from pathlib import Path
 from run import PROBLEMS
 from waiting import CALM, MADE_UP
 
-from gemmtune.engine.campaign import scheduler, session
-from gemmtune.engine.campaign.measuring_fleet import MeasuringFleet
+from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan, read_plan
-from gemmtune.engine.campaign.pool import Pool
-from gemmtune.engine.campaign.site import measured_terms, problem_of
-from gemmtune.engine.measure.slot import Outcome
-from gemmtune.engine.measure.worker import FinalJob, FinalReading, Reading, Settled
+from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
+from gemmtune.engine.execution.workers import measured_terms, problem_of
+from gemmtune.engine.measure.jobs import FinalJob, FinalReading, Reading, Settled
+from gemmtune.engine.processes.slot import Outcome
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.measurement import Estimate, Status
+from gemmtune.engine.scheduling import scheduler
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
@@ -172,8 +174,8 @@ class Site:
 class Notes:
     """A watcher that keeps when searches ended, and what was on its way."""
 
-    def __init__(self, clock: Clock, fleet: MeasuringFleet) -> None:
-        self.clock, self.fleet = clock, fleet
+    def __init__(self, clock: Clock, executor: BuildMeasurePipeline) -> None:
+        self.clock, self.executor = clock, executor
         self.ends: list[float] = []
         self.measured_at: list[float] = []
         self.under_way: list[tuple[float, int]] = []
@@ -206,12 +208,12 @@ def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, ob
         site.append(Site(given, clock, gpus))
         return site[0]
 
-    fleet = MeasuringFleet(terms, opened, gpus)
-    with tempfile.TemporaryDirectory() as folder, closing(fleet), Database.open(f"{folder}/m.db") as store:
-        notes = Notes(clock, fleet)
+    executor = BuildMeasurePipeline(terms, opened, gpus)
+    with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
+        notes = Notes(clock, executor)
         clock.tick()
         clock.computed = clock.seconds = 0.0
-        session.execute(plan, device, session.measured_searches(plan, device), fleet, store, notes)
+        session.execute(plan, device, session.measured_searches(plan, device), executor, store, notes)
         clock.tick()
     return {"configs in work a GPU": configs} | account(site[0], clock, notes, gpus)
 

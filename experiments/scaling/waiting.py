@@ -6,7 +6,7 @@ import random
 import time
 
 from gemmtune.engine.measure.builder import BuildJob
-from gemmtune.engine.measure.worker import FinalJob, FinalReading, MeasureJob, Reading, Settled
+from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading, Settled
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Status
 

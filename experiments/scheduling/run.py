@@ -9,25 +9,25 @@ import math
 import random
 from statistics import mean
 
-from gemmtune.engine.campaign import session
-from gemmtune.engine.campaign.expectation import expected_gain, regret_bound
+from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replay import ReplayFleet
+from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.store.embedded import embedded
+from gemmtune.engine.scheduling.expectation import expected_gain, regret_bound
+from gemmtune.engine.store.landscapes.embedded import embedded
 
 BUDGET, BATCH = 160, 8
 RUNS = [("evolution", seed) for seed in range(12)] + [("tpe", seed) for seed in range(4)]
 
 
-def scores_of(search, fleet):
+def scores_of(search, executor):
     """The scores of a search, None for a failure, in the order of evaluation."""
     scores = []
     while batch := search.tuner.next_batch():
         for config in batch:
-            fleet.submit(search.task, config)
-        found = {m.config: m for m in fleet.collect(0.0)}
+            executor.submit(search.task, config)
+        found = {m.config: m for m in executor.collect(0.0)}
         trials = [found[config] for config in batch]
         told = [Trial(m.config, m.status, m.estimate.time_ns if m.status is Status.OK else None) for m in trials]
         search.tuner.tell(told)
@@ -39,10 +39,10 @@ def campaigns():
     """Of each sampler and seed: (scores, feasible, optimum) of the ten problems."""
     landscapes, device = session.read_all(embedded()), catalogue.device("H200")
     for sampler, seed in RUNS:
-        fleet = ReplayFleet(landscapes)
+        executor = ReplayExecutor(landscapes)
         searches = session.replayed_searches(Plan(sampler=sampler, budget=BUDGET, seed=seed), device, landscapes)
         searched = [search for search in searches if search.task.space == "triton_mm"]
-        yield [(scores_of(search, fleet), search.feasible, fleet.optimum_ns(search.task)) for search in searched]
+        yield [(scores_of(search, executor), search.feasible, executor.optimum_ns(search.task)) for search in searched]
 
 
 def ok(scores):

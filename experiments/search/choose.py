@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from landscapes import CHOSEN_ON, ForeignTask, foreign_files, fractions, h200, thinned
 
-from gemmtune.engine.campaign.recorded_task import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams import registry
 
 TRIED = {

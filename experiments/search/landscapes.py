@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmtune.engine.campaign.compare import BUDGETS, Score, compare
-from gemmtune.engine.campaign.recorded_task import RecordedTask
-from gemmtune.engine.campaign.score import Scale
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
+from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.store.embedded import embedded
-from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.studies.comparison import BUDGETS, Score, compare
+from gemmtune.engine.studies.performance_score import Scale
 
 CHOSEN_ON = (
     "16x4096x4096:bf16:nt",

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from landscapes import h200
 
-from gemmtune.engine.campaign.recorded_task import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search import transfer
+from gemmtune.engine.search.samplers import transfer
 
 RECORDS, BUDGET, BATCH = 10_000, 32, 8
 

@@ -10,7 +10,7 @@ from statistics import median
 
 import torch
 
-from gemmtune.engine.measure.statistics import location_interval
+from gemmtune.engine.statistics import location_interval
 
 GPU = torch.cuda.is_available()
 PAIRS_OF_LONG = 32

@@ -25,7 +25,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.tables.inductor_exporter import InductorExporter
+from gemmtune.engine.tables.inductor.exporter import InductorExporter
 
 SUMMED = ("graphs", "products", "lookups", "triton", "aten", "benchmarks")
 HERE = Path(__file__).parent

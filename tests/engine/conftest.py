@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-TOYS = Path(__file__).parent / "campaign"
+TOYS = Path(__file__).parent
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
-from gemmtune.engine.measure.process import wait_for_any
+from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem

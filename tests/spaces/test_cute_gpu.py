@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.jobs import MeasureJob
 from gemmtune.engine.measure.protocols import protocol
-from gemmtune.engine.measure.worker import MeasureJob
+from gemmtune.engine.platform import vendor_gemm as vendor
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams import vendor
 from gemmtune.spaces.aten import AtenSpace
 from gemmtune.spaces.cute_gemm import CuteGemmSpace
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cutlass.operators", reason="nvidia-cutlass-operators is not installed")
 
-from gemmtune.engine.measure.operands import make_operands  # noqa: E402 (it imports torch)
-from gemmtune.engine.measure.reference import Reference, poison  # noqa: E402 (as above)
+from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.operands.reference import Reference, poison  # noqa: E402 (as above)
 
 pytestmark = [
     pytest.mark.gpu,

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
@@ -93,7 +93,7 @@ def told(argument):
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_a_launch_passes_what_quack_passes(passed, layout, sku):
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    from gemmtune.engine.measure.operands import make_operands
+    from gemmtune.engine.measure.operands.operands import make_operands
 
     problem = Problem.parse(f"16x24x32:bf16:{layout}:out_dtype=fp32")
     operands = make_operands(problem, torch.device("cpu"))
@@ -130,7 +130,7 @@ def loaded(artifacts):
     """A kernel of those, its problem, and as many sets of operands as asked, outputs poisoned with NaN."""
     import torch
 
-    from gemmtune.engine.measure.operands import make_operands
+    from gemmtune.engine.measure.operands.operands import make_operands
 
     kernels = []
 
@@ -157,7 +157,7 @@ def loaded(artifacts):
 def test_a_kernel_is_right_on_each_set_of_operands_and_allocates_nothing(loaded, name, number):
     import torch
 
-    from gemmtune.engine.measure.reference import Reference
+    from gemmtune.engine.measure.operands.reference import Reference
 
     kernel, problem, (one, other) = loaded(name, number, 2)
     kernel(one.a, one.b, one.out)
@@ -176,7 +176,7 @@ def test_a_kernel_is_right_on_each_set_of_operands_and_allocates_nothing(loaded,
 def test_a_captured_launch_replays_on_the_stream_of_the_graph(loaded, name, number):
     import torch
 
-    from gemmtune.engine.measure.reference import Reference
+    from gemmtune.engine.measure.operands.reference import Reference
 
     kernel, problem, (one, other) = loaded(name, number, 2)
     kernel(one.a, one.b, one.out)  # loads the cubin, which cannot be captured

@@ -12,8 +12,8 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.description import TaskDescription
-from gemmtune.engine.store.embedded import embedded
-from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 from gemmtune.spaces._tiling import Tiles
 
 H200 = catalogue.device("H200")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.measure.protocols import protocol
-from gemmtune.engine.measure.worker import FinalJob, MeasureJob
+from gemmtune.engine.platform import vendor_gemm as vendor
+from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams import registry, vendor
+from gemmtune.engine.seams import registry
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
@@ -68,8 +69,8 @@ def loaded(target, config, folder):
 
 def check(kernel, problem, numbers=(0, 1)):
     """Launch on several sets of operands, outputs poisoned, and compare each."""
-    from gemmtune.engine.measure.operands import make_operands
-    from gemmtune.engine.measure.reference import Reference, poison
+    from gemmtune.engine.measure.operands.operands import make_operands
+    from gemmtune.engine.measure.operands.reference import Reference, poison
 
     for number in numbers:
         operands = make_operands(problem, torch.device("cuda"), number)
@@ -91,8 +92,8 @@ def test_a_kernel_is_right_on_every_set_of_operands(space, problem, tmp_path):
 
 @pytest.mark.parametrize(("space", "problem"), KERNELS)
 def test_a_launch_can_be_captured_and_allocates_nothing(space, problem, tmp_path):
-    from gemmtune.engine.measure.operands import make_operands
-    from gemmtune.engine.measure.reference import Reference, poison
+    from gemmtune.engine.measure.operands.operands import make_operands
+    from gemmtune.engine.measure.operands.reference import Reference, poison
 
     target = task(space, problem)
     skip_unless_offered(target)

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from gemmtune.engine.campaign.crossing import crossings
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.task_search import prepare
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.task_search import prepare
 from gemmtune.engine.seams import registry
 from gemmtune.engine.tables.ranges import RangeLimits
 from gemmtune.engine.tables.ranking import Contender, Ranking

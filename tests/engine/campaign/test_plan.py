@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.campaign.limits import Limits
 from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 

@@ -12,11 +12,11 @@ from types import MappingProxyType
 
 import pytest
 
-from gemmtune.engine.campaign import session
+from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.probing import probes
 from gemmtune.engine.campaign.spotting import spots
-from gemmtune.engine.campaign.verification import verify, verifying_searches
+from gemmtune.engine.campaign.verify import verify, verifying_searches
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.final import Final, Finalist
@@ -123,10 +123,10 @@ class Nobody:
 
 
 def campaign(folder, plan=PLAN, library=MappingProxyType({})):
-    fleet, searches = Formula(library), session.measured_searches(plan, H200)
+    executor, searches = Formula(library), session.measured_searches(plan, H200)
     with Database.open(folder / "m.db") as database:
-        result = session.execute(plan, H200, searches, fleet, database, Nobody(), folder / "asked.json")
-    return result, fleet
+        result = session.execute(plan, H200, searches, executor, database, Nobody(), folder / "asked.json")
+    return result, executor
 
 
 @pytest.fixture(scope="module")
@@ -157,13 +157,13 @@ def test_what_is_held_out_is_not_probed_and_a_probe_weighs_as_its_lesser_neighbo
 
 
 def test_at_a_probe_the_best_of_both_neighbours_and_the_library_are_measured(found):
-    _, fleet = found
-    here = [(task, config) for task, config in fleet.measured if task.problem == at(32)[0]]
+    _, executor = found
+    here = [(task, config) for task, config in executor.measured if task.problem == at(32)[0]]
     assert [task.space for task, _ in here[:1]] == ["aten"]
     tiles = sorted(config.integer("BLOCK_M") for _, config in here[1:])
     assert len(tiles) <= 10
     assert {tiles[0], tiles[-1]} == {16, 64}
-    assert {task.problem.m for task, _ in fleet.measured} == {16, 64, 256, *PROBES, *SPOTS}
+    assert {task.problem.m for task, _ in executor.measured} == {16, 64, 256, *PROBES, *SPOTS}
 
 
 def test_nothing_is_served_by_what_is_slower_than_the_library_at_a_probe(found):
@@ -197,9 +197,9 @@ def test_spots_are_eighths_of_an_octave_between_the_least_and_the_greatest_tuned
 
 
 def test_at_a_spot_the_kernel_of_the_range_and_the_library_are_measured(found):
-    result, fleet = found
+    result, executor = found
     (row,) = [row for row in result.table.ranges if row.first <= 56 <= row.last]
-    here = [(task.space, config) for task, config in fleet.measured if task.problem == at(56)[0]]
+    here = [(task.space, config) for task, config in executor.measured if task.problem == at(56)[0]]
     assert [(space, config) for space, config in here if config] == [("triton_mm", row.choice.config)]
     assert [space for space, config in here if not config] == ["aten"]
 
@@ -233,7 +233,7 @@ def test_a_probe_has_no_row_no_finding_and_no_share_in_the_portfolio(tmp_path):
 
 def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
     plan = replace(PLAN, held_out=at(40, 128))
-    result, fleet = campaign(tmp_path, plan)
+    result, executor = campaign(tmp_path, plan)
     said = summary(plan, H200, result, [], [])
     assert "at 3 tuned m" in said
     assert "at 11 probed m, between tuned ones" in said  # not 128, and so no spots below it
@@ -241,28 +241,28 @@ def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
     assert "2 problems held out, without a row" in said
     assert "nothing worked" not in said
     assert "128" not in {str(m) for row in result.table.ranges for m, _ in row.probed}
-    searched = [task for task, _ in fleet.measured if task.problem == at(128)[0] and task.space == "triton_mm"]
+    searched = [task for task, _ in executor.measured if task.problem == at(128)[0] and task.space == "triton_mm"]
     assert len(searched) >= PLAN.budget
 
 
 def test_what_serves_a_held_out_m_is_measured_there_also_if_a_probe_chose_it(tmp_path):
     """112 lies in the range of the 128-row tile that the probe at 128 chose; 200 in that of the 256-row tile."""
     held_out = at(112, 200)
-    result, fleet = campaign(tmp_path, replace(PLAN, held_out=held_out))
+    result, executor = campaign(tmp_path, replace(PLAN, held_out=held_out))
     (probed,) = [row for row in result.table.ranges if row.last == 128]
-    assert (held_out[0], probed.choice.config) in [(task.problem, config) for task, config in fleet.measured]
+    assert (held_out[0], probed.choice.config) in [(task.problem, config) for task, config in executor.measured]
     assert [m for row in result.table.ranges for m, _ in row.held_out] == [112, 200]
     assert None not in {each.loss for each in (*result.ranges.held_out, *result.ranges.otherwise)}
-    again, fleet = campaign(tmp_path, replace(PLAN, held_out=held_out))
-    assert (fleet.measured, again.table) == ([], result.table)
+    again, executor = campaign(tmp_path, replace(PLAN, held_out=held_out))
+    assert (executor.measured, again.table) == ([], result.table)
 
 
 def test_the_same_command_again_measures_nothing_and_gives_the_same_table(tmp_path):
     """With so few evaluations what was crossed would have its place in another final."""
     plan = replace(PLAN, budget=6)
     first, _ = campaign(tmp_path, plan)
-    again, fleet = campaign(tmp_path, plan)
-    assert (fleet.measured, fleet.finals) == ([], [])
+    again, executor = campaign(tmp_path, plan)
+    assert (executor.measured, executor.finals) == ([], [])
     assert again.table == first.table
 
 
@@ -275,17 +275,17 @@ def test_a_campaign_that_was_killed_between_the_rounds_ends_with_the_same_table(
         patched.setattr(session, stage, killed)
         with pytest.raises(KeyboardInterrupt):
             campaign(tmp_path)
-    result, fleet = campaign(tmp_path)
+    result, executor = campaign(tmp_path)
     assert result.table == found[0].table
-    assert {task.problem.m for task, _ in fleet.measured} == {*SPOTS, *(PROBES if stage == "probe_searches" else [])}
+    assert {task.problem.m for task, _ in executor.measured} == {*SPOTS, *(PROBES if stage == "probe_searches" else [])}
 
 
 def test_what_probes_measured_does_not_change_what_the_samplers_are_asked(tmp_path):
     plan = replace(PLAN, sampler="transfer", budget=12)
     campaign(tmp_path, plan)
     (tmp_path / "asked.json").unlink()
-    _, fleet = campaign(tmp_path, plan)
-    assert fleet.measured == []
+    _, executor = campaign(tmp_path, plan)
+    assert executor.measured == []
 
 
 def verified(folder, table):
@@ -329,7 +329,7 @@ def test_a_range_that_loses_at_a_probe_does_not_hold(tmp_path, found):
 def test_kernels_of_a_static_m_are_not_probed(tmp_path):
     """A binary of theirs serves the m that was compiled in."""
     static = tuple(replace(problem, dynamic_m=False) for problem in PLAN.problems)
-    result, fleet = campaign(tmp_path, replace(PLAN, problems=static))
-    assert {task.problem.m for task, _ in fleet.measured} == {16, 64, 256}
+    result, executor = campaign(tmp_path, replace(PLAN, problems=static))
+    assert {task.problem.m for task, _ in executor.measured} == {16, 64, 256}
     assert {row.probed for row in result.table.ranges} == {()}
     assert {of_one_gemm(row.problem) for row in result.table.ranges} == {of_one_gemm(static[0])}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.measure.gpu import present_device
+from gemmtune.engine.platform.gpu_info import present_device
 
 pytestmark = pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmtune.engine.measure.blocks import Block
+from gemmtune.engine.measure.deciding.blocks import Block
 
 SLOTS = 8
 PARTS = 4

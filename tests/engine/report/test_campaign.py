@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gemmtune.engine.campaign.outcome import Finding, Result
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.table import Choice, Row, Table

@@ -15,7 +15,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.report.explain import explain, explain_record, explanation, layers_of
-from gemmtune.engine.tables.inductor_guards import Linear
+from gemmtune.engine.tables.inductor.guards import Linear
 from gemmtune.engine.tables.table_file import write_table
 
 H200 = catalogue.device("H200")

@@ -14,8 +14,8 @@ def sequence_elsewhere(module: str) -> list[str]:
     """The lines of `sequence()` of the test module in that file."""
     script = f"""if True:
         import sys
-        sys.path.insert(0, {str(Path(module).parents[3])!r})
-        from tests.engine.search.{Path(module).stem} import sequence
+        sys.path.insert(0, {str(Path(module).parent)!r})
+        from {Path(module).stem} import sequence
         print("\\n".join(sequence()))
         """
     environment = {**os.environ, "PYTHONHASHSEED": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

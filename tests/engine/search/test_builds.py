@@ -8,17 +8,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from gemmtune.engine.campaign.recorded_task import RecordedTask
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Past, Search
-from gemmtune.engine.search.builds import builds
-from gemmtune.engine.search.coordinates import described
-from gemmtune.engine.search.lessons import lesson
-from gemmtune.engine.search.transfer import TransferSampler
-from gemmtune.engine.store.embedded import embedded
-from gemmtune.engine.store.landscape_file import read_landscapes
+from gemmtune.engine.scheduling.landscape_search import RecordedTask
+from gemmtune.engine.search.models.builds import builds
+from gemmtune.engine.search.models.coordinates import described
+from gemmtune.engine.search.models.transfer_model import lesson
+from gemmtune.engine.search.samplers.transfer import TransferSampler
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 from .another_process import sequence_elsewhere
 

@@ -9,7 +9,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.pruner import Pruner
-from gemmtune.engine.search.exhaustive import ExhaustiveSampler
+from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 from gemmtune.engine.testing.pruner_conformance import check_pruner
 from gemmtune.engine.testing.sampler_conformance import check_sampler
 

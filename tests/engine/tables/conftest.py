@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.tables.inductor_exporter import InductorExporter
+from gemmtune.engine.tables.inductor.exporter import InductorExporter
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 

@@ -16,7 +16,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.portfolio import LossLimits, choose
 from gemmtune.engine.tables.ranking import rank
-from gemmtune.engine.tables.select import build_table
+from gemmtune.engine.tables.rows import build_table
 from gemmtune.engine.tables.table_file import table_text
 
 H200 = Device("H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 62914560, 65536, 2048, 1024, 32, 1980, 4800)

@@ -1,0 +1,188 @@
+"""A table measured again, after an upgrade or on another board: which rows still hold, and the table mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.result import read_rankings
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Table
+from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.scheduling.scheduler import Watcher, run
+from gemmtune.engine.scheduling.task_search import TaskSearch, prepare_all
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.executor import Executor
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
+from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at, of_one_gemm
+from gemmtune.engine.tables.ranking import Ranking
+from gemmtune.engine.tables.rows import build_table
+
+__all__ = ["Check", "CheckedRange", "Verified", "verify", "verifying_searches"]
+
+WORST = 0.02
+"""What a choice may lose to the best of its row's contenders and still hold: what one config spreads across GPUs of one
+model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What became of a choice at one problem."""
+
+    problem: Problem
+    """The GEMM."""
+    choice: Choice
+    """What the table runs there, with the time it says."""
+    time_ns: float | None
+    """Its time now; None where it does not work any more."""
+    loss: float | None
+    """Score over that of what the contenders' table would run, minus 1; None where it does not work any more."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether it works and loses little."""
+        return self.loss is not None and self.loss <= WORST
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRange:
+    """What became of a range."""
+
+    row: RangeRow
+    """The range."""
+    checks: tuple[Check, ...]
+    """Its choice, at every m of it that was measured again."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether its choice does at each of them, and there is one."""
+        return bool(self.checks) and all(check.holds for check in self.checks)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A table after it was measured again."""
+
+    rows: tuple[Check, ...]
+    """One a row, in the table's order."""
+    ranges: tuple[CheckedRange, ...]
+    """One a range, in the table's order."""
+    mended: Table
+    """Rows that hold with the times of now, the others with their best contender. The ranges of a GEMM as they are if
+    all of them hold; else made anew of what was measured now, or without probes those that hold."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether every row and every range does."""
+        return all(row.holds for row in self.rows) and all(each.holds for each in self.ranges)
+
+
+def verifying_searches(table: Table) -> list[TaskSearch]:
+    """One search a task, over what the table holds of it: choices, tie band, a range's choice, the baseline.
+
+    At the probes of a range that are its choice and the baseline.
+    """
+    contenders: dict[Task, dict[Config, None]] = {}
+    for problem, name, config in _contenders(table):
+        contenders.setdefault(Task(problem, table.device, name), {})[config] = None
+    found = []
+    for task, configs in contenders.items():
+        space = registry.space(task.space)
+        feasible = tuple(config for config in configs if space.check(task, config))
+        if feasible:
+            found.append(prepare_all(task, feasible, seed=0))
+    return found
+
+
+def verify(
+    table: Table,
+    margin: float,
+    searches: Sequence[TaskSearch],
+    executor: Executor,
+    database: Database,
+    watcher: Watcher,
+) -> Verified:
+    """Measure the contenders of every row and see whether its first choice still deserves its place."""
+    run(searches, executor, database, registry.objective(table.objective), watcher)
+    plan = Plan(objective=table.objective, margin=margin)
+    rankings = tuple(read_rankings(plan, table.device, searches, executor, database))
+    of_problem = {ranking.problem: ranking for ranking in rankings}
+    with_row = {row.problem for row in table.rows}
+    checks = tuple(_check(of_problem.get(row.problem), row.problem, row.choices[0], margin) for row in table.rows)
+    ranged = tuple(
+        CheckedRange(row, tuple(_check(of_problem.get(p), p, row.choice, margin) for p in _sizes(row, table)))
+        for row in table.ranges
+    )
+    picks = tuple(
+        Pick(c.problem, c.choice.space, c.choice.config, c.choice.config, c.loss or 0.0, c.loss or 0.0)
+        for c in checks
+        if c.holds and c.choice.space != BASELINE_SPACE
+    )
+    rebuilt = build_table(
+        table.device,
+        table.objective,
+        (ranking for ranking in rankings if ranking.problem in with_row),
+        margin=margin,
+        portfolio=Portfolio(LossLimits(), picks),
+    )
+    return Verified(checks, ranged, replace(rebuilt, ranges=_mended(ranged, rankings, with_row, margin)))
+
+
+def _mended(
+    ranged: Sequence[CheckedRange], rankings: Sequence[Ranking], with_row: Set[Problem], margin: float
+) -> tuple[RangeRow, ...]:
+    """The ranges that hold; of a GEMM where one does not all are made anew, if probes tell what lies between its rows.
+
+    At an m without a row the choice of its range was measured beside the baseline, and nothing else.
+    """
+    probed = {of_one_gemm(each.row.problem) for each in ranged if each.row.probed}
+    broken = probed & {of_one_gemm(each.row.problem) for each in ranged if not each.holds}
+    again = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in broken]
+    spotted = {ranking.problem for ranking in again} - with_row
+    made = build_ranges(again, RangeLimits(WORST), margin=margin, spotted=spotted)
+    anew = {of_one_gemm(row.problem) for row in made}
+    kept = (each.row for each in ranged if each.holds and of_one_gemm(each.row.problem) not in anew)
+    return tuple(sorted((*kept, *made), key=lambda row: (repr(of_one_gemm(row.problem)), row.first)))
+
+
+def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
+    for row in table.rows:
+        if row.baseline is not None:
+            yield row.problem, row.baseline.space, row.baseline.config
+        for choice in row.choices:
+            yield row.problem, choice.space, choice.config
+        if row.fastest is not None:
+            for config in row.tie_band:
+                yield row.problem, row.fastest.space, config
+    baselines = _baselines(table)
+    for ranged in table.ranges:
+        for problem in _sizes(ranged, table):
+            yield problem, ranged.choice.space, ranged.choice.config
+            baseline = baselines[of_one_gemm(problem)]
+            if baseline is not None:
+                yield problem, baseline.space, baseline.config
+
+
+def _baselines(table: Table) -> dict[Problem, Choice | None]:
+    """The baseline of each GEMM, whatever its m."""
+    return {of_one_gemm(row.problem): row.baseline for row in table.rows}
+
+
+def _sizes(row: RangeRow, table: Table) -> Iterator[Problem]:
+    """Where a range can be looked at again: its tuned m that have a row, and its probes if any m has one."""
+    problems = {tuned.problem for tuned in table.rows}
+    tuned = (replace(row.problem, m=m) for m, _ in row.tuned)
+    yield from (problem for problem in tuned if problem in problems)
+    if of_one_gemm(row.problem) in _baselines(table):
+        yield from (replace(row.problem, m=m) for m, _ in row.probed)
+
+
+def _check(ranking: Ranking | None, problem: Problem, choice: Choice, margin: float) -> Check:
+    if ranking is None:
+        return Check(problem, choice, None, None)
+    now = (c.choice for c in ranking.contenders if (c.choice.space, c.choice.config) == (choice.space, choice.config))
+    time_ns = next((found.time_ns for found in now), None)
+    return Check(problem, choice, time_ns, loss_at(ranking, choice.space, choice.config.json, margin))

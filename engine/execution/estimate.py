@@ -1,0 +1,169 @@
+"""Build for a GPU that is not here, and take the times from the space's analytic model."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from gemmtune.engine.execution.artifact_cache import discard
+from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, built, dropped
+from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
+from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
+from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.executor import Finished
+from gemmtune.engine.seams.pruner import Candidate, Pruner
+
+__all__ = ["EstimateExecutor"]
+
+
+class EstimateExecutor:
+    """A config that builds has the time its space's prior gives it; what was built is described and deleted."""
+
+    evidence: Evidence = Evidence.ESTIMATED
+    """Computed by a model."""
+    settles: bool = False
+    """There is nothing to time."""
+    parallel: int = 1
+    """As with one worker: what is built at once depends on the builders."""
+
+    def __init__(
+        self,
+        spaces: Sequence[str],
+        *,
+        builders: int | None = None,
+        pruners: Mapping[str, Pruner] | None = None,
+        build_deadline_seconds: float = 60.0,
+    ) -> None:
+        """Nothing starts before the first config is submitted.
+
+        Args:
+            spaces: names of the spaces to build for.
+            builders: builder processes; by default one a core.
+            pruners: by name, asked before the build and again after it.
+            build_deadline_seconds: run time of one build.
+
+        Raises:
+            ToolchainMissing: a space cannot build here.
+        """
+        self._toolchains = {name: registry.space(name).toolchain() for name in spaces}
+        self._pruners = dict(pruners or {})
+        self._size = builders or len(os.sched_getaffinity(0))
+        self._build_deadline_seconds = build_deadline_seconds
+        self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
+        self._worker_name = f"{platform.node()}/cpu/pid{os.getpid()}"
+        self._priors: dict[Task, Prior] = {}
+        self._history: dict[Task, list[Measurement]] = {}
+        self._finished: list[Finished] = []
+
+    @cached_property
+    def _builders(self) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
+        folder = Path(self._folder.name)
+        return builder_pool(tuple(self._toolchains), folder, self._size, self._build_deadline_seconds)
+
+    def toolchain(self, task: Task) -> Toolchain:
+        """The installed versions the task's space builds with."""
+        return self._toolchains[task.space]
+
+    def protocol(self, task: Task) -> str:
+        """`estimate: ` and the model with its version: what another version estimates is another number."""
+        return f"estimate: {self._prior(task).model}"
+
+    def submit(self, task: Task, config: Config) -> None:
+        """Queue the build, unless a pruner drops the config or the model has no opinion of it."""
+        reason = dropped(self._pruners, Candidate(task, config), self._history.get(task, ()))
+        if reason:
+            self._finish(task, config, Status.INVALID, reason, protocol=UNBUILT)
+        elif config not in self._prior(task).times_ns:
+            self._finish(task, config, Status.INVALID, f"{self._prior(task).model} has no estimate of it")
+        else:
+            self._builders.submit(BuildJob(task, config))
+
+    def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
+        """Refuse.
+
+        Raises:
+            ContractError: always, for `settles` is False.
+        """
+        raise ContractError(
+            f"{type(self).__qualname__} was asked for a final of {len(candidates)} configs: settles=False"
+        )
+
+    def collect(self, timeout_seconds: float) -> list[Finished]:
+        """What has finished; waits up to the timeout for at least one build."""
+        if self._started:
+            self._hear()
+            if not self._finished and self._builders.pending:
+                wait_for_any([self._builders], timeout_seconds)
+                self._hear()
+        finished, self._finished = self._finished, []
+        return finished
+
+    def notices(self) -> list[str]:
+        """What the builders had to say."""
+        return self._builders.take_notices() if self._started else []
+
+    def close(self) -> None:
+        """End every process and delete what is left of their work."""
+        if self._started:
+            self._builders.close()
+        self._folder.cleanup()
+
+    @property
+    def _started(self) -> bool:
+        return "_builders" in self.__dict__
+
+    def _prior(self, task: Task) -> Prior:
+        if task not in self._priors:
+            self._priors[task] = registry.space(task.space).prior(task)
+        return self._priors[task]
+
+    def _hear(self) -> None:
+        for outcome in self._builders.collect():
+            self._after_build(outcome.job.task, outcome.job.config, built(outcome))
+
+    def _after_build(self, task: Task, config: Config, result: Artifact | FailedBuild) -> None:
+        if isinstance(result, FailedBuild):
+            self._finish(task, config, result.status, result.reason, result)
+            return
+        discard(result)
+        reason = dropped(self._pruners, Candidate(task, config, result), self._history.get(task, ()))
+        self._finish(task, config, Status.INVALID if reason else Status.OK, reason, result)
+
+    def _finish(
+        self,
+        task: Task,
+        config: Config,
+        status: Status,
+        reason: str,
+        result: Artifact | FailedBuild | None = None,
+        *,
+        protocol: str | None = None,
+    ) -> None:
+        time_ns = self._prior(task).times_ns.get(config, 0.0)
+        measurement = Measurement(
+            task=task,
+            config=config,
+            status=status,
+            evidence=self.evidence,
+            protocol=protocol or self.protocol(task),
+            toolchain=self.toolchain(task),
+            worker=self._worker_name,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            reason=reason,
+            estimate=Estimate(time_ns, time_ns, time_ns) if status is Status.OK else None,
+            resources=result.resources if isinstance(result, Artifact) else None,
+            build_seconds=result.build_seconds if result is not None else None,
+        )
+        self._history.setdefault(task, []).append(measurement)
+        self._finished.append(measurement)

@@ -1,0 +1,1 @@
+"""Run jobs in the actors of a Ray cluster."""

@@ -1,0 +1,1 @@
+"""Decide how many launches a config gets and which finalist wins."""

@@ -1,0 +1,1 @@
+"""Operands of a problem, the memory they occupy, and the reference result."""

@@ -1,0 +1,1 @@
+"""Time kernels with CUDA graphs, events and the energy counter."""

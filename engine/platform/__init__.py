@@ -1,0 +1,1 @@
+"""Information about the machine: GPUs, clocks, driver, toolchain and the vendor library's GEMM."""

@@ -1,0 +1,1 @@
+"""Child processes with deadlines that restart after a crash."""

@@ -1,0 +1,163 @@
+"""The doctor on what is not the GPU: packages, compilers, Ray, the database. Imports none of the optional packages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from gemmtune.engine.platform.ptxas import inductors_ptxas, release, tritons_ptxas
+from gemmtune.engine.records.errors import StoreError, ToolchainMissing
+from gemmtune.engine.report.doctor.check import Check, advice, fault, fine
+from gemmtune.engine.report.layout import count
+from gemmtune.engine.store.database import Database
+
+__all__ = ["bytecode_check", "compiler_checks", "database_check", "package_checks", "ray_check"]
+
+_PACKAGE = "gemmtune"
+_FOR_DEVELOPERS = {"all", "dev"}
+_ANSWER_SECONDS = 3.0
+
+
+def package_checks(requirements: Sequence[str], has_gpu: bool) -> list[Check]:
+    """Whether each package is there in a version that gemmtune knows.
+
+    Args:
+        requirements: as the metadata of a distribution has them (`importlib.metadata.requires`).
+        has_gpu: whether torch is expected to know CUDA.
+    """
+    wanted: dict[str, tuple[str, str | None]] = {}  # bounds, and the first extra that asks, by name
+    for requirement in map(Requirement, requirements):
+        extra = _extra(requirement)
+        if requirement.name != _PACKAGE and extra not in _FOR_DEVELOPERS and _applies(requirement, extra):
+            wanted.setdefault(requirement.name, (str(requirement.specifier), extra))
+    return [_package_check(name, bounds, extra, has_gpu) for name, (bounds, extra) in wanted.items()]
+
+
+def _package_check(name: str, bounds: str, extra: str | None, has_gpu: bool) -> Check:
+    whole = f"{_PACKAGE}[{extra}]" if extra else _PACKAGE
+    remedy = f"pip install '{whole}'"
+    try:
+        found = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        missing = f"not installed ({bounds})"
+        return advice(name, missing, f"{remedy}, for what needs it") if extra else fault(name, missing, remedy)
+    if not Requirement(f"{name}{bounds}").specifier.contains(found, prereleases=True):
+        return fault(name, f"{found} is not {bounds}", f"{remedy} --upgrade")
+    if name == "torch" and has_gpu and Version(found).local == "cpu":
+        return fault(name, f"{found} knows no CUDA, and there is a GPU", "install a CUDA build, https://pytorch.org")
+    return fine(name, f"{found} ({bounds})")
+
+
+def _extra(requirement: Requirement) -> str | None:
+    """The extra of gemmtune that asks for it; None where gemmtune itself does."""
+    extras = metadata.metadata(_PACKAGE).get_all("Provides-Extra") or []
+    marker = requirement.marker
+    if marker is None or marker.evaluate({"extra": ""}):
+        return None
+    return next((extra for extra in extras if marker.evaluate({"extra": extra})), None)
+
+
+def _applies(requirement: Requirement, extra: str | None) -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra or ""})
+
+
+def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
+    """C for Triton's launchers, C++ for AOTInductor where there is g++, and ptxas for kernels."""
+    headers = Path(sysconfig.get_paths()["include"], "Python.h")
+    compiler = environment.get("CC") or shutil.which("gcc") or shutil.which("clang")  # as triton/runtime/build.py
+    if compiler is None or shutil.which(compiler) is None:
+        lacking = f"{compiler or 'gcc and clang'} not found; torch.compile needs one to launch Triton kernels"
+        c_compiler = advice("C compiler", lacking, "install gcc, or set CC")
+    elif not headers.exists():
+        c_compiler = advice("C compiler", f"{compiler}, but no {headers}", "install Python's headers (python3-dev)")
+    else:
+        c_compiler = fine("C compiler", f"{compiler}, with {headers}")
+    compilers = [c_compiler, *_cxx_checks(environment)]
+    own = tritons_ptxas()
+    if own is None:
+        return compilers
+    used = inductors_ptxas(environment) or own
+    try:
+        whose = "triton's own" if used == own else f"{used}, which Inductor has triton run"
+        return [*compilers, fine("ptxas", f"{release(used)}, {whose}")]
+    except ToolchainMissing as error:
+        return [*compilers, fault("ptxas", str(error), "pip install --force-reinstall triton torch")]
+
+
+def _cxx_checks(environment: Mapping[str, str]) -> list[Check]:
+    """Whether all of g++ is there: where CXX named one without a shared libstdc++ no package of AOTInductor loaded.
+
+    std::regex, with which torch reads a device's name there, ended in a segmentation fault, also for a package of relu
+    alone; packages made by the host's other g++, of the same version but complete, ran (torch 2.11, g++ 13.3, H200,
+    2026-11-22). A link to libstdc++.so.6 on LIBRARY_PATH did not mend it.
+    """
+    compiler = shutil.which(environment.get("CXX") or "g++")
+    if compiler is None:
+        return []
+    asked = [compiler, "-print-file-name=libstdc++.so"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()  # noqa: S603
+    except (OSError, subprocess.SubprocessError) as error:
+        return [advice("C++ compiler", f"{compiler} does not run: {error}", "install g++, or set CXX, for AOTInductor")]
+    if Path(said).is_absolute():
+        return [fine("C++ compiler", f"{compiler}, with {said}")]
+    lacking = f"{compiler}, but no libstdc++.so to link: packages of AOTInductor may end with a segmentation fault"
+    return [advice("C++ compiler", lacking, "set CXX to a g++ that has one, or install libstdc++-NN-dev")]
+
+
+def bytecode_check(packages: Sequence[str] = ("torch", "sympy", "triton")) -> Check:
+    """Whether Python finds packages compiled: as pip installs them, and not uv, nor into an image that forbids it.
+
+    Otherwise each new process compiles what it imports: 8.4 s of a core instead of 3.1 for Inductor (torch 2.11).
+    """
+    found = {name: spec for name in packages if (spec := find_spec(name)) is not None}  # does not import them
+    source = {name: spec for name, spec in found.items() if spec.cached and not Path(spec.cached).exists()}
+    if not source:
+        return fine("bytecode", f"there for {', '.join(found) or 'all that is installed'}")
+    folders = " ".join(str(Path(spec.origin).parent) for spec in source.values() if spec.origin)
+    slow = f"none for {', '.join(source)}: every process that starts compiles them, for seconds"
+    return advice("bytecode", slow, f"{sys.executable} -m compileall -q -j 0 {folders}")
+
+
+def ray_check(address: str | None) -> Check:
+    """Whether `--fleet ray` would find a cluster at `address`, the value of RAY_ADDRESS. Starts and joins nothing."""
+    if find_spec("ray") is None:
+        here = "not installed: campaigns use the GPUs of this machine"
+        return advice("Ray", here, "pip install 'gemmtune[ray]' for --fleet ray")
+    if not address or ":" not in address:
+        return fine("Ray", "--fleet ray joins the cluster that runs here, or else starts one of this machine")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS).close()
+    except (OSError, ValueError) as error:
+        silent = f"RAY_ADDRESS={address} does not answer ({error})"
+        return advice("Ray", silent, "`ray start --head` there, or unset RAY_ADDRESS")
+    return fine("Ray", f"RAY_ADDRESS={address} answers")
+
+
+def database_check(url: str) -> Check:
+    """Whether the database can be read, or made. One that is not there is not made; an old schema is upgraded."""
+    path = Path(url)
+    if "://" not in url and not path.exists():
+        folder = next(parent for parent in path.absolute().parents if parent.exists())
+        if not os.access(folder, os.W_OK | os.X_OK):
+            return fault("database", f"{url} cannot be made: {folder} is not writable", "name another with --database")
+        return fine("database", f"none at {url} yet; `gemmtune tune` makes it")
+    try:
+        with Database.open(url, create=False) as store:
+            held = sum(tally.number for tally in store.tally())
+    except StoreError as error:
+        reason, _, way_out = str(error).partition("; ")
+        return fault("database", reason, way_out or "name another with --database")
+    return fine("database", f"{url} holds {count(held, 'measurement')}")

@@ -1,0 +1,1 @@
+"""Decide which task gets the next batch, and when a search ends."""

@@ -1,0 +1,104 @@
+"""One recorded landscape, searched: what a sampler is given of it, and what it finds there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.search import Describe, Past, Search, nothing_known
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.tuner import Tuner
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.space import Space
+from gemmtune.engine.search.description import TaskDescription, describe_problem
+
+__all__ = ["RecordedTask"]
+
+
+class RecordedTask:
+    """A landscape as a task to search.
+
+    Recorded configs are feasible unless they were invalid. Where the landscape names a registered space and a device,
+    the sampler is given the space's seeds and its features, as in a campaign; where it names a problem alone, the
+    problem's sizes; else the parameters are all there is.
+    """
+
+    def __init__(self, landscape: Landscape, *, cold: bool = False) -> None:
+        """Look up what is known of the task.
+
+        Args:
+            landscape: what was recorded.
+            cold: keep the space's seeds from the sampler.
+
+        Raises:
+            DeviceError: it names a registered space, and a device that the catalogue does not know.
+        """
+        self.landscape = landscape
+        self.feasible = tuple(c for c, point in landscape.points.items() if point.status is not Status.INVALID)
+        task = _task(landscape)
+        members = set(self.feasible)
+        seeds = () if cold or task is None else registry.space(task.space).seeds(task)
+        self.seeds: tuple[Config, ...] = tuple(config for config in seeds if config in members)
+        self.describe: Describe = nothing_known
+        if task is not None:
+            self.describe = TaskDescription(registry.space(task.space), task)
+        elif landscape.problem is not None:
+            self.describe = partial(_constant, landscape.problem)
+
+    @property
+    def kind(self) -> tuple[str | None, bool, tuple[str, ...]]:
+        """Equal for tasks that can teach each other: same space, same parameters, the same known of their configs."""
+        names = sorted(param.name for param in self.landscape.params)
+        return self.landscape.context.get("space"), self.landscape.problem is None, tuple(names)
+
+    def begin(
+        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[Past] = ()
+    ) -> Tuner:
+        """A fresh search; `history` reaches a sampler that learns."""
+        search = Search(
+            params=self.landscape.params,
+            feasible=self.feasible,
+            seeds=self.seeds,
+            budget=budget,
+            seed=seed,
+            common_seed=seed,
+            describe=self.describe,
+            history=tuple(history) if sampler.learns else (),
+        )
+        return Tuner(sampler(search), budget, batch)
+
+    def search(
+        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[Past] = ()
+    ) -> tuple[Trial, ...]:
+        """The trials of one search, in the order asked."""
+        tuner = self.begin(sampler, budget, seed=seed, batch=batch, history=history)
+        while not tuner.done:
+            tuner.tell([self.outcome(config) for config in tuner.next_batch()])
+        return tuner.trials
+
+    def outcome(self, config: Config) -> Trial:
+        """What was recorded of a config."""
+        point = self.landscape.points[config]
+        return Trial(config, point.status, point.time_ns, resources=point.resources)
+
+    def past(self, trials: Sequence[Trial]) -> Past:
+        """What trials of this task teach another."""
+        return Past(tuple(trials), self.describe)
+
+
+def _task(landscape: Landscape) -> Task | None:
+    """The task, where the file says what was recorded, and where."""
+    name, sku = landscape.context.get("space"), landscape.context.get("device")
+    if landscape.problem is None or name not in registry.names(Space) or sku is None:
+        return None
+    return Task(landscape.problem, catalogue.device(sku), name)
+
+
+def _constant(problem: Problem, config: Config) -> dict[str, float]:
+    return dict(describe_problem(problem))

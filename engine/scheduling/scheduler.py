@@ -1,0 +1,270 @@
+"""Many tasks, one executor: keeps it fed, keeps the database, tells a watcher.
+
+Every task gets a batch, in the plan's order; who gets the next one, `turns` says. What a task evaluates depends on its
+own results alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from gemmtune.engine.execution.gpu_normalization import OneScale
+from gemmtune.engine.execution.load import Gauged, Load
+from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.final import Final, Unsettled
+from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.exchange import Exchange
+from gemmtune.engine.scheduling.finals import Finals
+from gemmtune.engine.scheduling.scoring import score_of, trial_of
+from gemmtune.engine.scheduling.stopping import Clock, Limits
+from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.scheduling.turns import Turns
+from gemmtune.engine.seams.executor import Executor, Finished
+from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.store.database import Database
+
+__all__ = ["Watcher", "run"]
+
+_CONFIGS_A_WORKER = 128
+"""Configs on their way at a time, for each worker: binaries that wait to be timed, and what the builders of one GPU
+have in hand and next. A batch ends with its last config, and samplers ask for few at first, so that it takes many
+tasks. What a task evaluates does not depend on it."""
+_WAIT_SECONDS = 0.5
+
+
+class Watcher(Protocol):
+    """Who hears of a campaign's progress."""
+
+    def began(self, searches: Sequence[TaskSearch]) -> None:
+        """The campaign begins with these tasks."""
+
+    def measured(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
+        """One evaluation is done; `known` when the database answered."""
+
+    def ended(self, search: TaskSearch, why: str) -> None:
+        """The search of one task is over, and why."""
+
+    def settled(self, final: Final | Unsettled) -> None:
+        """The final of one problem is over, or cannot be held."""
+
+    def noticed(self, notice: str) -> None:
+        """Something a person should know; one line."""
+
+    def looked(self, load: Load | None, seconds_left: float | None) -> None:
+        """How the executor stands, where it can say so, and the time until searching ends; several times a second."""
+
+    def waited(self) -> None:
+        """Nothing finished for a moment."""
+
+
+def run(
+    searches: Sequence[TaskSearch],
+    executor: Executor,
+    database: Database,
+    objective: Objective,
+    watcher: Watcher,
+    *,
+    limits: Limits = Limits(),  # noqa: B008 (immutable)
+    settle: bool = True,
+    now: Callable[[], float] = time.monotonic,
+) -> None:
+    """Run every search to its end or to the limits, and hold each problem's final where the executor can.
+
+    Each measurement is in the database before its sampler hears of it, and what the database holds is not measured
+    again: a campaign that was killed goes on where it was.
+
+    Raises:
+        ContractError: the executor returned what was not submitted, or returned it again; a sampler or the objective
+            broke its contract.
+        GemmtuneError: the executor has nothing left to measure with.
+        StoreError: the database refused.
+    """
+    watcher.began(searches)
+    database.tell(watcher.noticed)
+    tasks = [search.task for search in searches]
+    scale = OneScale(database)
+    finals = Finals(tasks, executor, database, objective, scale) if settle and executor.settles else None
+    clock = Clock(limits, executor.parallel, now)
+    _Run(executor, database, objective, watcher, finals, clock, limits.regret, scale).run(searches)
+
+
+class _Run:
+    """One campaign on its way."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        database: Database,
+        objective: Objective,
+        watcher: Watcher,
+        finals: Finals | None,
+        clock: Clock,
+        regret: float | None,
+        scale: OneScale,
+    ) -> None:
+        self._executor = executor
+        self._gauge = executor if isinstance(executor, Gauged) else None
+        self._database = database
+        self._objective = objective
+        self._watcher = watcher
+        self._finals = finals
+        self._clock = clock
+        self._regret = regret
+        self._scale = scale
+        self._waiting: deque[TaskSearch] = deque()
+        self._told: deque[TaskSearch] = deque()  # every config of the batch has its result
+        self._active: dict[Task, TaskSearch] = {}
+        self._exchange = Exchange((), executor.protocol)
+        self._most = _CONFIGS_A_WORKER * executor.parallel
+        self._turns = Turns((), self._most)
+
+    def run(self, searches: Sequence[TaskSearch]) -> None:
+        self._waiting.extend(searches)
+        self._exchange = Exchange(searches, self._executor.protocol)
+        self._turns = Turns(searches, self._most)
+        thinking = self._give()
+        while thinking or self._active or (self._finals and self._finals.open):
+            finished = self._executor.collect(0.0 if thinking else _WAIT_SECONDS)
+            self._take(finished, waited=not thinking)
+            thinking = self._give()
+
+    def _give(self) -> bool:
+        """Keep as many configs in work as keep the executor busy; whether there is more to think about for that.
+
+        A sampler is asked once at most: it may take a tenth of a second, and there are builders that have nothing to do
+        until the executor is looked at again. Where it has little, what was asked for goes before what has not begun.
+        """
+        thought = bool(self._told)
+        if self._told:
+            search = self._told.popleft()
+            if self._ask(search):
+                self._turns.add(search)
+        self._release()
+        while self._in_work < self._most and (self._waiting or self._turns):
+            if self._clock.over:
+                self._stop()
+            elif self._turns and (not self._waiting or self._in_work < self._most // 2) and self._turns.next.batch:
+                self._submit(self._turns.take())
+            elif thought:
+                break
+            else:
+                thought = True
+                self._think()
+        return bool(self._told or (self._in_work < self._most and (self._waiting or self._turns)))
+
+    def _think(self) -> None:
+        """Begin the next search, or ask one that has learned from others."""
+        if self._waiting:
+            search = self._waiting.popleft()
+            search.known = self._scale.known(search.task, self._executor)
+            if search.tuner.notice:
+                self._watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
+            if self._ask(search) and search.tuner.evaluations:
+                self._turns.add(search)  # it has begun in an earlier run
+            elif search.batch:
+                self._submit(search)
+        else:
+            search = self._turns.take()
+            if self._ask(search):
+                self._submit(search)
+        self._release()
+
+    @property
+    def _in_work(self) -> int:
+        """Configs that the executor has."""
+        return sum(len(search.batch) - len(search.results) for search in self._active.values())
+
+    def _release(self) -> None:
+        """Let those go on that waited for what others found.
+
+        Each learns when it is its turn: a hundred in a row take the driver 8 s, in which no builder gets anything.
+        """
+        for search in self._exchange.released():
+            self._turns.add(search)
+
+    def _stop(self) -> None:
+        held = self._exchange.given_up()
+        for search in self._waiting:
+            search.forgo()
+        for search in (*self._turns.clear(), *self._waiting, *held):
+            search.cut_short = True
+            self._end(search, "time is over")
+        self._waiting.clear()
+
+    def _submit(self, search: TaskSearch) -> None:
+        self._active[search.task] = search
+        for config in search.batch:
+            if config not in search.results:
+                self._executor.submit(search.task, config)
+
+    def _take(self, finished: Sequence[Finished], *, waited: bool) -> None:
+        for notice in self._executor.notices():
+            self._watcher.noticed(notice)
+        if waited and not finished:
+            self._watcher.waited()
+        measured = [m for m in finished if isinstance(m, Measurement)]
+        self._database.add(measured)
+        measured = [self._scale.of(measurement) for measurement in measured]
+        for measurement in measured:
+            _accept(measurement, self._active.get(measurement.task), self._executor)
+            self._watcher.measured(measurement, score_of(measurement, self._objective), known=False)
+        for final in finished:
+            if not isinstance(final, Measurement) and self._finals is not None:
+                self._finals.over(final)
+                self._watcher.settled(final)
+        self._watcher.looked(self._gauge.load() if self._gauge else None, self._clock.seconds_left)
+        for task in dict.fromkeys(measurement.task for measurement in measured):
+            search = self._active[task]
+            if len(search.results) == len(search.batch):
+                del self._active[task]
+                self._told.append(search)
+
+    def _ask(self, search: TaskSearch) -> bool:
+        """Tell complete batches and ask for the next that is not all known; False when the search is done or waits."""
+        while len(search.results) == len(search.batch):
+            if search.batch:
+                search.tuner.tell([trial_of(search.results[config], self._objective) for config in search.batch])
+                self._turns.spent(len(search.batch))
+            search.results = {}
+            search.batch = []
+            if self._regret is not None and search.tuner.evaluations and search.regret_bound <= self._regret:
+                self._end(search, f"regret at most {search.regret_bound:.2%}")
+                return False
+            if self._exchange.holds(search):
+                return False
+            if search.heard:
+                search.tuner.learn(search.heard)
+                search.heard = ()
+            search.batch = search.tuner.next_batch()
+            if not search.batch:
+                self._end(search, "budget spent" if search.evaluations < search.feasible else "all evaluated")
+                return False
+            for config in search.batch:
+                known = search.known.pop(config, None)
+                if known is not None:
+                    search.results[config] = known
+                    self._watcher.measured(known, score_of(known, self._objective), known=True)
+        return True
+
+    def _end(self, search: TaskSearch, why: str) -> None:
+        self._turns.spent(search.evaluations - search.tuner.evaluations)
+        search.known = {}
+        search.batch = []
+        search.results = {}
+        self._watcher.ended(search, why)
+        self._exchange.ended(search)
+        search.close()
+        if self._finals is not None:
+            self._finals.ended(search.task)
+
+
+def _accept(measurement: Measurement, search: TaskSearch | None, executor: Executor) -> None:
+    config = measurement.config
+    if search is None or config not in search.batch or config in search.results:
+        what = "again" if search and config in search.results else "which was not submitted"
+        raise ContractError(f"executor {type(executor).__qualname__} returned {measurement.task.key} {config}, {what}")
+    search.results[config] = measurement

@@ -1,0 +1,1 @@
+"""Models that samplers learn from measurements."""

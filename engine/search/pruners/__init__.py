@@ -1,0 +1,1 @@
+"""Pruners: one rule per file."""

@@ -1,0 +1,1 @@
+"""Study samplers on recorded landscapes."""

@@ -1,0 +1,1 @@
+"""Tables for CuTe dispatchers: exporter and loaders."""

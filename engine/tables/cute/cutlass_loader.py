@@ -1,0 +1,123 @@
+"""Makes cutlass.operators take its operators from a gemmtune table. Needs nvidia-cutlass-operators; tested with 0.3.0.
+
+    import cutlass.operators as ops
+    import gemmtune_cutlass                                  # registers the heuristic "gemmtune"
+
+    heuristic = ops.get_heuristic("gemmtune")()              # once: it reads cute_table.json beside this file
+    operators = ops.get_operators(args, target_sm="90a", heuristic=heuristic, limit=1)
+
+A problem in the table gets the row's operator alone, found by its class and design metadata, never by its name. Any
+other problem, and one whose operator the filters of the call left out, is ranked by `fallback`, or stays in discovery
+order as without a heuristic; that is logged once a problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cutlass.operators as ops
+
+from gemmtune.engine.tables.cute.table_loader import CuteTable, Key, dtype_name, layout_of
+
+if TYPE_CHECKING:
+    from cutlass.operators import Heuristic, Operator, RuntimeArguments, TargetSm
+
+__all__ = ["TableHeuristic"]
+
+
+@ops.register_heuristic("gemmtune")
+class TableHeuristic(ops.Heuristic):  # type: ignore[misc] # its package ships no types
+    """Ranks by a table: the row's operator, or what `fallback` makes of the problem."""
+
+    def __init__(
+        self, path: str | Path | None = None, *, fallback: Heuristic | None = None, exact: bool = False
+    ) -> None:
+        """Read the table at `path`, by default `cute_table.json` beside this file; `exact` never rounds m.
+
+        Raises:
+            OSError: the file cannot be read.
+            ValueError: the file is not a table this module can vouch for.
+        """
+        source = Path(__file__).with_name("cute_table.json") if path is None else Path(path)
+        self._table = CuteTable(source, "cute_gemm", exact=exact)
+        self._fallback = fallback
+
+    def rank(
+        self,
+        args: RuntimeArguments | None,
+        operators: list[Operator],
+        *,
+        target_sm: TargetSm | str | None = None,
+        limit: int | None = None,
+    ) -> list[Operator]:
+        """The row's operator alone, or the operators as `fallback` ranks them."""
+        key = _key(args)
+        if key is not None and not self._elsewhere(target_sm):
+            row = self._table.row(key, _gpu(args))
+            found = [] if row is None else [operator for operator in operators if _is(operator, row["operator"])]
+            if len(found) == 1:
+                return found
+            if row is not None:
+                self._table.log(f"{key.text}: {len(found)} of {len(operators)} candidates are the row's operator")
+        if self._fallback is None:
+            return operators
+        ranked: list[Operator] = self._fallback.rank(args, operators, target_sm=target_sm, limit=limit)
+        return ranked
+
+    def _elsewhere(self, target_sm: TargetSm | str | None) -> bool:
+        """Whether the operators are for another architecture than the table's."""
+        target = ops.TargetSm.ensure(target_sm)
+        if target is None or target.cc == self._table.compute_capability:
+            return False
+        self._table.warn(f"the table is for sm_{self._table.compute_capability}; for sm_{target} no row applies")
+        return True
+
+
+def _key(args: RuntimeArguments | None) -> Key | None:
+    """The problem, or None for what no row describes: batches, epilogues, scaled or strided operands."""
+    if not isinstance(args, ops.GemmArguments) or args.epilogue is not None:
+        return None
+    operands = (args.A, args.B, args.out)
+    if any(type(operand).__name__ != "DenseTensor" or len(operand.shape) != 2 for operand in operands):
+        return None
+    a, b, out = (layout_of(operand.stride) for operand in operands)
+    if a is None or b is None or out != "n":
+        return None
+    m, n, k, _ = args.problem_size
+    a_dtype, b_dtype, out_dtype = (dtype_name(operand.dtype) for operand in operands)
+    return Key(m, n, k, a_dtype, b_dtype, out_dtype, dtype_name(args.accumulator_type), a + b)
+
+
+def _gpu(args: ops.GemmArguments) -> str | None:
+    """The name of the GPU the operands lie on, as far as torch knows it; None on a CPU.
+
+    The wrapper's public `runtime_tensor` raises for a fake tensor; other frameworks' tensors have no device of torch's.
+    """
+    device = getattr(getattr(args.A.tensor, "_runtime_tensor", None), "device", None)
+    if getattr(device, "type", None) != "cuda":
+        return None
+    import torch
+
+    return torch.cuda.get_device_name(device)
+
+
+def _is(operator: Operator, wanted: Mapping[str, Any]) -> bool:
+    """Whether the operator is of the row's class and its design has every value the row states."""
+    if type(operator).__name__ != wanted["class"]:
+        return False
+    design = operator.metadata.design
+    return all(_agrees(getattr(design, name, None), value) for name, value in wanted["design"].items())
+
+
+def _agrees(found: object, wanted: object) -> bool:
+    """A shape agrees in the extents the row states (a tile's k is the class's own), a scheduler by its class.
+
+    A design that lacks a flag or a scheduler agrees with a row that has it off or has none.
+    """
+    if isinstance(wanted, list):
+        return isinstance(found, tuple) and list(found[: len(wanted)]) == wanted
+    if isinstance(wanted, str):
+        return type(found).__name__ == wanted
+    return found == wanted if wanted else not found

@@ -1,0 +1,1 @@
+"""Tables for PyTorch Inductor: exporter, loader and guard analysis."""

@@ -1,0 +1,157 @@
+"""A table as PyTorch Inductor reads it: every row for the loader beside it, and those that stock Inductor can read.
+
+`lookup_table.json` is what the stock `torch._inductor.lookup_table.LookupTableChoices` reads, nothing else in it; see
+`inductor_lookup`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from importlib.resources import files
+
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.problem import DType, Op, Problem
+from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.inductor.lookup import lookup_table
+from gemmtune.engine.tables.inductor.templates import kwargs_of, source_hash, template_of
+from gemmtune.engine.tables.table_file import table_sha256
+
+__all__ = ["InductorExporter", "product_key"]
+
+_SCHEMA = 1
+_PACKAGES = ("torch", "triton")
+
+
+class InductorExporter(Exporter):
+    """Writes `inductor_table.json`, its loader `gemmtune_inductor.py`, and `lookup_table.json` for stock Inductor."""
+
+    def export(self, table: Table) -> Mapping[str, str]:
+        """The first choice of every row, and the choice of every range.
+
+        Raises:
+            TableError: a row's problem or space cannot be said in Inductor's terms, or two rows look alike to Inductor.
+        """
+        rows = _rows(table)
+        made_with = _made_with([*(row.choices[0] for row in table.rows), *(row.choice for row in table.ranges)])
+        content = {
+            "schema": _SCHEMA,
+            "gemmtune": version("gemmtune"),
+            "table_sha256": table_sha256(table),
+            "device": {"sku": table.device.sku, "name": table.device.name, "arch": table.device.arch},
+            "objective": table.objective,
+            "made_with": made_with,
+            "templates": _templates(rows, made_with.get("torch", [])),
+            "rows": rows,
+        }
+        loader = files("gemmtune.engine.tables.inductor").joinpath("loader.py").read_text(encoding="utf-8")
+        return {
+            "lookup_table.json": _dump(lookup_table(table)),
+            "inductor_table.json": _dump({**content, "sha256": _hash(content)}),
+            "gemmtune_inductor.py": loader,
+        }
+
+
+def product_key(problem: Problem) -> str:
+    """What the loader calls all products that differ in m alone: `mm:bfloat16:nt:1x4096x4096:none:static`.
+
+    Raises:
+        TableError: the problem is none of Inductor's products of one dtype.
+    """
+    _check_problem(problem)
+    dtype = "tf32" if problem.allow_tf32 else problem.a_dtype.torch_name
+    layout, sizes = f"{problem.a_layout}{problem.b_layout}", f"{problem.batch}x{problem.n}x{problem.k}"
+    kind = "dynamic" if problem.dynamic_m else "static"
+    return ":".join((problem.op.value, dtype, layout, sizes, problem.bias.value, kind))
+
+
+def _check_problem(problem: Problem) -> None:
+    if problem.epilogue != "none":
+        raise TableError(f"{problem.name}: Inductor chooses epilogues itself, epilogue={problem.epilogue!r} has no key")
+    dtypes = {problem.a_dtype, problem.b_dtype, problem.out_dtype}
+    if len(dtypes) > 1:
+        raise TableError(f"{problem.name}: Inductor's {problem.op} has one dtype, not {', '.join(sorted(dtypes))}")
+    if problem.acc_dtype is not DType.FP32:
+        raise TableError(f"{problem.name}: Inductor's {problem.op} accumulates in fp32, not in {problem.acc_dtype}")
+    if problem.dynamic_m and problem.op is Op.BMM:
+        raise TableError(f"{problem.name}: rows of bmm are for one m; leave out dynamic_m")
+
+
+def _rows(table: Table) -> dict[str, list[dict[str, object]]]:
+    """Rows by product. A dynamic m takes a range, a static one its row: a range of one m is neither, and left out.
+
+    The loader gives the m of such a range to its neighbour's; `build_ranges` makes none of a dynamic m.
+    """
+    found: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
+    for row in table.rows:
+        key = product_key(row.problem)
+        entry = _entry(row.problem, row.choices[0], row.problem.m, row.problem.m, _row_facts(row))
+        if not row.problem.dynamic_m:
+            found[key].append(entry)
+    for ranged in table.ranges:
+        if ranged.first == ranged.last:
+            continue
+        measured = {"tuned": ranged.tuned, "probed": ranged.probed, "held_out": ranged.held_out}
+        facts = {name: _by_m(losses) for name, losses in measured.items()}
+        entry = _entry(ranged.problem, ranged.choice, ranged.first, ranged.last, facts)
+        found[product_key(ranged.problem)].append(entry)
+    return dict(found)
+
+
+def _by_m(losses: Sequence[tuple[int, float]]) -> dict[str, float]:
+    return {str(m): loss for m, loss in losses}
+
+
+def _entry(problem: Problem, choice: Choice, first: int, last: int, facts: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "first": first,
+        "last": last,
+        "template": template_of(problem, choice),
+        "kwargs": kwargs_of(problem, choice),
+        "facts": {
+            "problem": problem.name,
+            "time_ns": choice.time_ns,
+            "evidence": choice.evidence.value,
+            "protocol": choice.protocol,
+            "toolchain": choice.toolchain,
+            **facts,
+        },
+    }
+
+
+def _row_facts(row: Row) -> dict[str, object]:
+    return {"regret_bound": row.regret_bound, "loss": row.loss}
+
+
+def _made_with(choices: Sequence[Choice]) -> dict[str, list[str]]:
+    """Versions behind the rows, of the packages that Inductor's kernels depend on."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for choice in choices:
+        for package, its in Toolchain.parse(choice.toolchain).versions:
+            if package in _PACKAGES:
+                found[package].add(its)
+    return {package: sorted(versions) for package, versions in sorted(found.items())}
+
+
+def _templates(rows: Mapping[str, list[dict[str, object]]], torches: Sequence[str]) -> dict[str, list[str]]:
+    """Hashes of the sources of the templates in use, in the torch versions behind the rows, where all are known."""
+    found = {}
+    for template in sorted({str(entry["template"]) for entries in rows.values() for entry in entries}):
+        hashes = {source_hash(template, torch) for torch in torches}
+        if hashes and None not in hashes:
+            found[template] = sorted(h for h in hashes if h is not None)
+    return found
+
+
+def _dump(record: Mapping[str, object]) -> str:
+    return json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _hash(content: Mapping[str, object]) -> str:
+    body = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(body.encode()).hexdigest()

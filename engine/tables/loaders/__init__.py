@@ -1,1 +1,0 @@
-"""What production imports: files that are copied beside their table and need nothing else of gemmtune."""

@@ -1,0 +1,139 @@
+"""A campaign that ran to its end is not searched again, and ends with the same table."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.scheduling.stopping import Limits
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.landscapes.embedded import embedded
+
+H200 = catalogue.device("H200")
+PROBLEMS = (Problem.parse("16x4096x4096"), Problem.parse("128x2880x2880"))
+PLAN = Plan(problems=PROBLEMS, sampler="evolution", budget=20, batch=4)
+ALL = 2 * (20 + 1)
+
+
+class Listener:
+    """Counts evaluations."""
+
+    def __init__(self):
+        self.known, self.new = 0, 0
+
+    def measured(self, measurement, score, *, known):
+        self.known += known
+        self.new += not known
+
+    def __getattr__(self, name):
+        return lambda *heard, **more: None
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return tuple(landscape for landscape in session.read_all(embedded()) if landscape.problem in PROBLEMS)
+
+
+@pytest.fixture
+def asks(monkeypatch):
+    """The tasks' samplers, each time one of them is asked."""
+    sampler, asked = registry.sampler("evolution"), []
+    ask = sampler.ask
+
+    def spy(self, count):
+        asked.append(self)
+        return ask(self, count)
+
+    monkeypatch.setattr(sampler, "ask", spy)
+    return asked
+
+
+def executed(folder, recorded, plan=PLAN, database="m.db"):
+    searches, executor, listener = session.replayed_searches(plan, H200, recorded), ReplayExecutor(recorded), Listener()
+    with Database.open(folder / database) as store:
+        return session.execute(plan, H200, searches, executor, store, listener, folder / "asked.json"), listener
+
+
+def test_a_finished_campaign_asks_no_sampler_and_finds_the_same(tmp_path, recorded, asks):
+    first, heard = executed(tmp_path, recorded)
+    assert (heard.new, heard.known) == (ALL, 0)
+    kept = (tmp_path / "asked.json").read_bytes()
+    asks.clear()
+    again, heard = executed(tmp_path, recorded)
+    assert (heard.new, heard.known) == (0, ALL)
+    assert asks == []
+    assert again == first
+    assert (tmp_path / "asked.json").read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1},
+        {"budget": 24},
+        {"batch": 5},
+        {"sampler": "random"},
+        {"problems": PROBLEMS[:1]},
+        {"limits": Limits(regret=1e-9)},
+    ],
+)
+def test_another_campaign_is_searched(tmp_path, recorded, changes):
+    executed(tmp_path, recorded)
+    kept = (tmp_path / "asked.json").read_bytes()
+    plan = replace(PLAN, **changes)
+    result, _ = executed(tmp_path, recorded, plan)
+    (tmp_path / "apart").mkdir()
+    apart, _ = executed(tmp_path / "apart", recorded, plan)
+    assert [f.evaluations for f in result.findings] == [f.evaluations for f in apart.findings]
+    assert (tmp_path / "asked.json").read_bytes() != kept
+
+
+def test_what_only_the_table_depends_on_is_no_reason_to_search(tmp_path, recorded, asks):
+    executed(tmp_path, recorded)
+    asks.clear()
+    result, _ = executed(tmp_path, recorded, replace(PLAN, margin=0.5, limits=Limits(seconds=1000)))
+    assert asks == []
+    assert {row.choices[0].space for row in result.table.rows} == {"aten"}
+
+
+def test_what_the_database_lacks_is_searched(tmp_path, recorded):
+    first, _ = executed(tmp_path, recorded)
+    again, heard = executed(tmp_path, recorded, database="other.db")
+    assert (heard.new, heard.known) == (ALL, 0)
+    assert again == first
+
+
+def test_what_others_measured_since_does_not_reopen_it(tmp_path, recorded, asks):
+    first, _ = executed(tmp_path, recorded)
+    kept = (tmp_path / "asked.json").read_bytes()
+    executed(tmp_path, recorded, replace(PLAN, seed=7))
+    (tmp_path / "asked.json").write_bytes(kept)
+    asks.clear()
+    again, heard = executed(tmp_path, recorded)
+    assert asks == []
+    assert (heard.new, heard.known) == (0, ALL)
+    assert [f.evaluations for f in again.findings] == [f.evaluations for f in first.findings]
+
+
+def test_a_campaign_that_time_cut_short_goes_on(tmp_path, recorded):
+    _, heard = executed(tmp_path, recorded, replace(PLAN, limits=Limits(seconds=1e-9)))
+    assert heard.new < ALL
+    assert not (tmp_path / "asked.json").exists()
+    _, again = executed(tmp_path, recorded)
+    assert again.new == ALL - heard.new
+
+
+@pytest.mark.parametrize("content", ["", "[]", json.dumps({"campaign": "another", "asked": []})])
+def test_a_file_of_something_else_is_as_none(tmp_path, recorded, content):
+    (tmp_path / "asked.json").write_text(content)
+    _, heard = executed(tmp_path, recorded)
+    assert heard.new == ALL
+    assert executed(tmp_path, recorded)[1].known == ALL

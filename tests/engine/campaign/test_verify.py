@@ -1,0 +1,86 @@
+"""`gemmtune verify` on recorded landscapes: what was recorded answers for the GPU after the upgrade."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine import cli
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.tables.table_file import read_table, write_table
+
+DECODE, LARGE = "16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"
+SLOW = Config({"BLOCK_M": 16, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 2, "num_warps": 4})
+UNKNOWN = Config({"BLOCK_M": 16, "BLOCK_N": 256, "BLOCK_K": 256, "GROUP_M": 8, "num_stages": 8, "num_warps": 8})
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """The command line in this process, in a folder of its own: its exit status and output."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["gemmtune", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code or 0, capsys.readouterr().out
+
+    return command
+
+
+@pytest.fixture
+def table(run):
+    """Two rows and two ranges, replayed."""
+    run("tune", "--problem", DECODE, "--problem", LARGE, "--ranges", "--sampler", "transfer", "--budget", "32")
+    return read_table_at("out")
+
+
+def read_table_at(folder):
+    return read_table(Path(folder) / "table.json")
+
+
+def recorded():
+    return [argument for path in embedded() for argument in ("--replay", str(path))]
+
+
+def test_a_table_that_holds_is_written_again_with_its_choices(run, table):
+    status, out = run("verify", "out/table.json", *recorded())
+    assert status == 0
+    assert "2 rows of 2 hold, 2 ranges of 2" in out
+    mended = read_table_at("verified")
+    assert [row.choices[0].config for row in mended.rows] == [row.choices[0].config for row in table.rows]
+    assert mended.ranges == table.ranges
+
+
+def test_a_row_that_lost_its_place_is_named_and_mended(run, table):
+    decode = table.rows[0]
+    slow = replace(decode.choices[0], config=SLOW)
+    write_table_at("old", replace(table, rows=(replace(decode, choices=(slow, *decode.choices)), *table.rows[1:])))
+    status, out = run("verify", "old/table.json", *recorded(), "--json")
+    (broken, held) = json.loads(out)["rows"]
+    assert (status, broken["holds"], held["holds"]) == (1, False, True)
+    assert broken["loss"] > 0.02
+    assert read_table_at("verified").rows[0].choices[0].config == decode.choices[0].config
+
+
+def test_a_choice_that_does_not_work_any_more_does_not_hold(run, table):
+    decode, small = table.rows[0], table.ranges[0]
+    gone = replace(decode.choices[0], config=UNKNOWN)
+    row = replace(decode, choices=(gone, *decode.choices[1:]))
+    ranged = replace(small, choice=replace(small.choice, config=UNKNOWN))
+    write_table_at("old", replace(table, rows=(row, *table.rows[1:]), ranges=(ranged, *table.ranges[1:])))
+    status, out = run("verify", "old/table.json", *recorded())
+    assert status == 1
+    assert "does not work" in out
+    assert "1 row of 2 hold, 1 range of 2; mended" in out
+    assert read_table_at("verified").ranges == table.ranges[1:]
+
+
+def write_table_at(folder, table):
+    Path(folder).mkdir()
+    write_table(Path(folder) / "table.json", table)

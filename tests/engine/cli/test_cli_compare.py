@@ -1,0 +1,127 @@
+"""`gemmtune compare`, and pruners on recorded landscapes, from the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine import cli
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
+
+CACHE = Path(__file__).parents[1] / "store/landscapes/foreign/kernel_tuner_cache.json"
+DECODE = "16x4096x4096:bf16:nt"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """The command line in this process, in an empty folder: status, output, errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["gemmtune", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.out, captured.err
+
+    return command
+
+
+@pytest.fixture
+def hills(tmp_path) -> Path:
+    """A landscape of 400 configs."""
+    points = {}
+    for x in range(20):
+        for y in range(20):
+            config = Config({"x": x, "y": y})
+            points[config] = Point(config, Status.OK, 1e3 + (x - 7) ** 2 + 2 * (y - 12) ** 2)
+    path = tmp_path / "hills.csv"
+    write_landscapes(path, [Landscape("hills", str(path), (Param("x", (0,)), Param("y", (0,))), points)])
+    return path
+
+
+def test_compare_draws_curves_and_tells_how_far_each_sampler_came(run, hills):
+    status, out, err = run("compare", hills, "--samplers", "random, evolution", "--budget", "48", "--seeds", "6")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0].startswith("1 landscape, budget 48, 6 seeds: optimum / best found")
+    headers = next(line for line in lines if line.startswith("sampler"))
+    assert headers.split() == ["sampler", "16", "32", "to", "95%", "to", "99%", "P"]
+    rows = {line.split()[0]: line for line in lines[lines.index(headers) + 2 :] if line}
+    assert {"random", "evolution"} <= rows.keys()
+    record = json.loads(Path("comparison/comparison.json").read_text())
+    found = {course["arm"]: course for course in record["courses"] if course["landscape"] == "hills"}
+    assert f"{found['evolution']['fraction_of_optimum'][31]:.3f}" in rows["evolution"]
+    assert found["evolution"]["score"]["value"] > found["random"]["score"]["value"]
+    assert Path("comparison/curves.png").read_bytes().startswith(b"\x89PNG")
+    page = Path("comparison/curves.html").read_text()
+    assert "plotly.js v" in page
+    assert 'src="http' not in page
+    assert lines[-1] == "comparison/curves.html"
+
+
+def test_compare_reads_other_tuners_files_and_gives_the_same_bytes_again(run):
+    arguments = ("compare", CACHE, "--samplers", "random,exhaustive", "--budget", "4", "--seeds", "2", "--json")
+    status, out, err = run(*arguments, "--out", "one")
+    assert (status, err) == (0, "")
+    run(*arguments, "--out", "two")
+    for name in ("comparison.json", "curves.png", "curves.html"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
+    record = json.loads(out)
+    assert record == json.loads(Path("one/comparison.json").read_text())
+    exhaustive = next(course for course in record["courses"] if course["arm"] == "exhaustive")
+    assert exhaustive["fraction_of_optimum"] == [0.5, 0.64, 0.8, 1.0]
+    assert exhaustive["evaluations_to"]["0.99"] == {"median": 4, "share": 1.0}
+
+
+def test_compare_says_what_budget_the_score_needs(run, hills):
+    _, out, _ = run("compare", hills, "--samplers", "random", "--budget", "3", "--seeds", "2")
+    assert "P looks at more evaluations than --budget 3: " in out
+    assert json.loads(Path("comparison/comparison.json").read_text())["courses"][0]["score"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--samplers", "random,nosuch"), "no sampler 'nosuch'; known: "),
+        (("--samplers", " ,"), "--samplers ' ,' names none; known: auto, "),
+    ],
+)
+def test_compare_refuses_before_it_searches(run, hills, arguments, said):
+    status, out, err = run("compare", hills, *arguments)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert not Path("comparison").exists()
+
+
+def test_compare_without_the_drawing_packages_names_the_extra(run, hills, monkeypatch):
+    monkeypatch.delitem(sys.modules, "gemmtune.engine.report.curves_html", raising=False)
+    monkeypatch.setitem(sys.modules, "plotly.colors", None)
+    status, _, err = run("compare", hills)
+    assert status == 2
+    assert "needs plotly.colors to draw curves: pip install 'gemmtune[study]'" in err
+
+
+def test_tune_asks_pruners_about_recorded_launches_and_keeps_their_reasons(run):
+    arguments = ("--problem", DECODE, "--sampler", "random", "--budget", "24", "--json")
+    _, plain, _ = run("tune", *arguments, "--out", "plain")
+    status, pruned, _ = run("tune", *arguments, "--out", "pruned", "--pruner", "median")
+    assert status == 0
+    (without,), (task,) = json.loads(plain)["tasks"], json.loads(pruned)["tasks"]
+    assert without["failures"] == {}
+    assert 6 <= task["failures"]["invalid"] <= 16
+    assert task["fraction_of_optimum"] == without["fraction_of_optimum"]
+
+
+def test_a_pruner_of_launches_is_refused_where_launches_race(run, toy_priced):
+    arguments = ("tune", "--device", "B200", "--space", toy_priced, "--problem", DECODE, "--budget", "2")
+    status, _, err = run(*arguments, "--pruner", "wilcoxon")
+    assert status == 2
+    assert "--pruner wilcoxon judges the launches of recorded landscapes" in err
+    assert "add --replay FILE" in err

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def own_ray():
+    """The environment of a process whose Ray no other finds, and that finds no other's: they leave their address in
+    one file a machine."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # a socket's path must be short
+        yield {**os.environ, "RAY_TMPDIR": folder}
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """A Ray of two cores, whose actors can import what lies beside this file."""
+    ray = pytest.importorskip("ray", reason="needs gemmtune[ray]")
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    try:
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield ray.get_runtime_context().gcs_address
+        ray.shutdown()
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture
+def cluster(ray_cluster):
+    """A connection to it."""
+    from gemmtune.engine.execution.ray.cluster import Cluster
+
+    opened = Cluster()
+    yield opened
+    opened.close()

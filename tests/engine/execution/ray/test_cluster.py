@@ -1,0 +1,72 @@
+"""A cluster that gemmtune starts itself: its actors start processes, and say why where they cannot."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+pytest.importorskip("ray", reason="needs gemmtune[ray]")
+
+pytestmark = pytest.mark.timeout(300)
+
+BEGIN = """
+from functools import partial
+from threading import Event
+
+from gemmtune.engine.execution.ray.cluster import Cluster
+from gemmtune.engine.execution.ray.actor import Builder
+from gemmtune.engine.measure.builder import builder_pool
+
+if __name__ == "__main__":
+    cluster, there, said = Cluster(cpus=1), Event(), []
+    make = partial(builder_pool, ("aten",), size=1, deadline_seconds=60)
+    actor = cluster.start(Builder, make, cluster.nodes()[0], 1, 0)
+    actor.begin(lambda reply: (said.append(reply), there.set()))
+    there.wait(120)
+    print(getattr(said[0], "size", said[0]))
+    actor.end(began=not isinstance(said[0], str))
+    cluster.close()
+"""
+
+
+def test_an_actor_of_its_own_cluster_starts_builders(tmp_path, own_ray):
+    script = tmp_path / "begin.py"
+    script.write_text(BEGIN)
+    done = subprocess.run(
+        [sys.executable, "-P", script], capture_output=True, text=True, check=False, timeout=280, env=own_ray
+    )
+    assert done.stdout.strip() == "1", done.stderr[-4000:]
+
+
+def test_what_an_actor_raises_is_what_the_driver_hears(cluster, monkeypatch):
+    from gemmtune.engine.execution.ray.actor import Host
+
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    import ray_toys
+
+    heard, there = [], Event()
+    actor = cluster.start(Host, ray_toys.raises, cluster.nodes()[0], 0, 0)
+    actor.begin(lambda reply: (heard.append(reply), there.set()))
+    assert there.wait(60)
+    assert heard == ["OSError: no room on /scratch"]
+
+
+def test_a_ray_that_runs_here_is_found_where_ray_leaves_its_address(tmp_path, monkeypatch):
+    from gemmtune.engine.execution.ray import cluster as ray_cluster
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "ray_current_cluster").write_text(address)
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.delenv("RAY_TMPDIR", raising=False)
+        assert ray_cluster._running_here() == address
+        monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "other"))
+        assert ray_cluster._running_here() is None
+        monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert ray_cluster._running_here() is None, "nothing listens there any more"

@@ -1,0 +1,193 @@
+"""Real actors of a real Ray: the same results as in one process, and what their deaths cost."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="needs gemmtune[ray]")
+
+from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.execution.dispatcher import Done
+from gemmtune.engine.execution.load import Load
+from gemmtune.engine.execution.ray.executor import RayExecutor, RaySite, Seat
+from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
+from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.processes.slot import Loss
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.landscapes.embedded import embedded
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def toys(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    import ray_toys
+
+    return ray_toys
+
+
+@pytest.fixture
+def seated(cluster):
+    """Open a site whose one node has these workers, and no builder."""
+    sites = []
+
+    def open_site(**places):
+        seats = [Seat(name, make) for name, make in places.items()]
+        sites.append(RaySite(cluster, lambda node: ([], seats), homes=False))
+        return sites[-1]
+
+    yield open_site
+    for site in sites:
+        site.close()
+
+
+def finish(site, *jobs):
+    for job in jobs:
+        site.workers.submit(job)
+    done: list[Done] = []
+    until = time.monotonic() + 120
+    while site.workers.pending and time.monotonic() < until:
+        done += site.workers.collect()
+        site.wait(0.5)
+    assert site.workers.pending == 0
+    return done
+
+
+def by_job(done):
+    return {d.outcome.job: d.outcome for d in done}
+
+
+def test_an_actor_holds_the_processes_that_a_local_fleet_has(seated, toys):
+    site = seated(toy=toys.processes(size=2, deadline_seconds=1.0))
+    jobs = [("echo", "a"), ("kill", 0), ("sleep", 100), ("pid", 0), ("modules", ("ray", "gemmtune.engine"))]
+    found = by_job(finish(site, *jobs))
+    assert found["echo", "a"].result == "a"
+    assert found["kill", 0].loss is Loss.DIED, "it killed its process twice"
+    assert found["kill", 0].reason == "its process ended (signal SIGKILL)"
+    assert (found["sleep", 100].loss, found["sleep", 100].reason) == (Loss.TIMED_OUT, "still running after 1 s")
+    assert found["pid", 0].result != os.getpid()
+    assert found[jobs[-1]].result == {"gemmtune.engine"}, "a builder or worker loads no ray"
+    assert "a worker process ended (signal SIGKILL) while it ran ('kill', 0); running it again" in (
+        site.workers.take_notices()
+    )
+
+
+def test_queue_time_is_no_run_time(seated, toys):
+    site = seated(toy=toys.processes(deadline_seconds=2.0))
+    done = finish(site, *[("sleep", 0.4 + number / 1e6) for number in range(8)])
+    assert [d.outcome.loss for d in done] == [None] * 8
+
+
+def test_an_actor_that_is_killed_loses_no_job_and_its_place_starts_another(seated, toys):
+    site = seated(first=toys.processes(), second=toys.processes())
+    finish(site, ("echo", 1), ("echo", 2))
+    done = finish(site, ("kill the actor", 0), *[("sleep", 0.05 + number / 1e6) for number in range(6)])
+    found = by_job(done)
+    assert found["kill the actor", 0].loss is Loss.DIED
+    assert found["kill the actor", 0].reason.startswith("3 actors ended while they had it (last: ")
+    assert [outcome.result for job, outcome in found.items() if job[0] == "sleep"] == ["sleep"] * 6
+    assert sum("an actor ended" in notice for notice in site.workers.take_notices()) == 3
+    assert len(finish(site, ("echo", 3), ("echo", 4), ("echo", 5))) == 3
+
+
+def test_a_place_of_another_kind_is_left_out_and_the_others_go_on(seated, toys):
+    site = seated(l4=toys.cannot_be_made, good=toys.processes())
+    done = finish(site, *[("echo", number) for number in range(4)])
+    assert {d.place for d in done} == {"good"}
+    until = time.monotonic() + 60
+    while "l4" in site.workers.busy and time.monotonic() < until:  # its actor may be the slower one to start
+        site.wait(0.1)
+        site.workers.collect()
+    assert site.workers.take_notices() == ["l4: its GPU is L4, the tasks are of H200; the others go on"]
+    with pytest.raises(GemmtuneError, match="its GPU is L4, the tasks are of H200"):
+        finish(seated(l4=toys.cannot_be_made), ("echo", 0))
+
+
+def test_nothing_is_left_of_a_closed_site(seated, toys):
+    site = seated(toy=toys.processes())
+    (pid,) = (d.outcome.result for d in finish(site, ("pid", 0)))
+    assert Path(f"/proc/{pid}").exists()
+    site.close()
+    until = time.monotonic() + 30
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{pid}").exists()
+
+
+class Quiet:
+    """A watcher that looks away."""
+
+    def __getattr__(self, name):
+        return lambda *args, **named: None
+
+
+PLAN = Plan(sampler="evolution", budget=24, batch=4, seed=3)
+
+
+@pytest.fixture(scope="module")
+def landscapes():
+    return session.completed(session.read_all(embedded()), PLAN, None)[:12]
+
+
+def tuned(executor, landscapes, path):
+    """The result, and what the database holds in an order of its own."""
+    device = session.replayed_device(landscapes)
+    searches = session.replayed_searches(PLAN, device, landscapes)
+    with closing(executor), Database.open(path) as store:
+        result = session.execute(PLAN, device, searches, executor, store, Quiet())
+        held = sorted(store.measurements(), key=lambda m: (m.task.key, m.config.json))
+    return result, [replace(m, worker="", created_at="", build_seconds=None) for m in held]
+
+
+def test_a_campaign_in_actors_ends_as_one_in_this_process(cluster, landscapes, tmp_path):
+    here, held = tuned(ReplayExecutor(landscapes), landscapes, tmp_path / "here.db")
+    executor = SimulatedExecutor(landscapes, cluster, workers=2, binary_bytes=200_000)
+    there, held_there = tuned(executor, landscapes, tmp_path / "there.db")
+    assert there.table.rows == here.table.rows
+    assert there.findings == here.findings
+    assert held_there == held
+
+
+def test_what_is_not_recorded_is_said_to_be_so(cluster, landscapes):
+    task = session.replayed_searches(PLAN, session.replayed_device(landscapes), landscapes)[0].task
+    with closing(SimulatedExecutor(landscapes, cluster, workers=1)) as executor:
+        executor.submit(task, Config({"nonesuch": 1}))
+        finished = []
+        while not finished:
+            finished = executor.collect(1.0)
+    assert finished[0].reason.startswith("not in the recorded landscape")
+    assert finished[0].worker.endswith("/replay-worker0")
+
+
+def test_builders_of_an_actor_compile_and_their_binaries_arrive(cluster):
+    pytest.importorskip("triton", reason="needs gemmtune[triton]")
+    task = Task(Problem.parse("64x512x256:bf16:nt"), catalogue.device("H200"), "triton_mm")
+    space = registry.space("triton_mm")
+    config = space.seeds(task)[0]
+    with closing(RayExecutor(cluster, "H200", ["triton_mm"], "graph-cold-l2", builders=1)) as executor:
+        executor.settle([(task, config)])  # a final without a worker: its binaries are gathered, and it waits
+        until = time.monotonic() + 120
+        while not executor.load().timing and time.monotonic() < until:
+            assert executor.collect(0.5) == []
+        (final,) = executor._site.workers._waiting[task.problem]
+        (finalist,) = final.finalists
+        content = Path(finalist.artifact.path).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == Path(finalist.artifact.path).name.partition(".")[0]
+        assert finalist.artifact.toolchain == space.toolchain()
+        assert executor.load() == Load(queued=0, building=0, timing=1, workers={})
+    assert not Path(finalist.artifact.path).exists()

@@ -1,0 +1,234 @@
+"""GPUs of one kind that are not equally fast: their times are compared on one scale, and kept as they were measured."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.gpu_normalization import OneScale
+from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
+from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.execution.workers import Terms
+from gemmtune.engine.measure.jobs import FinalJob, FinalReading, Reading, Settled
+from gemmtune.engine.processes.slot import Outcome
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Estimate, Evidence, Level, Measurement, Status
+from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.landscapes.embedded import embedded
+
+PLAN = Plan(sampler="evolution", budget=48, batch=8, seed=3)
+PROTOCOL = "graph-cold-l2"
+TOOLS = Toolchain((("torch", "2.11.0"),))
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    """Two problems."""
+    found = session.completed(session.read_all(embedded()), PLAN, None)
+    names = sorted({landscape.name for landscape in found})[:2]
+    return tuple(landscape for landscape in found if landscape.name in names)
+
+
+class Bench:
+    """A GPU that takes `slowness` times as long as the one that was recorded, and tells its level."""
+
+    size = 1
+
+    def __init__(self, recorded, board: str, slowness: float, chance: random.Random) -> None:
+        self.recorded, self.board, self.slowness, self.chance = ReplayExecutor(recorded), board, slowness, chance
+        self.jobs: list[object] = []
+
+    def submit(self, job):
+        self.jobs.append(job)
+
+    def collect(self):
+        if self.chance.random() < 0.5:  # in an order of its own, beside the others
+            return []
+        jobs, self.jobs = self.jobs, []
+        return [Outcome(job, self.final(job) if isinstance(job, FinalJob) else self.reading(job)) for job in jobs]
+
+    def reading(self, job) -> Reading:
+        answer = self.answer(job.task, job.config)
+        if answer.status is not Status.OK:
+            return Reading(answer.status, answer.reason)
+        times = (answer.estimate.time_ns, answer.estimate.low_ns, answer.estimate.high_ns)
+        estimate = Estimate(*(time_ns * self.slowness for time_ns in times), self.level(job.task))
+        return Reading(Status.OK, "", tuple(ns * self.slowness for ns in answer.samples_ns), estimate)
+
+    def final(self, job) -> FinalReading:
+        readings = [self.reading(finalist) for finalist in job.finalists]
+        order = sorted(range(len(readings)), key=lambda number: readings[number].estimate.time_ns)
+        best = readings[order[0]].estimate.time_ns
+        return FinalReading(
+            tuple(
+                Settled(n, readings[n].estimate, readings[n].samples_ns, (readings[n].estimate.time_ns / best - 1,) * 2)
+                for n in order
+            )
+        )
+
+    def level(self, task) -> Level:
+        vendor = self.answer(Task(task.problem, task.device, BASELINE_SPACE), Config({}))
+        return Level("torch 2.11.0", self.board, vendor.estimate.time_ns * self.slowness)
+
+    def answer(self, task, config) -> Measurement:
+        self.recorded.submit(task, config)
+        (answer,) = self.recorded.collect(0.0)
+        return answer
+
+    def take_notices(self):
+        return []
+
+    def close(self):
+        pass
+
+
+class Compiler:
+    """Builds whatever it is given."""
+
+    size = 1
+
+    def __init__(self) -> None:
+        self.jobs: list[object] = []
+
+    def submit(self, job):
+        self.jobs.append(job)
+
+    def collect(self):
+        jobs, self.jobs = self.jobs, []
+        return [Outcome(job, Artifact(job.config.json, job.task.space, "", "", (), None, 0.1, TOOLS)) for job in jobs]
+
+    def take_notices(self):
+        return []
+
+    def close(self):
+        pass
+
+
+class Host:
+    """A site of these GPUs; no problem has a home, so that each is measured on all of them."""
+
+    def __init__(self, recorded, slowness: Mapping[str, float], seed: int) -> None:
+        chance = random.Random(seed)
+        self.builders = Pool({"cpu": Compiler()})
+        self.workers = Pool({name: Bench(recorded, name, times, chance) for name, times in slowness.items()})
+
+    def wait(self, timeout_seconds):
+        pass
+
+    def close(self):
+        self.workers.close()
+        self.builders.close()
+
+
+class Nobody:
+    def __getattr__(self, name):
+        return lambda *args, **named: None
+
+
+def tuned(recorded, slowness, path, *, seed=0, settles=True, plan=PLAN):
+    """The result of a campaign on these GPUs, and what its database then holds."""
+    device = session.replayed_device(recorded)
+    searches = session.replayed_searches(plan, device, recorded)
+    terms = Terms(Evidence.MEASURED, settles, lambda task: TOOLS, lambda task: PROTOCOL)
+    executor = BuildMeasurePipeline(terms, lambda: Host(recorded, slowness, seed), len(slowness), racing=False)
+    with closing(executor), Database.open(path) as database:
+        result = session.execute(plan, device, searches, executor, database, Nobody())
+        return result, list(database.measurements())
+
+
+def winners(result):
+    return [[(choice.space, choice.config) for choice in row.choices] for row in result.table.rows]
+
+
+@pytest.mark.parametrize("settles", [True, False], ids=["with finals", "without"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slower_gpu_among_the_workers_changes_no_choice_and_no_margin(recorded, tmp_path, seed, settles):
+    alone, _ = tuned(recorded, {"GPU-a": 1.0}, tmp_path / "alone.db", settles=settles)
+    slowness = {"GPU-a": 1.0, "GPU-b": 1.25, "GPU-c": 0.9}
+    mixed, held = tuned(recorded, slowness, tmp_path / "mixed.db", seed=seed, settles=settles)
+    assert {m.worker for m in held if m.status is Status.OK} == set(slowness)
+    assert winners(mixed) == winners(alone)
+    assert [f.config for f in mixed.findings] == [f.config for f in alone.findings]
+    for one, other in zip(mixed.table.rows, alone.table.rows, strict=True):
+        assert one.margin == pytest.approx(other.margin, rel=1e-9)
+
+
+def test_one_gpu_keeps_its_times_as_they_are_and_several_in_the_database(recorded, tmp_path):
+    _, held = tuned(recorded, {"GPU-a": 1.0, "GPU-b": 1.25}, tmp_path / "m.db")
+    bench = Bench(recorded, "GPU-b", 1.25, random.Random(0))
+    seen = [m for m in held if m.worker == "GPU-b" and m.status is Status.OK]
+    assert seen
+    for measurement in seen:
+        reading = bench.reading(measurement)
+        assert (measurement.samples_ns, measurement.estimate) == (reading.samples_ns, reading.estimate)
+    result, held = tuned(recorded, {"GPU-b": 1.25}, tmp_path / "slow.db", settles=False)
+    measured = {(m.task.problem, m.task.space, m.config): m.estimate for m in held}
+    for row in result.table.rows:
+        for choice in row.choices:
+            assert choice.time_ns == measured[row.problem, choice.space, choice.config].time_ns
+
+
+def test_a_campaign_that_goes_on_elsewhere_keeps_its_scale(recorded, tmp_path):
+    whole, _ = tuned(recorded, {"GPU-a": 1.0}, tmp_path / "whole.db", settles=False)
+    tuned(recorded, {"GPU-a": 1.0}, tmp_path / "moved.db", settles=False, plan=replace(PLAN, budget=24))
+    moved, held = tuned(recorded, {"GPU-b": 1.25}, tmp_path / "moved.db", settles=False)
+    assert {m.worker for m in held if m.status is Status.OK} == {"GPU-a", "GPU-b"}
+    assert winners(moved) == winners(whole)
+    for one, other in zip(moved.table.rows, whole.table.rows, strict=True):
+        assert one.choices[0].time_ns == pytest.approx(other.choices[0].time_ns, rel=1e-9)
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Database.open(tmp_path / "m.db") as opened:
+        yield opened
+
+
+def measured(task, x, time_ns, *, reference="torch 2.11.0", board="GPU-a", level_ns=100.0) -> Measurement:
+    level = None if level_ns is None else Level(reference, board, level_ns)
+    return Measurement(
+        task=task,
+        config=Config({"x": x}),
+        status=Status.OK,
+        evidence=Evidence.MEASURED,
+        protocol=PROTOCOL,
+        toolchain=TOOLS,
+        worker=board,
+        created_at="2026-11-22T00:00:00+00:00",
+        samples_ns=(time_ns,),
+        estimate=Estimate(time_ns, time_ns, time_ns, level),
+    )
+
+
+def test_the_scale_is_the_first_gpus_and_noise_of_its_later_levels_is_none(recorded, database):
+    device = session.replayed_device(recorded)
+    triton, aten = (Task(recorded[0].problem, device, space) for space in ("triton_mm", "aten"))
+    given = [
+        measured(aten, 0, 100.0),
+        measured(triton, 1, 90.0, board="GPU-b", level_ns=125.0),
+        measured(triton, 2, 80.0, level_ns=101.0),  # the first GPU again, by a later process
+        measured(triton, 3, 70.0, board="GPU-b", level_ns=120.0),
+        measured(triton, 4, 60.0, reference="torch 2.13.0", level_ns=50.0),  # another reference tells nothing
+        measured(triton, 5, 50.0, level_ns=None),
+    ]
+    database.add(given)
+    assert database.levels(aten.problem, device, PROTOCOL) == (
+        Level("torch 2.11.0", "GPU-a", 100.0),
+        Level("torch 2.11.0", "GPU-b", 125.0),
+        Level("torch 2.13.0", "GPU-a", 50.0),
+    )
+    assert database.levels(aten.problem, device, "graph-warm-l2") == ()
+    scale = OneScale(database)
+    found = [scale.of(measurement) for measurement in given]
+    assert [m.estimate.time_ns for m in found] == [100.0, 72.0, 80.0, 56.0, 60.0, 50.0]
+    assert [m.samples_ns for m in found] == [m.samples_ns for m in given]
+    assert list(database.measurements()) == given

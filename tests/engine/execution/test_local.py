@@ -1,0 +1,283 @@
+"""What the executor makes of what its pools say: binaries kept and deleted, finals held, lost, and held again."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmtune.engine.execution import local as local_executor
+from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.measure.builder import BuildFailure
+from gemmtune.engine.measure.jobs import FinalJob, FinalReading, Reading, Settled
+from gemmtune.engine.processes.process_pool import Loss, Outcome
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.final import Final, Refuted, Unsettled
+from gemmtune.engine.records.measurement import Estimate, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.store.database import Database
+
+TASK = Task(Problem(16, 64, 64), catalogue.device("H200"), "toy")
+TOOLS = Toolchain((("toy", "1.0"),))
+
+
+class FakePool:
+    """Runs each job when it is collected."""
+
+    def __init__(self, handler):
+        self.handler = handler
+        self.jobs = deque()
+        self.notices = []
+
+    @property
+    def pending(self):
+        return len(self.jobs)
+
+    def submit(self, job):
+        self.jobs.append(job)
+
+    def collect(self):
+        jobs, self.jobs = self.jobs, deque()
+        return [answer if isinstance(answer := self.handler(job), Outcome) else Outcome(job, answer) for job in jobs]
+
+    def take_notices(self):
+        said, self.notices = self.notices, []
+        return said
+
+    size = 100
+
+    def connections(self):
+        return []
+
+    def next_deadline(self):
+        return 0.0
+
+    def close(self):
+        self.jobs.clear()
+
+
+class Site:
+    """An executor of fake pools, with what they were asked and what they shall answer."""
+
+    def __init__(self, monkeypatch, folder: Path) -> None:
+        self.folder = folder
+        self.fleets: list[LocalExecutor] = []
+        self.refuses_to_build: set[int] = set()
+        self.measured: list = []
+        self.built: list[int] = []
+        self.finals: list[list[int]] = []
+        self.final_answers: deque = deque()
+        self.workers = FakePool(self.work)
+        monkeypatch.setattr(local_executor.registry, "space", lambda name: SimpleNamespace(toolchain=lambda: TOOLS))
+        monkeypatch.setattr(local_executor, "worker_pool", lambda *given, **named: self.workers)
+        monkeypatch.setattr(local_executor, "builder_pool", lambda *given: FakePool(self.build))
+
+    def executor(self, protocol: str = "graph-cold-l2", **options) -> LocalExecutor:
+        self.fleets.append(LocalExecutor(["toy"], protocol, **options))
+        return self.fleets[-1]
+
+    def build(self, job):
+        x = job.config.integer("x")
+        self.built.append(x)
+        if x in self.refuses_to_build:
+            return BuildFailure("too many registers", 0.2)
+        path = self.folder / f"{x}"
+        path.write_bytes(b"binary")
+        return Artifact(f"{x}", "toy", str(path), "digest", (), None, 0.5, TOOLS)
+
+    def work(self, job):
+        if isinstance(job, FinalJob):
+            assert all(Path(finalist.artifact.path).exists() for finalist in job.finalists)
+            self.finals.append([finalist.config.integer("x") for finalist in job.finalists])
+            answer = self.final_answers.popleft()
+            return Outcome(job, None, *answer) if isinstance(answer, tuple) else answer
+        self.measured.append(job)
+        x = job.config.integer("x")
+        if x == 99:
+            return Outcome(job, None, Loss.DIED, "its process ended (exit status 3)")
+        return Reading(Status.OK, "", (1000.0 + x,), Estimate(1000.0 + x, 999.0 + x, 1001.0 + x))
+
+    @property
+    def files(self) -> list[int]:
+        return sorted(int(path.name) for path in self.folder.iterdir())
+
+
+@pytest.fixture
+def site(monkeypatch, tmp_path):
+    folder = tmp_path / "binaries"
+    folder.mkdir()
+    site = Site(monkeypatch, folder)
+    yield site
+    for executor in site.fleets:
+        executor.close()
+
+
+def config(x: int) -> Config:
+    return Config({"x": x})
+
+
+def candidates(*xs: int) -> list[tuple[Task, Config]]:
+    return [(TASK, config(x)) for x in xs]
+
+
+def drained(executor: LocalExecutor, count: int) -> list:
+    finished: list = []
+    for _ in range(20):
+        finished += executor.collect(0.0)
+        if len(finished) >= count:
+            return finished
+    raise AssertionError(f"{len(finished)} of {count} came back")
+
+
+def measured(executor: LocalExecutor, *xs: int) -> list[Measurement]:
+    for x in xs:
+        executor.submit(TASK, config(x))
+    return drained(executor, len(xs))
+
+
+def standings(*numbers: int) -> FinalReading:
+    """A final in which these positions came in this order."""
+    return FinalReading(tuple(Settled(n, Estimate(9.0, 8.0, 10.0), (9.0,), (0.0, 0.0)) for n in numbers))
+
+
+def test_the_binaries_of_the_eight_fastest_stay_until_the_final_is_over(site):
+    executor = site.executor()
+    found = measured(executor, *range(11, -1, -1), 99)
+    assert {m.config.integer("x"): m.status for m in found}[99] is Status.RUN_FAILED
+    assert site.files == [0, 1, 2, 3, 4, 5, 6, 7]
+    site.final_answers.append(standings(1, 0))
+    executor.settle(candidates(0, 1))
+    (final,) = drained(executor, 1)
+    assert isinstance(final, Final)
+    assert [(f.config, f.toolchain) for f in final.finalists] == [(config(1), TOOLS), (config(0), TOOLS)]
+    assert (final.protocol, final.refuted) == ("graph-cold-l2", ())
+    assert site.files == []
+
+
+def test_where_no_final_can_be_held_no_binary_stays(site):
+    executor = site.executor("graph-cold-l2+energy")
+    assert not executor.settles
+    measured(executor, 1, 2)
+    assert site.files == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "racing", "races"),
+    [("graph-cold-l2", True, True), ("graph-cold-l2", False, False), ("graph-cold-l2+energy", True, False)],
+)
+def test_a_config_races_against_the_best_before_it_unless_all_samples_are_wanted(site, protocol, racing, races):
+    executor = site.executor(protocol, racing=racing)
+    for x in (5, 3, 4):
+        measured(executor, x)
+    leaders = [job.leader and job.leader.estimate.time_ns for job in site.measured]
+    assert leaders == ([None, 1005.0, 1003.0] if races else [None] * 3)
+    assert {job.racing for job in site.measured} == {races}
+
+
+def test_a_final_of_what_an_earlier_run_measured_builds_it_again(site):
+    executor = site.executor()
+    site.final_answers.append(standings(0, 1))
+    measured(executor, 2)
+    executor.settle(candidates(1, 2))
+    assert isinstance(drained(executor, 1)[0], Final)
+    assert site.built == [2, 1]
+    assert site.finals == [[1, 2]]
+    assert [job.config for job in site.measured] == [config(2)]
+    assert site.files == []
+
+
+def test_a_finalist_that_does_not_build_again_is_left_out_with_a_notice(site):
+    executor = site.executor()
+    site.refuses_to_build = {1}
+    site.final_answers.append(standings(0, 1))
+    executor.settle(candidates(1, 2, 3))
+    (final,) = drained(executor, 1)
+    assert site.finals == [[2, 3]]
+    assert [f.config for f in final.finalists] == [config(2), config(3)]
+    assert executor.notices() == [f"{TASK.key} {config(1)} did not build again for the final"]
+    assert executor.notices() == []
+
+
+def test_a_final_for_which_nothing_builds_is_not_held(site):
+    executor = site.executor()
+    site.refuses_to_build = {1, 2}
+    executor.settle(candidates(1, 2))
+    assert drained(executor, 1) == [Unsettled(TASK.problem, "no finalist was built again")]
+    assert site.finals == []
+
+
+def test_a_finalist_that_fails_its_check_is_refuted_with_the_reason(site):
+    executor = site.executor()
+    site.final_answers.append(FinalReading(standings(2, 0).standings, ((1, "off by 0.3"),)))
+    executor.settle(candidates(1, 2, 3))
+    (final,) = drained(executor, 1)
+    assert final.refuted == (Refuted(TASK, config(2), "off by 0.3"),)
+    assert [f.config for f in final.finalists] == [config(3), config(1)]
+
+
+def test_a_finalist_that_breaks_the_gpu_is_refuted_and_the_others_meet_without_it(site):
+    executor = site.executor()
+    site.final_answers += [FinalReading((), ((0, "illegal address"),)), standings(1, 0)]
+    executor.settle(candidates(1, 2, 3))
+    (final,) = drained(executor, 1)
+    assert site.finals == [[1, 2, 3], [2, 3]]
+    assert final.refuted == (Refuted(TASK, config(1), "illegal address"),)
+    assert [f.config for f in final.finalists] == [config(3), config(2)]
+
+
+def test_a_final_whose_process_is_lost_or_that_nobody_passes_is_told_as_unsettled(site):
+    executor = site.executor()
+    measured(executor, 1, 2)
+    site.final_answers.append((Loss.TIMED_OUT, "still running after 60 s"))
+    executor.settle(candidates(1, 2))
+    assert drained(executor, 1) == [Unsettled(TASK.problem, "still running after 60 s")]
+    assert site.files == []
+    site.final_answers.append(FinalReading((), ((0, "off"), (1, "off"))))
+    executor.settle(candidates(1, 2))
+    assert drained(executor, 1) == [Unsettled(TASK.problem, "no finalist passed its check")]
+
+
+def test_what_a_pruner_drops_once_it_is_built_is_neither_measured_nor_kept(site):
+    def judge(candidate, history):
+        return Verdict.no("spills", "spills 64 B") if candidate.artifact else Verdict.yes()
+
+    executor = site.executor(pruners={"static": SimpleNamespace(judge=judge)})
+    (found,) = measured(executor, 1)
+    assert (found.status, found.reason) == (Status.INVALID, "pruned by static: spills 64 B")
+    assert (found.protocol, found.build_seconds) == ("graph-cold-l2", 0.5)
+    assert (site.built, site.measured, site.files) == ([1], [], [])
+
+
+def test_what_a_pruner_drops_beforehand_is_not_built_and_may_be_measured_later(site, tmp_path):
+    def judge(candidate, history):
+        return Verdict.no("estimate", "slow") if candidate.config["x"] < 3 else Verdict.yes()
+
+    executor = site.executor(pruners={"keeps": SimpleNamespace(judge=lambda *given: Verdict.yes()),
+                                "prior": SimpleNamespace(judge=judge)})  # fmt: skip
+    found = {m.config["x"]: m for m in measured(executor, 1, 2)}
+    assert {(m.status, m.reason, m.build_seconds) for m in found.values()} == {
+        (Status.INVALID, "pruned by prior: slow", None)
+    }
+    found |= {m.config["x"]: m for m in measured(executor, 3)}
+    assert found[3].status is Status.OK
+    assert (site.built, [job.config for job in site.measured]) == ([3], [config(3)])
+    with Database.open(tmp_path / "m.db") as database:
+        database.add(list(found.values()))
+        assert len(list(database.measurements())) == 3
+        known = database.known(TASK, executor.protocol(TASK), executor.evidence, executor.toolchain(TASK))
+        assert list(known) == [config(3)]
+
+
+def test_what_the_pools_say_is_handed_on_once(site):
+    executor = site.executor()
+    assert executor.notices() == []
+    measured(executor, 1)
+    site.workers.notices.append("GPU 0: no new worker process; trying again")
+    assert executor.notices() == ["GPU 0: no new worker process; trying again"]
+    assert executor.notices() == []

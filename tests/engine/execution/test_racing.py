@@ -1,0 +1,129 @@
+"""What racing stopped early is in the database, with the reason, and counted in the campaign's result."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
+from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.execution.workers import Terms
+from gemmtune.engine.measure.deciding import screening as race
+from gemmtune.engine.measure.deciding.blocks import Block
+from gemmtune.engine.measure.deciding.clock_drift import Drift
+from gemmtune.engine.measure.jobs import Reading
+from gemmtune.engine.processes.slot import Outcome
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.measurement import Evidence, Level, Status
+from gemmtune.engine.report.campaign import summary, summary_record
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.landscapes.embedded import embedded
+
+PROBLEM = "2048x4096x4096:bf16:nt"
+PLAN = Plan(sampler="evolution", budget=32, batch=8, seed=3)
+TOOLS = Toolchain((("torch", "2.11.0"),))
+
+
+class Place:
+    """Does each job when it is collected."""
+
+    size = 1
+
+    def __init__(self, work) -> None:
+        self.work, self.jobs = work, []
+
+    def submit(self, job):
+        self.jobs.append(job)
+
+    def collect(self):
+        jobs, self.jobs = self.jobs, []
+        return [Outcome(job, self.work(job)) for job in jobs]
+
+    def take_notices(self):
+        return []
+
+    def close(self):
+        pass
+
+
+class Steady:
+    """Every launch of a candidate takes what was recorded, every launch of the reference 1 µs."""
+
+    def __init__(self, time_ns: float) -> None:
+        self.time_ns = time_ns
+
+    def single(self):
+        return Block((self.time_ns,), (1000.0,))
+
+    def block(self, number):
+        return Block((self.time_ns,) * 8, (1000.0,) * 8)
+
+
+class Nobody:
+    def __getattr__(self, name):
+        return lambda *args, **named: None
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    found = session.completed(session.read_all(embedded()), PLAN, None)
+    return tuple(landscape for landscape in found if landscape.name == PROBLEM)
+
+
+def build(job):
+    return Artifact(job.config.json, job.task.space, "", "", (), None, 0.1, TOOLS)
+
+
+def tuned(recorded, path, *, racing=True):
+    """A campaign whose bench races by recorded times: its text, its record, and what the database then holds."""
+    replay = ReplayExecutor(recorded)
+
+    def measure(job):
+        replay.submit(job.task, job.config)
+        (answer,) = replay.collect(0.0)
+        if answer.status is not Status.OK:
+            return Reading(answer.status, answer.reason)
+        found = race.screen(Steady(answer.estimate.time_ns), Drift(1000.0), job.leader, race.Terms())
+        estimate = replace(found.estimate, level=Level("torch 2.11.0", "GPU-a", 1000.0), stopped=found.stopped)
+        return Reading(answer.status, "", found.samples_ns, estimate)
+
+    device = session.replayed_device(recorded)
+    searches = session.replayed_searches(PLAN, device, recorded)
+    terms = Terms(Evidence.MEASURED, False, lambda task: TOOLS, lambda task: "graph-cold-l2")
+    places = {"builders": Pool({"cpu": Place(build)}), "workers": Pool({"GPU-a": Place(measure)})}
+    site = SimpleNamespace(**places, wait=lambda timeout_seconds: None, close=lambda: None)
+    with (
+        closing(BuildMeasurePipeline(terms, lambda: site, 1, racing=racing)) as executor,
+        Database.open(path) as database,
+    ):
+        result = session.execute(PLAN, device, searches, executor, database, Nobody())
+        text, record = (tell(PLAN, device, result, (), ()) for tell in (summary, summary_record))
+        return text, record, [m for m in database.measurements() if m.task.space != "aten" and m.estimate]
+
+
+def test_the_summary_says_how_many_configs_racing_stopped_and_the_database_why(recorded, tmp_path):
+    text, record, held = tuned(recorded, tmp_path / "m.db")
+    stopped = sorted((m for m in held if m.estimate.stopped), key=lambda m: len(m.samples_ns))
+    assert 0 < len(stopped) < len(held)
+    assert all("the leader's" in m.estimate.stopped for m in stopped)
+    assert max(len(m.samples_ns) for m in stopped) < max(len(m.samples_ns) for m in held)
+    median = len(stopped[(len(stopped) - 1) // 2].samples_ns)
+    assert record["racing"] == {"stopped": len(stopped), "timed": len(held), "median_launches": median}
+    assert record["tasks"][0]["stopped_early"] == len(stopped)
+    launches = f"{median} launch{'' if median == 1 else 'es'}"
+    assert f"\nracing stopped {len(stopped)} of {len(held)} configs early, after {launches} in the median\n" in text
+
+
+def test_without_a_race_nothing_is_said_of_it(recorded, tmp_path):
+    text, record, held = tuned(recorded, tmp_path / "m.db", racing=False)
+    assert len(held) > 1
+    assert not any(m.estimate.stopped for m in held)
+    assert "racing" not in text
+    assert record["racing"] is None
+    assert record["tasks"][0]["stopped_early"] == 0

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gemmtune.engine.measure.deciding.finals import settle
+from gemmtune.engine.measure.deciding.screening import Terms
+
+from .simulated_clock import PARTS, SLOTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
+
+TERMS = Terms()
+
+
+def finalists(times, seed=0, noise=0.015, level=steady):
+    rng = np.random.default_rng([seed, 1])
+    clock = SimulatedClock([seed, 2], level, noise)
+    reference = SimulatedKernel.draw(45_000.0, rng)
+    return clock, [SimulatedTimer(clock, SimulatedKernel.draw(true_ns, rng), reference) for true_ns in times]
+
+
+def test_final_returns_the_best_first_with_what_separates_the_rest():
+    _, timers = finalists([46_000.0, 45_000.0, 48_000.0, 45_500.0])
+    standings = settle(timers, TERMS)
+    assert [standing.index for standing in standings] == [1, 3, 0, 2]
+    assert standings[0].behind == (0.0, 0.0)
+    for standing, time_ns in zip(standings, [45_000.0, 45_500.0, 46_000.0, 48_000.0], strict=True):
+        assert standing.behind[0] <= time_ns / 45_000.0 - 1 <= standing.behind[1]
+        assert standing.estimate.time_ns == pytest.approx(time_ns, rel=0.02)
+        assert standing.estimate.low_ns < standing.estimate.time_ns < standing.estimate.high_ns
+        assert len(standing.samples_ns) == len(standing.reference_ns) == SLOTS * standing.rounds
+
+
+def test_final_gives_up_who_is_clearly_behind_and_ends_when_one_is_left():
+    clock, timers = finalists([45_000.0, 50_000.0, 55_000.0])
+    assert [standing.rounds for standing in settle(timers, TERMS)] == [TERMS.least_rounds] * 3
+    assert clock.launches == TERMS.least_rounds * 3 * 2 * SLOTS
+
+
+def test_final_ends_when_all_that_are_left_are_equivalent():
+    clock = SimulatedClock(0, noise=0.0005)
+    kernel = SimulatedKernel(450_000.0, np.ones(PARTS * SLOTS))
+    standings = settle([SimulatedTimer(clock, kernel, kernel) for _ in range(2)], TERMS)
+    assert standings[0].rounds < TERMS.most_rounds
+    assert max(map(abs, standings[1].behind)) <= TERMS.equivalence
+
+
+def test_final_ends_after_the_most_rounds():
+    _, timers = finalists([45_000.0, 45_010.0])
+    assert [standing.rounds for standing in settle(timers, replace(TERMS, most_rounds=5))] == [5, 5]
+
+
+def test_final_ends_before_its_launches_are_spent():
+    clock, timers = finalists([45_000.0 + i for i in range(8)])
+    settle(timers, replace(TERMS, final_launches=600, final_seconds=0.0))
+    assert 600 - 8 * 2 * SLOTS < clock.launches <= 600
+
+
+def test_final_of_short_kernels_goes_on_until_its_seconds_are_spent():
+    clock, timers = finalists([15_000.0 + i for i in range(8)])
+    settle(timers, replace(TERMS, final_launches=600, final_seconds=0.04))
+    most = 0.04 / 30e-6  # a finalist takes 15 µs and the reference 45, so a launch 30
+    assert most - 8 * 2 * SLOTS < clock.launches <= 1.05 * most
+
+
+def test_runs_count_with_all_their_launches_and_their_time():
+    class InRuns:
+        def __init__(self, timer):
+            self._timer, self.blocks = timer, 0
+
+        def block(self, number):
+            self.blocks += 1
+            return replace(self._timer.block(number), run=4)
+
+    def rounds(**terms):
+        timers = [InRuns(timer) for timer in finalists([15_000.0, 15_001.0])[1]]
+        settle(timers, replace(TERMS, **terms))
+        return timers[0].blocks
+
+    a_round = 2 * SLOTS * (4 + 1)
+    assert rounds(final_launches=7 * a_round, final_seconds=0.0) == 7
+    assert rounds(final_launches=0, final_seconds=7.5 * 2 * SLOTS * (4 * 15e-6 + 45e-6)) == 7
+
+
+def test_final_alternates_the_order_of_its_rounds():
+    order = []
+
+    class Noting:
+        def __init__(self, name, timer):
+            self.name, self.timer = name, timer
+
+        def block(self, number):
+            order.append(self.name)
+            return self.timer.block(number)
+
+    _, timers = finalists([45_000.0, 45_010.0, 45_020.0])
+    settle([Noting(name, timer) for name, timer in zip("abc", timers, strict=True)], replace(TERMS, most_rounds=3))
+    assert "".join(order[:9]) == "abccbaabc"
+
+
+def test_final_of_one_has_a_leader():
+    _, timers = finalists([45_000.0])
+    (standing,) = settle(timers, TERMS)
+    assert standing.estimate.time_ns == pytest.approx(45_000, rel=0.01)
+    assert standing.behind == (0.0, 0.0)
+
+
+def short_finals(seeds, sd):
+    """Regrets and bounds of finals between 8 kernels of 9 µs within 3 %, beside a reference whose level differs."""
+    for seed in range(seeds):
+        rng = np.random.default_rng([seed, 1])
+        times = 9_000 * (1 + rng.uniform(0, 0.03, 8))
+        clock, reference = SimulatedClock([seed, 2], noise=0.02), SimulatedKernel.draw(9_500.0, rng)
+        kernels = [SimulatedKernel.draw(true_ns, rng) for true_ns in times]
+        beside = np.exp(sd * rng.standard_normal(8))
+        timers = [SimulatedTimer(clock, k, reference, b) for k, b in zip(kernels, beside, strict=True)]
+        standings = settle(timers, TERMS)
+        yield times[standings[0].index] / times.min() - 1, max(0.0, *(-s.behind[0] for s in standings))
+
+
+@pytest.mark.parametrize("sd", [0.0, 0.02, 0.05])
+def test_a_reference_that_is_slower_beside_one_finalist_than_beside_another_moves_no_ranking(sd):
+    regrets, bounds = map(np.array, zip(*short_finals(100, sd), strict=True))
+    assert regrets.mean() < 0.001
+    assert np.mean(regrets <= bounds) >= 0.95
+
+
+class OtherReference:
+    """A timer whose reference is another one in each of its blocks."""
+
+    def __init__(self, timer, rng):
+        self._timer, self._rng = timer, rng
+
+    def block(self, number):
+        block = self._timer.block(number)
+        factor = np.exp(0.05 * self._rng.standard_normal())
+        return replace(block, reference_ns=tuple(factor * ns for ns in block.reference_ns))
+
+
+def test_the_reference_tells_nothing_while_nothing_may_hold_the_clocks_back():
+    def settled(may_be_clocks, restless):
+        _, timers = finalists([9_000.0, 9_050.0, 9_100.0], noise=0.02)
+        rng = np.random.default_rng(7)
+        kernels = [OtherReference(timer, rng) for timer in timers] if restless else timers
+        standings = settle(kernels, replace(TERMS, most_rounds=6), may_be_clocks)
+        return [(s.index, s.estimate, s.behind) for s in standings]
+
+    assert settled(lambda: False, restless=True) == settled(lambda: False, restless=False)
+    assert settled(lambda: True, restless=True) != settled(lambda: True, restless=False)
+    once = iter([False, True])
+    assert settled(lambda: next(once, False), restless=True) == settled(lambda: True, restless=True)
+
+
+def finals_with_restless_blocks(seeds):
+    """Of one kernel whose blocks differ by 5 % and 7 whose do not: its time over each, and the interval of that."""
+    for seed in range(seeds):
+        rng = np.random.default_rng([seed, 1])
+        times = 12_000 * (1 + rng.uniform(0, 0.05, 8))
+        times[0] = 1.02 * times[1:].min()
+        clock, reference = SimulatedClock([seed, 2], noise=0.03), SimulatedKernel.draw(12_500.0, rng)
+        kernels = [SimulatedKernel.draw(true_ns, rng) for true_ns in times]
+        timers = [SimulatedTimer(clock, k, reference, apart=0.05 * (k is kernels[0])) for k in kernels]
+        first, *others = settle(timers, TERMS)
+        yield from (
+            (times[other.index] / times[first.index] - 1, *other.behind)
+            for other in others
+            if 0 in (first.index, other.index)
+        )
+
+
+def test_blocks_that_differ_make_no_kernel_faster_than_another():
+    true, low, high = np.array(list(finals_with_restless_blocks(60))).T
+    assert np.mean((low > 0) & (true < 0)) <= 0.08  # 24 % where all launches count as independent
+    assert np.mean((low <= true) & (true <= high)) >= 0.7  # 36 %
+
+
+def test_no_finalists_are_refused():
+    with pytest.raises(ValueError, match="at least one"):
+        settle([], TERMS)

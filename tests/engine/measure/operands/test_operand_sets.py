@@ -1,0 +1,109 @@
+"""The operand sets that launches rotate through; on the CPU, where the rules are the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.records.problem import Problem
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+
+from gemmtune.engine.measure.operands.operand_memory import Arena  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.operands.operand_sets import SLOTS, OperandRing, reference_kernel  # noqa: E402 (as above)
+from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (as above)
+from gemmtune.engine.measure.operands.reference import Reference  # noqa: E402 (as above)
+
+CPU = torch.device("cpu")
+PROBLEM = Problem.parse("64x64x64")
+BYTES = 3 * 64 * 64 * 2
+
+
+def arena(nbytes):
+    return Arena(CPU, [nbytes], lambda: [nbytes])
+
+
+def ring(cold=True, l2_bytes=1, memory_bytes=1 << 30, problem=PROBLEM):
+    return OperandRing.make(problem, cold, l2_bytes, memory_bytes, arena(0))
+
+
+def test_a_cold_ring_has_a_set_for_every_slot_of_eight_blocks_and_of_one_for_the_reference():
+    cold = ring()
+    assert (len(cold.kernel), len(cold.reference), cold.parts) == (8 * SLOTS, SLOTS, 8)
+    places = {tensor.data_ptr() for operands in (*cold.kernel, *cold.reference) for tensor in (operands.a, operands.b)}
+    assert len(places) == 2 * 9 * SLOTS
+    assert cold.own_bytes == 9 * SLOTS * BYTES
+    assert not torch.equal(cold.kernel[0].a, cold.kernel[1].a)
+    assert not torch.equal(cold.kernel[0].a, cold.reference[0].a)
+
+
+def test_a_warm_ring_is_one_set():
+    warm = ring(cold=False)
+    assert warm.kernel == warm.reference
+    assert (len(warm.kernel), warm.parts, warm.own_bytes, warm.evicts) == (1, 1, BYTES, False)
+
+
+@pytest.mark.parametrize(("memory_bytes", "sets"), [(2 * 3 * BYTES, 3), (2 * BYTES, 1), (1, 1)])
+def test_memory_bounds_the_sets_but_one_is_always_there(memory_bytes, sets):
+    small = ring(memory_bytes=memory_bytes)
+    assert (len(small.kernel), len(small.reference)) == (sets, sets)
+
+
+@pytest.mark.parametrize(("memory_bytes", "sets"), [(16 * BYTES, 8), (23 * BYTES, 8), (24 * BYTES, 16), (1 << 30, 64)])
+def test_memory_beyond_one_block_adds_whole_blocks(memory_bytes, sets):
+    made = ring(memory_bytes=memory_bytes)
+    assert (len(made.kernel), len(made.reference), made.parts) == (sets, SLOTS, sets // SLOTS)
+
+
+def test_operands_lie_where_they_would_without_the_problems_before_and_are_nobodys_own():
+    def places(*before):
+        shared = arena(256 << 20)
+        for problem in (*before, PROBLEM):
+            made = OperandRing.make(problem, True, 1, 1 << 20, shared)
+        assert made.own_bytes == 0
+        return [operands.b.storage_offset() for operands in made.kernel]
+
+    assert places() == places(Problem.parse("32x32x32"))
+
+
+def test_l2_is_emptied_besides_where_the_sets_cannot_do_it():
+    assert not ring(l2_bytes=SLOTS * BYTES // 4).evicts
+    assert ring(l2_bytes=SLOTS * BYTES).evicts
+
+
+def types(operands):
+    return [tensor.dtype for tensor in (operands.a, operands.b, operands.out)]
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_the_reference_has_the_kernels_types_where_the_vendor_multiplies_them(cold):
+    made = ring(cold, problem=Problem.parse("64x64x64:e4m3:nt"))
+    for operands in (*made.kernel, *made.reference):
+        assert types(operands) == [torch.float8_e4m3fn, torch.float8_e4m3fn, torch.bfloat16]
+
+
+@pytest.mark.parametrize(
+    "problem", ["64x64x64:bf16:nt:addmm", "64x64x64:bf16:nt:addmm:bias=matrix", "2x8x8x8:bf16:nt:bmm"]
+)
+def test_every_set_of_another_operation_has_all_that_it_takes(problem):
+    parsed = Problem.parse(problem)
+    made = OperandRing.make(parsed, True, 1, 1 << 30, arena(64 << 20))
+    sizes = [tensor.shape for tensor in make_operands(parsed, CPU).arguments]
+    for operands in (*made.kernel, *made.reference):
+        assert [tensor.shape for tensor in operands.arguments] == sizes
+    operands = made.reference[0]
+    reference_kernel(*operands.arguments)
+    assert Reference(parsed, operands).compare(operands.out).reason == ""
+
+
+@pytest.mark.parametrize("cold", [True, False])
+def test_the_reference_is_a_bf16_product_where_the_vendor_has_no_kernel(cold):
+    made = ring(cold, problem=Problem.parse("16x64x64:int8:nt"))
+    assert len(made.reference) == (SLOTS if cold else 1)
+    for operands in made.kernel:
+        assert types(operands) == [torch.int8, torch.int8, torch.int32]
+    for operands in made.reference:
+        assert types(operands) == [torch.bfloat16] * 3
+        assert operands.b.stride() == (1, 64)
+        reference_kernel(operands.a, operands.b, operands.out)
+        assert torch.allclose(operands.out, operands.a @ operands.b)

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from gemmtune.engine.measure.shared_builds import Library
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+
+
+def artifact(folder, key="shared", binary=b"kernel"):
+    path = folder / "built.o"
+    path.write_bytes(binary)
+    return Artifact(key, "toy", str(path), "0" * 64, (("entry", "f"),), None, 0.5, Toolchain((("toy", "1"),)))
+
+
+def test_what_is_kept_is_found_in_a_file_of_its_own(tmp_path):
+    library, built = Library(tmp_path / "shared"), artifact(tmp_path)
+    library.keep(built)
+    Path(built.path).unlink()  # its task has been measured
+    for name in ("first", "second"):
+        found = library.find("shared", tmp_path, name)
+        assert found.path == str(tmp_path / f"{name}.o")
+        assert Path(found.path).read_bytes() == b"kernel"
+        assert (found.key, found.launch, found.build_seconds) == (built.key, built.launch, built.build_seconds)
+        Path(found.path).unlink()
+
+
+def test_an_unknown_key_is_not_found_and_leaves_nothing(tmp_path):
+    assert Library(tmp_path / "shared").find("shared", tmp_path, "first") is None
+    assert not any(tmp_path.iterdir())
+
+
+def test_another_library_on_the_same_folder_finds_it(tmp_path):
+    Library(tmp_path / "shared").keep(artifact(tmp_path))
+    Library(tmp_path / "shared").keep(artifact(tmp_path, binary=b"the same key again"))
+    found = Library(tmp_path / "shared").find("shared", tmp_path, "first")
+    assert Path(found.path).read_bytes() == b"the same key again"
+    assert Library(tmp_path / "shared").find("another", tmp_path, "first") is None

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.platform.telemetry import gpu_names
+
+without_driver = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="an NVIDIA driver is on this machine")
+
+
+@without_driver
+def test_no_driver_is_no_device():
+    assert present_device() is None
+
+
+@without_driver
+def test_no_driver_is_no_name():
+    assert gpu_names() == ()
+
+
+def test_no_visible_gpu_is_no_device_and_costs_no_torch():
+    program = """
+import json, sys
+from gemmtune.engine.platform.gpu_info import present_device
+print(json.dumps([present_device(), [name for name in ("torch", "triton") if name in sys.modules]]))
+"""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout) == [None, []]
+
+
+@pytest.mark.gpu
+def test_the_present_gpu_is_the_one_the_driver_names():
+    names = gpu_names()
+    if not names:
+        pytest.skip("no NVIDIA GPU on this machine")
+    device = present_device()
+    assert device.name in names
+    assert device.sm_count > 0
+    assert device.capability >= (7, 0)

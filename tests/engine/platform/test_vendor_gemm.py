@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.platform import vendor_gemm as vendor
+from gemmtune.engine.records.problem import Problem
+
+
+@pytest.mark.parametrize(
+    ("problem", "entry"),
+    [
+        ("1x1x1:bf16:tt", "aten::mm"),
+        ("7x5x3:fp16:nn", "aten::mm"),
+        ("7x5x3:fp16:nt:out_dtype=fp32", "aten::mm"),
+        ("7x5x3:tf32:tn", "aten::mm"),
+        ("7x5x3:bf16:nt:addmm", "aten::addmm"),
+        ("7x5x3:tf32:tn:addmm:bias=matrix", "aten::addmm"),
+        ("2x7x5x3:fp32:tt:bmm", "aten::bmm"),
+        ("7x5x3:bf16:nt:dynamic_m=true", "aten::mm"),
+        ("1x16x32:e4m3:nt", "aten::_scaled_mm"),
+        ("33x48x80:e4m3:nt:b_dtype=e5m2:out_dtype=fp32", "aten::_scaled_mm"),
+        ("33x48x80:e5m2:nt:b_dtype=e4m3", "aten::_scaled_mm"),
+        ("17x8x24:int8:nt", "aten::_int_mm"),
+    ],
+)
+def test_the_library_serves_a_problem_by_the_entry_for_its_types(problem, entry):
+    served = Problem.parse(problem)
+    assert vendor.serves(served)
+    assert vendor.entry(served) == entry
+    assert vendor.stand_in(served) == served
+
+
+@pytest.mark.parametrize(
+    ("problem", "rule", "reason"),
+    [
+        ("32x32x32:e4m3:nt:addmm:bias=matrix", "operation", "aten runs mm of e4m3, not addmm"),
+        ("4x32x32x32:int8:nt:bmm:dynamic_m=true", "operation", "aten runs mm of int8, not bmm"),
+        ("8x8x8:bf16:nt:addmm:epilogue=relu", "operation", "aten::addmm has no epilogue relu"),
+        ("8x8x8:bf16:nt:addmm:out_dtype=fp32", "types", "aten::addmm does not multiply bf16 by bf16 to fp32"),
+        ("2x8x8x8:bf16:nt:bmm:out_dtype=fp32", "types", "aten::bmm does not multiply bf16 by bf16 to fp32"),
+        ("8x8x8:bf16:nt:b_dtype=fp16", "types", "aten::mm does not multiply bf16 by fp16 to bf16"),
+        ("8x8x8:fp32:nt:out_dtype=bf16", "types", "aten::mm does not multiply fp32 by fp32 to bf16"),
+        ("32x32x32:e5m2:nt", "types", "aten::_scaled_mm does not multiply e5m2 by e5m2 to bf16"),
+        ("32x32x32:int8:nt:out_dtype=fp32", "types", "aten::_int_mm does not multiply int8 by int8 to fp32"),
+        ("32x32x32:e4m3:nn", "layout", "aten::_scaled_mm reads operands as nt, not nn"),
+        ("32x32x32:int8:tt", "layout", "aten::_int_mm reads operands as nt, not tt"),
+        ("32x24x32:e4m3:nt", "alignment", "aten::_scaled_mm wants n a multiple of 16, not 24"),
+        ("32x32x20:int8:nt", "alignment", "aten::_int_mm wants k a multiple of 8, not 20"),
+        ("16x32x32:int8:nt", "rows", "aten::_int_mm wants m of at least 17, not 16"),
+    ],
+)
+def test_what_the_library_has_no_kernel_for_is_said_and_a_bf16_product_stands_in(problem, rule, reason):
+    unserved = Problem.parse(problem)
+    verdict = vendor.serves(unserved)
+    assert (verdict.rule, verdict.reason) == (rule, reason)
+    instead = vendor.stand_in(unserved)
+    assert vendor.serves(instead)
+    layout = f"{unserved.a_layout}{unserved.b_layout}"
+    assert instead.name == f"{unserved.m}x{unserved.n}x{unserved.k}:bf16:{layout}"
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "33x48x80:e4m3:nt",
+        "33x48x80:e4m3:nt:b_dtype=e5m2:out_dtype=fp32",
+        "17x8x24:int8:nt",
+        "5x6x7:bf16:tn",
+        "5x6x7:bf16:nt:addmm",
+        "5x6x7:fp16:tt:addmm:bias=matrix",
+        "3x5x6x7:fp32:tn:bmm",
+        "1x5x6x7:bf16:nt:bmm",
+    ],
+)
+def test_what_it_multiplies_is_right(problem):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from gemmtune.engine.measure.operands.operands import make_operands
+    from gemmtune.engine.measure.operands.reference import Reference, poison
+
+    served = Problem.parse(problem)
+    assert vendor.serves(served)
+    operands = make_operands(served, torch.device("cpu"))
+    poison(operands.out)
+    vendor.multiply(*operands.arguments)
+    assert Reference(served, operands).compare(operands.out).reason == ""
+
+
+def test_the_mode_of_tf32_is_what_was_asked_for_and_off_unless_asked():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    matmul, ones = torch.backends.cuda.matmul, torch.ones(2, 2)
+    before = matmul.fp32_precision
+    try:
+        vendor.multiply(ones, ones, torch.empty(2, 2), allow_tf32=True)
+        assert matmul.fp32_precision == "tf32"
+        vendor.multiply(ones, ones, torch.empty(2, 2))
+        assert matmul.fp32_precision == "ieee"
+    finally:
+        matmul.fp32_precision = before

@@ -1,0 +1,76 @@
+"""The Pareto front of hand-made scores, and how it is shown."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.report.pareto import front, front_record, front_text
+
+TASK = Task(Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "example")
+PARTS = ("latency ns", "energy J")
+
+
+def scored(*scores):
+    """One config a pair of scores, known by its place."""
+    return [(Config({"x": place}), pair) for place, pair in enumerate(scores)]
+
+
+@pytest.mark.parametrize(
+    ("scores", "members"),
+    [
+        ([], []),
+        ([(2.0, 2.0)], [0]),
+        ([(1.0, 3.0), (3.0, 1.0), (2.0, 2.0)], [0, 2, 1]),  # by the first score
+        ([(1.0, 3.0), (3.0, 1.0), (2.0, 3.5), (4.0, 4.0)], [0, 1]),
+        ([(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)], [0]),  # a tie in one score is lost by the other
+        ([(2.0, 1.0), (1.0, 2.0), (1.0, 2.0)], [1, 2, 0]),  # equals stay together
+        ([(2.0, 2.0), (2.0, 2.0), (1.0, 1.0)], [2]),  # and fall together
+        ([(1.0, 2.0, 3.0), (1.0, 3.0, 2.0), (1.0, 3.0, 3.0)], [0, 1]),
+    ],
+)
+def test_front_is_what_no_other_dominates(scores, members):
+    found = front(scored(*scores))
+    assert [config.integer("x") for config, _ in found] == members
+    assert [pair for _, pair in found] == [scores[place] for place in members]
+
+
+def test_front_does_not_depend_on_the_order():
+    points = scored((1.0, 3.0), (2.0, 2.0), (2.0, 2.0), (3.0, 3.0))
+    assert {tuple(front(order)) for order in permutations(points)} == {tuple(points[:3])}
+
+
+def test_one_result_reported_twice_is_one_member():
+    (point,) = scored((1.0, 2.0))
+    assert front([point, point]) == [point]
+
+
+def test_front_is_shown_in_readable_units_and_recorded_in_the_parts_own():
+    points = scored((90_400.0, 0.054), (120_000.0, 0.0315), (130_000.0, 0.06))
+    assert front_text(TASK, PARTS, points).splitlines() == [
+        "Pareto front of H200/example/16x4096x4096:bf16:nt, 2 of 3 configs",
+        "",
+        "latency µs  energy mJ  config",
+        "──────────  ─────────  ──────",
+        "      90.4      54.00  x=0",
+        "     120.0      31.50  x=1",
+    ]
+    assert front_record(PARTS, points) == [
+        {"latency_ns": 90_400.0, "energy_J": 0.054, "config": {"x": 0}},
+        {"latency_ns": 120_000.0, "energy_J": 0.0315, "config": {"x": 1}},
+    ]
+
+
+def test_a_unit_without_a_readable_one_is_shown_as_it_is():
+    text = front_text(TASK, ("latency ns", "spread share"), scored((1500.0, 0.02), (1000.0, 0.5)))
+    assert text.splitlines()[2:] == [
+        "latency µs  spread share  config",
+        "──────────  ────────────  ──────",
+        "       1.0        0.5000  x=1",
+        "       1.5        0.0200  x=0",
+    ]

@@ -1,0 +1,578 @@
+"""The scheduler keeps the executor fed and the database first, whatever order results come in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from gemmtune.engine.execution.load import Load
+from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import ContractError
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status, Trial
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.scheduling import scheduler
+from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.scheduling.stopping import Limits
+from gemmtune.engine.scheduling.task_search import TaskSearch, prepare
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.space import Space
+from gemmtune.engine.statistics import median_interval
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.ranking import rank
+from gemmtune.engine.tables.rows import build_table
+from gemmtune.engine.tables.table_file import table_text
+
+H200 = Device("H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 60 << 20, 65536, 2048, 1024, 32, 1980, 4800)
+TASKS = tuple(Task(Problem(m, 64, 64), H200, "toy") for m in (1, 2, 3, 4, 5, 6))
+MANY = tuple(Task(Problem(m, 64, 64), H200, "toy") for m in range(1, 21))
+"""More than one worker has in work."""
+TOOLS = Toolchain((("toy", "1.0"),))
+CONFIGS = tuple(Config({"x": x, "y": y}) for x in range(6) for y in range(5))
+EVOLUTION = registry.sampler("evolution")
+UNLIMITED = Limits()
+
+
+class Toy(Space):
+    """Thirty configs; the first of the seeds is feasible."""
+
+    def params(self, task):
+        return (Param("x", tuple(range(6))), Param("y", tuple(range(5))))
+
+    def check(self, task, config):
+        return Verdict.yes()
+
+    def seeds(self, task):
+        return (CONFIGS[17], Config({"x": 99, "y": 0}))
+
+    def toolchain(self):
+        return TOOLS
+
+    def build(self, task, config, folder):
+        raise NotImplementedError
+
+    def load(self, artifact, task):
+        raise NotImplementedError
+
+
+class Median(Objective):
+    protocol = "fake"
+    unit = "ns"
+
+    def score(self, measurement):
+        return median_interval(measurement.samples_ns)[0]
+
+
+def outcome(task: Task, config: Config) -> Measurement:
+    """Best at (4, 3); x = 0 fails."""
+    x, y = config.integer("x"), config.integer("y")
+    good = x > 0
+    time_ns = 1000.0 * task.problem.m + 100 * abs(x - 4) + 10 * abs(y - 3)
+    return Measurement(
+        task=task,
+        config=config,
+        status=Status.OK if good else Status.RUN_FAILED,
+        evidence=Evidence.MEASURED,
+        protocol="fake",
+        toolchain=TOOLS,
+        worker="scripted",
+        created_at="2026-11-21T00:00:00+00:00",
+        reason="" if good else "x = 0 crashes",
+        samples_ns=(time_ns,) * 9 if good else (),
+        estimate=Estimate(time_ns, time_ns, time_ns) if good else None,
+    )
+
+
+class ScriptedFleet:
+    """Finishes in an order of its own, some at a time, and sometimes nothing; holds no finals."""
+
+    evidence = Evidence.MEASURED
+    settles = False
+    parallel = 1
+
+    def __init__(self, seed: int | None = None, at_a_time: int = 3) -> None:
+        self.random = None if seed is None else random.Random(seed)
+        self.at_a_time = at_a_time
+        self.submitted: list[tuple[Task, Config]] = []
+        self.running: list[tuple[Task, Config]] = []
+        self.waits = 0
+
+    def toolchain(self, task):
+        return TOOLS
+
+    def protocol(self, task):
+        return "fake"
+
+    def submit(self, task, config):
+        self.submitted.append((task, config))
+        self.running.append((task, config))
+
+    def collect(self, timeout_seconds):
+        assert timeout_seconds >= 0
+        if self.random is None:
+            finished, self.running = self.running[: self.at_a_time], self.running[self.at_a_time :]
+        else:
+            if self.random.random() < 0.2:
+                self.waits += timeout_seconds > 0
+                return []
+            self.random.shuffle(self.running)
+            count = self.random.randint(1, self.at_a_time)
+            finished, self.running = self.running[:count], self.running[count:]
+        return [outcome(task, config) for task, config in finished]
+
+    def settle(self, candidates):
+        raise NotImplementedError
+
+    def notices(self):
+        return []
+
+    def close(self):
+        self.running = []
+
+
+class Listener:
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.searches: list[TaskSearch] = []
+        self.heard: list[tuple[Measurement, float | None, bool]] = []
+        self.notices: list[str] = []
+        self.looks: list[tuple[Load | None, float | None]] = []
+        self.ends: list[tuple[Task, str]] = []
+        self.waits = 0
+
+    def began(self, searches):
+        self.searches.extend(searches)
+
+    def measured(self, measurement, score, *, known):
+        self.heard.append((measurement, score, known))
+
+    def ended(self, search, why):
+        self.ends.append((search.task, why))
+
+    def settled(self, final):
+        raise AssertionError(final)
+
+    def noticed(self, notice):
+        self.notices.append(notice)
+
+    def looked(self, load, seconds_left):
+        self.looks.append((load, seconds_left))
+
+    def waited(self):
+        self.waits += 1
+
+
+@pytest.fixture
+def database(tmp_path):
+    with Database.open(tmp_path / "m.db") as opened:
+        yield opened
+
+
+def searches(tasks: Sequence[Task] = TASKS, sampler: type[Sampler] = EVOLUTION, budget=15, seed=0, batch=4):
+    return [prepare(task, Toy(), CONFIGS, sampler, budget, seed, batch) for task in tasks]
+
+
+def scheduled(
+    database: Database, executor, found: list[TaskSearch] | None = None, limits: Limits = UNLIMITED, **more
+) -> tuple[list[TaskSearch], Listener]:
+    found, listener = found or searches(), Listener()
+    run(found, executor, database, Median(), listener, limits=limits, **more)
+    return found, listener
+
+
+def trials(found: Sequence[TaskSearch]) -> list[tuple[Trial, ...]]:
+    return [search.tuner.trials for search in found]
+
+
+def test_each_task_draws_from_its_own_stream_of_the_seed():
+    first, second, again = searches(TASKS[:1], seed=1), searches(TASKS[1:2], seed=1), searches(TASKS[:1], seed=1)
+    asked = [search[0].tuner.next_batch() for search in (first, second, again)]
+    assert asked[0] == asked[2] != asked[1]
+    assert asked[0] != searches(TASKS[:1], seed=2)[0].tuner.next_batch()
+    assert asked[0][0] == CONFIGS[17]  # the feasible seed; the other never reaches a sampler
+
+
+def test_a_budget_is_at_most_what_is_feasible():
+    assert [search.evaluations for search in searches(budget=7)] == [7] * 6
+    assert [search.evaluations for search in searches(budget=10**9)] == [30] * 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_order_of_completion_changes_nothing(tmp_path, seed):
+    tables = []
+    for number, executor in enumerate((ScriptedFleet(at_a_time=10**6), ScriptedFleet(seed, 1), ScriptedFleet(seed, 7))):
+        with Database.open(tmp_path / f"{number}.db") as database:
+            found, _ = scheduled(database, executor)
+            table = build_table(H200, "latency", rank(H200, Median(), database.measurements()))
+        tables.append((trials(found), table_text(table)))
+    assert tables[0] == tables[1] == tables[2]
+
+
+def test_samplers_hear_each_batch_in_the_order_they_asked(database):
+    witnesses = {}
+
+    class Witness(EVOLUTION):
+        def __init__(self, search):
+            super().__init__(search)
+            self.asked, self.told = [], []
+            witnesses[search.seed] = self
+
+        def ask(self, count):
+            self.asked.extend(batch := super().ask(count))
+            return batch
+
+        def tell(self, told):
+            self.told.extend(trial.config for trial in told)
+            assert self.told == self.asked
+            known = database.known(task_of[self.search.seed], "fake", Evidence.MEASURED, TOOLS)
+            assert set(self.told) <= set(known)  # what a sampler hears is in the database already
+            super().tell(told)
+
+    found = searches(sampler=Witness)
+    task_of = {search.tuner._sampler.search.seed: search.task for search in found}
+    scheduled(database, ScriptedFleet(3), found)
+    assert [len(witnesses[seed].told) for seed in task_of] == [15] * 6
+
+
+def test_failures_are_told_and_counted_and_kept(database):
+    (found,), listener = scheduled(database, ScriptedFleet(), searches(TASKS[:1], budget=30))
+    failed = [trial for trial in found.tuner.trials if trial.status is Status.RUN_FAILED]
+    assert len(found.tuner.trials) == 30
+    assert {trial.config["x"] for trial in failed} == {0}
+    assert len(failed) == 5
+    assert all(trial.score is None for trial in failed)
+    assert sum(m.reason == "x = 0 crashes" for m in database.measurements()) == 5
+    assert sum(score is None for _, score, _ in listener.heard) == 5
+    assert found.tuner.best.config == Config({"x": 4, "y": 3})
+
+
+def test_several_tasks_are_in_work_at_once_and_no_more_than_a_few(database):
+    executor = ScriptedFleet(at_a_time=1)
+    most = 0
+    real = executor.collect
+
+    def collect(timeout_seconds):
+        nonlocal most
+        most = max(most, len({task for task, _ in executor.running}))
+        return real(timeout_seconds)
+
+    executor.collect = collect
+    scheduled(database, executor, searches(MANY, batch=8))
+    assert 1 < most < len(MANY)
+    assert {task for task, _ in executor.submitted} == set(MANY)
+
+
+def order(executor: ScriptedFleet) -> list[Task]:
+    """The tasks in the order of their batches."""
+    return [
+        task
+        for place, (task, _) in enumerate(executor.submitted)
+        if not place or executor.submitted[place - 1][0] != task
+    ]
+
+
+def test_every_task_gets_a_batch_and_then_the_most_to_gain_comes_first(database, monkeypatch):
+    monkeypatch.setattr(scheduler, "_CONFIGS_A_WORKER", 64)
+    executor = ScriptedFleet(at_a_time=1)
+    found = searches(MANY, batch=8, budget=24)
+    gains: dict[Task, list[float]] = {search.task: [] for search in found}
+    real = executor.submit
+
+    def submit(task, config):
+        search = next(s for s in found if s.task == task)
+        if config == search.batch[0] and search.tuner.trials:
+            gains[task].append(search.expected_gain)
+            waiting = [
+                s for s in found if s.tuner.trials and s.batch and not any(t == s.task for t, _ in executor.running)
+            ]
+            if sum(24 - s.tuner.evaluations for s in found) > 2 * 64:  # before the end is near
+                assert search.expected_gain == max(s.expected_gain for s in waiting)
+        real(task, config)
+
+    executor.submit = submit
+    scheduled(database, executor, found)
+    assert order(executor)[:20] == list(MANY)
+    assert order(executor)[20:40] != list(MANY)
+    assert all(len(of_task) == 2 for of_task in gains.values())
+
+
+def test_a_weight_makes_a_gain_count_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(scheduler, "_CONFIGS_A_WORKER", 64)
+    thirds = []
+    for number, weight in enumerate((1.0, 1e6)):
+        first = Task(Problem(1, 64, 64, weight=weight), H200, "toy")
+        executor = ScriptedFleet(at_a_time=1)
+        with Database.open(tmp_path / f"{number}.db") as database:
+            scheduled(database, executor, searches((first, *MANY[1:]), batch=8, budget=24))
+        assert order(executor)[:20] == [first, *MANY[1:]]
+        thirds.append([place for place, task in enumerate(order(executor)) if task == first][2])
+    assert thirds[0] > 40 > thirds[1]
+
+
+def test_no_task_is_left_to_end_alone(database, monkeypatch):
+    """What has least to gain begins in time: when its batches, one after another, last as long as all that is left."""
+    monkeypatch.setattr(scheduler, "_CONFIGS_A_WORKER", 8)
+    least = Task(Problem(1, 64, 64, weight=1e-9), H200, "toy")
+    executor = ScriptedFleet(at_a_time=1)
+    scheduled(database, executor, searches((least, *MANY[1:]), batch=4, budget=24))
+    others = [place for place, (task, _) in enumerate(executor.submitted) if task != least]
+    assert executor.submitted[80:440].count(least) == 0
+    assert others[-1] >= 480 - 4 * 4  # by gain alone its last five batches would be the last
+
+
+def test_what_is_done_is_looked_at_between_two_questions(database):
+    """Samplers take their time, and a builder that is done must not wait for all of them."""
+    executor = ScriptedFleet(at_a_time=2)
+    found = searches(TASKS, batch=4, budget=12)
+    asked, looks = [], []
+    for search in found:
+        begin = search.begin
+        search.begin = lambda history, begin=begin: asked.append(len(looks)) or begin(history)
+    real = executor.collect
+    executor.collect = lambda timeout: looks.append(timeout) or real(timeout)
+    scheduled(database, executor, found)
+    assert len(set(asked)) == len(TASKS)
+    assert set(looks[: max(asked)]) == {0.0}  # it goes on at once
+    assert looks[-1] > 0.0
+
+
+class Ticking:
+    """A clock that moves with each look at it."""
+
+    def __init__(self, step: float) -> None:
+        self.at, self.step = 0.0, step
+
+    def __call__(self) -> float:
+        self.at += self.step
+        return self.at
+
+
+@pytest.mark.parametrize("limits", [Limits(seconds=20), Limits(gpu_seconds=20)])
+def test_when_time_is_over_what_is_in_work_is_finished_and_every_search_ends(database, limits):
+    executor = ScriptedFleet(at_a_time=2)
+    found, listener = scheduled(database, executor, searches(batch=8, budget=30), limits, now=Ticking(1.0))
+    assert 0 < len(executor.submitted) < 6 * 30
+    assert sorted(task.key for task, _ in listener.ends) == sorted(task.key for task in TASKS)
+    assert "time is over" in {why for _, why in listener.ends}
+    assert sum(len(search.tuner.trials) for search in found) == len(executor.submitted) == len(listener.heard)
+    again = ScriptedFleet()
+    scheduled(database, again, searches(batch=8, budget=30))
+    assert len(again.submitted) == 6 * 30 - len(executor.submitted)  # the rest, and nothing twice
+
+
+def drawing(drawn: list[Task]) -> list[TaskSearch]:
+    """Searches that note when all feasible configs of a task are wanted; more than their budget are there."""
+
+    def configs(task):
+        yield from CONFIGS
+        drawn.append(task)
+
+    return [prepare(task, Toy(), configs(task), EVOLUTION, 15, 0, 4) for task in MANY]
+
+
+def test_the_first_job_is_submitted_before_what_is_feasible_of_later_tasks_is_known(database):
+    drawn, before = [], []
+
+    class Noting(ScriptedFleet):
+        def submit(self, task, config):
+            before.append(list(drawn))
+            super().submit(task, config)
+
+    found = drawing(drawn)
+    assert [search.evaluations for search in found] == [15] * 20
+    scheduled(database, Noting(), found)
+    assert before[0] == [MANY[0]]
+    assert drawn == list(MANY)
+
+
+def test_a_search_that_never_begins_is_not_prepared(database):
+    drawn = []
+    found, listener = scheduled(database, ScriptedFleet(), drawing(drawn), Limits(seconds=2), now=Ticking(1.0))
+    begun = [search.task for search in found if search.tuner.trials]
+    assert drawn == begun != list(MANY)
+    assert len(listener.ends) == 20
+
+
+def test_a_fleet_of_many_gpus_spends_gpu_seconds_as_fast(tmp_path):
+    spent = []
+    for parallel in (1, 4):
+        executor = ScriptedFleet(at_a_time=2)
+        executor.parallel = parallel
+        with Database.open(tmp_path / f"{parallel}.db") as database:
+            limits = Limits(gpu_seconds=40)
+            scheduled(database, executor, searches(batch=2, budget=30), limits, now=Ticking(1.0))
+        spent.append(len(executor.submitted))
+    assert spent[1] < spent[0]
+
+
+def test_a_task_is_done_when_its_regret_bound_is_under_the_target(database):
+    wanted = Limits(regret=0.05)
+    found, listener = scheduled(database, ScriptedFleet(2), searches(batch=8, budget=30), wanted)
+    stopped = [search for search in found if len(search.tuner.trials) < 30]
+    assert stopped
+    assert all(search.regret_bound <= 0.05 for search in stopped)
+    ends = dict(listener.ends)
+    for search in found:
+        assert ends[search.task] == f"regret at most {search.regret_bound:.2%}"
+    best = [search.tuner.best.score / (1000.0 * search.task.problem.m) - 1 for search in stopped]
+    assert all(regret <= search.regret_bound for regret, search in zip(best, stopped, strict=True))
+
+
+def test_with_a_regret_target_the_order_of_completion_changes_nothing(tmp_path):
+    ends = []
+    for number, executor in enumerate((ScriptedFleet(at_a_time=10**6), ScriptedFleet(7, 1), ScriptedFleet(8, 7))):
+        with Database.open(tmp_path / f"{number}.db") as database:
+            found, _ = scheduled(database, executor, searches(batch=8, budget=30), Limits(regret=0.05))
+        ends.append(trials(found))
+    assert ends[0] == ends[1] == ends[2]
+
+
+def test_a_search_says_why_it_ended(database):
+    _, listener = scheduled(
+        database, ScriptedFleet(), [*searches(TASKS[:1], budget=7), *searches(TASKS[1:2], budget=30)]
+    )
+    assert dict(listener.ends) == {TASKS[0]: "budget spent", TASKS[1]: "all evaluated"}
+
+
+def test_a_watcher_hears_everything(database):
+    executor = ScriptedFleet(11)
+    found, listener = scheduled(database, executor)
+    assert listener.searches == found
+    assert len(listener.heard) == sum(search.evaluations for search in found) == 90
+    assert {(m.task, m.config) for m, _, _ in listener.heard} == set(executor.submitted)
+    assert all(score == (Median().score(m) if m.status is Status.OK else None) for m, score, _ in listener.heard)
+    assert not any(known for _, _, known in listener.heard)
+    assert listener.waits == executor.waits > 0
+
+
+def test_a_watcher_hears_how_the_fleet_and_the_clock_stand(tmp_path):
+    load = Load(queued=3, building=2, timing=1, workers={"gpu0": True})
+
+    class Says(ScriptedFleet):
+        def load(self):
+            return load
+
+    with Database.open(tmp_path / "silent.db") as database:
+        _, listener = scheduled(database, ScriptedFleet(), searches(TASKS[:1]))
+    assert dict(listener.looks) == {None: None}
+    with Database.open(tmp_path / "says.db") as database:
+        _, listener = scheduled(database, Says(), searches(TASKS[:1]), Limits(seconds=100), now=Ticking(1.0))
+    assert all(heard == load for heard, _ in listener.looks)
+    left = [seconds for _, seconds in listener.looks]
+    assert left == sorted(left, reverse=True)
+    assert 0 < left[-1] < left[0] < 100
+
+
+def test_a_watcher_hears_what_the_fleet_has_to_say_once(database):
+    class Talkative(ScriptedFleet):
+        said = ("GPU 0: no new worker process; trying again", "running it again")
+
+        def notices(self):
+            said, self.said = self.said, ()
+            return list(said)
+
+    assert scheduled(database, Talkative())[1].notices == list(Talkative.said)
+
+
+def test_what_is_known_is_not_submitted_again(database):
+    found, _ = scheduled(database, ScriptedFleet(5))
+    executor = ScriptedFleet(6)
+    again, listener = scheduled(database, executor)
+    assert executor.submitted == []
+    assert trials(again) == trials(found)
+    assert len(listener.heard) == 90
+    assert all(known for _, _, known in listener.heard)
+
+
+def test_a_campaign_cut_off_anywhere_goes_on_to_the_same_end(tmp_path):
+    class CutError(Exception):
+        pass
+
+    class Dies(ScriptedFleet):
+        def collect(self, timeout_seconds):
+            if len(self.submitted) > self.limit:
+                raise CutError
+            return super().collect(timeout_seconds)
+
+    with Database.open(tmp_path / "whole.db") as database:
+        expected = trials(scheduled(database, ScriptedFleet())[0])
+    with Database.open(tmp_path / "cut.db") as database:
+        submitted = []
+        for limit in (10, 25, 26, 40):
+            dying = Dies(limit, at_a_time=2)
+            dying.limit = limit
+            with pytest.raises(CutError):
+                scheduled(database, dying)
+            stored = {(m.task, m.config) for m in database.measurements()}
+            submitted += [pair for pair in dying.submitted if pair in stored]
+        last = ScriptedFleet(1)
+        assert trials(scheduled(database, last)[0]) == expected
+        measured = submitted + last.submitted
+    assert len(measured) == len(set(measured)) == 90
+
+
+def test_a_replayed_campaign_is_the_same_as_the_landscape_says(database):
+    points = {}
+    for config in CONFIGS:
+        m = outcome(TASKS[0], config)
+        points[config] = Point(config, m.status, m.samples_ns[0] if m.samples_ns else None, reason=m.reason)
+    context = {"space": "toy", "device": "H200", "protocol": "fake", "toolchain": TOOLS.text}
+    landscape = Landscape("p", "toy.csv", Toy().params(TASKS[0]), points, TASKS[0].problem, context)
+    replayed, _ = scheduled(database, ReplayExecutor([landscape]), searches(TASKS[:1]))
+    scripted, _ = scheduled(database, ScriptedFleet(), searches(TASKS[:1]))
+    assert trials(replayed) == trials(scripted)
+    assert {m.evidence for m in database.measurements()} == {Evidence.REPLAYED, Evidence.MEASURED}
+
+
+def test_another_toolchain_or_protocol_is_measured_anew(database):
+    scheduled(database, ScriptedFleet())
+    newer = ScriptedFleet()
+    newer.toolchain = lambda task: Toolchain((("toy", "2.0"),))
+    scheduled(database, newer)
+    assert len(newer.submitted) == 90
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        (lambda task, config: [outcome(TASKS[5], config)], r"H200/toy/6x64x64:bf16:nt .*, which was not submitted"),
+        (lambda task, config: [outcome(task, Config({"x": 77, "y": 0}))], r"x=77, y=0.*, which was not submitted"),
+        (lambda task, config: [outcome(task, config)] * 2, r"executor .*Broken returned .*, again"),
+    ],
+)
+def test_a_fleet_that_breaks_its_contract_is_named(database, returned, said):
+    class Broken(ScriptedFleet):
+        def collect(self, timeout_seconds):
+            return returned(*self.running[0])
+
+    with pytest.raises(ContractError, match=said):
+        scheduled(database, Broken(), searches(TASKS[:1]))
+
+
+def test_a_sampler_that_breaks_its_contract_is_named(database):
+    class Stuck(EVOLUTION):
+        def ask(self, count):
+            return [CONFIGS[0]]
+
+    with pytest.raises(ContractError, match=r"sampler .*Stuck asked for Config\(x=0, y=0\) again"):
+        scheduled(database, ScriptedFleet(), searches(TASKS[:1], Stuck))
+
+
+@pytest.mark.parametrize("score", [0.0, -1.0, float("inf"), float("nan")])
+def test_an_objective_that_breaks_its_contract_is_named(database, score):
+    class Broken(Median):
+        def score(self, measurement):
+            return score
+
+    with pytest.raises(ContractError, match=rf"objective .*Broken gave .* the score {score}"):
+        run(searches(TASKS[:1]), ScriptedFleet(), database, Broken(), Listener())

@@ -1,0 +1,49 @@
+"""A campaign's time is counted as it was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.scheduling.stopping import Clock, Limits
+
+
+class Hands:
+    def __init__(self) -> None:
+        self.at = 1000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@pytest.mark.parametrize(
+    ("limits", "gpus", "seconds"),
+    [
+        (Limits(seconds=60), 4, 60),
+        (Limits(gpu_seconds=60), 4, 15),
+        (Limits(seconds=10, gpu_seconds=60), 4, 10),
+        (Limits(seconds=20, gpu_seconds=60), 4, 15),
+    ],
+)
+def test_time_is_over_at_the_first_limit(limits, gpus, seconds):
+    hands = Hands()
+    clock = Clock(limits, gpus, hands)
+    assert (clock.seconds_left, clock.over) == (seconds, False)
+    hands.at += seconds - 1
+    assert (clock.seconds_left, clock.over) == (1, False)
+    hands.at += 2
+    assert (clock.seconds_left, clock.over) == (0, True)
+
+
+def test_without_a_limit_on_time_it_is_never_over():
+    hands = Hands()
+    clock = Clock(Limits(regret=0.01), 1, hands)
+    hands.at += 1e9
+    assert (clock.seconds_left, clock.over) == (None, False)
+
+
+@pytest.mark.parametrize("name", ["seconds", "gpu_seconds", "regret"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+def test_a_limit_out_of_bounds_is_refused(name, value):
+    with pytest.raises(UsageError, match=rf"{name}={value} is not above 0"):
+        Limits(**{name: value})

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.search import Past, Search
+from gemmtune.engine.search.samplers import auto
+from gemmtune.engine.search.samplers.auto import AutoSampler
+
+PARAMS = (Param("x", tuple(range(40))),)
+FEASIBLE = tuple(Config({"x": x}) for x in range(40))
+SEARCH = Search(PARAMS, FEASIBLE, (), budget=16, seed=0)
+PAST = Past(tuple(Trial(config, Status.OK, 1.0 + config.integer("x")) for config in FEASIBLE))
+
+
+@pytest.mark.parametrize(
+    ("search", "notice"),
+    [
+        (replace(SEARCH, budget=40), "exhaustive: the budget of 40 covers all 40 feasible configs"),
+        (replace(SEARCH, objectives=2), "tpe: 2 objectives"),
+        (replace(SEARCH, history=(PAST,)), "transfer: 1 other tasks to learn from"),
+        (SEARCH, "transfer: 16 evaluations for 40 feasible configs"),
+    ],
+)
+def test_auto_says_what_it_chose_and_why(search, notice):
+    assert AutoSampler(search).notice == f"sampler auto chose {notice}"
+
+
+def test_auto_leaves_very_large_sets_to_evolution(monkeypatch):
+    monkeypatch.setattr(auto, "_MOST", 39)
+    assert "chose evolution: 40 feasible configs are more than 39" in AutoSampler(SEARCH).notice
+
+
+def test_auto_hands_the_history_on():
+    assert AutoSampler(replace(SEARCH, history=(PAST,))).ask(1) == [FEASIBLE[0]]
+
+
+def test_auto_hands_on_what_others_find_meanwhile():
+    sampler = AutoSampler(SEARCH)
+    sampler.learn([PAST])
+    assert sampler.ask(1) == [FEASIBLE[0]]
+
+
+def test_auto_keeps_from_a_sampler_that_does_not_learn_what_others_find():
+    sampler = AutoSampler(replace(SEARCH, budget=40))
+    sampler.learn([PAST])
+    assert sampler.ask(2) == [*FEASIBLE[:2]]

@@ -1,0 +1,270 @@
+"""Cold it searches as well as any; warm it begins where other tasks ended; wrong lessons are overcome."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.search import Past, Search
+from gemmtune.engine.search.models import transfer_model as lessons
+from gemmtune.engine.search.models.coordinates import described, of_params, unit
+from gemmtune.engine.search.models.gaussian_process import Surrogate
+from gemmtune.engine.search.models.transfer_model import lesson
+from gemmtune.engine.search.samplers import transfer
+from gemmtune.engine.search.samplers.evolution import EvolutionSampler
+from gemmtune.engine.search.samplers.transfer import TransferSampler
+
+from .another_process import sequence_elsewhere
+
+TILES, STAGES, KINDS = (16, 32, 64, 128, 256), (1, 2, 3, 4, 5, 6), ("n", "t")
+PARAMS = (Param("m", TILES), Param("n", TILES), Param("stages", STAGES), Param("kind", KINDS, ordered=False))
+FEASIBLE = tuple(
+    Config({"m": m, "n": n, "stages": s, "kind": k})
+    for m, n, s, k in product(TILES, TILES, STAGES, KINDS)
+    if (m + n) * s <= 1200
+)
+
+
+class Task:
+    """A GEMM in caricature: the best tile has `rows` rows, twice as many columns, and 4 stages."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def time(self, config: Config) -> float:
+        m, n, stages = (config.integer(name) for name in ("m", "n", "stages"))
+        off = abs(math.log2(m / self.rows)) + abs(math.log2(n / self.rows / 2)) + abs(stages - 4) / 2
+        return 1e4 * math.exp(0.2 * off + 0.1 * (config["kind"] == "n"))
+
+    def trial(self, config: Config) -> Trial:
+        fails = config.integer("stages") == 1
+        return Trial(config, Status.BUILD_FAILED if fails else Status.OK, None if fails else self.time(config))
+
+    def describe(self, config: Config) -> dict[str, float]:
+        m, n = config.integer("m"), config.integer("n")
+        return {"rows": math.log2(m / self.rows), "columns": math.log2(n / self.rows)}
+
+    def past(self) -> Past:
+        return Past(tuple(self.trial(config) for config in FEASIBLE), self.describe)
+
+    def search(self, *history: Past, seed: int = 0) -> Search:
+        return Search(PARAMS, FEASIBLE, (), 32, seed, describe=self.describe, history=history)
+
+
+def asked(sampler, task, count, batch=1):
+    configs: list[Config] = []
+    while len(configs) < count:
+        those = sampler.ask(batch)
+        sampler.tell([task.trial(config) for config in those])
+        configs += those
+    return configs
+
+
+def best(configs, task):
+    return min(score for score in (task.trial(config).score for config in configs) if score is not None)
+
+
+def test_without_history_it_finds_the_optimum_where_evolution_does_not():
+    task = Task(64)
+
+    def found(sampler):
+        return np.mean([1e4 / best(asked(sampler(task.search(seed=seed)), task, 16), task) for seed in range(6)])
+
+    assert found(TransferSampler) > 0.95 > found(EvolutionSampler)
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_other_tasks_teach_where_to_begin(batch):
+    task = Task(64)
+    search = task.search(Task(16).past(), Task(32).past(), Task(128).past())
+    assert best(asked(TransferSampler(search), task, 8, batch), task) == 1e4
+
+
+def test_with_a_history_every_fourth_proposal_is_a_seed_until_there_are_no_more():
+    task = Task(64)
+    seeds = tuple(Config({"m": 16, "n": 16, "stages": s, "kind": "n"}) for s in (2, 3, 5))  # what no history advises
+    found = asked(TransferSampler(replace(task.search(Task(32).past()), seeds=seeds)), task, 20)
+    assert set(found[3:12:4]) == set(seeds)
+    assert len(set(found)) == 20
+    without = asked(TransferSampler(task.search(Task(32).past())), task, 20)
+    assert found[:3] == without[:3]
+    assert not set(seeds) & set(without)
+
+
+def test_what_others_find_meanwhile_is_learned_without_forgetting_its_own():
+    task = Task(64)
+
+    def found(seed, *pasts):
+        sampler = TransferSampler(task.search(seed=seed))
+        configs = asked(sampler, task, 8, 4)
+        sampler.learn(pasts)
+        return [*configs, *asked(sampler, task, 4, 4)]
+
+    pasts = Task(32).past(), Task(128).past()
+    taught, alone = found(0, *pasts), found(0)
+    assert len(set(taught)) == 12
+    assert taught == found(0, *pasts)
+    assert taught[:8] == alone[:8]
+    assert taught[8:] != alone[8:]
+
+
+def test_what_others_find_before_it_begins_is_history():
+    task = Task(64)
+    late = TransferSampler(task.search())
+    late.learn([Task(32).past(), Task(128).past()])
+    at_once = TransferSampler(task.search(Task(32).past(), Task(128).past()))
+    assert asked(late, task, 12, 4) == asked(at_once, task, 12, 4)
+
+
+def test_batches_are_cut_short_while_each_outcome_tells_much():
+    task = Task(64)
+    sampler = TransferSampler(task.search())
+    assert [len(asked(sampler, task, 1, 8)) for _ in range(10)] == [4] * 8 + [8, 8]
+
+
+def test_a_long_search_takes_turns_with_evolution_and_asks_nothing_twice(monkeypatch):
+    task = Task(64)
+    turns = asked(TransferSampler(task.search()), task, len(FEASIBLE), batch=8)
+    assert len(set(turns)) == len(FEASIBLE)
+    monkeypatch.setattr(transfer, "_LONG", len(FEASIBLE))
+    alone = asked(TransferSampler(task.search()), task, len(FEASIBLE), batch=8)
+    assert turns[:65] == alone[:65]
+    assert turns[65] != alone[65]
+
+
+def test_of_many_tasks_the_nearest_in_size_teach(monkeypatch):
+    monkeypatch.setattr(lessons, "_TASKS", 2)
+    task = Task(64)
+
+    def sized(past, size):
+        return Past(past.trials, lambda config: {**past.describe(config), "problem n": size})
+
+    near = [sized(Task(32).past(), 9.0), sized(Task(128).past(), 11.0)]
+    misleading = Past(tuple(Trial(t.config, t.status, t.score and 1e9 / t.score) for t in Task(64).past().trials))
+    far = [sized(replace(misleading, describe=task.describe), 20.0)] * 3
+    search = replace(task.search(), describe=sized(task.past(), 10.0).describe)
+    known = described(search.describe, FEASIBLE)
+    among_others = lesson(replace(search, history=(*far, *near)), known).slowness
+    assert among_others == pytest.approx(lesson(replace(search, history=tuple(near)), known).slowness)
+
+
+def test_a_parameter_weighs_little_where_what_is_known_says_it_and_fully_where_nothing_does():
+    params = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    weighed = transfer._coordinates(params, params[:, :1])
+    assert np.ptp(weighed, axis=0).tolist() == [transfer._PARAMS, 1.0, transfer._KNOWN]
+    assert transfer._coordinates(params, np.empty((4, 0))).tolist() == params.tolist()
+
+
+def test_failures_elsewhere_are_avoided_here():
+    task = Task(64)
+    configs = asked(TransferSampler(task.search(Task(32).past(), Task(128).past())), task, 16)
+    assert sum(config["stages"] == 1 for config in configs) <= 1  # of 60 among 262, and one proposal in four doubts
+
+
+def test_a_fact_that_no_other_task_shared_is_not_taught_about():
+    task = Task(64)
+    pasts = [Past(past.trials, aligned(past.describe, 16.0)) for past in (Task(32).past(), Task(128).past())]
+    known = {alignment: described(aligned(task.describe, alignment), FEASIBLE) for alignment in (8.0, 16.0)}
+
+    def taught(alignment):
+        search = replace(task.search(*pasts), describe=aligned(task.describe, alignment))
+        return lesson(search, known[alignment]) is not None
+
+    assert taught(16.0)
+    assert not taught(8.0)
+
+
+def aligned(describe, alignment):
+    return lambda config: {**describe(config), "alignment": alignment}
+
+
+def test_a_history_that_misleads_is_overcome():
+    task = Task(32)
+    past = task.past()
+    upside_down = [Trial(t.config, t.status, t.score and 1e9 / t.score) for t in past.trials]
+    search = task.search(Past(tuple(upside_down), past.describe))
+    assert best(asked(TransferSampler(search), task, 32), task) < 1.1e4
+
+
+def test_the_same_history_teaches_the_same_in_another_process():
+    assert sequence_elsewhere(__file__) == sequence()
+
+
+def sequence():
+    task = Task(64)
+    search = task.search(Task(16).past(), Task(128).past(), seed=11)
+    return [config.json for config in asked(TransferSampler(search), task, 20, batch=4)]
+
+
+def test_nothing_is_expected_without_outcomes_that_work():
+    task = Task(64)
+    known = described(task.describe, FEASIBLE)
+    failures = tuple(Trial(config, Status.RUN_FAILED, None) for config in FEASIBLE)
+    assert lesson(task.search(), known) is None
+    assert lesson(task.search(Past(failures, task.describe)), known) is None
+    assert lesson(task.search(replace(task.past(), trials=task.past().trials[:3])), known) is None
+
+
+def test_what_is_expected_ranks_configs_as_they_are(monkeypatch):
+    monkeypatch.setattr(lessons, "_RECORDS", 400)
+    task = Task(64)
+    search = task.search(Task(16).past(), Task(32).past(), Task(128).past())
+    expected = lesson(search, described(task.describe, FEASIBLE)).slowness
+    works = [i for i, config in enumerate(FEASIBLE) if config["stages"] != 1]
+    real = np.log([task.time(FEASIBLE[i]) for i in works])
+    assert np.corrcoef(expected[works], real)[0, 1] > 0.8
+    assert np.delete(expected, works).min() > np.median(expected[works])
+
+
+def test_coordinates_lie_in_a_unit_cube_and_drop_what_is_constant():
+    params = (Param("x", (8, 16, 24, 32)), Param("one", (1,)), Param("kind", ("a", "b", "c"), ordered=False))
+    configs = [Config({"x": x, "one": 1, "kind": k}) for x in (8, 16, 24, 32) for k in "abc"]
+    points = of_params(params, configs)
+    assert points.shape == (12, 5)  # level and twos of x, three kinds
+    assert sorted(set(points[:, 0])) == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert [points[i * 3, 1] for i in range(4)] == [0, 0.5, 0, 1]  # 8, 16, 24, 32
+    assert unit(np.array([[3.0, 1.0], [5.0, 1.0]])).tolist() == [[0.0], [1.0]]
+
+
+def test_a_surrogate_knows_what_it_was_told_and_doubts_the_rest():
+    line = np.linspace(0, 1, 41)[:, None]
+    truth = np.sin(5 * line[:, 0])
+    surrogate = Surrogate(line, [np.zeros(41)])
+    for position in (0, 8, 16, 24, 32, 40):
+        surrogate.add(position)
+    surrogate.tell(list(truth[[0, 8, 16, 24, 32, 40]]))
+    mean, deviation = surrogate._posterior(0)
+    assert mean == pytest.approx(truth - truth[[0, 8, 16, 24, 32, 40]].min(), abs=0.1)
+    assert deviation[8] < deviation[4] / 3
+    assert int(np.argmax(surrogate.improvement(0))) in range(32, 41)  # the minimum lies at 38
+
+
+def test_a_config_in_flight_is_not_worth_asking_beside():
+    line = np.linspace(0, 1, 41)[:, None]
+    surrogate = Surrogate(line, [np.zeros(41)])
+    for position in (0, 10, 20, 30):
+        surrogate.add(position)
+    surrogate.tell([0.3, 0.1, 0.0, 0.1])
+    before = surrogate.improvement(0)
+    first = int(np.argmax(before))
+    surrogate.add(first)
+    assert surrogate.improvement(0)[first] < 0.1 * before[first]
+
+
+def test_rows_added_one_by_one_are_those_of_a_new_beginning():
+    points = np.random.default_rng(0).random((60, 3))
+    one = Surrogate(points, [np.zeros(60)])
+    for position in range(10):
+        one.add(position)
+    one.tell(list(points[:10].sum(axis=1)))
+    for position in range(10, 13):
+        one.add(position)
+    grown = one._explained.copy()
+    one._condition(list(range(13)))
+    assert one._explained == pytest.approx(grown, abs=1e-9)

@@ -1,0 +1,40 @@
+"""The shipped landscapes are found, and read."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from gemmtune.engine.store.landscapes import embedded as module
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+
+ROWS = "x,task.space,time_us,status\n1,{space},2,ok\n"
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.resources, "files", lambda _package: tmp_path)
+    return tmp_path
+
+
+def test_every_shipped_file_is_a_landscape_of_named_problems():
+    for path in embedded():
+        for landscape in read_landscapes(path):
+            assert landscape.problem is not None
+            assert {"space", "device"} <= set(landscape.context)
+
+
+def test_no_shipped_file_is_no_error(recorded):
+    assert embedded() == ()
+    assert embedded("triton_mm") == ()
+
+
+def test_files_are_sorted_and_chosen_by_the_spaces_they_hold(recorded):
+    for name, space in (("b", "aten"), ("a", "triton_mm"), ("c", "triton_mm")):
+        (recorded / f"{name}.csv.gz").write_bytes(gzip.compress(ROWS.format(space=space).encode()))
+    (recorded / "README.md").write_text("how they were made")
+    assert [path.name for path in embedded()] == ["a.csv.gz", "b.csv.gz", "c.csv.gz"]
+    assert [path.name for path in embedded("triton_mm")] == ["a.csv.gz", "c.csv.gz"]
+    assert embedded("cute_gemm") == ()

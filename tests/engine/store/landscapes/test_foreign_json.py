@@ -1,0 +1,145 @@
+"""The files of other auto-tuners: Kernel Tuner 1.5.0 wrote the samples, with times made up."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
+
+SAMPLES = Path(__file__).parent / "foreign"
+CACHE, T4 = SAMPLES / "kernel_tuner_cache.json", SAMPLES / "t4_results.json"
+
+
+def config(block: int, tile: int, padding: int = 0) -> Config:
+    return Config({"block_size_x": block, "tile": tile, "use_padding": padding})
+
+
+def read(folder: Path, found: object) -> Landscape:
+    path = folder / "found.json"
+    path.write_text(found if isinstance(found, str) else json.dumps(found))
+    [landscape] = read_landscapes(path)
+    return landscape
+
+
+def refusal(folder: Path, found: object) -> str:
+    with pytest.raises(LandscapeError) as caught:
+        read(folder, found)
+    assert "found.json" in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", [CACHE, T4])
+def test_both_formats_hold_every_config_with_its_outcome_and_cost(path):
+    [landscape] = read_landscapes(path)
+    assert landscape.params == (
+        Param("block_size_x", (16, 32, 64)),
+        Param("tile", (1, 2)),
+        Param("use_padding", (0, 1)),
+    )
+    assert len(landscape.points) == 8
+    best = landscape.points[config(32, 2)]
+    assert (best.status, best.time_ns, best.cost_seconds) == (Status.OK, 1.6e6, pytest.approx(0.31125))
+    assert best.samples_ns == (1.632e6, 1.6e6, 1.568e6)
+    assert landscape.optimum_ns == 1.6e6
+    failures = {
+        config(64, 1, 1): (Status.INVALID, 0.0005),
+        config(64, 2): (Status.RUN_FAILED, 0.3114),
+        config(64, 2, 1): (Status.BUILD_FAILED, 0.3105),
+    }
+    for failed, (status, cost) in failures.items():
+        point = landscape.points[failed]
+        assert (point.status, point.time_ns, point.samples_ns) == (status, None, ())
+        assert point.cost_seconds == pytest.approx(cost)
+        assert point.reason
+
+
+def test_a_cache_names_its_device_and_kernel_and_both_are_named_by_their_file():
+    [cache], [results] = read_landscapes(CACHE), read_landscapes(T4)
+    assert cache.context == {"device": "Example GPU", "kernel": "stencil"}
+    assert (cache.name, results.name) == ("kernel_tuner_cache", "t4_results")
+    assert cache.problem is results.problem is None
+
+
+def test_a_gzip_file_is_read_alike(tmp_path):
+    zipped = tmp_path / "kernel_tuner_cache.json.gz"
+    zipped.write_bytes(gzip.compress(CACHE.read_bytes()))
+    [landscape], [plain] = read_landscapes(zipped), read_landscapes(CACHE)
+    assert (landscape.points, landscape.name) == (plain.points, plain.name)
+
+
+def test_what_was_read_is_written_as_csv_and_reads_back_equal(tmp_path):
+    [landscape] = read_landscapes(CACHE)
+    path = tmp_path / "kernel_tuner_cache.csv.gz"
+    write_landscapes(path, [landscape])
+    [back] = read_landscapes(path)
+    assert (dict(back.points), back.context, back.name) == (landscape.points, landscape.context, landscape.name)
+
+
+def test_the_cache_of_a_run_that_was_broken_off_is_read(tmp_path):
+    whole = CACHE.read_text().rstrip()
+    [landscape] = read_landscapes(CACHE)
+    assert read(tmp_path, whole.removesuffix("}\n}") + ",").points == landscape.points
+    assert "is not JSON" in refusal(tmp_path, whole[:-60])
+
+
+def test_an_old_cache_has_the_error_in_the_place_of_the_time(tmp_path):
+    entry = {"x": 1, "time": "RuntimeFailedConfig"}
+    found = {"tune_params_keys": ["x"], "cache": {"1": entry, "2": {"x": 2, "time": 3.0}}}
+    points = read(tmp_path, found).points
+    assert points[Config({"x": 1})].status is Status.RUN_FAILED
+    assert points[Config({"x": 2})].cost_seconds is None
+
+
+def test_times_of_t4_have_the_units_the_file_says(tmp_path):
+    found = json.loads(T4.read_text())
+    found["metadata"]["timeunit"] = "seconds"
+    found["results"][0]["measurements"][0] |= {"value": 3200.0, "unit": "microseconds"}
+    first = next(iter(read(tmp_path, found).points.values()))
+    assert (first.time_ns, first.cost_seconds, first.samples_ns[1]) == (3.2e6, pytest.approx(311.25), 3.2e9)
+
+
+def test_an_objective_that_is_no_time_gives_way_to_the_time_or_the_launches(tmp_path):
+    found = json.loads(T4.read_text())
+    for result in found["results"]:
+        result["objectives"] = ["GFLOP/s"]
+    found["results"][0]["measurements"].append({"name": "GFLOP/s", "value": 900.0, "unit": "GFLOP/s"})
+    found["results"][1]["measurements"] = [{"name": "GFLOP/s", "value": 900.0, "unit": "GFLOP/s"}]
+    times = [point.time_ns for point in read(tmp_path, found).points.values()]
+    assert times[:2] == [3.2e6, 2.5e6]
+    found["results"][1]["times"]["runtimes"] = []
+    assert "results[1]: no time" in refusal(tmp_path, found)
+
+
+def test_a_config_that_comes_again_counts_as_it_came_first(tmp_path):
+    found = json.loads(T4.read_text())
+    again = json.loads(json.dumps(found["results"][0]))
+    again["times"] |= dict.fromkeys(("compilation", "benchmark", "framework"), 0)
+    found["results"].append(again)
+    assert read(tmp_path, found).points == read_landscapes(T4)[0].points
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({"kernel": 1}, "neither 'cache', as a cache file of Kernel Tuner, nor 'results', as the T4 format"),
+        ([1], "expected an object, found [1]"),
+        ({"cache": {}}, "tune_params_keys: expected an array, found None"),
+        ({"tune_params_keys": ["x"], "cache": {}}, "holds no config"),
+        ({"tune_params_keys": ["x"], "cache": {"1": {"x": [1]}}}, "x: expected true, false, a number or a text"),
+        ({"tune_params_keys": ["x"], "cache": {"1": {"x": 1}}}, "entry 1, time: expected a number above 0, found None"),
+        ({"tune_params_keys": ["x", "y"], "cache": {"1": {"x": 1, "time": 1}}}, "does not have the parameters x, y"),
+        ({"results": [], "metadata": {"timeunit": "fortnights"}}, "unknown metadata.timeunit 'fortnights'"),
+        ({"results": []}, "holds no config"),
+        ({"results": [{"configuration": {"x": 1}, "invalidity": "correct"}]}, "results[0], times: expected an object"),
+    ],
+)  # fmt: skip
+def test_what_breaks_the_format_is_named_with_its_place(tmp_path, found, said):
+    assert said in refusal(tmp_path, found)

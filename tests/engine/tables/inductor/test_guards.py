@@ -1,0 +1,196 @@
+"""The ranges of m that share a graph are those of torch.compile.
+
+The first test runs Inductor of the installed torch on the CPU. To run it with another:
+GUARD_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_guards.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.problem import DType
+from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Linear, Range, ranges
+
+PROBE = Path(__file__).with_name("guard_probe.py")
+H200, A100, L4 = map(catalogue.device, ("H200", "A100", "L4"))
+FORUM = Linear(3420, 1280, DType.BF16)
+LAST_INT32 = (2**31 - 1) // 3420
+
+CASES = [
+    (Linear(68, 20, DType.BF16), H200),
+    (Linear(68, 20, DType.BF16, weight_grad=False), H200),
+    (Linear(68, 20, DType.BF16, input_grad=True), A100),
+    (Linear(20, 68, DType.FP16), H200),
+    (Linear(1004, 1000, DType.BF16), L4),  # where the balance of the GPU cuts
+    (Linear(66, 20, DType.FP32, input_grad=True), L4),
+    (Linear(72, 24, DType.BF16), H200),  # with nothing to pad
+]
+
+
+def edges(found: tuple[Range, ...]) -> list[tuple[int, int | None]]:
+    return [(each.first, each.last) for each in found]
+
+
+def python_of_torch() -> str:
+    return os.environ.get("GUARD_PROBE_PYTHON", sys.executable)
+
+
+@pytest.fixture(scope="module")
+def torch_version() -> str:
+    program = "from importlib.metadata import version; print(version('torch'))"
+    done = subprocess.run([python_of_torch(), "-c", program], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip("torch is not installed")
+    return ".".join(done.stdout.split(".")[:2])
+
+
+def question(layer: Linear, device: Device | None, sizes: list[int], *, bias: bool = False) -> dict[str, object]:
+    facts = ("name", "sm_count", "boost_clock_mhz", "memory_bandwidth_gb_s", "capability")
+    return {
+        "inputs": layer.inputs,
+        "outputs": layer.outputs,
+        "dtype": layer.dtype.torch_name,
+        "bias": bias,
+        "weight_grad": layer.weight_grad,
+        "input_grad": layer.input_grad,
+        "sizes": sizes,
+        "device": device and {fact: getattr(device, fact) for fact in facts},
+    }
+
+
+def answers(questions: list[dict[str, object]]) -> list[dict[str, list[int]]]:
+    command = [python_of_torch(), PROBE, json.dumps(questions)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def edge_sizes(layer: Linear, torch: str, device: Device, most: int = 2100) -> tuple[list[int], dict[str, list[int]]]:
+    """The edges of the ranges up to `most` (a CPU is slow on more), and what torch.compile should do with them."""
+    found = [(first, last) for first, last in edges(ranges(layer, torch, device)) if first <= most]
+    alone = [first for first, last in found if first == last]
+    wanted = {"compiled": [first for first, _ in found if first not in alone], "specialised": alone}
+    return sorted({m for first, last in found for m in (first, min(last or most, most))}), wanted
+
+
+@pytest.mark.timeout(600)
+def test_ranges_are_those_of_torch_compile(torch_version: str):
+    # The first shows that the probe sees guards at all, also where the padding pass sets none: Inductor's C++ backend
+    # sums the gradient of a bias otherwise from 4097 rows on.
+    questions = [question(Linear(8, 8, DType.BF16), H200, [2, 4096, 4097], bias=True)]
+    wanted = [{"compiled": [2, 4097], "specialised": []}]
+    for layer, device in CASES:
+        sizes, does = edge_sizes(layer, torch_version, device)
+        questions.append(question(layer, device, sizes))
+        wanted.append(does)
+    assert answers(questions) == wanted
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(present_device() is None, reason="needs a GPU")
+@pytest.mark.parametrize("layer", [FORUM, replace(FORUM, weight_grad=False), replace(FORUM, input_grad=True)])
+def test_ranges_are_those_of_torch_compile_on_the_gpu(layer: Linear, torch_version: str):
+    sizes, does = edge_sizes(layer, torch_version, present_device(), most=5000)
+    assert answers([question(layer, None, sizes, bias=True)]) == [does]
+
+
+def served_by_graph_of(hint: int) -> list[int]:
+    """Those of two sizes that a graph of the forum's layer compiled at `hint` serves, by Inductor's own function."""
+    torch = pytest.importorskip("torch")
+    from torch._dynamo.source import ConstantSource
+    from torch._inductor.codegen.triton import TritonScheduling
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.ir import Buffer, FixedLayout
+    from torch._inductor.virtualized import V
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+    environment = ShapeEnv()
+    m = environment.create_symbol(hint, ConstantSource("m"), DimDynamic.DYNAMIC)
+    with V.set_graph_handler(GraphLowering(torch.fx.symbolic_trace(lambda x: x), shape_env=environment)):
+        layouts = [
+            FixedLayout(torch.device("cuda"), torch.bfloat16, shape) for shape in ([m, 3420], [3420, 1280], [m, 1280])
+        ]
+        buffers = [Buffer(name=f"b{number}", layout=layout) for number, layout in enumerate(layouts)]
+        TritonScheduling.can_use_32bit_indexing(m * 1280, buffers)
+    return [
+        size
+        for size in (LAST_INT32, LAST_INT32 + 1)
+        if all(guard.expr.subs(m, size) == True for guard in environment.guards)  # noqa: E712 (sympy's)
+    ]
+
+
+def test_the_width_of_an_index_cuts_where_inductors_own_function_does():
+    assert served_by_graph_of(1024) == [LAST_INT32]
+    assert served_by_graph_of(LAST_INT32 + 1) == [LAST_INT32, LAST_INT32 + 1]  # it asks no more
+
+
+def test_the_forums_layer_is_cut_by_the_gradient_of_its_weight():
+    found = ranges(FORUM, "2.11", H200)
+    assert edges(found) == [(2, 1280), (1281, 3419), (3420, 3420), (3421, LAST_INT32), (LAST_INT32 + 1, None)]
+    (cut,) = [guard for guard in found[0].guards if guard.last == 1280]
+    assert (cut.text, cut.asked) == ("m <= 1280", "K > M, m > 1280")
+    assert cut.product == "weight gradient mm(1280×m, m×3420)"
+    assert cut.source == "torch/_inductor/fx_passes/pad_mm.py: is_mm_compute_bound"
+    assert [next(each.first for each in found if each.first <= m <= each.last) for m in (560, 1024, 2048)] == [
+        2,
+        2,
+        1281,
+    ]
+
+
+def test_without_a_gradient_the_forums_layer_is_cut_at_its_inputs():
+    found = ranges(replace(FORUM, weight_grad=False), "2.11", H200)
+    assert edges(found) == [(2, 3419), (3420, LAST_INT32), (LAST_INT32 + 1, None)]
+    assert [guard.text for guard in found[0].ends] == ["m < 3420"]
+
+
+@pytest.mark.parametrize("torch", ["2.12", "2.13"])
+@pytest.mark.parametrize("weight_grad", [True, False])
+def test_from_2_12_on_the_padding_pass_cuts_nothing(torch: str, weight_grad: bool):
+    found = ranges(replace(FORUM, weight_grad=weight_grad), torch, H200)
+    assert edges(found) == [(2, LAST_INT32), (LAST_INT32 + 1, None)]
+
+
+def test_without_shape_padding_2_11_cuts_as_2_13_does():
+    assert edges(ranges(FORUM, "2.11", H200, shape_padding=False)) == edges(ranges(FORUM, "2.13", H200))
+
+
+def test_a_gpu_in_inductors_datasheet_is_asked_for_its_balance():
+    found = ranges(FORUM, "2.11", L4)
+    assert edges(found)[:2] == [(2, 711), (712, 1280)]
+    assert "arithmetic intensity > 403.333" in {guard.asked for guard in found[0].guards}
+
+
+@pytest.mark.parametrize("torch", TORCH_VERSIONS)
+@pytest.mark.parametrize("layer", [FORUM, Linear(1280, 3420, DType.FP16, input_grad=True), Linear(1, 1, DType.FP32)])
+def test_ranges_follow_each_other_and_keep_their_guards(layer: Linear, torch: str):
+    found = ranges(layer, torch, L4)
+    assert found[0].first == 2
+    assert [each.last + 1 for each in found[:-1]] == [each.first for each in found[1:]]
+    assert found[-1].last is None
+    for each in found:
+        assert all(guard.first <= each.first for guard in each.guards)
+        assert all(guard.last is None or guard.last >= (each.last or each.first) for guard in each.guards)
+
+
+def test_what_is_not_known_is_refused():
+    with pytest.raises(UsageError, match=r"torch 2\.10 are not known; known: 2\.11, 2\.12, 2\.13"):
+        ranges(FORUM, "2.10", H200)
+    with pytest.raises(UsageError, match="the guards of int8 layers are not known; known: bf16, fp16, fp32"):
+        Linear.parse("64:64", "int8")
+    with pytest.raises(UsageError, match="malformed layer '64': expected IN:OUT"):
+        Linear.parse("64", "bf16")
+    with pytest.raises(UsageError, match="64:0 has no product"):
+        Linear.parse("64:0", "bf16")

@@ -1,0 +1,263 @@
+"""The exported files inside the installed torch's Inductor, on a machine without a GPU: see inductor_probe.py.
+
+INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_loader.py asks another torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.tables.inductor.exporter import InductorExporter
+from gemmtune.engine.tables.inductor.lookup import lookup_keys
+from gemmtune.engine.testing.exporter_conformance import example_table
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: Inductor cannot render")
+
+TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages": 3, "num_warps": 8}
+TRITON = (
+    "64x96x256:bf16:nt",
+    "64x96x256:bf16:nn",
+    "64x96x256:bf16:tn",
+    "64x96x256:bf16:tt",
+    "64x96x200:bf16:nt",
+    "1x96x256:bf16:nt",
+    "1x96x256:bf16:tn",
+    "64x1x256:bf16:nt",
+    "64x1x256:bf16:nn",
+    "64x96x256:fp16:nt",
+    "64x96x256:fp32:nn",
+    "6x64x96x256:bf16:nn:bmm",
+    "6x64x96x200:bf16:nt:bmm",
+)
+ADDMM = ("64x96x256:bf16:nt:addmm", "64x96x200:bf16:nn:addmm", "64x96x256:bf16:nt:addmm:bias=matrix")
+TMA = ("128x96x256:bf16:nt", "128x96x256:bf16:nt:addmm")
+DEEP = "16x16x4096:bf16:nt"  # k ≥ 64·max(m, n): Inductor itself would not offer triton::mm
+ATEN = ("256x96x256:bf16:nt", "2048x4096x4096:bf16:nt")
+ATEN_OF = ("256x96x256:bf16:nt:addmm", "256x96x256:bf16:nt:addmm:bias=matrix", "6x256x96x256:bf16:nt:bmm")
+DYNAMIC = "64x96x256:bf16:nt:dynamic_m=true"
+
+
+def choice(space, config):
+    return Choice(space, Config(config), 100.0, 99.0, 101.0, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
+
+
+def row(problem, space, config):
+    return Row(Problem.parse(problem), (choice(space, config),), None, 0.0, ())
+
+
+def ranged(m, first, last, space, config):
+    problem = replace(Problem.parse(DYNAMIC), m=m)
+    return RangeRow(problem, first, last, choice(space, config), ((m, 0.0),))
+
+
+ROWS = (
+    *(row(p, "triton_mm", TILES) for p in (*TRITON, *ADDMM, DEEP)),
+    *(row(p, "triton_mm_tma", TILES) for p in TMA),
+    *(row(p, "aten", {}) for p in (*ATEN, *ATEN_OF)),
+    row(DYNAMIC, "triton_mm", TILES),
+)
+RANGES = (
+    ranged(64, 33, 64, "triton_mm", TILES),
+    ranged(256, 65, 256, "aten", {}),
+    ranged(1024, 257, 1024, "triton_mm", {**TILES, "BLOCK_M": 128}),
+)
+"""An m of 2 to 32, 65 to 256 and above 1024 is ATen's."""
+
+
+def export(folder, rows, ranges=()):
+    folder.mkdir()
+    for name, text in InductorExporter().export(replace(example_table(), rows=rows, ranges=ranges)).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def case(problem):
+    return {
+        "name": problem.name,
+        "op": problem.op.value,
+        "batch": problem.batch,
+        "m": problem.m,
+        "n": problem.n,
+        "k": problem.k,
+        "dtype": problem.a_dtype.torch_name,
+        "layout": f"{problem.a_layout}{problem.b_layout}",
+        "bias": problem.bias.value,
+        "dynamic": problem.dynamic_m,
+    }
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("inductor")
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    probe = subprocess.run(
+        [
+            os.environ.get("INDUCTOR_PROBE_PYTHON", sys.executable),
+            str(Path(__file__).with_name("inductor_probe.py")),
+            str(export(folder / "export", ROWS, RANGES)),
+            str(export(folder / "other", ROWS[:1])),
+            json.dumps([case(r.problem) for r in ROWS]),
+        ],
+        env={**os.environ, **caches, "PYTHONWARNINGS": "ignore"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert probe.returncode == 0, probe.stderr[-3000:]
+    return json.loads(probe.stdout)
+
+
+def splits_addmm(report):
+    """Whether that torch asks for ATen's addmm with the bias as it is, and for templates with the bias expanded."""
+    return not report["torch"].startswith("2.11.")
+
+
+@pytest.mark.parametrize(
+    ("handler", "problem"),
+    [
+        *(("cases", p) for p in (*TRITON, *ADDMM, *TMA, DEEP)),
+        *(("small_gpu", p) for p in (*TRITON, *ADDMM, *TMA, DEEP)),
+        *(("stock", p) for p in TRITON),
+    ],
+)
+def test_a_triton_row_is_the_only_choice_with_its_blocks(report, handler, problem):
+    found = report[handler][problem]
+    k = Problem.parse(problem).k
+    assert (len(found["choices"]), found["node"]) == (1, "TritonTemplateBuffer")
+    name = "triton_mm_persistent_tma_" if problem in TMA else "triton_bmm_" if "bmm" in problem else "triton_mm_"
+    assert found["choices"][0].startswith(name)
+    assert found["tma"] is (problem in TMA)
+    blocks = {**{name: str(TILES[name]) for name in TILES if name.isupper()}, "EVEN_K": str(k % 128 == 0)}
+    assert {name: found["blocks"][name] for name in blocks} == blocks
+    assert (found["blocks"]["ACC_TYPE"], found["blocks"]["USE_FAST_ACCUM"]) == ("tl.float32", "False")
+    assert found["stages_warps"] == ["3", "8"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "problem"),
+    [*(("cases", p) for p in (*ATEN, *ATEN_OF)), *(("small_gpu", p) for p in (*ATEN, *ATEN_OF))],
+)
+def test_an_aten_row_is_the_only_choice(report, handler, problem):
+    found = report[handler][problem]
+    assert (len(found["choices"]), found["node"]) == (1, "ExternKernelOut")
+    assert found["choices"][0] in (Problem.parse(problem).op.value, "bias_addmm")
+
+
+def test_the_bias_of_a_linear_layer_reaches_the_kernel_of_the_library_that_fuses_it(report):
+    (name,) = report["cases"]["256x96x256:bf16:nt:addmm"]["choices"]
+    assert name == ("addmm" if splits_addmm(report) else "bias_addmm")
+
+
+def test_nothing_is_benchmarked(report):
+    for handler in ("cases", "small_gpu"):
+        assert [found["benchmarks"] for found in report[handler].values()] == [{}] * (len(ROWS) - 1)
+    assert report["cases_said"] == []
+
+
+@pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
+def test_a_miss_is_aten_alone(report, op):
+    found = report["miss"][op]
+    assert (len(found["choices"]), found["node"], found["benchmarks"]) == (1, "ExternKernelOut", {})
+    assert report["miss_said"] == []
+
+
+def test_a_miss_is_stock_inductor_where_that_is_asked_for(report):
+    assert len(report["autotuned_miss"]["choices"]) > 10
+    assert report["autotuned_miss"]["node"] == "MultiTemplateBuffer"
+
+
+def test_a_range_of_atens_is_no_miss(report):
+    assert [found["choices"] for found in report["autotune_dynamic"]] == [["mm"]]
+
+
+def test_a_row_of_another_layout_is_a_miss(report):
+    assert report["other_layout"]["choices"] == ["mm"]
+
+
+def test_stock_inductor_has_no_triton_for_a_gpu_under_68_sms(report):
+    assert report["stock_small_gpu"]["choices"] == ["mm"]
+
+
+def test_a_symbolic_k_misses_for_it_is_another_kernel(report):
+    assert report["symbolic_k"]["choices"] == ["mm"]
+
+
+def test_another_gpu_is_said_once_and_misses(report):
+    assert report["other_gpu_said"] == ["gemmtune's table is for NVIDIA H200; on NVIDIA L4 no row applies"]
+    assert report["other_gpu"]["choices"] == ["mm"]
+
+
+def test_another_gpu_runs_the_rows_where_the_policy_ignores_it(report):
+    assert report["ignored_gpu"]["node"] == "TritonTemplateBuffer"
+    assert report["ignored_gpu_said"] == []
+
+
+def test_settings_that_rule_a_row_out_are_said_once_and_leave_aten(report):
+    assert len(report["no_options_said"]) == 3  # triton::mm, its persistent TMA variant, and triton::bmm
+    assert all(
+        "pass options=gemmtune_inductor.options() to torch.compile" in said for said in report["no_options_said"]
+    )
+    assert {len(found["choices"]) for found in (*report["no_options"], *report["no_triton"])} == {1}
+    assert {found["node"] for found in (*report["no_options"], *report["no_triton"])} == {"ExternKernelOut"}
+
+
+def test_backends_without_aten_still_have_one_choice(report):
+    assert {len(found["choices"]) for found in report["no_aten"]} == {1}
+
+
+def test_the_keys_of_stock_inductor_are_those_that_are_written(report):
+    for problem, keys in report["stock_keys"].items():
+        written = lookup_keys(example_table().device, Problem.parse(problem))
+        assert set(keys) == set(written if splits_addmm(report) else written[:1]), problem
+        assert keys[-1] == written[0]  # the key of the templates, which is asked for last
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "serves", "guards"),
+    [
+        ("40", "triton_mm_", [33, 64], 2),
+        ("200", "mm", [65, 256], 2),  # ATen, between two rows of Triton's
+        ("300", "triton_mm_", [257, 1024], 2),
+        ("5000", "mm", [1025, None], 1),  # beyond the greatest m that was tuned
+        ("40:100", "mm", [2, 100], 0),  # a range that was marked is not narrowed
+        ("40:64", "triton_mm_", [33, 64], 0),
+        ("40:100:aot", "mm", [2, 100], 0),  # nothing would check a guard
+        ("40:64:aot", "triton_mm_", [33, 64], 0),
+    ],
+)
+def test_a_graph_with_a_dynamic_m_serves_the_range_of_its_row(report, asked, name, serves, guards):
+    found = report["dynamic"][asked]
+    assert found["benchmarks"] == {}
+    assert len(found["choices"]) == 1
+    assert found["choices"][0].startswith(name)
+    assert (found["serves"], found["guards"]) == (serves, guards)
+
+
+def test_the_handler_holds_in_every_thread_and_leaves_every_thread(report):
+    assert report["handlers"] == ["_TableChoices"] * 3  # this thread, a new one, one that had resolved its own before
+    assert report["handlers_after"] == ["InductorChoices"] * 3
+
+
+def test_the_table_is_part_of_the_compile_cache_key_in_every_thread(report):
+    keys = [set(report[name]) for name in ("keys_before", "keys_other", "keys_autotune", "keys_table", "keys_after")]
+    assert [len(k) for k in keys] == [1] * 5  # all threads agree
+    assert len(set.union(*keys[:4])) == 4
+    assert keys[0] == keys[4]
+
+
+def test_the_autograd_cache_key_covers_all_of_the_graph_cache_key(report):
+    assert report["autograd_key_extends_graph_key"]

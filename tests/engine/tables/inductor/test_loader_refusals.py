@@ -1,0 +1,331 @@
+"""Every way to break an exported table: each is refused in one line, and Inductor chooses as it did before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.tables.inductor.exporter import InductorExporter, product_key
+from gemmtune.engine.tables.inductor.templates import source_hash
+from gemmtune.engine.testing.exporter_conformance import example_table
+
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+
+TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
+PROBLEM = Problem.parse("64x96x200:bf16:nt")
+KEY = product_key(PROBLEM)
+
+
+def choice(toolchain):
+    return Choice("triton_mm", Config(TILES), 100.0, 99.0, 101.0, 32, Evidence.MEASURED, toolchain, "events-cold-l2")
+
+
+def exported(toolchain=""):
+    row = Row(PROBLEM, (choice(toolchain),), None, 0.0, ())
+    ranged = RangeRow(replace(PROBLEM, m=256), 65, 256, choice(toolchain), ((256, 0.0),))
+    table = replace(example_table(), rows=(row,), ranges=(ranged,))
+    return InductorExporter().export(table)["inductor_table.json"]
+
+
+def sealed(record):
+    """The record with the hash that fits it: what an exporter with a fault would write."""
+    content = {name: value for name, value in record.items() if name != "sha256"}
+    body = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return json.dumps({**content, "sha256": hashlib.sha256(body.encode()).hexdigest()})
+
+
+def with_rows(rows, key=KEY):
+    return sealed({**json.loads(exported()), "rows": {key: rows}})
+
+
+def entry(**changes):
+    return {"first": 64, "last": 64, "template": "triton::mm", "kwargs": TILES, "facts": {}, **changes}
+
+
+@pytest.fixture
+def loader():
+    from gemmtune.engine.tables.inductor import loader as inductor
+
+    yield inductor
+    inductor.uninstall()
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "inductor_table.json"
+
+
+def chooser():
+    from torch._inductor.virtualized import V
+
+    return type(V.choices).__name__
+
+
+def refused(loader, file, text, error, message):
+    file.write_text(text)
+    with pytest.raises(error, match=message) as caught:
+        loader.install(file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert "\n" not in str(caught.value)
+    assert chooser() == "InductorChoices"
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+def test_a_truncated_table_is_refused_wherever_it_ends(loader, file, kept):
+    text = exported()
+    refused(loader, file, text[: len(text) * kept // 10], ValueError, "not JSON, or truncated: line")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"BLOCK_M": 64', '"BLOCK_M": 32'),
+        (":nt:", ":nn:"),
+        ("NVIDIA H200", "NVIDIA H100"),
+        ('"last": 64', '"last": 65'),
+    ],
+    ids=["config", "layout", "device", "range"],
+)
+def test_an_edited_table_is_refused_whatever_was_edited(loader, file, before, after):
+    text = exported()
+    assert before in text
+    refused(
+        loader, file, text.replace(before, after, 1), ValueError, "edited after it was written: its sha256 does not"
+    )
+
+
+def test_a_newer_schema_is_named_before_its_fields_are_looked_at(loader, file):
+    newer = {**json.loads(exported()), "schema": 7, "gemmtune": "9.1", "strange": 1}
+    refused(loader, file, sealed(newer), ValueError, r"schema 7 \(written by gemmtune 9\.1\), .*gemmtune_inductor\.py")
+
+
+def test_a_field_that_stands_twice_is_refused(loader, file):
+    text = exported().replace('"first": 64', '"first": 64, "first": 64', 1)
+    refused(loader, file, text, ValueError, "first stands twice")
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '"table"', '{"NVIDIA H200+((...))+mm": []}'])
+def test_another_file_is_refused(loader, file, text):
+    refused(loader, file, text, TypeError, "not a table of gemmtune for Inductor")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"), [({"strange": 1}, "strange"), ({"device": ...}, "device"), ({"made_with": ...}, "made_with")]
+)
+def test_an_unknown_or_missing_field_is_refused_by_name(loader, file, change, field):
+    record = {name: value for name, value in {**json.loads(exported()), **change}.items() if value is not ...}
+    refused(loader, file, sealed(record), ValueError, f"unknown or missing field '{field}'")
+
+
+@pytest.mark.parametrize(
+    ("rows", "error", "message"),
+    [
+        ([entry(), entry()], ValueError, "two rows are for m=64"),
+        ([entry(last=128), entry(first=128, last=256)], ValueError, "m=128 is in two ranges"),
+        ([entry(first=65)], ValueError, "m from 65 to 64 is no range"),
+        ([entry(first=0)], ValueError, "m from 0 to 64 is no range"),
+        ([entry(last="64")], TypeError, "last='64' is not an integer"),
+        (["aten::mm"], TypeError, "a row is not an object"),
+        ([entry(strange=1)], ValueError, "unknown or missing field 'strange'"),
+        ([{"template": "aten::mm"}], ValueError, "unknown or missing field 'facts'"),
+        (
+            [entry(template="triton::bmm")],
+            ValueError,
+            "template='triton::bmm' is not one of mm's: aten::mm, triton::mm",
+        ),
+        ([entry(template="aten::mm")], ValueError, "kwargs that differ from those of aten::mm: BLOCK_K"),
+        ([entry(kwargs={**TILES, "EVEN_K": True})], ValueError, "kwargs that differ from those of triton::mm: EVEN_K"),
+        ([entry(kwargs={"BLOCK_M": 64})], ValueError, "triton::mm: BLOCK_K, BLOCK_N, GROUP_M, num_stages, num_warps"),
+        ([entry(kwargs={**TILES, "BLOCK_M": "64"})], TypeError, "BLOCK_M='64' is not an integer"),
+        ([entry(kwargs={**TILES, "num_warps": True})], TypeError, "num_warps=True is not an integer"),
+        ([entry(kwargs={**TILES, "BLOCK_N": 48})], ValueError, "BLOCK_N=48 is not a power of 2 from 16 on"),
+        ([entry(kwargs={**TILES, "num_stages": 0})], ValueError, "num_stages=0 is not above 0"),
+    ],
+)
+def test_a_row_it_cannot_vouch_for_is_refused_in_one_line(loader, file, rows, error, message):
+    refused(loader, file, with_rows(rows), error, message)
+
+
+def test_an_operation_it_does_not_know_is_refused(loader, file):
+    rows = with_rows([entry()], KEY.replace("mm:", "baddbmm:"))
+    refused(loader, file, rows, ValueError, "is not one of baddbmm's: none, for the operation is not known")
+
+
+def test_a_missing_file_is_named(loader, file):
+    with pytest.raises(FileNotFoundError, match=r"inductor_table\.json"):
+        loader.install(file)
+
+
+def test_a_refused_second_table_leaves_the_first_in_place(loader, file):
+    file.write_text(exported())
+    loader.install(str(file))
+    assert chooser() == "_TableChoices"
+    file.write_text("{")
+    with pytest.raises(ValueError, match="not JSON"):
+        loader.install(file)
+    assert chooser() == "_TableChoices"
+    loader.uninstall()
+    assert chooser() == "InductorChoices"
+
+
+def test_another_handler_is_not_replaced(loader, file):
+    from torch._inductor.choices import InductorChoices
+    from torch._inductor.virtualized import V
+
+    class Mine(InductorChoices):
+        pass
+
+    file.write_text(exported())
+    with V.set_choices_handler(Mine()), pytest.raises(RuntimeError, match="Mine: remove it first"):
+        loader.install(file)
+
+
+def test_an_untested_torch_is_warned_of(loader, file, monkeypatch):
+    file.write_text(exported())
+    monkeypatch.setattr("torch.__version__", "2.99.0")
+    with pytest.warns(UserWarning, match=r"tested with torch 2\.11, 2\.12, 2\.13, not 2\.99\.0"):
+        loader.install(file)
+
+
+@pytest.mark.parametrize(("policy", "rows"), [("warn", 1), ("strict", 0)])
+def test_another_torch_and_triton_are_said_once_and_the_policy_decides(loader, file, policy, rows):
+    from torch._inductor.virtualized import V
+
+    file.write_text(exported("torch 2.8.0, triton 3.4.0"))
+    with pytest.warns(UserWarning, match=r"made with torch 2\.8\.0, here is .*; triton 3\.4\.0, here is") as said:
+        loader.install(file, policy=policy)
+    assert len(said) == 1
+    assert len(V.choices._rows) == rows
+
+
+@pytest.mark.parametrize(("made_with", "here"), [("2.13.0", "2.13.0+cu130"), ("2.13.0+cu130", "2.13.0")])
+def test_a_wheel_that_names_its_cuda_is_no_other_torch(loader, file, monkeypatch, recwarn, made_with, here):
+    from torch._inductor.virtualized import V
+
+    monkeypatch.setattr("torch.__version__", here)
+    monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash=source_hash("triton::mm", "2.13.0")))
+    file.write_text(exported(f"torch {made_with}"))
+    loader.install(file, policy="strict")
+    assert [str(w.message) for w in recwarn if "gemmtune" in str(w.message)] == []
+    assert len(V.choices._rows) == 1
+
+
+def test_the_policy_ignore_says_nothing_of_another_torch(loader, file, recwarn):
+    file.write_text(exported("torch 2.8.0, triton 3.4.0"))
+    loader.install(file, policy="ignore")
+    assert [str(w.message) for w in recwarn if "gemmtune" in str(w.message)] == []
+
+
+def test_another_source_of_a_template_is_said(loader, file, monkeypatch):
+    import torch
+
+    file.write_text(exported(f"torch {torch.__version__}"))
+    monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash="0" * 64))
+    with pytest.warns(UserWarning, match="made with another source of triton::mm than this torch has: verify it"):
+        loader.install(file)
+
+
+def test_the_sources_of_this_torchs_templates_are_those_that_are_known(loader, file, recwarn):
+    import torch
+
+    file.write_text(exported(f"torch {torch.__version__}"))
+    assert json.loads(file.read_text())["templates"].keys() == {"triton::mm"}
+    loader.install(file)
+    assert [str(w.message) for w in recwarn if "gemmtune" in str(w.message)] == []
+
+
+@pytest.mark.parametrize(("asked", "message"), [({"policy": "lax"}, "policy='lax'"), ({"miss": "best"}, "miss='best'")])
+def test_an_unknown_policy_is_refused(loader, file, asked, message):
+    file.write_text(exported())
+    with pytest.raises(ValueError, match=f"{message} is not one of"):
+        loader.install(file, **asked)
+    assert chooser() == "InductorChoices"
+
+
+def test_options_allow_triton_rows_and_keep_k(loader):
+    assert loader.options() == {"max_autotune_gemm": True, "shape_padding": False}
+
+
+def test_the_loader_stands_alone():
+    """Copied beside its table it imports nothing of gemmtune, so that production needs torch alone."""
+    text = InductorExporter().export(example_table())["gemmtune_inductor.py"]
+    assert text == (Path(__file__).parents[4] / "engine/tables/inductor/loader.py").read_text()
+    assert "gemmtune.engine" not in text
+
+
+def test_the_cache_key_is_the_same_whatever_was_installed_before(loader, file):
+    from torch._inductor.codecache import FxGraphHashDetails
+
+    def key():
+        return FxGraphHashDetails(None, [], {}, []).custom_backend_passes
+
+    file.write_text(exported())
+    loader.install(file)
+    first = key()
+    loader.install(file)
+    assert key() == first
+    assert first[-1].startswith("gemmtune-table:")
+    loader.uninstall()
+    assert not any(key())
+
+
+def test_the_sizes_to_warm_up_are_those_of_the_rows_and_one_beyond(loader, file):
+    file.write_text(exported())
+    assert loader.sizes(file) == (64, 256, 257)
+
+
+def test_a_model_is_warmed_up_at_every_size_and_what_was_cached_is_loaded_again(loader, file, monkeypatch):
+    import torch
+
+    file.write_text(exported())
+    asked = []
+    monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (b"compiled", None))
+    assert loader.warm_up(asked.append, file) == b"compiled"
+    assert asked == [64, 256, 257]
+
+
+def test_a_model_that_ends_at_its_longest_sequence_is_warmed_up_below_it(loader, file, monkeypatch):
+    import torch
+
+    def model(m):
+        asked.append(m)
+        if m > 256:
+            raise RuntimeError("the size of tensor a (257) must match\nthe size of tensor b (256)")
+
+    file.write_text(exported())
+    asked = []
+    monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (b"compiled", None))
+    with pytest.warns(
+        UserWarning, match=r"does not run at m = 257, .*: RuntimeError: the size of tensor a \(257\)"
+    ) as said:
+        assert loader.warm_up(model, file) == b"compiled"
+    assert asked == [64, 256, 257]
+    assert len(said) == 1
+
+
+def test_a_model_that_runs_nowhere_is_refused(loader, file):
+    def model(m):
+        raise RuntimeError(f"no input of {m}")
+
+    file.write_text(exported())
+    with pytest.raises(RuntimeError, match="no input of 64"):
+        loader.warm_up(model, file)
+
+
+def test_a_model_that_caches_nothing_is_refused(loader, file, monkeypatch):
+    import torch
+
+    file.write_text(exported())
+    monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: None)
+    with pytest.raises(RuntimeError, match="nothing was compiled that torch caches"):
+        loader.warm_up(lambda m: None, file)

@@ -1,0 +1,106 @@
+"""No table makes torch refuse a graph with a dynamic m, and `gemmtune explain` shows what the loader serves.
+
+Guards that leave one size alone pin m: ConstraintViolationError where the dimension was marked dynamic. To run the
+loader with another torch: INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_lone_sizes.py
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.engine.records.table import Choice, RangeRow
+from gemmtune.engine.tables.inductor import guards as inductor_guards
+from gemmtune.engine.tables.inductor.guards import Product, product_ranges
+
+TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
+SPANS = {
+    96: ((2, 2, 16), (3, 16, 32), (17, 64, 64), (66, 128, 128)),  # alone: 2, and 65 without a row
+    64: ((2, 15, 16), (16, 64, 32)),  # beside the first: 16
+    128: ((65, 128, 16), (129, 256, 32), (257, 1024, 64)),  # of 128·s: s = 2
+    32: ((2, 4, 64), (5, 6, 16), (7, 64, 32)),  # of s·t: s = 2, t = 3, or the other way round
+}
+"""By n: first, last, BLOCK_M."""
+
+GRAPHS = [
+    ([2], 1, (96,), ["32"], [[2, 16]]),
+    ([5], 1, (96,), ["32"], [[2, 16]]),
+    ([65], 1, (96,), ["128"], [[65, 128]]),
+    ([64], 1, (96,), ["64"], [[17, 64]]),
+    ([500], 1, (96,), [None], [[129, None]]),
+    ([16], 1, (96, 64), ["32", "16"], [[2, 16]]),
+    ([15], 1, (96, 64), ["32", "16"], [[2, 16]]),
+    ([16], 1, (64, 96), ["32", "64"], [[16, 64]]),
+    ([15], 1, (64, 96), ["16", "32"], [[2, 15]]),
+    ([2], 128, (128,), ["64"], [[2, 8]]),
+    ([3], 128, (128,), ["64"], [[2, 8]]),
+    ([9], 128, (128,), [None], [[9, None]]),
+    ([2, 2], "product", (32,), ["16"], [[2, None], [2, None]]),  # torch takes equal sizes for one: s², from 4 on
+    ([2, 3], "product", (32,), ["16"], [[2, None], [2, None]]),  # its guard is of both together
+    ([4, 5], "product", (32,), ["32"], [[2, None], [2, None]]),
+]
+"""First sizes of the input, m of these, n of each product; BLOCK_M of each, and the sizes that the graph serves."""
+
+
+def rows():
+    def row(n, first, last, block_m):
+        problem = Problem.parse(f"{last}x{n}x256:bf16:nt:dynamic_m=true")
+        config = Config({**TILES, "BLOCK_M": block_m})
+        choice = Choice("triton_mm", config, 100.0, 99.0, 101.0, 32, Evidence.MEASURED, "torch 2.13.0", "p")
+        return RangeRow(problem, first, last, choice, ((last, 0.0),))
+
+    return tuple(row(n, *span) for n, spans in SPANS.items() for span in spans)
+
+
+def case(n):
+    shape = {"name": f"n={n}", "op": "mm", "batch": 1, "n": n, "k": 256}
+    return {**shape, "dtype": "bfloat16", "layout": "nt", "bias": "none"}
+
+
+@pytest.fixture(scope="module")
+def answers(probed):
+    graphs = [{"sizes": sizes, "m": m, "cases": [case(n) for n in products]} for sizes, m, products, _, _ in GRAPHS]
+    return json.loads(probed("lone_size_probe.py", rows(), json.dumps(graphs)).stdout)
+
+
+@pytest.mark.parametrize("number", range(len(GRAPHS)))
+def test_no_graph_of_a_dynamic_m_is_for_one_size_alone(answers, number):
+    *_, blocks, serves = GRAPHS[number]
+    assert answers[number] == {"blocks": blocks, "serves": serves, "said": ""}
+
+
+@pytest.mark.parametrize("number", [n for n, (_, m, *_) in enumerate(GRAPHS) if m == 1])
+def test_explain_shows_the_ranges_that_the_loader_serves(number):
+    (m,), _, ns, blocks, (serves,) = GRAPHS[number]
+    products = [Product("forward", None, 256, n) for n in ns]
+    found = product_ranges(products, DType.BF16, "2.13", catalogue.device("H200"), rows=rows())
+    (graph,) = [each for each in found if each.first <= m <= (each.last or m)]
+    last = None if serves[1] is None else graph.last  # without end but for the width of an index
+    assert [graph.first, last] == serves
+    hits = [graph.rows.get(str(product)) for product in products]
+    assert [row and str(row.choice.config["BLOCK_M"]) for row in hits] == blocks
+    assert all(each.first != each.last for each in found)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_loader_cuts_as_explain_does_and_leaves_no_size_alone(seed):
+    pytest.importorskip("torch")
+    loader = pytest.importorskip("gemmtune.engine.tables.inductor.loader")
+    random = Random(seed)
+    edges = sorted(random.sample(range(1, 30), 2 * random.randint(0, 6)))
+    spans = [SimpleNamespace(first=a, last=b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    least = random.randint(2, 10)
+    greatest = random.choice([random.randint(least, 35), 2**63 - 1])
+    parts = loader._parts(spans, least, greatest)
+    assert parts == [(p.row, p.first, p.last) for p in inductor_guards._parts(spans, least, greatest)]
+    assert [parts[0][1], parts[-1][2]] == [least, greatest]
+    assert all(one[2] + 1 == other[1] for one, other in pairwise(parts))
+    assert len(parts) == 1 or all(first < last for _, first, last in parts)
