@@ -1,6 +1,7 @@
 # make tune   set up .venv and tune: the recorded problems, or this machine's NVIDIA GPU if it has one
 # make test   set up .venv for development and run the tests; ARGS="-k name" goes to pytest
 # make lint   style, types and import rules
+# make docs   write docs/commands.md from the command line and check all documents
 # make clean  remove .venv and everything built; `out/` holds measurements and stays
 #
 # PYTHON=python3.12 chooses the Python of a new .venv.
@@ -18,7 +19,7 @@ TRITON := .venv/.triton-$(KEY)
 DEV := .venv/.dev-$(KEY)
 READY := $(if $(wildcard /dev/nvidia0),$(TRITON),$(CORE))
 
-.PHONY: tune test lint clean
+.PHONY: tune test lint docs clean
 .NOTPARALLEL:
 
 tune: $(READY)
@@ -32,6 +33,10 @@ lint: $(DEV)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+docs: $(DEV)
+	@TERM=dumb $(BIN)/python -m typer gemmtune.engine.cli utils docs --name gemmtune --output docs/commands.md >/dev/null
+	@$(BIN)/pytest --quiet --no-header --numprocesses 0 tests/docs
 
 clean:
 	@echo "removing .venv and what was built"

@@ -1,0 +1,112 @@
+"""README and docs: links lead somewhere, examples run, and the generated page is up to date."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from gemmtune.engine.campaign.plan import read_plan
+from gemmtune.engine.platform.gpu_info import present_device
+
+ROOT = Path(__file__).parents[2]
+GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*GUIDE, ROOT / "CHANGELOG.md", *sorted((ROOT / "experiments").glob("*/README.md"))]
+MOST_LINES = {"README.md": 150, "docs/architecture.md": 120}
+
+
+def name(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+def tokens(document: Path) -> list[Token]:
+    parsed = MarkdownIt("commonmark").enable("table").parse(document.read_text(encoding="utf-8"))
+    return [token for block in parsed for token in (block, *(block.children or ()))]
+
+
+def anchors(document: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken(document: Path, link: str) -> str:
+    path, _, anchor = link.partition("#")
+    target = (document.parent / path).resolve() if path else document
+    if not target.exists():
+        return f"{name(document)}: {link} does not exist"
+    if ROOT not in (target, *target.parents):
+        return f"{name(document)}: {link} is outside the repository"
+    if anchor and anchor not in anchors(target):
+        return f"{name(document)}: {link} has no such heading"
+    return ""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_relative_link_leads_to_a_file_and_a_heading(document: Path):
+    links = [
+        str(t.attrs.get("href") or t.attrs.get("src")) for t in tokens(document) if t.type in ("link_open", "image")
+    ]
+    relative = [link for link in links if not re.match(r"[a-z]+:", link)]
+    assert [said for link in relative if (said := broken(document, link))] == []
+
+
+def test_a_broken_link_is_found(tmp_path: Path):
+    assert broken(GUIDE[0], "docs/none.md")
+    assert broken(GUIDE[0], "docs/glossary.md#none")
+    assert not broken(GUIDE[0], "docs/glossary.md#glossary")
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return [token.content for token in tokens(document) if token.type == "fence" and token.info.strip() == language]
+
+
+EXAMPLES = [
+    pytest.param(text, id=f"{name(document)}-{number}")
+    for document in GUIDE
+    for number, text in enumerate(blocks(document, "python"), 1)
+]
+
+
+@pytest.mark.skipif(present_device() is not None, reason="with a GPU the examples measure for minutes")
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_every_python_example_runs(text: str, tmp_path: Path):
+    script = tmp_path / "example.py"
+    script.write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("document", [d for d in GUIDE if any("[[problem]]" in b for b in blocks(d, "toml"))], ids=name)
+def test_every_campaign_file_shown_is_a_plan(document: Path, tmp_path: Path):
+    shown = [text for text in blocks(document, "toml") if "[[problem]]" in text]
+    for number, text in enumerate(shown):
+        campaign = tmp_path / f"{number}.toml"
+        campaign.write_text(text, encoding="utf-8")
+        assert read_plan(campaign).problems
+
+
+def test_the_page_of_commands_is_what_the_command_line_says():
+    command = [sys.executable, "-m", "typer", "gemmtune.engine.cli", "utils", "docs", "--name", "gemmtune"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env={"TERM": "dumb"}).stdout
+    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8").strip() == said.strip(), "run `make docs`"
+
+
+@pytest.mark.parametrize(("document", "most"), MOST_LINES.items())
+def test_the_first_pages_stay_short(document: str, most: int):
+    assert len((ROOT / document).read_text(encoding="utf-8").splitlines()) <= most
+
+
+def test_the_glossary_is_sorted_and_each_word_stands_once():
+    rows = re.findall(
+        r"^\| ([^|]+) \| [^|]+ \|$", (ROOT / "docs/glossary.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    words = [row for row in rows if row != "word"]
+    assert words == sorted(set(words))
