@@ -17,7 +17,6 @@ from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.exchange import Exchange
 from gemmtune.engine.scheduling.finals import Finals
 from gemmtune.engine.scheduling.scoring import score_of, trial_of
 from gemmtune.engine.scheduling.stopping import Clock, Limits
@@ -118,13 +117,11 @@ class _Run:
         self._waiting: deque[TaskSearch] = deque()
         self._told: deque[TaskSearch] = deque()  # every config of the batch has its result
         self._active: dict[Task, TaskSearch] = {}
-        self._exchange = Exchange((), executor.protocol)
         self._most = _CONFIGS_A_WORKER * executor.parallel
         self._turns = Turns((), self._most)
 
     def run(self, searches: Sequence[TaskSearch]) -> None:
         self._waiting.extend(searches)
-        self._exchange = Exchange(searches, self._executor.protocol)
         self._turns = Turns(searches, self._most)
         thinking = self._give()
         while thinking or self._active or (self._finals and self._finals.open):
@@ -143,54 +140,38 @@ class _Run:
             search = self._told.popleft()
             if self._ask(search):
                 self._turns.add(search)
-        self._release()
         while self._in_work < self._most and (self._waiting or self._turns):
             if self._clock.over:
                 self._stop()
-            elif self._turns and (not self._waiting or self._in_work < self._most // 2) and self._turns.next.batch:
+            elif self._turns and (not self._waiting or self._in_work < self._most // 2):
                 self._submit(self._turns.take())
             elif thought:
                 break
             else:
                 thought = True
-                self._think()
+                self._begin_next()
         return bool(self._told or (self._in_work < self._most and (self._waiting or self._turns)))
 
-    def _think(self) -> None:
-        """Begin the next search, or ask one that has learned from others."""
-        if self._waiting:
-            search = self._waiting.popleft()
-            search.known = self._scale.known(search.task, self._executor)
-            if search.tuner.notice:
-                self._watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
-            if self._ask(search) and search.tuner.evaluations:
-                self._turns.add(search)  # it has begun in an earlier run
-            elif search.batch:
-                self._submit(search)
-        else:
-            search = self._turns.take()
-            if self._ask(search):
-                self._submit(search)
-        self._release()
+    def _begin_next(self) -> None:
+        """Begin the next search of the plan."""
+        search = self._waiting.popleft()
+        search.known = self._scale.known(search.task, self._executor)
+        if search.tuner.notice:
+            self._watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
+        if self._ask(search) and search.tuner.evaluations:
+            self._turns.add(search)  # it has begun in an earlier run
+        elif search.batch:
+            self._submit(search)
 
     @property
     def _in_work(self) -> int:
         """Configs that the executor has."""
         return sum(len(search.batch) - len(search.results) for search in self._active.values())
 
-    def _release(self) -> None:
-        """Let those go on that waited for what others found.
-
-        Each learns when it is its turn: a hundred in a row take the driver 8 s, in which no builder gets anything.
-        """
-        for search in self._exchange.released():
-            self._turns.add(search)
-
     def _stop(self) -> None:
-        held = self._exchange.given_up()
         for search in self._waiting:
             search.forgo()
-        for search in (*self._turns.clear(), *self._waiting, *held):
+        for search in (*self._turns.clear(), *self._waiting):
             search.cut_short = True
             self._end(search, "time is over")
         self._waiting.clear()
@@ -224,7 +205,7 @@ class _Run:
                 self._told.append(search)
 
     def _ask(self, search: TaskSearch) -> bool:
-        """Tell complete batches and ask for the next that is not all known; False when the search is done or waits."""
+        """Tell complete batches and ask for the next that is not all known; False when the search is done."""
         while len(search.results) == len(search.batch):
             if search.batch:
                 search.tuner.tell([trial_of(search.results[config], self._objective) for config in search.batch])
@@ -234,11 +215,6 @@ class _Run:
             if self._regret is not None and search.tuner.evaluations and search.regret_bound <= self._regret:
                 self._end(search, f"regret at most {search.regret_bound:.2%}")
                 return False
-            if self._exchange.holds(search):
-                return False
-            if search.heard:
-                search.tuner.learn(search.heard)
-                search.heard = ()
             search.batch = search.tuner.next_batch()
             if not search.batch:
                 self._end(search, "budget spent" if search.evaluations < search.feasible else "all evaluated")
@@ -256,7 +232,6 @@ class _Run:
         search.batch = []
         search.results = {}
         self._watcher.ended(search, why)
-        self._exchange.ended(search)
         search.close()
         if self._finals is not None:
             self._finals.ended(search.task)

@@ -42,8 +42,6 @@ class TaskSearch:
     """Makes the tuner."""
     teacher: Callable[[], tuple[Past, ...]] = tuple
     """Tells what other tasks taught before it began; asked when somebody wants to know."""
-    heard: Sequence[Past] = ()
-    """What others of the campaign have found by now, to be learned before it asks again."""
     known: dict[Config, Measurement] = field(default_factory=dict)
     """What the database held when the search began, and has not been asked for yet."""
     batch: list[Config] = field(default_factory=list)

@@ -10,7 +10,7 @@ from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError, UsageError
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Describe, Past
+from gemmtune.engine.records.search import Describe
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
@@ -66,10 +66,6 @@ class Tuner:
     def describe(self) -> Describe:
         """What is known of the task's configs."""
         return self._sampler.search.describe
-
-    def learn(self, pasts: Sequence[Past]) -> None:
-        """Teach its sampler what other tasks of the campaign have found; all that was asked has been told."""
-        self._sampler.learn(pasts)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
