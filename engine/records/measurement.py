@@ -145,5 +145,3 @@ class Trial:
     """What the objective made of it, to minimise; None unless the status is ok."""
     scores: tuple[float, ...] = ()
     """Every score of an objective of several, `score` first; empty where there is one, or none."""
-    resources: Resources | None = None
-    """What the built kernel occupies, of a failure too; None where nothing was built, or nobody knows."""

@@ -85,7 +85,7 @@ class RecordedTask:
     def outcome(self, config: Config) -> Trial:
         """What was recorded of a config."""
         point = self.landscape.points[config]
-        return Trial(config, point.status, point.time_ns, resources=point.resources)
+        return Trial(config, point.status, point.time_ns)
 
     def past(self, trials: Sequence[Trial]) -> Past:
         """What trials of this task teach another."""

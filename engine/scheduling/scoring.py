@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
-from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Measurement, Status, Trial
 from gemmtune.engine.seams.objective import Objective
@@ -14,20 +12,14 @@ __all__ = ["score_of", "trial_of"]
 
 
 def trial_of(measurement: Measurement, objective: Objective) -> Trial:
-    """The outcome, and what the build occupied.
+    """Return the config with its status and scores.
 
     Raises:
         ContractError: as `score_of`.
     """
     score = score_of(measurement, objective)
     scores = () if score is None or not objective.parts else objective.scores(measurement)
-    return Trial(measurement.config, measurement.status, score, scores, _one_of_equals(measurement.resources))
-
-
-@lru_cache(maxsize=4096)
-def _one_of_equals(resources: Resources | None) -> Resources | None:
-    """Results come from other processes, each with its own; a campaign keeps what it was told of all of them."""
-    return resources
+    return Trial(measurement.config, measurement.status, score, scores)
 
 
 def score_of(measurement: Measurement, objective: Objective) -> float | None:

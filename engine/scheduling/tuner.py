@@ -6,11 +6,9 @@ import math
 from array import array
 from collections.abc import Sequence
 
-from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError, UsageError
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Describe
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
@@ -52,7 +50,6 @@ class Tuner:
         self._configs: list[Config] = []
         self._statuses: list[Status] = []
         self._scores = array("d")  # as many a trial as the search has objectives; NaN where there is none
-        self._resources: list[Resources | None] = []
         self._objectives = sampler.search.objectives
         self._best: Trial | None = None
         self._best_score = math.inf
@@ -61,11 +58,6 @@ class Tuner:
     def notice(self) -> str:
         """What its sampler has to say of how it searches; empty where that is nothing."""
         return self._sampler.notice
-
-    @property
-    def describe(self) -> Describe:
-        """What is known of the task's configs."""
-        return self._sampler.search.describe
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -142,7 +134,6 @@ class Tuner:
         for trial in trials:
             self._configs.append(trial.config)
             self._statuses.append(trial.status)
-            self._resources.append(trial.resources)
             score = math.nan if trial.score is None else trial.score
             self._scores.extend(trial.scores or [score] * self._objectives)
             if trial.score is not None and trial.score < self._best_score:
@@ -159,11 +150,11 @@ class Tuner:
         del self._sampler
 
     def _trial(self, place: int) -> Trial:
-        config, status, resources = self._configs[place], self._statuses[place], self._resources[place]
+        config, status = self._configs[place], self._statuses[place]
         if status is not Status.OK:
-            return Trial(config, status, None, resources=resources)
+            return Trial(config, status, None)
         scores = tuple(self._scores[place * self._objectives : (place + 1) * self._objectives])
-        return Trial(config, status, scores[0], scores if self._objectives > 1 else (), resources)
+        return Trial(config, status, scores[0], scores if self._objectives > 1 else ())
 
     def _broken(self, what: str) -> ContractError:
         return ContractError(f"sampler {type(self._sampler).__qualname__} {what}")

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
-from gemmtune.engine.records.search import Past, Search
+from gemmtune.engine.records.search import Search
 
 __all__ = ["Sampler"]
 
@@ -34,12 +34,6 @@ class Sampler(ABC):
     def __init__(self, search: Search) -> None:
         """Begin a search. `search` is the only source of randomness and of configs."""
         self.search = search
-
-    def learn(self, pasts: Sequence[Past]) -> None:  # noqa: B027 (a sampler that does not learn has nothing to do)
-        """What other tasks of the campaign have found by now, beside `Search.history`; after a tell, before an ask.
-
-        Called only where it `learns`. The sequence of asked configs is a function of it too.
-        """
 
     @abstractmethod
     def ask(self, count: int) -> list[Config]:

@@ -56,9 +56,12 @@ class Surrogate:
             means: what is expected of each config, in the unit of the outcomes and up to a shift; the first one
                 chooses the kernel.
         """
-        self._lengths: Reals = np.empty(0)
+        self._coordinates = coordinates
+        self._means = tuple(means)
+        size = coordinates.shape[1]
+        self._centre = math.log(_LENGTH * math.sqrt(max(size, 1)))
+        self._lengths: Reals = np.full(size, self._centre)
         self._noise = _NOISES[1]
-        self._suppose(coordinates, means)
         self._evaluated: list[int] = []
         self._outcomes: list[float] = []
         self._fitted = 0
@@ -97,11 +100,6 @@ class Surrogate:
         if n >= min(max(_GROWTH * self._fitted, 4), self._fitted + _RENEWAL):
             self._renew()
 
-    def expect(self, coordinates: Reals, means: Sequence[Reals]) -> None:
-        """From now on these hold, as at the beginning. What was told stays: it is some, and nothing is in flight."""
-        self._suppose(coordinates, means)
-        self._renew()
-
     def improvement(self, which: int) -> Reals:
         """Expected improvement of each config over the best outcome, by the mean of that number."""
         mean, deviation = self._posterior(which)
@@ -118,14 +116,6 @@ class Surrogate:
             return bound
         mean, deviation = self._posterior(which)
         return mean - deviation
-
-    def _suppose(self, coordinates: Reals, means: Sequence[Reals]) -> None:
-        self._coordinates = coordinates
-        self._means = tuple(means)
-        size = coordinates.shape[1]
-        self._centre = math.log(_LENGTH * math.sqrt(max(size, 1)))
-        if size != len(self._lengths):
-            self._lengths = np.full(size, self._centre)
 
     def _posterior(self, which: int) -> tuple[Reals, Reals]:
         told = len(self._targets())

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Past, Search
 from gemmtune.engine.search.description import SIZES
-from gemmtune.engine.search.models.builds import builds
 from gemmtune.engine.search.models.coordinates import Reals, described, numbers
 from gemmtune.engine.search.models.trees import predicted
 
-__all__ = ["Lesson", "lesson"]
+__all__ = ["lesson"]
 
 # Chosen by experiments/search/choose.py.
 _TREES = 20
@@ -33,30 +31,19 @@ _TASKS = 125
 """Tasks learned from, the nearest in size: of more, each would have too few outcomes among those."""
 
 
-class Lesson(NamedTuple):
-    """What may be expected of each feasible config."""
-
-    slowness: Reals
-    """The logarithm of its time over the best time, up to a shift."""
-    builds: Reals
-    """What the compiler makes of it, configs × what is known of that; × 0 where nobody has recorded builds."""
-
-
-def lesson(search: Search, known: Reals, told: Sequence[Trial] = ()) -> Lesson | None:
-    """What other tasks teach; None where none does.
+def lesson(search: Search, known: Reals) -> Reals | None:
+    """What other tasks teach of each feasible config: the logarithm of its time over the best, up to a shift, or None.
 
     No lesson is drawn where something is so here that was otherwise in all of the past, and never varied there (the
     type, the GPU, how the rows are aligned): what it changes, nobody has seen. Sizes are no such thing, for the space's
     features carry their effect.
 
     Trees, because they neither mind the units of a column nor extrapolate: on a task outside of all that was seen they
-    say what the nearest ones would. What is built is no column of theirs: of a task's own configs it is a guess, which
-    they would take for as sure as what was recorded elsewhere (experiments/search).
+    say what the nearest ones would.
 
     Args:
         search: the task, with its history.
         known: what is known of each of its feasible configs, configs × names.
-        told: what this search has found, whose builds are known.
     """
     pasts = [past for past in search.history if len(past.trials) >= _LEAST and _any_works(past.trials)]
     if not pasts or not search.feasible:
@@ -78,22 +65,10 @@ def lesson(search: Search, known: Reals, told: Sequence[Trial] = ()) -> Lesson |
         return None
     slowness = np.concatenate([slow for _, slow in lessons])
     params = numbers([*(trial.config for trial in trials), *search.feasible])
-    of_all = np.vstack([of_pasts, known])
-    columns = np.hstack([params, of_all])
+    columns = np.hstack([params, np.vstack([of_pasts, known])])
     columns = columns[:, np.ptp(columns, axis=0) > 0]
     before, here = columns[: len(trials)], columns[len(trials) :]
-    expected = predicted(before, slowness, here, trees=_TREES, leaf=_LEAF, share=_SHARE, seed=search.common_seed)
-    facts = _facts(names, [*of_each, known])
-    own = {trial.config: trial.resources for trial in told}
-    resources = [*(trial.resources for trial in trials), *(own.get(config) for config in search.feasible)]
-    built = builds(np.hstack([params, of_all[:, facts]]), resources, search.common_seed)
-    return Lesson(expected, built[len(trials) :])
-
-
-def _facts(names: Sequence[str], tasks: Sequence[Reals]) -> list[int]:
-    """Of what is known, that which a compiler is given, too: what is so of all of a task's configs, but the sizes."""
-    varies = np.any([np.ptp(known, axis=0) > 0 for known in tasks], axis=0)
-    return [i for i, name in enumerate(names) if name not in SIZES and not varies[i]]
+    return predicted(before, slowness, here, trees=_TREES, leaf=_LEAF, share=_SHARE, seed=search.common_seed)
 
 
 def _nearest(search: Search, pasts: Sequence[Past]) -> Sequence[Past]:

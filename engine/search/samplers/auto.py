@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
-from gemmtune.engine.records.search import Past, Search
+from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
@@ -28,11 +28,6 @@ class AutoSampler(Sampler):
         name, why = _choice(search)
         self._chosen = registry.sampler(name)(search)
         self.notice = f"sampler auto chose {name}: {why}"
-
-    def learn(self, pasts: Sequence[Past]) -> None:
-        """Taught, if the chosen one learns."""
-        if self._chosen.learns:
-            self._chosen.learn(pasts)
 
     def ask(self, count: int) -> list[Config]:
         """What the chosen one asks."""

@@ -13,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
-from gemmtune.engine.records.search import Past, Search
+from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.models.coordinates import Reals, described, of_params, unit
 from gemmtune.engine.search.models.gaussian_process import Surrogate
@@ -29,8 +29,6 @@ _OPENING = 4
 _DOUBT = 4
 """Every so many proposals one leaves the history out of account, and is a seed as long as there are any: where this
 task is unlike all others, the search is still one without history, at a quarter of its pace."""
-_LATE_DOUBT = 2
-"""The same for what others taught on the way: the first few outcomes of each are no sure lesson."""
 _LONG = 64
 """Proposals after which a search is long: then every second one is evolution's, which is the more thorough of the two.
 What the process expects of a valley it has not seen never makes it look there."""
@@ -55,10 +53,9 @@ def _threads() -> ThreadpoolController:
 class TransferSampler(Sampler):
     """Expected improvement, by a Gaussian process whose mean is what other tasks taught.
 
-    The process sees a config as its parameters, what is known of it on this task (waves, bytes a flop), and where other
-    tasks' builds were recorded, what the compiler should make of it (registers, spills). Without a history its mean is
-    a constant, and the search begins with the seeds, and with draws where those are few. With a history it comes to the
-    seeds where it doubts that. A long search takes turns with evolution.
+    The process sees a config as its parameters and what is known of it on this task (waves, bytes a flop). Without a
+    history its mean is a constant, and the search begins with the seeds, and with draws where those are few. With a
+    history it comes to the seeds where it doubts that. A long search takes turns with evolution.
     """
 
     learns = True
@@ -88,22 +85,10 @@ class TransferSampler(Sampler):
         if self._evolution is not None:
             self._evolution.tell(trials)
 
-    def learn(self, pasts: Sequence[Past]) -> None:
-        """Expect what they and the history teach, if that is anything; what was told here stays."""
-        taught = replace(self.search, history=(*self.search.history, *pasts))
-        if not self._asked:
-            self.search = taught
-            return
-        with _threads().limit(limits=1):
-            coordinates, means = self._expectation(taught)
-            if len(means) > 1:
-                self._warm, self._doubt = True, _LATE_DOUBT
-                self._surrogate.expect(coordinates, means)
-
     def _begin(self) -> None:
         search = self.search
         coordinates, means = self._expectation(search)
-        self._warm, self._doubt = len(means) > 1, _DOUBT
+        self._warm = len(means) > 1
         first = [] if self._warm else opening(search)[:_OPENING]
         self._position = {config: i for i, config in enumerate(search.feasible)}
         self._first = [self._position[config] for config in reversed(first)]
@@ -115,12 +100,8 @@ class TransferSampler(Sampler):
         """The coordinates, and the means: what other tasks teach, where that is anything, and a constant."""
         known = described(search.describe, search.feasible)
         constant = np.zeros(len(search.feasible))
-        taught = lesson(search, known, self._trials)
-        if taught is None:
-            means = [constant]
-        else:
-            means = [taught.slowness, constant]
-            known = np.hstack([known, taught.builds])
+        taught = lesson(search, known)
+        means = [constant] if taught is None else [taught, constant]
         return _coordinates(of_params(search.params, search.feasible), unit(known)), means
 
     def _ask(self) -> Config:
@@ -147,7 +128,7 @@ class TransferSampler(Sampler):
             return self._position[config]
         if not self._surrogate.told:
             return self._best(-self._surrogate.bound(0), self._free)
-        doubts = self._warm and self._asked % self._doubt == 0
+        doubts = self._warm and self._asked % _DOUBT == 0
         if not doubts:
             return self._best(self._surrogate.improvement(0), self._free)
         seeds = np.zeros_like(self._free)

@@ -36,15 +36,3 @@ def test_auto_leaves_very_large_sets_to_evolution(monkeypatch):
 
 def test_auto_hands_the_history_on():
     assert AutoSampler(replace(SEARCH, history=(PAST,))).ask(1) == [FEASIBLE[0]]
-
-
-def test_auto_hands_on_what_others_find_meanwhile():
-    sampler = AutoSampler(SEARCH)
-    sampler.learn([PAST])
-    assert sampler.ask(1) == [FEASIBLE[0]]
-
-
-def test_auto_keeps_from_a_sampler_that_does_not_learn_what_others_find():
-    sampler = AutoSampler(replace(SEARCH, budget=40))
-    sampler.learn([PAST])
-    assert sampler.ask(2) == [*FEASIBLE[:2]]
