@@ -7,6 +7,7 @@ from functools import partial
 from math import gcd
 from pathlib import Path
 
+from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.prior import Prior
@@ -14,11 +15,10 @@ from gemmtune.engine.records.problem import Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.spaces._clusters import ClusteredTile
-from gemmtune.spaces._cute_families import FAMILIES, families_of
-from gemmtune.spaces._cute_rules import COPY_BYTES, design_exists, operands_fit, row_bytes
-from gemmtune.spaces._matmul_heuristics import Shape, prior_of, proposed
-from gemmtune.spaces._versions import toolchain_of
+from gemmtune.spaces.cute.clustered_tile import ClusteredTile
+from gemmtune.spaces.cute.families import FAMILIES, families_of
+from gemmtune.spaces.cute.rules import COPY_BYTES, design_exists, operands_fit, row_bytes
+from gemmtune.spaces.matmul_heuristics.model import Shape, prior_of, proposed
 
 __all__ = ["CuteGemmSpace"]
 
@@ -65,7 +65,7 @@ class CuteGemmSpace(Space):
     types and layouts share it.
     """
 
-    preload = ("gemmtune.spaces._cute_build",)
+    preload = ("gemmtune.spaces.cute.build",)
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """What the operators of the device's generation differ in."""
@@ -131,13 +131,13 @@ class CuteGemmSpace(Space):
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Find the operator in the registry and cross-compile it for the task's device."""
-        from gemmtune.spaces._cute_build import build
+        from gemmtune.spaces.cute.build import build
 
         return build(self, task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Link the object and call it through TVM-FFI."""
-        from gemmtune.spaces._cute_kernel import CuteKernel
+        from gemmtune.spaces.cute.kernel import CuteKernel
 
         return CuteKernel(artifact)
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.spaces._matmul_heuristics import prior_of
-from gemmtune.spaces._quack_list import DEFAULT_SWIZZLE, listed
-from gemmtune.spaces._quack_rules import runs, serves
-from gemmtune.spaces._quack_tiles import clustered_tile, modelled, operand_traffic, tile_order, transposed
-from gemmtune.spaces._versions import toolchain_of
+from gemmtune.spaces.matmul_heuristics.model import prior_of
+from gemmtune.spaces.quack.autotuner_list import DEFAULT_SWIZZLE, listed
+from gemmtune.spaces.quack.rules import runs, serves
+from gemmtune.spaces.quack.tiles import clustered_tile, modelled, operand_traffic, tile_order, transposed
 
 __all__ = ["QuackGemmSpace"]
 
@@ -43,7 +43,7 @@ class QuackGemmSpace(Space):
     more swizzle sizes. Its other fields stay as in every config it lists: split_k and cluster_k 1, tile_k its own.
     """
 
-    preload = ("gemmtune.spaces._quack_build",)
+    preload = ("gemmtune.spaces.quack.build",)
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """The same for every task; `check` cuts what an architecture cannot run."""
@@ -96,12 +96,12 @@ class QuackGemmSpace(Space):
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Trace and cross-compile QuACK's kernel for the task's device."""
-        from gemmtune.spaces._quack_build import build
+        from gemmtune.spaces.quack.build import build
 
         return build(self, task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the kernel with the host code that launches it; QuACK is not needed for it."""
-        from gemmtune.spaces._quack_kernel import QuackKernel
+        from gemmtune.spaces.quack.kernel import QuackKernel
 
         return QuackKernel(artifact, task)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.problem import Layout, Op
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces._inductor_rules import Numbers, is_wgmma
-from gemmtune.spaces._inductor_space import InductorSpace
+from gemmtune.spaces.inductor.rules import Numbers, is_wgmma
+from gemmtune.spaces.inductor.space import InductorSpace
 
 __all__ = ["TritonMmSpace"]
 

@@ -11,8 +11,8 @@ from gemmtune.engine.records.config import Param
 from gemmtune.engine.records.problem import Layout, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces._inductor_rules import Numbers, is_wgmma
-from gemmtune.spaces._inductor_space import InductorSpace
+from gemmtune.spaces.inductor.rules import Numbers, is_wgmma
+from gemmtune.spaces.inductor.space import InductorSpace
 
 __all__ = ["TritonMmTmaSpace"]
 

@@ -20,11 +20,11 @@ from triton import knobs
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
-from gemmtune.spaces import _inductor_build
+from gemmtune.spaces.inductor import build as inductor_build
 
 NUMBER = 32
 PARTS = {"render": "rendering", "_compile": "compiling", "_registers_and_spills": "reading registers"}
-"""Functions of spaces/_inductor_build.py."""
+"""Functions of spaces/inductor/build.py."""
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     spent: Counter[str] = Counter()
     space = registry.space("triton_mm")
     for name, part in PARTS.items():
-        setattr(_inductor_build, name, timed(getattr(_inductor_build, name), spent, part))
+        setattr(inductor_build, name, timed(getattr(inductor_build, name), spent, part))
     with tempfile.TemporaryDirectory() as folder:
         space.build(chosen[0].task, chosen[0].config, Path(folder))  # with the imports
         spent.clear()

@@ -16,7 +16,7 @@ from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces._cuda_kernel import CudaKernel
+from gemmtune.spaces.inductor.kernel import CudaKernel
 from gemmtune.spaces.triton_mm import TritonMmSpace
 
 # k = 3420: rows of 6,840 bytes, so operands are copied 8 bytes at a time. k = 3424: 16 bytes at a time.

@@ -285,14 +285,14 @@ def through(pool, jobs):
 
 
 STAGES = {  # file, functions
-    "load": ("_inductor_space", "load"),
+    "load": ("space", "load"),
     "check": ("stand", "start_check"),
     "judge": ("reference", "judge"),
     "single launches": ("timing", "start_singles", "single"),
     "capture": ("graphs", "__init__"),
     "blocks": ("timing", "_replay"),
     "rest": ("calm", "spent"),
-    "unload": ("_cuda_kernel", "close"),
+    "unload": ("kernel", "close"),
     "telemetry": ("telemetry", "read"),
     "statistics": ("statistics", "location_interval", "outliers"),
 }

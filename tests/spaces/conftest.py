@@ -15,8 +15,8 @@ _TILE = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages"
 @pytest.fixture
 def rendered(tmp_path):
     """Render a problem's kernel for a GPU: (the source, the Rendering)."""
-    from gemmtune.spaces._inductor_render import render
-    from gemmtune.spaces._inductor_target import environment, target
+    from gemmtune.spaces.inductor.render import render
+    from gemmtune.spaces.inductor.target import environment, target
 
     def fill_in(problem, sku="H200", template=None, **changes):
         parsed = Problem.parse(problem)

@@ -13,7 +13,7 @@ from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces import cute_gemm
-from gemmtune.spaces._cute_families import families_of
+from gemmtune.spaces.cute.families import families_of
 from gemmtune.spaces.cute_gemm import CuteGemmSpace
 
 SPACE = CuteGemmSpace()
@@ -179,7 +179,7 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch):
             raise metadata.PackageNotFoundError(package)
         return installed(package)
 
-    monkeypatch.setattr("gemmtune.spaces._versions.version", version)
+    monkeypatch.setattr("gemmtune.engine.platform.versions.version", version)
     with pytest.raises(ToolchainMissing, match=r"is not installed: pip install 'gemmtune\[cute\]'$"):
         SPACE.toolchain()
 
@@ -227,8 +227,8 @@ PROBLEMS = [f"{size}:bf16:{layout}" for size, *layouts in map(str.split, SIZES_A
 def test_check_accepts_the_points_that_the_registry_lists_and_no_other(sku):
     pytest.importorskip("torch", reason="torch is not installed")
     registry = pytest.importorskip("cutlass.operators", reason="nvidia-cutlass-operators is not installed")
-    from gemmtune.spaces._cute_build import arguments, design_of
-    from gemmtune.spaces._cute_target import target_of
+    from gemmtune.spaces.cute.build import arguments, design_of
+    from gemmtune.spaces.cute.target import target_of
 
     points = list(SPACE.points(task(sku=sku)))  # the same for every problem
     for problem in PROBLEMS:
@@ -259,8 +259,8 @@ def test_a_problem_that_has_a_feasible_config_has_a_default_seed_and_no_default_
 def test_what_the_registry_lists_and_no_compiler_takes_is_rejected(types, expected):
     pytest.importorskip("torch", reason="torch is not installed")
     registry = pytest.importorskip("cutlass.operators", reason="nvidia-cutlass-operators is not installed")
-    from gemmtune.spaces._cute_build import arguments, design_of
-    from gemmtune.spaces._cute_target import target_of
+    from gemmtune.spaces.cute.build import arguments, design_of
+    from gemmtune.spaces.cute.target import target_of
 
     sku, name, count, rule = expected
     of = task(f"512x256x1024:{types}", sku)

@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 import pytest
 
+from gemmtune.engine.platform import versions
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces import _versions
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
 
 pytestmark = [  # what quack-kernels 0.6.5 imports: names that nvidia-cutlass-dsl 4.8 deprecates, and parts of torch
@@ -251,9 +251,9 @@ def test_one_binary_serves_every_size_of_an_architecture():
 def test_a_missing_package_names_the_extra(monkeypatch, absent):
     def version(package):
         if package == absent:
-            raise _versions.PackageNotFoundError(package)
+            raise versions.PackageNotFoundError(package)
         return "1.0"
 
-    monkeypatch.setattr(_versions, "version", version)
+    monkeypatch.setattr(versions, "version", version)
     with pytest.raises(ToolchainMissing, match=rf"{absent} is not installed: pip install 'gemmtune\[cute\]'"):
         SPACE.toolchain()

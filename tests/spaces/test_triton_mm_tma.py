@@ -97,8 +97,8 @@ def inductors_configs(of, search_space):
     from torch._inductor.template_heuristics.registry import get_template_heuristic
     from torch._inductor.virtualized import V
 
-    from gemmtune.spaces._inductor_render import _operands
-    from gemmtune.spaces._inductor_target import target
+    from gemmtune.spaces.inductor.render import _operands
+    from gemmtune.spaces.inductor.target import target
 
     graph = GraphLowering(torch.fx.symbolic_trace(torch.nn.Identity()))
     changes = {"max_autotune_gemm": True, "max_autotune_gemm_search_space": search_space}

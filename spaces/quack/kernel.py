@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces._cute_artifact import load
+from gemmtune.spaces.cute.artifact import load
 
 if TYPE_CHECKING:
     import torch

@@ -28,7 +28,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402 (as above)
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv  # noqa: E402 (as above)
 from torch.utils import _triton as triton_facts  # noqa: E402 (as above)
 
-from gemmtune.spaces._inductor_target import environment, target  # noqa: E402 (as above)
+from gemmtune.spaces.inductor.target import environment, target  # noqa: E402 (as above)
 
 H200 = catalogue.device("H200")
 MM, BMM, PERSISTENT = "triton::mm", "triton::bmm", "triton::mm_persistent_tma"

@@ -11,8 +11,8 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces._matmul_heuristics import Shape, ranked
 from gemmtune.spaces.cute_gemm import CuteGemmSpace, _modelled
+from gemmtune.spaces.matmul_heuristics.model import Shape, ranked
 
 HOPPER, BLACKWELL = "Sm90StaticPersistentGemmOperator", "PersistentDenseGemmOperator"
 needs_package = pytest.mark.skipif(find_spec("nvMatmulHeuristics") is None, reason="no nvidia-matmul-heuristics")

@@ -19,12 +19,12 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces._answering_process import AnsweringProcess, NoAnswerError
+from gemmtune.spaces.matmul_heuristics.helper_process import AnsweringProcess, NoAnswerError
 
 __all__ = ["Advice", "Proposal", "Shape", "advice", "prior_of", "proposed", "ranked"]
 
 _PACKAGE = "nvidia-matmul-heuristics"
-_HELPER = Path(__file__).with_name("_matmul_heuristics_process.py")
+_HELPER = Path(__file__).with_name("server.py")
 _TIMEOUT_SECONDS = 60.0  # an answer takes 0.015 s, the first one 0.05 (2 cores, 2026-11-22)
 _TILE_K_BYTES = 128  # what the kernels of both architectures load of a row at once
 

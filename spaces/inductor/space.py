@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.platform.ptxas import inductors_ptxas, release, tritons_ptxas
+from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.problem import Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.spaces._inductor_rules import (
+from gemmtune.spaces.inductor.rules import (
     Numbers,
     fits_in_shared_memory,
     groups_differ,
@@ -27,8 +28,7 @@ from gemmtune.spaces._inductor_rules import (
     serves,
     tile_fits,
 )
-from gemmtune.spaces._tiling import tiled_features
-from gemmtune.spaces._versions import toolchain_of
+from gemmtune.spaces.inductor.tile_features import tiled_features
 
 __all__ = ["InductorSpace"]
 
@@ -44,7 +44,7 @@ _ALIGNED = 16
 class InductorSpace(Space):
     """A template's space; a subclass says what tells its template from the others."""
 
-    preload = ("gemmtune.spaces._inductor_preload",)
+    preload = ("gemmtune.spaces.inductor.preload",)
 
     values: ClassVar[tuple[Param, ...]]
     """Parameters of every task."""
@@ -130,13 +130,13 @@ class InductorSpace(Space):
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Render through Inductor and cross-compile for the task's device."""
-        from gemmtune.spaces._inductor_build import build
+        from gemmtune.spaces.inductor.build import build
 
         return build(self, self.templates[task.problem.op], task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the cubin through the CUDA driver."""
-        from gemmtune.spaces._cuda_kernel import CudaKernel
+        from gemmtune.spaces.inductor.kernel import CudaKernel
 
         return CudaKernel(artifact, task.problem)
 

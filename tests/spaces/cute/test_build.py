@@ -18,7 +18,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.testing.space_conformance import check_build
-from gemmtune.spaces._cubin import CubinError, kernels
+from gemmtune.spaces.cute.cubin import CubinError, kernels
 from gemmtune.spaces.cute_gemm import CuteGemmSpace
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -26,7 +26,9 @@ operators = pytest.importorskip("cutlass.operators", reason="nvidia-cutlass-oper
 
 from cutlass.cutlass_dsl import CuTeDSL  # noqa: E402 (only where cutlass is installed)
 
-from gemmtune.spaces import _cute_artifact, _cute_build, _cute_target  # noqa: E402 (they import cutlass)
+from gemmtune.spaces.cute import artifact as cute_artifact  # noqa: E402 (it imports cutlass)
+from gemmtune.spaces.cute import build as cute_build  # noqa: E402 (it imports cutlass)
+from gemmtune.spaces.cute import target as cute_target  # noqa: E402 (it imports cutlass)
 
 SPACE = CuteGemmSpace()
 
@@ -190,7 +192,7 @@ def test_a_kernel_is_loaded_by_a_process_that_did_not_compile_it(built):
         ((task(), HOPPER), "bfloat16"),
         ((task("16x256x1024:fp16:nt", "B200"), TGV), "float16"),
     ):
-        function = _cute_artifact.load(built[of, chosen].path)
+        function = cute_artifact.load(built[of, chosen].path)
         a, b, out = (torch.empty(8, 8, dtype=getattr(torch, operand)) for _ in range(3))
         with pytest.raises(ValueError, match=rf"Tensor\(\[n0, n1\], {operand}\).*expected device_type=cuda"):
             function(a, b, out, 0)
@@ -233,7 +235,7 @@ def test_the_driver_is_answered_from_the_record():
     import cutlass.utils
 
     board = replace(catalogue.device("H200"), active_clusters=((1, 132), (4, 31)))
-    with _cute_target.driver_of(board):
+    with cute_target.driver_of(board):
         hardware = cutlass.utils.HardwareInfo()
         assert [hardware.get_max_active_clusters(size) for size in (1, 2, 4)] == [132, 66, 31]
         assert hardware.get_device_multiprocessor_count() == 132
@@ -254,7 +256,7 @@ def test_a_build_asks_the_driver_nothing(monkeypatch, tmp_path):
 
 
 def test_operands_take_no_memory():
-    args = _cute_build.arguments(Problem.parse("1000000x1000000x1000000:bf16:nt"))
+    args = cute_build.arguments(Problem.parse("1000000x1000000x1000000:bf16:nt"))
     assert (args.problem_size.M, args.B.tensor.stride) == (1_000_000, (1, 1_000_000))
 
 

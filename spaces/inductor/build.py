@@ -19,13 +19,13 @@ from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces._inductor_render import Rendering, render
-from gemmtune.spaces._inductor_target import environment, target
+from gemmtune.spaces.inductor.render import Rendering, render
+from gemmtune.spaces.inductor.target import environment, target
 
 __all__ = ["build"]
 
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-# Inductor's names of a kernel's arguments, as `_cuda_kernel` knows them.
+# Inductor's names of a kernel's arguments, as `inductor.kernel` knows them.
 _ARGUMENTS = {
     "in_ptr0": "bias",
     "arg_A": "a",

@@ -27,7 +27,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces._cubin import CubinError, kernels
+from gemmtune.spaces.cute.cubin import CubinError, kernels
 
 __all__ = ["Compiled", "Saved", "artifact_of", "load", "save"]
 

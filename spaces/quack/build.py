@@ -21,8 +21,8 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces._cute_artifact import Compiled, artifact_of
-from gemmtune.spaces._cute_target import driver_of, reason_of
+from gemmtune.spaces.cute.artifact import Compiled, artifact_of
+from gemmtune.spaces.cute.target import driver_of, reason_of
 
 __all__ = ["build"]
 

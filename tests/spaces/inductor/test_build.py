@@ -22,7 +22,8 @@ from gemmtune.spaces.triton_mm import TritonMmSpace
 torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
-from gemmtune.spaces import _inductor_build, _inductor_target  # noqa: E402 (they import both)
+from gemmtune.spaces.inductor import build as inductor_build  # noqa: E402 (it imports both)
+from gemmtune.spaces.inductor import target as inductor_target  # noqa: E402 (it imports both)
 
 SPACE = TritonMmSpace()
 SMALL = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
@@ -159,7 +160,7 @@ def test_a_problem_builds_for_a_gpu_that_is_not_here(problem, sku, tmp_path):
 
 def arch_of(path):
     """The architecture cuobjdump reads from a binary."""
-    command = [_inductor_build._CUOBJDUMP, "-lelf", path]
+    command = [inductor_build._CUOBJDUMP, "-lelf", path]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return listed.strip().removesuffix(".cubin").rsplit(".", 1)[1]
 
@@ -238,12 +239,12 @@ def world():
     return {
         "environment": dict(os.environ),
         "precision": torch.backends.cuda.matmul.fp32_precision,
-        "properties": _inductor_target.DeviceProperties.create,
+        "properties": inductor_target.DeviceProperties.create,
         "capability": torch.cuda.get_device_capability,
         "driver": triton.runtime.driver._active,
-        "set_driver": _inductor_target.triton_helpers.set_driver_to_gpu,
-        "multiprocessors": _inductor_target.utils.get_max_num_sms,
-        "tma": _inductor_target.heuristics.has_triton_stable_tma_api,
+        "set_driver": inductor_target.triton_helpers.set_driver_to_gpu,
+        "multiprocessors": inductor_target.utils.get_max_num_sms,
+        "tma": inductor_target.heuristics.has_triton_stable_tma_api,
         "settings": torch._inductor.config.get_config_copy(),
         "compile": triton.compile,
     }

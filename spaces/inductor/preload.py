@@ -13,7 +13,7 @@ from triton.runtime.cache import triton_key
 _hashing = Thread(target=triton_key)
 _hashing.start()
 # The last three are what a build imports where it needs it: 80 modules.
-import_module("gemmtune.spaces._inductor_build")
+import_module("gemmtune.spaces.inductor.build")
 import_module("triton.compiler.code_generator")
 import_module("sympy.tensor.tensor")
 import_module("torch._inductor.codegen.common").init_backend_registration()

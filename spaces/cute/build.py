@@ -15,8 +15,8 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces._cute_artifact import artifact_of
-from gemmtune.spaces._cute_target import driver_of, reason_of, target_of
+from gemmtune.spaces.cute.artifact import artifact_of
+from gemmtune.spaces.cute.target import driver_of, reason_of, target_of
 
 __all__ = ["arguments", "build", "design_of"]
 

@@ -14,7 +14,7 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.search.description import TaskDescription
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
-from gemmtune.spaces._tiling import Tiles
+from gemmtune.spaces.inductor.tile_features import Tiles
 
 H200 = catalogue.device("H200")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Layout
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces._clusters import ClusteredTile
-from gemmtune.spaces._matmul_heuristics import Shape
+from gemmtune.spaces.cute.clustered_tile import ClusteredTile
+from gemmtune.spaces.matmul_heuristics.model import Shape
 
 __all__ = ["clustered_tile", "modelled", "operand_traffic", "tile_order", "transposed"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from gemmtune.engine.records.artifact import Artifact
-from gemmtune.spaces._cute_artifact import load
+from gemmtune.spaces.cute.artifact import load
 
 __all__ = ["CuteKernel"]
 

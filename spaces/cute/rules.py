@@ -5,7 +5,7 @@ from __future__ import annotations
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces._cute_families import Family
+from gemmtune.spaces.cute.families import Family
 
 __all__ = ["COPY_BYTES", "design_exists", "operands_fit", "row_bytes"]
 

@@ -14,8 +14,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces import _matmul_heuristics as heuristics
-from gemmtune.spaces._matmul_heuristics import Advice, Proposal, Shape, advice, prior_of, proposed, ranked
+from gemmtune.spaces.matmul_heuristics import model as heuristics
+from gemmtune.spaces.matmul_heuristics.model import Advice, Proposal, Shape, advice, prior_of, proposed, ranked
 
 needs_package = pytest.mark.skipif(find_spec("nvMatmulHeuristics") is None, reason="no nvidia-matmul-heuristics")
 

@@ -12,7 +12,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.spaces._clusters import ClusteredTile
+from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 
 H200, B200 = catalogue.device("H200"), catalogue.device("B200")
 

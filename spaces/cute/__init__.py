@@ -1,0 +1,1 @@
+"""CuTe kernels: operator classes, rules, building, files and launching."""

@@ -1,0 +1,1 @@
+"""Spaces of Inductor's Triton templates: rules, rendering, building and launching."""

@@ -1,0 +1,1 @@
+"""Estimates of nvMatmulHeuristics, NVIDIA's analytic model of GEMM kernels."""

@@ -1,0 +1,1 @@
+"""QuACK's GEMM: rules, tiles, building and launching."""
