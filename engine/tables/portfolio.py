@@ -1,4 +1,4 @@
-"""The portfolio: few configs that serve every problem nearly as well as its own best, so that fewer are compiled."""
+"""Portfolio: few configs that serve every problem nearly as well as its own best, so that fewer are compiled."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ __all__ = ["LossLimits", "Pick", "Portfolio", "choose", "family"]
 
 @dataclass(frozen=True, slots=True)
 class LossLimits:
-    """What sharing configs may cost, as fractions of the objective's score."""
+    """Largest losses that shared configs may cost, as fractions of the objective's score."""
 
     worst: float = 0.02
-    """Of any one problem: within what one config spreads across GPUs of one model."""
+    """Largest loss of any one problem, as a fraction. The default is within the spread of one config across GPUs of
+    one model."""
     mean: float = 0.005
-    """Of all problems of a space and family, weighted."""
+    """Largest weighted mean loss over the problems of one space and family, as a fraction."""
 
     def __post_init__(self) -> None:
-        """Refuse what is below 0."""
+        """Refuse limits below 0."""
         for name in ("worst", "mean"):
             if not getattr(self, name) >= 0:
                 raise UsageError(f"portfolio: {name}={getattr(self, name)} is not a fraction from 0 on, such as 0.02")
@@ -34,33 +35,33 @@ class LossLimits:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """What serves a problem in one space."""
+    """The portfolio's config for one problem in one space."""
 
     problem: Problem
-    """The GEMM."""
+    """Problem that the config serves."""
     space: str
-    """The space."""
+    """Name of the config's space."""
     config: Config
-    """The portfolio's config."""
+    """Config that the portfolio picked."""
     own: Config
-    """The best config of the problem in this space."""
+    """Best config of the problem in this space."""
     loss: float
-    """Score over that of its own best, minus 1; 0 where it is the same."""
+    """Score of `config` over that of `own`, minus 1; 0 where they are the same."""
     bound: float
-    """The same with the upper end of its interval."""
+    """Loss computed with the upper end of the time's interval, as a fraction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Portfolio:
-    """What was chosen."""
+    """Picks for all problems that are served, and the limits they keep."""
 
     limits: LossLimits
-    """What it was allowed to cost."""
+    """Largest losses that were allowed."""
     picks: tuple[Pick, ...]
-    """One a problem and space that is served, by space and family."""
+    """One pick per served problem and space, sorted by space and family."""
 
     def of(self, problem: Problem) -> tuple[Pick, ...]:
-        """The picks of one problem, one a space."""
+        """Return the picks of one problem, one per space."""
         return tuple(pick for pick in self.picks if pick.problem == problem)
 
 
@@ -71,20 +72,20 @@ def choose(
     margin: float = SHIP_MARGIN,
     alone: Set[str] = frozenset(),
 ) -> Portfolio:
-    """The fewest configs, for each space and family, that keep every problem within the limits of its own best.
+    """Choose few configs per space and family that keep every problem within the limits of its own best.
 
-    What is served: every problem whose fastest may ship, in the space of that; and every problem that has a contender
-    of a space in `alone`, in that space. Where the baseline ships there is nothing to compile.
+    A problem is served in the space of its fastest choice if that may ship, and in every space of `alone` that has a
+    contender. Where the baseline ships there is nothing to compile.
 
-    Whatever was measured may serve, not only winners, if its score is within `limits.worst` of the best of its space,
-    and if it, too, may ship in the place of the baseline. A config that only screening has seen, with fewer than
-    FULL_COVERAGE_SAMPLES launches, must be within the limit with the upper end of its interval; a single launch has no
-    interval, and counts only where the best rests on no more itself.
+    Any measured config may serve, not only winners. Its score must be within `limits.worst` of the best of its space,
+    and it must be allowed to ship instead of the baseline. A config with fewer than FULL_COVERAGE_SAMPLES launches
+    must keep the limit with the upper end of its interval. A config with a single launch has no interval, and counts
+    only where the best has no more launches.
 
     Args:
-        rankings: of all problems.
-        limits: what it may cost.
-        margin: lead over the baseline that a row needs to ship.
+        rankings: rankings of all problems.
+        limits: largest losses allowed.
+        margin: lead over the baseline that a row needs to ship another choice, as a fraction.
         alone: spaces that a consumer runs without any other.
     """
     groups: defaultdict[tuple[str, Problem], list[tuple[Problem, dict[Config, Pick]]]] = defaultdict(list)
@@ -103,12 +104,12 @@ def choose(
 
 
 def family(problem: Problem) -> Problem:
-    """What a problem's kernels are compiled for, whatever the sizes: the same with every size 1."""
+    """Return the problem with every size 1: problems of one family can share a compiled kernel."""
     return replace(problem, m=1, n=1, k=1, batch=1, weight=1.0)
 
 
 def _served(ranking: Ranking, margin: float, alone: Set[str]) -> Iterator[tuple[str, list[Contender]]]:
-    """The spaces in which the problem is served, with the contenders that may, the best first."""
+    """Yield the spaces in which the problem is served, each with its contenders, best first."""
     fastest, baseline = ranking.fastest, ranking.baseline
     leading = None
     if fastest is not baseline and ranking.may_ship(fastest, margin):
@@ -125,6 +126,7 @@ def _of_space(ranking: Ranking, space: str) -> list[Contender]:
 
 
 def _admissible(problem: Problem, contenders: Sequence[Contender], worst: float) -> Iterator[Pick]:
+    """Yield a pick per contender that loses little enough; `contenders` start with the best."""
     best = contenders[0]
     for one in contenders:
         choice = one.choice

@@ -1,4 +1,4 @@
-"""The fewest configs that serve every problem: a facility-location problem, solved exactly where it is small."""
+"""Greedy set cover with a limit on the mean loss: few configs that serve every problem."""
 
 from __future__ import annotations
 
@@ -12,14 +12,8 @@ from gemmtune.engine.records.config import Config
 
 __all__ = ["Demand", "cover"]
 
-_MOST_PAIRS = 1_000
-"""Pairs of a config and a problem it may serve up to which the solver is asked: random ones take it 1 to 10 s there and
-half a minute at twice as many (2 cores, HiGHS of scipy 1.17, 2026-11)."""
-_MOST_NODES = 500
-"""Nodes of its branch and bound after which its best answer counts, proved or not. A count, for a limit of time would
-make the table depend on the host."""
 _ROUNDING = 1e-9
-"""Of a weighted mean, as floating point adds it up."""
+"""Slack of a weighted mean against floating-point rounding, as a fraction."""
 
 _Losses = NDArray[np.float64]
 
@@ -29,33 +23,36 @@ class Demand:
     """A problem that one config has to serve."""
 
     weight: float
-    """How much its loss counts in the mean."""
+    """Factor of the problem's loss in the weighted mean."""
     losses: Mapping[Config, float]
-    """Every config that may serve it, with what that loses, as a fraction; one loses nothing."""
+    """Loss of every config that may serve the problem, as a fraction; 0 for one of them at least."""
 
 
-def cover(demands: Sequence[Demand], mean: float, favoured: Set[Config] = frozenset()) -> list[Config]:
-    """The config that serves each demand, in their order: the fewest in all, and of so few those that lose least.
+def cover(demands: Sequence[Demand], mean: float, preferred: Set[Config] = frozenset()) -> list[Config]:
+    """Return the config that serves each demand, in the order of `demands`.
 
-    The mean of the losses, weighted, is at most `mean`. Where it is small, a mixed-integer program (HiGHS) is solved,
-    which is exact. Else, or where the solver stops before, greedy: the config that serves the most problems first, then
-    those that lower the mean, then without what is no longer needed. Of configs that serve equally well the favoured
-    one is taken, then the first by JSON. The result depends on nothing but the arguments and the solver's version.
+    Takes the config that serves the most unserved problems until all are served. Then adds configs that lower the mean
+    loss until it fits the limit, drops those that are no longer needed, and exchanges configs while that lowers the
+    mean. The choice is greedy, not always the fewest. Of equal configs it takes a preferred one, then the first by
+    JSON, so the result depends on the arguments alone.
+
+    Args:
+        demands: the problems, each with one config of loss 0 or more.
+        mean: largest weighted mean of the losses, as a fraction.
+        preferred: configs to take among equals.
     """
-    names = sorted({c for d in demands for c in d.losses}, key=lambda c: (c not in favoured, c.json))
+    names = sorted({c for d in demands for c in d.losses}, key=lambda c: (c not in preferred, c.json))
     losses = np.array([[d.losses.get(c, np.inf) for d in demands] for c in names], np.float64)
-    useful = _undominated(losses)
-    names, losses = [names[i] for i in useful], losses[useful]
+    kept = _undominated(losses)
+    names, losses = [names[i] for i in kept], losses[kept]
     weights = np.array([d.weight for d in demands], np.float64)
     weights /= weights.sum()
-    greedy = _greedy(losses, weights, mean)
-    found = [_solved(losses, weights, mean, len(greedy)), greedy]
-    chosen = min((f for f in found if f), key=lambda f: (len(f), _mean(losses, weights, f)))
+    chosen = _greedy(losses, weights, mean)
     return [names[chosen[i]] for i in np.argmin(losses[chosen], axis=0)]
 
 
 def _undominated(losses: _Losses) -> list[int]:
-    """The rows that no other row equals or undercuts everywhere; of equal rows the first."""
+    """Return the indices of rows that no other row undercuts; of equal rows, the first."""
     kept = []
     for i, row in enumerate(losses):
         as_good = (losses <= row).all(axis=1)
@@ -66,7 +63,7 @@ def _undominated(losses: _Losses) -> list[int]:
 
 
 def _mean(losses: _Losses, weights: _Losses, chosen: Sequence[int]) -> float:
-    """Infinite where a problem is not served."""
+    """Return the weighted mean loss; infinite where a problem is not served."""
     return float(weights @ losses[list(chosen)].min(axis=0, initial=np.inf))
 
 
@@ -85,43 +82,20 @@ def _greedy(losses: _Losses, weights: _Losses, mean: float) -> list[int]:
         rest = [c for c in chosen if c != config]
         if _mean(losses, weights, rest) <= mean + _ROUNDING:
             chosen = rest
-    return sorted(chosen)
+    return sorted(_exchanged(losses, weights, chosen))
 
 
-def _solved(losses: _Losses, weights: _Losses, mean: float, most: int) -> list[int]:
-    """What the solver finds, `most` configs at most; nothing where the program is too large.
-
-    One variable a config (is it in?) and one a pair (does it serve?); a pair's cost is its share of the mean, scaled so
-    that all losses together cost half a config at most.
-    """
-    from scipy.optimize import Bounds, LinearConstraint, milp
-    from scipy.sparse import coo_array
-
-    config, problem = np.nonzero(np.isfinite(losses))
-    configs, problems, pairs = *losses.shape, config.size
-    if pairs > _MOST_PAIRS:
-        return []
-    pair = np.arange(pairs)
-    lost = weights[problem] * losses[config, problem] / max(mean, _ROUNDING)
-    ones = np.ones(pairs)
-    total = configs + pairs
-    once = coo_array((ones, (problem, configs + pair)), shape=(problems, total))
-    only_if_in = coo_array(
-        (np.concatenate([ones, -ones]), (np.tile(pair, 2), np.concatenate([configs + pair, config]))),
-        shape=(pairs, total),
-    )
-    within = np.concatenate([np.zeros(configs), lost])
-    solved = milp(
-        np.concatenate([np.ones(configs), lost / 2]),
-        integrality=np.concatenate([np.ones(configs), np.zeros(pairs)]),
-        bounds=Bounds(0, 1),
-        constraints=[
-            LinearConstraint(once.tocsr(), 1, 1),
-            LinearConstraint(only_if_in.tocsr(), -np.inf, 0),
-            LinearConstraint(within, -np.inf, 1),
-            LinearConstraint(np.repeat([1.0, 0.0], [configs, pairs]), -np.inf, most),
-        ],
-        options={"node_limit": _MOST_NODES, "mip_rel_gap": 0.0},
-    )
-    chosen = [] if solved.x is None else [int(i) for i in np.flatnonzero(solved.x[:configs] > 0.5)]
-    return chosen if _mean(losses, weights, chosen) <= mean + _ROUNDING else []
+def _exchanged(losses: _Losses, weights: _Losses, chosen: Sequence[int]) -> list[int]:
+    """Replace one config at a time by another while that lowers the mean loss."""
+    best, mean = list(chosen), _mean(losses, weights, chosen)
+    while True:
+        swaps = []
+        for i in range(len(best)):
+            rest = [*best[:i], *best[i + 1 :]]
+            means = np.minimum(losses[rest].min(axis=0, initial=np.inf), losses) @ weights
+            new = int(np.argmin(means))
+            swaps.append((float(means[new]), [*rest, new]))
+        least, swapped = min(swaps, key=lambda swap: swap[0])
+        if least >= mean - _ROUNDING:
+            return best
+        best, mean = swapped, least
