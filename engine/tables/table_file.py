@@ -22,28 +22,18 @@ from gemmtune.engine.store.files import write_whole
 __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
 
 SCHEMA = 5
-"""Number of the file's schema; a change a reader must know of adds 1. Schema 1, whose rows have no `regret_bound`,
-schema 2, whose rows have no `loss`, schema 3, without `ranges`, `bias` and `dynamic_m`, and schema 4, whose ranges have
-no `probed`, are still read."""
+"""Number of the file's schema. A change that a reader must know of adds 1; no other schema is read."""
 
+_FIELDS = {"schema", "gemmtune", "sha256", "device", "objective", "rows", "ranges"}
 _DEVICE_FIELDS = tuple(f.name for f in fields(Device) if f.compare or f.name == "source")
-"""What tells devices apart, and where it comes from; not what one board answered."""
-_FIRST_ROW_FIELDS = {"name", "problem", "weight", "choices", "baseline", "margin", "tie_band"}
-_ROW_FIELDS = {
-    1: _FIRST_ROW_FIELDS,
-    2: _FIRST_ROW_FIELDS | {"regret_bound"},
-    3: _FIRST_ROW_FIELDS | {"regret_bound", "loss"},
-    4: _FIRST_ROW_FIELDS | {"regret_bound", "loss"},
-    5: _FIRST_ROW_FIELDS | {"regret_bound", "loss"},
-}
+"""Fields that tell devices apart, and their source; not the answers of one board."""
+_ROW_FIELDS = {f.name for f in fields(Row)} | {"name", "weight"}
 _RANGE_FIELDS = {f.name for f in fields(RangeRow)} | {"name", "weight"}
 _PROBLEM_FIELDS = {f.name for f in fields(Problem) if f.compare}
-_SINCE_4 = {"bias", "dynamic_m"}
-"""Fields of a problem that earlier schemas do not have."""
 
 
 def table_text(table: Table) -> str:
-    """The file's text: keys sorted, 2 spaces a level, newline at the end. Equal tables have equal text.
+    """Return the file's text: sorted keys, indent of 2 spaces, final newline. Equal tables have equal text.
 
     Raises:
         TableError: two rows are for one problem, or a number is not finite.
@@ -53,7 +43,11 @@ def table_text(table: Table) -> str:
 
 
 def table_sha256(table: Table) -> str:
-    """The SHA-256 that stands in the table's file, 64 hexadecimal digits; raises as `table_text` does."""
+    """Return the SHA-256 that the table's file carries, 64 hexadecimal digits.
+
+    Raises:
+        TableError: two rows are for one problem, or a number is not finite.
+    """
     return _hash(_content(table))
 
 
@@ -61,17 +55,17 @@ def write_table(path: Path, table: Table) -> None:
     """Write the table's file, whole or not at all.
 
     Raises:
-        TableError: as `table_text`.
-        UsageError: the folder is missing or not writable; what was at `path` is untouched.
+        TableError: two rows are for one problem, or a number is not finite.
+        UsageError: the folder is missing or not writable; a file at `path` stays as it is.
     """
     write_whole(path, table_text(table).encode())
 
 
 def read_table(path: Path) -> Table:
-    """The table in a file.
+    """Read a table from a file.
 
     Raises:
-        TableError: it cannot be read, or as `parse_table`.
+        TableError: the file cannot be read, or is no valid table (see `parse_table`).
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -83,21 +77,24 @@ def read_table(path: Path) -> Table:
 
 
 def parse_table(text: str, source: str) -> Table:
-    """Read `table_text` back; `source` begins every message.
+    """Parse the text that `table_text` returned.
+
+    Args:
+        text: content of a table's file.
+        source: file name or other origin; it begins every message.
 
     Raises:
-        TableError: not JSON, truncated, of a newer schema, a field unknown or missing, edited (the hash differs), a
-            value out of bounds, or two rows for one problem.
+        TableError: the text is not JSON, truncated, of another schema, edited (its hash differs), has an unknown or
+            missing field or a value out of bounds, or has two rows for one problem.
     """
     try:
         record = _load(text)
-        schema = _schema(record)
-        known = {"schema", "gemmtune", "sha256", "device", "objective", "rows"} | ({"ranges"} if schema > 3 else set())
-        _Fields(record, "the table", known)
+        _require_schema(record)
+        _Fields(record, "the table", _FIELDS)
         content = {key: value for key, value in record.items() if key != "sha256"}
         if record["sha256"] != _hash(content):
             raise TableError("edited after it was written: its sha256 does not match; export it again")
-        return _table(record, schema)
+        return _table(record)
     except TableError as error:
         raise TableError(f"{source}: {error}") from None
 
@@ -106,7 +103,7 @@ def require_device(table: Table, device: Device) -> None:
     """Refuse a table of another GPU.
 
     Raises:
-        DeviceError: naming both GPUs and the first field they differ in.
+        DeviceError: the GPUs differ; the message names both and the first differing field.
     """
     if table.device == device:
         return
@@ -133,10 +130,10 @@ def _content(table: Table) -> dict[str, object]:
 
 
 def _ordered(ranges: Iterable[RangeRow]) -> list[RangeRow]:
-    """Sorted by problem and m.
+    """Sort ranges by problem and m.
 
     Raises:
-        TableError: two share an m.
+        TableError: two ranges share an m.
     """
     ordered = sorted(ranges, key=lambda row: (repr(replace(row.problem, m=1, weight=1.0)), row.first))
     for one, other in pairwise(ordered):
@@ -218,21 +215,20 @@ def _refuse_constant(text: str) -> float:
     raise TableError(f"{text} is not a finite number")
 
 
-def _schema(record: Mapping[str, object]) -> int:
-    schema = record.get("schema")
+def _require_schema(record: Mapping[str, object]) -> None:
+    schema, written = record.get("schema"), record.get("gemmtune")
     if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
         raise TableError(f"not a table: schema={schema!r} is not an integer from 1 on")
-    if schema > SCHEMA:
-        written = record.get("gemmtune")
+    if schema != SCHEMA:
+        way_out = "upgrade gemmtune" if schema > SCHEMA else "tune again"
         raise TableError(
-            f"schema {schema} (written by gemmtune {written}) is newer than schema {SCHEMA}, the newest that gemmtune "
-            f"{version('gemmtune')} reads: upgrade gemmtune"
+            f"schema {schema} (written by gemmtune {written}) is not schema {SCHEMA}, the one that gemmtune "
+            f"{version('gemmtune')} reads: {way_out}"
         )
-    return schema
 
 
 class _Fields:
-    """One JSON object of the file: every read is checked, and its message says where."""
+    """Checked access to one JSON object of the file; messages say where it stands."""
 
     def __init__(self, record: object, where: str, known: set[str]) -> None:
         if not isinstance(record, dict):
@@ -286,13 +282,12 @@ class _Fields:
         return TableError(f"{self._where}: {name}={self._record[name]!r} is not {wanted}")
 
 
-def _table(record: Mapping[str, object], schema: int) -> Table:
-    table = _Fields(dict(record), "the table", set(record))
-    rows = tuple(_row(row, f"row {i}", schema) for i, row in enumerate(table.items("rows"), 1))
+def _table(record: dict[str, object]) -> Table:
+    table = _Fields(record, "the table", _FIELDS)
+    rows = tuple(_row(row, f"row {i}") for i, row in enumerate(table.items("rows"), 1))
     _refuse_duplicates(row.problem for row in rows)
-    ranges = table.items("ranges") if schema > 3 else []
-    ranged = _ordered(_range(row, f"range {i}", schema) for i, row in enumerate(ranges, 1))
-    return Table(_device(table.value("device")), rows, table.text("objective"), tuple(ranged))
+    ranges = _ordered(_range(row, f"range {i}") for i, row in enumerate(table.items("ranges"), 1))
+    return Table(_device(table.value("device")), rows, table.text("objective"), tuple(ranges))
 
 
 def _device(record: object) -> Device:
@@ -302,40 +297,36 @@ def _device(record: object) -> Device:
     return Device(**{name: device.text(name) for name in texts}, **numbers)  # type: ignore[arg-type]
 
 
-def _row(record: object, where: str, schema: int) -> Row:
-    row = _Fields(record, where, _ROW_FIELDS[schema])
+def _row(record: object, where: str) -> Row:
+    row = _Fields(record, where, _ROW_FIELDS)
     where = f"{where} ({row.text('name')})"
-    problem = _problem(row, where, schema)
+    problem = _problem(row, where)
     choices = tuple(_choice(c, f"{where} choice {i}") for i, c in enumerate(row.items("choices"), 1))
     if not choices:
         raise TableError(f"{where} has no choice")
-    baseline = None if row.value("baseline") is None else _choice(row.value("baseline"), f"{where} baseline")
-    margin = row.number("margin", above=-1)
-    bounded = schema > 1 and row.value("regret_bound") is not None
     return Row(
         problem=problem,
         choices=choices,
-        baseline=baseline,
-        margin=margin,
+        baseline=None if row.value("baseline") is None else _choice(row.value("baseline"), f"{where} baseline"),
+        margin=row.number("margin", above=-1),
         tie_band=tuple(_config(config, f"{where} tie_band") for config in row.items("tie_band")),
-        regret_bound=row.fraction("regret_bound") if bounded else None,
-        # Before schema 3 the first choice was the fastest or the baseline.
-        loss=row.fraction("loss") if schema > 2 else max(0.0, margin) if choices[0] == baseline else 0.0,
+        regret_bound=None if row.value("regret_bound") is None else row.fraction("regret_bound"),
+        loss=row.fraction("loss"),
     )
 
 
-def _range(record: object, where: str, schema: int) -> RangeRow:
-    row = _Fields(record, where, _RANGE_FIELDS if schema > 4 else _RANGE_FIELDS - {"probed"})
+def _range(record: object, where: str) -> RangeRow:
+    row = _Fields(record, where, _RANGE_FIELDS)
     where = f"{where} ({row.text('name')})"
     first = row.integer("first", least=1)
     return RangeRow(
-        problem=_problem(row, where, schema),
+        problem=_problem(row, where),
         first=first,
         last=row.integer("last", least=first),
         choice=_choice(row.value("choice"), f"{where} choice"),
         tuned=_losses(row, "tuned"),
         held_out=_losses(row, "held_out"),
-        probed=_losses(row, "probed") if schema > 4 else (),
+        probed=_losses(row, "probed"),
     )
 
 
@@ -351,10 +342,9 @@ def _losses(row: _Fields, name: str) -> tuple[tuple[int, float], ...]:
     return tuple(found)
 
 
-def _problem(row: _Fields, where: str, schema: int) -> Problem:
-    known = _PROBLEM_FIELDS if schema > 3 else _PROBLEM_FIELDS - _SINCE_4
-    record = _Fields(row.value("problem"), f"{where} problem", known)
-    texts = {name: record.text(name) for name in known}
+def _problem(row: _Fields, where: str) -> Problem:
+    record = _Fields(row.value("problem"), f"{where} problem", _PROBLEM_FIELDS)
+    texts = {name: record.text(name) for name in _PROBLEM_FIELDS}
     try:
         problem = Problem.from_fields({**texts, "weight": repr(row.number("weight", above=0))})
     except ProblemError as error:
@@ -400,5 +390,5 @@ def _refuse_duplicates(problems: Iterable[Problem]) -> None:
     seen: set[Problem] = set()
     for problem in problems:
         if problem in seen:
-            raise TableError(f"two rows are for {problem.name}: one a problem")
+            raise TableError(f"two rows are for {problem.name}: keep one per problem")
         seen.add(problem)
