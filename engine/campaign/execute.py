@@ -23,7 +23,8 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
-from gemmtune.engine.scheduling.scheduler import Watcher, run
+from gemmtune.engine.scheduling.callbacks import Callback, notify
+from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.task_history import teach
 from gemmtune.engine.scheduling.task_search import TaskSearch, prepare
 from gemmtune.engine.seams import registry
@@ -187,7 +188,7 @@ def execute(
     searches: Sequence[TaskSearch],
     executor: Executor,
     database: Database,
-    watcher: Watcher,
+    callbacks: Sequence[Callback],
     kept: Path | None = None,
 ) -> Result:
     """Run the searches and build the table from everything the database holds of their tasks.
@@ -197,7 +198,7 @@ def execute(
     """
     objective = registry.objective(plan.objective)
     for notice in unserved(plan, searches):
-        watcher.noticed(notice)
+        notify(callbacks, notice)
     asked = Asked(kept, plan, searches, executor) if kept else None
     again = asked.again(database) if asked else None
     searches = again or searches
@@ -206,7 +207,7 @@ def execute(
         teach(searches, executor, database, objective, apart={*probes(sizes), *spots(sizes)} if plan.ranges else ())
     # Of a finished campaign the second round has measured more at each problem: that calls for no final of its own.
     settle = again is None or plan.ranges is None
-    run(searches, executor, database, objective, watcher, limits=plan.limits, settle=settle)
+    run(searches, executor, database, objective, callbacks, limits=plan.limits, settle=settle)
     if asked and again is None:
         asked.keep()
     probed: list[TaskSearch] = []
@@ -217,7 +218,7 @@ def execute(
             return read_rankings(plan, device, of, executor, database)
 
         def measure(more: Sequence[TaskSearch]) -> None:
-            run(more, executor, database, objective, watcher, settle=False)
+            run(more, executor, database, objective, callbacks, settle=False)
 
         measure(crossings(plan, searches, found(searches)))
         if executor.evidence is Evidence.MEASURED:

@@ -11,7 +11,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Table
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
-from gemmtune.engine.scheduling.scheduler import Watcher, run
+from gemmtune.engine.scheduling.callbacks import Callback
+from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.task_search import TaskSearch, prepare_all
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
@@ -103,10 +104,10 @@ def verify(
     searches: Sequence[TaskSearch],
     executor: Executor,
     database: Database,
-    watcher: Watcher,
+    callbacks: Sequence[Callback],
 ) -> Verified:
     """Measure the contenders of every row and see whether its first choice still deserves its place."""
-    run(searches, executor, database, registry.objective(table.objective), watcher)
+    run(searches, executor, database, registry.objective(table.objective), callbacks)
     plan = Plan(objective=table.objective, margin=margin)
     rankings = tuple(read_rankings(plan, table.device, searches, executor, database))
     of_problem = {ranking.problem: ranking for ranking in rankings}

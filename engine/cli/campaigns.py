@@ -31,8 +31,9 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report import campaign as campaign_report
-from gemmtune.engine.report.progress import lines as progress
+from gemmtune.engine.report.progress.display import show_progress
 from gemmtune.engine.report.progress.json_lines import EventFile
+from gemmtune.engine.scheduling.callbacks import notify
 from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
@@ -133,9 +134,9 @@ def tune(
             _say_why_replayed()
         elif isinstance(executor, EstimateExecutor):
             _say_what_estimates(target, executor.protocol(searches[0].task))
-        followers = [opened.enter_context(EventFile(events))] if events else []
-        with progress.watching(as_json, registry.objective(plan.objective).unit, followers) as watcher:
-            result = session.execute(plan, target, searches, executor, store, watcher, asked)
+        event_files = [opened.enter_context(EventFile(events))] if events else []
+        with show_progress(quiet=as_json, unit=registry.objective(plan.objective).unit) as shown:
+            result = session.execute(plan, target, searches, executor, store, (*shown, *event_files), asked)
     write_table(out / "table.json", result.table)
     exported, notes = export_what_can_be(out / "table.json", out)
     written = [out / "table.json", *exported, out / "summary.txt"]
@@ -172,11 +173,11 @@ def record(
         closing(executor),
         clocks,
         Database.open(store_url) as store,
-        progress.watching(False, minimised.unit) as watcher,
+        show_progress(quiet=False, unit=minimised.unit) as callbacks,
     ):
         for notice in session.unserved(plan, searches):
-            watcher.noticed(notice)
-        run(searches, executor, store, minimised, watcher, settle=False)
+            notify(callbacks, notice)
+        run(searches, executor, store, minimised, callbacks, settle=False)
         scale = OneScale(store)
         for name in spaces:
             landscapes = [

@@ -15,7 +15,7 @@ from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.cli.out_folder import make_folder, write_all
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
 from gemmtune.engine.report import studies as study_report
-from gemmtune.engine.report.progress import lines as progress
+from gemmtune.engine.report.progress.display import progress_bar
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.studies.comparison import Comparison
@@ -41,7 +41,7 @@ def replay(
     registry.sampler(sampler)
     landscapes = session.read_all(files)
     terms = {"seeds": seeds, "batch": batch, "workers": workers}
-    with progress.counting("searches", quiet=as_json) as count:
+    with progress_bar("searches", quiet=as_json) as count:
         study = replay_study(landscapes, sampler, budget, **terms, cold=cold, progress=count)
     if as_json:
         output.print_json(study.to_json())
@@ -77,7 +77,7 @@ def compare(
     terms = {"seeds": seeds, "batch": batch, "workers": workers}
     found = {}
     for name in names:
-        with progress.counting(f"searches of {name}", quiet=as_json) as count:
+        with progress_bar(f"searches of {name}", quiet=as_json) as count:
             found[name] = list(campaigns(landscapes, name, budget, **terms, cold=cold, apart=apart, progress=count))
     result = compare_arms(landscapes, found, budget)
     record = {**result.to_json(), "batch": batch, "cold": cold, "apart": apart}

@@ -25,7 +25,7 @@ from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.report import contents as holdings
 from gemmtune.engine.report import diff as diff_report
 from gemmtune.engine.report import verify as verification_report
-from gemmtune.engine.report.progress import lines as progress
+from gemmtune.engine.report.progress.display import progress_bar, show_progress
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
@@ -89,9 +89,9 @@ def verify(
         executor = LocalExecutor(
             list({search.task.space for search in searches}), objective.protocol, builders=builders
         )
-    store_url, watching = database_url(out, database), progress.watching(as_json, objective.unit)
-    with closing(executor), Database.open(store_url) as store, watching as watcher:
-        found = verify_table(content, margin, searches, executor, store, watcher)
+    store_url, progress = database_url(out, database), show_progress(quiet=as_json, unit=objective.unit)
+    with closing(executor), Database.open(store_url) as store, progress as callbacks:
+        found = verify_table(content, margin, searches, executor, store, callbacks)
     write_table(out / "table.json", found.mended)
     if as_json:
         output.print_json(verification_report.verification_record(found))
@@ -162,7 +162,7 @@ def warmup(
 def _write_studies(store: Database, url: str, as_json: bool) -> None:
     from gemmtune.engine.report.optuna_study import study_line, write_studies  # optuna takes a while to import
 
-    with progress.counting("trials", quiet=as_json) as count:
+    with progress_bar("trials", quiet=as_json) as count:
         written = write_studies(store, url, count)
     if as_json:
         output.print_json({"studies": [asdict(study) for study in written]})

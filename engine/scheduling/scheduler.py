@@ -1,4 +1,4 @@
-"""Many tasks, one executor: keeps it fed, keeps the database, tells a watcher.
+"""Many tasks, one executor: keeps it fed, keeps the database, tells the callbacks.
 
 Every task gets a batch, in the plan's order; who gets the next one, `turns` says. What a task evaluates depends on its
 own results alone.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import partial
 
 from gemmtune.engine.execution.gpu_normalization import OneScale
-from gemmtune.engine.execution.load import Gauged, Load
+from gemmtune.engine.execution.load import Gauged
 from gemmtune.engine.records.errors import ContractError
-from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.finals import Finals
 from gemmtune.engine.scheduling.scoring import score_of, trial_of
 from gemmtune.engine.scheduling.stopping import Clock, Limits
@@ -26,7 +26,7 @@ from gemmtune.engine.seams.executor import Executor, Finished
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 
-__all__ = ["Watcher", "run"]
+__all__ = ["run"]
 
 _CONFIGS_A_WORKER = 128
 """Configs on their way at a time, for each worker: binaries that wait to be timed, and what the builders of one GPU
@@ -35,37 +35,12 @@ tasks. What a task evaluates does not depend on it."""
 _WAIT_SECONDS = 0.5
 
 
-class Watcher(Protocol):
-    """Who hears of a campaign's progress."""
-
-    def began(self, searches: Sequence[TaskSearch]) -> None:
-        """The campaign begins with these tasks."""
-
-    def measured(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
-        """One evaluation is done; `known` when the database answered."""
-
-    def ended(self, search: TaskSearch, why: str) -> None:
-        """The search of one task is over, and why."""
-
-    def settled(self, final: Final | Unsettled) -> None:
-        """The final of one problem is over, or cannot be held."""
-
-    def noticed(self, notice: str) -> None:
-        """Something a person should know; one line."""
-
-    def looked(self, load: Load | None, seconds_left: float | None) -> None:
-        """How the executor stands, where it can say so, and the time until searching ends; several times a second."""
-
-    def waited(self) -> None:
-        """Nothing finished for a moment."""
-
-
 def run(
     searches: Sequence[TaskSearch],
     executor: Executor,
     database: Database,
     objective: Objective,
-    watcher: Watcher,
+    callbacks: Sequence[Callback],
     *,
     limits: Limits = Limits(),  # noqa: B008 (immutable)
     settle: bool = True,
@@ -82,13 +57,14 @@ def run(
         GemmtuneError: the executor has nothing left to measure with.
         StoreError: the database refused.
     """
-    watcher.began(searches)
-    database.tell(watcher.noticed)
+    for callback in callbacks:
+        callback.on_begin(searches)
+    database.tell(partial(notify, callbacks))
     tasks = [search.task for search in searches]
     scale = OneScale(database)
     finals = Finals(tasks, executor, database, objective, scale) if settle and executor.settles else None
     clock = Clock(limits, executor.parallel, now)
-    _Run(executor, database, objective, watcher, finals, clock, limits.regret, scale).run(searches)
+    _Run(executor, database, objective, callbacks, finals, clock, limits.regret, scale).run(searches)
 
 
 class _Run:
@@ -99,7 +75,7 @@ class _Run:
         executor: Executor,
         database: Database,
         objective: Objective,
-        watcher: Watcher,
+        callbacks: Sequence[Callback],
         finals: Finals | None,
         clock: Clock,
         regret: float | None,
@@ -109,7 +85,7 @@ class _Run:
         self._gauge = executor if isinstance(executor, Gauged) else None
         self._database = database
         self._objective = objective
-        self._watcher = watcher
+        self._callbacks = callbacks
         self._finals = finals
         self._clock = clock
         self._regret = regret
@@ -126,7 +102,7 @@ class _Run:
         thinking = self._give()
         while thinking or self._active or (self._finals and self._finals.open):
             finished = self._executor.collect(0.0 if thinking else _WAIT_SECONDS)
-            self._take(finished, waited=not thinking)
+            self._take(finished)
             thinking = self._give()
 
     def _give(self) -> bool:
@@ -157,7 +133,7 @@ class _Run:
         search = self._waiting.popleft()
         search.known = self._scale.known(search.task, self._executor)
         if search.tuner.notice:
-            self._watcher.noticed(f"{search.task.key}: {search.tuner.notice}")
+            notify(self._callbacks, f"{search.task.key}: {search.tuner.notice}")
         if self._ask(search) and search.tuner.evaluations:
             self._turns.add(search)  # it has begun in an earlier run
         elif search.batch:
@@ -182,27 +158,33 @@ class _Run:
             if config not in search.results:
                 self._executor.submit(search.task, config)
 
-    def _take(self, finished: Sequence[Finished], *, waited: bool) -> None:
+    def _take(self, finished: Sequence[Finished]) -> None:
         for notice in self._executor.notices():
-            self._watcher.noticed(notice)
-        if waited and not finished:
-            self._watcher.waited()
+            notify(self._callbacks, notice)
         measured = [m for m in finished if isinstance(m, Measurement)]
         self._database.add(measured)
         measured = [self._scale.of(measurement) for measurement in measured]
         for measurement in measured:
             _accept(measurement, self._active.get(measurement.task), self._executor)
-            self._watcher.measured(measurement, score_of(measurement, self._objective), known=False)
+            self._report(measurement, known=False)
         for final in finished:
             if not isinstance(final, Measurement) and self._finals is not None:
                 self._finals.over(final)
-                self._watcher.settled(final)
-        self._watcher.looked(self._gauge.load() if self._gauge else None, self._clock.seconds_left)
+                for callback in self._callbacks:
+                    callback.on_final(final)
+        load = self._gauge.load() if self._gauge else None
+        for callback in self._callbacks:
+            callback.on_load(load, self._clock.seconds_left)
         for task in dict.fromkeys(measurement.task for measurement in measured):
             search = self._active[task]
             if len(search.results) == len(search.batch):
                 del self._active[task]
                 self._told.append(search)
+
+    def _report(self, measurement: Measurement, *, known: bool) -> None:
+        score = score_of(measurement, self._objective)
+        for callback in self._callbacks:
+            callback.on_measurement(measurement, score, known=known)
 
     def _ask(self, search: TaskSearch) -> bool:
         """Tell complete batches and ask for the next that is not all known; False when the search is done."""
@@ -223,7 +205,7 @@ class _Run:
                 known = search.known.pop(config, None)
                 if known is not None:
                     search.results[config] = known
-                    self._watcher.measured(known, score_of(known, self._objective), known=True)
+                    self._report(known, known=True)
         return True
 
     def _end(self, search: TaskSearch, why: str) -> None:
@@ -231,7 +213,8 @@ class _Run:
         search.known = {}
         search.batch = []
         search.results = {}
-        self._watcher.ended(search, why)
+        for callback in self._callbacks:
+            callback.on_search_end(search, why)
         search.close()
         if self._finals is not None:
             self._finals.ended(search.task)

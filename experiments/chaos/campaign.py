@@ -14,19 +14,17 @@ from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.tables.table_file import write_table
 
 
-class Quiet:
-    """A watcher that says what became of actors, and nothing else."""
+class Notices(Callback):
+    """Prints notices, for example of lost actors."""
 
-    def noticed(self, notice: str) -> None:
-        print(notice, flush=True)
-
-    def __getattr__(self, name):
-        return lambda *args, **named: None
+    def on_notice(self, line: str) -> None:
+        print(line, flush=True)
 
 
 def main() -> None:
@@ -43,7 +41,7 @@ def main() -> None:
     cluster = Cluster(os.environ["RAY_ADDRESS"])
     executor = SimulatedExecutor(landscapes, cluster, workers=3, builders=2, seconds=given.seconds, binary_bytes=20_000)
     with closing(executor), Database.open(given.database) as store:
-        result = session.execute(plan, device, searches, executor, store, Quiet())
+        result = session.execute(plan, device, searches, executor, store, [Notices()])
     write_table(given.table, result.table)
 
 

@@ -18,7 +18,7 @@ from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.report.progress import lines as progress
+from gemmtune.engine.report.progress.display import show_progress
 from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.task_search import prepare
 from gemmtune.engine.seams import registry
@@ -41,18 +41,18 @@ def main() -> None:
     executor, library = LocalExecutor(SPACES, objective.protocol), out / "artifacts/shared"
     if library.exists():
         Path(executor._folder.name, "shared").symlink_to(library.resolve())  # where its builders look first
-    with closing(executor), Database.open(out / "measurements.db") as store, progress.watching(False) as watcher:
+    with closing(executor), Database.open(out / "measurements.db") as store, show_progress(quiet=False) as callbacks:
         began = time.perf_counter()
-        run(searches, executor, store, objective, watcher, settle=False)
+        run(searches, executor, store, objective, callbacks, settle=False)
         facts = {"configs": sum(s.evaluations for s in searches), "seconds": round(time.perf_counter() - began, 1)}
         (out / "sweep.json").write_text(json.dumps(facts))
         began = time.perf_counter()
-        facts["finals"] = hold_finals(searches, executor, store, objective, watcher, picks)
+        facts["finals"] = hold_finals(searches, executor, store, objective, callbacks, picks)
         facts["final_seconds"] = round(time.perf_counter() - began, 1)
         (out / "sweep.json").write_text(json.dumps(facts))
 
 
-def hold_finals(searches, executor, store, objective, watcher, picks) -> dict[str, list[dict]]:
+def hold_finals(searches, executor, store, objective, callbacks, picks) -> dict[str, list[dict]]:
     """One final a problem, with the best few of every space and Inductor's pick: the finalists, the leader first."""
     of_problem, held = {}, {}
     for search in searches:
@@ -68,7 +68,8 @@ def hold_finals(searches, executor, store, objective, watcher, picks) -> dict[st
     while waiting:
         for over in executor.collect(1.0):
             del waiting[over.problem]
-            watcher.settled(over)
+            for callback in callbacks:
+                callback.on_final(over)
             if isinstance(over, Final):
                 store.add_final(over)
             held[over.problem.name] = places(over)

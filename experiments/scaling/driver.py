@@ -55,7 +55,7 @@ def campaign(gpus: int, budget: int) -> str:
     with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
         shares = Shares(BUILDERS_A_GPU * gpus)
         computed = time.process_time()
-        session.execute(plan, device, searches, executor, store, shares)
+        session.execute(plan, device, searches, executor, store, [shares])
         computed, seconds = time.process_time() - computed, time.perf_counter() - shares.started
     busy = shares.build_seconds / shares.builders / seconds
     each = f"{computed:.1f} s of CPU, {1e3 * computed / shares.measurements:.1f} ms a result"

@@ -27,6 +27,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
@@ -37,8 +38,8 @@ PROBLEMS = tuple(Problem.parse(f"{m}x{n}x{k}:bf16:nt") for m in ROWS for n, k in
 WARM_SECONDS = 60.0
 
 
-class Shares:
-    """A watcher that adds up how long each GPU had something at hand to time, and whether it waited for builds."""
+class Shares(Callback):
+    """Adds up how long each GPU had something at hand to time, and whether it waited for builds."""
 
     def __init__(self, builders: int) -> None:
         self.builders = builders
@@ -48,16 +49,16 @@ class Shares:
         self.measurements, self.first_after = 0, None
         self.load = None
 
-    def measured(self, measurement, score, *, known) -> None:
+    def on_measurement(self, measurement, score, *, known) -> None:
         if self.first_after is None:
             self.first_after = time.perf_counter() - self.started
         self.measurements += 1
         self.build_seconds += measurement.build_seconds or 0.0
 
-    def noticed(self, notice: str) -> None:
-        print(notice, flush=True)
+    def on_notice(self, line: str) -> None:
+        print(line, flush=True)
 
-    def looked(self, load, seconds_left) -> None:
+    def on_load(self, load, seconds_left) -> None:
         now = time.perf_counter()
         passed, self.last = now - self.last, now
         load, self.load = self.load, load  # what they had until now, they were given when it was looked before
@@ -72,9 +73,6 @@ class Shares:
         # What is with the builders is at most twice what they run: with as much as they run, none of them is idle.
         if not all(load.workers.values()) and load.queued + load.building >= self.builders:
             self.starved += passed
-
-    def __getattr__(self, name):
-        return lambda *args, **named: None
 
 
 def campaign(given: argparse.Namespace) -> dict:
@@ -98,7 +96,7 @@ def campaign(given: argparse.Namespace) -> dict:
         sys.exit(f"{executor.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")
     with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
         shares = Shares(builders)
-        result = session.execute(plan, device, searches, executor, store, shares)
+        result = session.execute(plan, device, searches, executor, store, [shares])
         seconds = time.perf_counter() - shares.started
     return report(given, shares, seconds) | {
         "rows": {row.problem.name: [c.config.json for c in row.choices[:1]] for row in result.table.rows}

@@ -16,6 +16,7 @@ from pathlib import Path
 from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
 
@@ -24,13 +25,13 @@ BUDGET = 640
 """Evaluations a task: some hundred tasks, which come and go."""
 
 
-class Meter:
+class Meter(Callback):
     """Counts what is measured, from the first result on, and reads this process's memory."""
 
     def __init__(self, every: int) -> None:
         self.every, self.count, self.since, self.marks = every, 0, 0.0, []
 
-    def measured(self, measurement, score, *, known) -> None:
+    def on_measurement(self, measurement, score, *, known) -> None:
         self.count += 1
         if self.count == 1:
             self.since = time.perf_counter()
@@ -38,11 +39,8 @@ class Meter:
             self.marks.append((self.count, round(time.perf_counter() - self.since, 1), resident_mb()))
             print(self.marks[-1], flush=True)
 
-    def noticed(self, notice: str) -> None:
-        print(notice, flush=True)
-
-    def __getattr__(self, name):
-        return lambda *args, **named: None
+    def on_notice(self, line: str) -> None:
+        print(line, flush=True)
 
 
 def main() -> None:
@@ -70,7 +68,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         with Database.open(given.database or f"{folder}/measurements.db") as store:
             used = time.process_time()
-            result = session.execute(plan, device, searches, executor, store, meter)
+            result = session.execute(plan, device, searches, executor, store, [meter])
             used = time.process_time() - used
             after = resident_mb()
         executor.close()

@@ -35,6 +35,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.scheduling import scheduler
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
@@ -171,8 +172,8 @@ class Site:
         return seconds, Reading(Status.OK, "", samples, estimate, error_norm=1e-3, before=CALM, after=CALM)
 
 
-class Notes:
-    """A watcher that keeps when searches ended, and what was on its way."""
+class Notes(Callback):
+    """Keeps when searches ended, and what was on its way."""
 
     def __init__(self, clock: Clock, executor: BuildMeasurePipeline) -> None:
         self.clock, self.executor = clock, executor
@@ -180,18 +181,15 @@ class Notes:
         self.measured_at: list[float] = []
         self.under_way: list[tuple[float, int]] = []
 
-    def measured(self, measurement, score, *, known) -> None:
+    def on_measurement(self, measurement, score, *, known) -> None:
         self.measured_at.append(self.clock.seconds)
 
-    def ended(self, search, why: str) -> None:
+    def on_search_end(self, search, reason: str) -> None:
         if search.task.space != "aten":
             self.ends.append(self.clock.seconds)
 
-    def looked(self, load, seconds_left) -> None:
+    def on_load(self, load, seconds_left) -> None:
         self.under_way.append((self.clock.seconds, load.queued + load.building + load.timing))
-
-    def __getattr__(self, name):
-        return lambda *args, **named: None
 
 
 def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, object]:
@@ -213,7 +211,7 @@ def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, ob
         notes = Notes(clock, executor)
         clock.tick()
         clock.computed = clock.seconds = 0.0
-        session.execute(plan, device, session.measured_searches(plan, device), executor, store, notes)
+        session.execute(plan, device, session.measured_searches(plan, device), executor, store, [notes])
         clock.tick()
     return {"configs in work a GPU": configs} | account(site[0], clock, notes, gpus)
 

@@ -12,31 +12,32 @@ from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 
 __all__ = ["EventFile"]
 
-_LOAD_SECONDS = 1.0  # between two looks at the executor
+_LOAD_SECONDS = 1.0  # between two `load` events
 
 
-class EventFile:
-    """A Watcher that adds a line an event to a file, written out at once.
+class EventFile(Callback):
+    """Adds one JSON object per event to a file, and flushes each line.
 
-    Each line is an object with `event`, `at` (UTC, ISO 8601) and what the methods below say. A campaign that is started
-    again goes on in the same file.
+    Each object has `event`, `at` (UTC, ISO 8601) and the fields of its method below. A campaign that is started again
+    appends to the file.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it.
+        """Open or create the file.
 
         Raises:
-            UsageError: it cannot be written.
+            UsageError: the file cannot be written.
         """
         try:
             self._file = path.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
             raise UsageError(f"cannot write events to {path}: {error.strerror}; name another file") from None
-        self._looked: datetime | None = None
+        self._load_at: datetime | None = None
 
     def __enter__(self) -> EventFile:
         return self
@@ -47,12 +48,12 @@ class EventFile:
         self._write("over", reason="done" if kind is None else f"{kind.__name__.lstrip('_')}: {error}")
         self._file.close()
 
-    def began(self, searches: Sequence[TaskSearch]) -> None:
-        """`began`: tasks with their evaluations."""
+    def on_begin(self, searches: Sequence[TaskSearch]) -> None:
+        """Write `began`: evaluations per task."""
         self._write("began", tasks={search.task.key: search.evaluations for search in searches})
 
-    def measured(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
-        """`measured`: one evaluation."""
+    def on_measurement(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
+        """Write `measured`: one evaluation."""
         self._write(
             "measured",
             task=measurement.task.key,
@@ -65,20 +66,20 @@ class EventFile:
             known=known,
         )
 
-    def ended(self, search: TaskSearch, why: str) -> None:
-        """`ended`: the search of one task, with its best."""
+    def on_search_end(self, search: TaskSearch, reason: str) -> None:
+        """Write `ended`: the search of one task, with its best config."""
         best = search.tuner.best
         self._write(
             "ended",
             task=search.task.key,
-            why=why,
+            why=reason,
             evaluations=len(search.tuner.trials),
             score=None if best is None else best.score,
             config=None if best is None else dict(best.config),
         )
 
-    def settled(self, final: Final | Unsettled) -> None:
-        """`final`: held, or the reason why not."""
+    def on_final(self, final: Final | Unsettled) -> None:
+        """Write `final`: its leader, or the reason why it was not held."""
         if isinstance(final, Unsettled):
             self._write("final", problem=final.problem.name, reason=final.reason)
             return
@@ -88,16 +89,16 @@ class EventFile:
             "final", problem=final.problem.name, leader=leader, time_ns=time_ns, regret_bound=final.regret_bound
         )
 
-    def noticed(self, notice: str) -> None:
-        """`notice`: its text."""
-        self._write("notice", text=notice)
+    def on_notice(self, line: str) -> None:
+        """Write `notice`: its text."""
+        self._write("notice", text=line)
 
-    def looked(self, load: Load | None, seconds_left: float | None) -> None:
-        """`load`: the executor's queues and workers, once a second."""
+    def on_load(self, load: Load | None, seconds_left: float | None) -> None:
+        """Write `load`: the executor's queues and workers, at most once per second."""
         now = datetime.now(UTC)
-        if load is None or (self._looked and (now - self._looked).total_seconds() < _LOAD_SECONDS):
+        if load is None or (self._load_at and (now - self._load_at).total_seconds() < _LOAD_SECONDS):
             return
-        self._looked = now
+        self._load_at = now
         self._write(
             "load",
             queued=load.queued,
@@ -106,9 +107,6 @@ class EventFile:
             workers=dict(load.workers),
             seconds_left=seconds_left,
         )
-
-    def waited(self) -> None:
-        """No event."""
 
     def _write(self, event: str, **facts: object) -> None:
         record = {"event": event, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **facts}

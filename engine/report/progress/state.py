@@ -1,4 +1,4 @@
-"""Where a running campaign stands, for those who show it."""
+"""Progress of a running campaign: counts, rates, bests, and the same facts as text."""
 
 from __future__ import annotations
 
@@ -7,106 +7,108 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gemmtune.engine.execution.load import Load
+from gemmtune.engine.records.final import Final, Unsettled
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.report.layout import count, readable, readable_unit
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 
-__all__ = ["ProblemStanding", "Standing", "WorkerStanding", "duration"]
+__all__ = ["CampaignState", "ProblemState", "WorkerState", "duration"]
 
-_TELLING = 8  # new evaluations before the rate is worth extrapolating
-_WINDOW_SECONDS = 30.0  # that the rate is told of
+_FIRST_EVALUATIONS = 8  # new evaluations before the rate is worth extrapolating
+_RATE_SECONDS = 30.0  # window of the rate
 
 
 @dataclass(slots=True)
-class ProblemStanding:
-    """One problem."""
+class ProblemState:
+    """Progress on one problem."""
 
     tasks: int = 0
-    """Searches of it that are not over."""
+    """Searches of the problem that still run."""
     total: int = 0
-    """Evaluations they may spend, with those that are over."""
+    """Evaluations its searches may spend."""
     done: int = 0
     """Evaluations that are done."""
     best: float | None = None
-    """The best score of the searched spaces."""
+    """Best score in the searched spaces."""
     baseline: float | None = None
-    """The baseline's."""
+    """Best score of the baseline."""
 
 
 @dataclass(slots=True)
-class WorkerStanding:
-    """One GPU."""
+class WorkerState:
+    """Progress of one GPU."""
 
     measured: int = 0
-    """Configs that it has timed."""
+    """Configs that the GPU has timed."""
     seconds: float = 0.0
-    """Since it was first seen."""
+    """Seconds since the GPU was first reported."""
     busy_seconds: float = 0.0
-    """Of which it had something at hand to time."""
+    """Seconds in which the GPU had at least one config queued or running."""
     lost: bool = False
-    """Whether it is no longer there."""
+    """Whether the executor no longer reports it."""
 
     @property
     def busy(self) -> float | None:
-        """Share of its time; None before there is any."""
+        """Busy share of the reported time; None before any time has passed."""
         return self.busy_seconds / self.seconds if self.seconds else None
 
 
 @dataclass(slots=True)
-class Standing:
-    """What is known so far."""
+class CampaignState(Callback):
+    """Progress of a campaign, kept up to date by its events; views only read it."""
 
     unit: str
-    """Of the scores."""
-    now: Callable[[], float]
-    """Seconds of a clock that never goes back."""
+    """Unit of the scores."""
+    clock: Callable[[], float]
+    """Monotonic clock, in seconds."""
     total: int = 0
-    """Evaluations all searches may spend; less when some end early."""
+    """Evaluations all searches may spend; a search that ends early gives up its rest."""
     done: int = 0
-    """Evaluations that are done, those the database answered included."""
+    """Evaluations that are done, with those the database answered."""
     new: int = 0
-    """Those that were made now."""
+    """Evaluations this run measured itself."""
     tasks: int = 0
-    """Searches there are."""
+    """Searches that have begun or will."""
     ended: int = 0
-    """Searches that are over."""
+    """Searches that have ended."""
     finals: int = 0
     """Finals that were held."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Status to evaluations that ended so, ok left out."""
-    problems: dict[Problem, ProblemStanding] = field(default_factory=dict)
-    """The one that was heard of last comes last."""
-    workers: dict[str, WorkerStanding] = field(default_factory=dict)
-    """By name."""
+    """Number of failed evaluations per status."""
+    problems: dict[Problem, ProblemState] = field(default_factory=dict)
+    """Progress per problem, the most recently measured last."""
+    workers: dict[str, WorkerState] = field(default_factory=dict)
+    """Progress per GPU, by worker name."""
     load: Load | None = None
-    """The executor's."""
+    """Latest load of the executor."""
     seconds_left: float | None = None
-    """Until searching ends; None where no time is set."""
+    """Seconds until searching ends; None without a time limit."""
     _spent: dict[Task, int] = field(default_factory=dict)
     _recent: deque[float] = field(default_factory=deque)
-    _began: float = 0.0
-    _looked: float | None = None
+    _started: float = 0.0
+    _load_at: float | None = None
 
     def __post_init__(self) -> None:
-        """Begin to count time."""
-        self._began = self.now()
+        """Start the campaign's time."""
+        self._started = self.clock()
 
-    def began(self, searches: Sequence[TaskSearch]) -> None:
-        """As a Watcher. Where a campaign goes on with other searches, of the same tasks or not, they are more to do."""
+    def on_begin(self, searches: Sequence[TaskSearch]) -> None:
+        """Add a round of searches to the work; a task may be searched again in a later round."""
         self.tasks += len(searches)
         self.total += sum(search.evaluations for search in searches)
         self._spent = {}
         for search in searches:
-            problem = self.problems.setdefault(search.task.problem, ProblemStanding())
+            problem = self.problems.setdefault(search.task.problem, ProblemState())
             problem.tasks += 1
             problem.total += search.evaluations
 
-    def measured(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
-        """As a Watcher."""
+    def on_measurement(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
+        """Count one evaluation, and update the best score of its problem."""
         task = measurement.task
-        problem = self.problems.pop(task.problem, None) or ProblemStanding()
+        problem = self.problems.pop(task.problem, None) or ProblemState()
         self.problems[task.problem] = problem
         problem.done += 1
         self.done += 1
@@ -119,14 +121,14 @@ class Standing:
             problem.best = score if problem.best is None else min(score, problem.best)
         if not known:
             self.new += 1
-            now = self.now()
+            now = self.clock()
             self._recent.append(now)
-            self._forget(now)
+            self._drop_old(now)
             if measurement.worker in self.workers:
                 self.workers[measurement.worker].measured += 1
 
-    def search_ended(self, search: TaskSearch) -> None:
-        """One search is over: what it has not spent is not to come."""
+    def on_search_end(self, search: TaskSearch, reason: str) -> None:
+        """Count the search as ended, and take its unspent evaluations off the total."""
         unspent = search.evaluations - self._spent.get(search.task, 0)
         self.total -= unspent
         problem = self.problems[search.task.problem]
@@ -134,74 +136,83 @@ class Standing:
         problem.tasks -= 1
         self.ended += 1
 
-    def looked(self, load: Load | None, seconds_left: float | None) -> None:
-        """As a Watcher. Until it looks again, workers do what they were seen to do: hand-overs are what wakes it."""
-        now, before = self.now(), self.load
-        passed = 0.0 if self._looked is None else now - self._looked
-        self.load, self.seconds_left, self._looked = load, seconds_left, now
+    def on_final(self, final: Final | Unsettled) -> None:
+        """Count a final that was held."""
+        self.finals += isinstance(final, Final)
+
+    def on_load(self, load: Load | None, seconds_left: float | None) -> None:
+        """Keep the load, and credit each GPU with the time since the last report, busy if it was busy then."""
+        now, before = self.clock(), self.load
+        passed = 0.0 if self._load_at is None else now - self._load_at
+        self.load, self.seconds_left, self._load_at = load, seconds_left, now
         if load is None:
             return
         for name, busy in (before.workers if before else {}).items():
             self.workers[name].seconds += passed
             self.workers[name].busy_seconds += passed * busy
         for name in load.workers:
-            self.workers.setdefault(name, WorkerStanding())
+            self.workers.setdefault(name, WorkerState())
         for name, worker in self.workers.items():
             worker.lost = name not in load.workers
 
     @property
     def seconds(self) -> float:
-        """Since the campaign began."""
-        return self.now() - self._began
+        """Seconds since the campaign began."""
+        return self.clock() - self._started
 
     @property
     def rate(self) -> float:
-        """New evaluations a second, of late."""
-        self._forget(self.now())
-        return len(self._recent) / max(min(self.seconds, _WINDOW_SECONDS), 1e-3)
+        """New evaluations per second, over the last half minute."""
+        self._drop_old(self.clock())
+        return len(self._recent) / max(min(self.seconds, _RATE_SECONDS), 1e-3)
 
-    def _forget(self, now: float) -> None:
-        while self._recent and self._recent[0] < now - _WINDOW_SECONDS:
+    def _drop_old(self, now: float) -> None:
+        while self._recent and self._recent[0] < now - _RATE_SECONDS:
             self._recent.popleft()
 
     @property
+    def work_text(self) -> str:
+        """Evaluations done, their rate and the time left: `24/640 evaluations, 51/s, about 12 s left`."""
+        return f"{self.done}/{self.total} evaluations, {self.rate_text}, {self.left_text}"
+
+    @property
     def rate_text(self) -> str:
-        """`51/s`."""
+        """Rate as text, `51/s`."""
         return f"{self.rate:.{1 if self.rate < 100 else 0}f}/s"
 
     @property
     def left_text(self) -> str:
-        """The time left at the rate of late, and at most what the limits leave."""
-        if self.new < _TELLING or not self.rate:
-            return "starting" if self.new < _TELLING else "waiting"
+        """Time left at the present rate, at most the time limit's rest: `about 12 s left`."""
+        if self.new < _FIRST_EVALUATIONS or not self.rate:
+            return "starting" if self.new < _FIRST_EVALUATIONS else "waiting"
         seconds = (self.total - self.done) / self.rate
         return f"about {duration(min(seconds, seconds if self.seconds_left is None else self.seconds_left))} left"
 
     def problem_text(self, problem: Problem) -> str:
-        """The best of a problem, against its baseline."""
-        standing = self.problems[problem]
-        if standing.best is None:
+        """Return the best score of a problem, and its gain over the baseline, as text."""
+        state = self.problems[problem]
+        if state.best is None:
             return problem.name
-        best = f"{problem.name} {readable(standing.best, self.unit)} {readable_unit(self.unit)}"
-        if standing.baseline is not None:
-            best += f", {standing.baseline / standing.best:.3f}× {BASELINE_SPACE}"
+        best = f"{problem.name} {readable(state.best, self.unit)} {readable_unit(self.unit)}"
+        if state.baseline is not None:
+            best += f", {state.baseline / state.best:.3f}× {BASELINE_SPACE}"
         return best
 
     @property
     def failures_text(self) -> str:
-        """`3 build_failed, 1 timed_out`; empty for none."""
+        """Failures per status, `3 build_failed, 1 timed_out`; empty without failures."""
         return ", ".join(f"{number} {status}" for status, number in sorted(self.failures.items()))
 
     @property
     def load_text(self) -> str:
-        """The build queue; empty where the executor does not say."""
+        """Queue lengths as text; empty where the executor does not report its load."""
         if self.load is None:
             return ""
         return f"{self.load.queued} queued, {self.load.building} building, {self.load.timing} to be timed"
 
     @property
     def summary(self) -> str:
-        """All of it, in a line."""
+        """One line on the whole campaign."""
         known = self.done - self.new
         parts = [
             f"{count(self.new, 'evaluation')} in {duration(self.seconds)}",
@@ -216,7 +227,7 @@ class Standing:
 
 
 def duration(seconds: float) -> str:
-    """`42 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Return a duration as text: `42 s`, `3 min 20 s`, `2 h 5 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

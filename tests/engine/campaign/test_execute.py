@@ -16,6 +16,7 @@ from gemmtune.engine.records.landscape import Point
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
@@ -26,31 +27,6 @@ from gemmtune.engine.tables.portfolio import LossLimits
 H200 = catalogue.device("H200")
 DECODE, MIDDLE = Problem.parse("16x4096x4096"), Problem.parse("128x2880x2880")
 PLAN = Plan(problems=(DECODE, MIDDLE), sampler="random", budget=9)
-
-
-class Nobody:
-    """Listens to nothing."""
-
-    def began(self, searches):
-        pass
-
-    def measured(self, measurement, score, *, known):
-        pass
-
-    def ended(self, search, why):
-        pass
-
-    def settled(self, final):
-        pass
-
-    def noticed(self, notice):
-        pass
-
-    def looked(self, load, seconds_left):
-        pass
-
-    def waited(self):
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +47,7 @@ def row_of(result):
 def executed(plan, landscapes, path):
     searches, executor = session.replayed_searches(plan, H200, landscapes), ReplayExecutor(landscapes)
     with Database.open(path) as database:
-        return session.execute(plan, H200, searches, executor, database, Nobody())
+        return session.execute(plan, H200, searches, executor, database, ())
 
 
 def test_the_baseline_of_each_problem_is_a_task_and_comes_first(recorded):
@@ -214,18 +190,18 @@ def test_a_problem_is_searched_in_the_spaces_that_have_anything_for_it_and_a_per
 
 
 def test_what_no_search_is_made_for_is_noticed_when_the_campaign_runs(recorded, tmp_path):
-    class Listener(Nobody):
+    class Listener(Callback):
         def __init__(self):
             self.heard = []
 
-        def noticed(self, notice):
-            self.heard.append(notice)
+        def on_notice(self, line):
+            self.heard.append(line)
 
     listener = Listener()
     plan = replace(PLAN, problems=(DECODE,), spaces=("triton_mm", "cute_gemm"))
     searches = session.replayed_searches(replace(plan, spaces=("triton_mm",)), H200, recorded)
     with Database.open(f"sqlite:///{tmp_path}/m.db") as store:
-        session.execute(plan, H200, searches, ReplayExecutor(recorded), store, listener)
+        session.execute(plan, H200, searches, ReplayExecutor(recorded), store, [listener])
     assert [notice[:41] for notice in listener.heard] == ["1 of 1 problems are not searched in cute_"]
 
 

@@ -115,17 +115,10 @@ class Formula:
         return Estimate(its, its * 0.995, its * 1.005)
 
 
-class Nobody:
-    """Listens to nothing."""
-
-    def __getattr__(self, name):
-        return lambda *heard, **more: None
-
-
 def campaign(folder, plan=PLAN, library=MappingProxyType({})):
     executor, searches = Formula(library), session.measured_searches(plan, H200)
     with Database.open(folder / "m.db") as database:
-        result = session.execute(plan, H200, searches, executor, database, Nobody(), folder / "asked.json")
+        result = session.execute(plan, H200, searches, executor, database, (), folder / "asked.json")
     return result, executor
 
 
@@ -291,7 +284,7 @@ def test_what_probes_measured_does_not_change_what_the_samplers_are_asked(tmp_pa
 def verified(folder, table):
     searches = verifying_searches(table)
     with Database.open(folder / "later.db") as database:
-        return verify(table, PLAN.margin, searches, Formula({}), database, Nobody())
+        return verify(table, PLAN.margin, searches, Formula({}), database, ())
 
 
 def test_ranges_are_verified_at_probes_too_and_probes_get_no_row(tmp_path, found):

@@ -129,11 +129,6 @@ class Host:
         self.builders.close()
 
 
-class Nobody:
-    def __getattr__(self, name):
-        return lambda *args, **named: None
-
-
 def tuned(recorded, slowness, path, *, seed=0, settles=True, plan=PLAN):
     """The result of a campaign on these GPUs, and what its database then holds."""
     device = session.replayed_device(recorded)
@@ -141,7 +136,7 @@ def tuned(recorded, slowness, path, *, seed=0, settles=True, plan=PLAN):
     terms = Terms(Evidence.MEASURED, settles, lambda task: TOOLS, lambda task: PROTOCOL)
     executor = BuildMeasurePipeline(terms, lambda: Host(recorded, slowness, seed), len(slowness), racing=False)
     with closing(executor), Database.open(path) as database:
-        result = session.execute(plan, device, searches, executor, database, Nobody())
+        result = session.execute(plan, device, searches, executor, database, ())
         return result, list(database.measurements())
 
 

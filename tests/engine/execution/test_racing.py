@@ -65,11 +65,6 @@ class Steady:
         return Block((self.time_ns,) * 8, (1000.0,) * 8)
 
 
-class Nobody:
-    def __getattr__(self, name):
-        return lambda *args, **named: None
-
-
 @pytest.fixture(scope="module")
 def recorded():
     found = session.completed(session.read_all(embedded()), PLAN, None)
@@ -102,7 +97,7 @@ def tuned(recorded, path, *, racing=True):
         closing(BuildMeasurePipeline(terms, lambda: site, 1, racing=racing)) as executor,
         Database.open(path) as database,
     ):
-        result = session.execute(PLAN, device, searches, executor, database, Nobody())
+        result = session.execute(PLAN, device, searches, executor, database, ())
         text, record = (tell(PLAN, device, result, (), ()) for tell in (summary, summary_record))
         return text, record, [m for m in database.measurements() if m.task.space != "aten" and m.estimate]
 

@@ -16,6 +16,7 @@ from gemmtune.engine.records.final import Final, Finalist, Refuted, Unsettled
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.task_search import TaskSearch, prepare
 from gemmtune.engine.seams import registry
@@ -145,32 +146,14 @@ class ScriptedFleet:
         return Final(tuple(finalists), "graph-cold-l2", "scripted", "2026-11-21T13:00:00+00:00", refuted)
 
 
-class Listener:
-    """Keeps what it hears of finals."""
+class Listener(Callback):
+    """Keeps the finals it is given."""
 
     def __init__(self) -> None:
         self.finals: list[Final | Unsettled] = []
 
-    def began(self, searches):
-        pass
-
-    def measured(self, measurement, score, *, known):
-        pass
-
-    def ended(self, search, why):
-        pass
-
-    def settled(self, final):
+    def on_final(self, final):
         self.finals.append(final)
-
-    def noticed(self, notice):
-        pass
-
-    def looked(self, load, seconds_left):
-        pass
-
-    def waited(self):
-        pass
 
 
 @pytest.fixture
@@ -192,7 +175,7 @@ def searches(
 
 
 def executed(database: Database, executor: ScriptedFleet, found: list[TaskSearch] | None = None) -> Result:
-    return session.execute(PLAN, H200, found or searches(), executor, database, Listener())
+    return session.execute(PLAN, H200, found or searches(), executor, database, ())
 
 
 def shipped(result: Result) -> list[int | None]:
@@ -201,7 +184,7 @@ def shipped(result: Result) -> list[int | None]:
 
 def test_the_best_eight_and_the_baseline_meet_once_every_search_of_the_problem_has_ended(database):
     executor, listener = ScriptedFleet(), Listener()
-    run(searches(), executor, database, registry.objective("latency"), listener)
+    run(searches(), executor, database, registry.objective("latency"), [listener])
     assert [{task.problem for task, _ in asked} for asked in executor.asked] == [{problem} for problem in PROBLEMS]
     for asked in executor.asked:
         assert xs(asked) == [4, 3, 5, 2, 6, 1, 7, 0, None]  # 8 is as fast as 0; the earlier by name goes first
@@ -268,7 +251,7 @@ def test_another_toolchain_holds_a_final_of_its_own(database):
 
 def test_a_lost_final_leaves_the_campaign_whole_and_screening_ranks(database):
     executor, listener = ScriptedFleet(loses=True), Listener()
-    result = session.execute(PLAN, H200, searches(), executor, database, listener)
+    result = session.execute(PLAN, H200, searches(), executor, database, [listener])
     assert listener.finals == [Unsettled(problem, "its process ended") for problem in PROBLEMS]
     assert database.finals() == []
     assert sum(1 for _ in database.measurements()) == 2 * 21
@@ -319,7 +302,7 @@ def test_a_campaign_killed_between_search_and_final_resumes_with_the_final_alone
 
 def test_a_sweep_holds_no_final(database):
     executor = ScriptedFleet()
-    run(searches(), executor, database, registry.objective("latency"), Listener(), settle=False)
+    run(searches(), executor, database, registry.objective("latency"), (), settle=False)
     assert executor.asked == []
     assert len(executor.submitted) == 2 * 21
 

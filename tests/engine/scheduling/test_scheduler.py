@@ -19,6 +19,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.scheduling import scheduler
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_search import TaskSearch, prepare
@@ -139,8 +140,8 @@ class ScriptedFleet:
         self.running = []
 
 
-class Listener:
-    """Keeps what it hears."""
+class Listener(Callback):
+    """Keeps every event."""
 
     def __init__(self) -> None:
         self.searches: list[TaskSearch] = []
@@ -148,28 +149,24 @@ class Listener:
         self.notices: list[str] = []
         self.looks: list[tuple[Load | None, float | None]] = []
         self.ends: list[tuple[Task, str]] = []
-        self.waits = 0
 
-    def began(self, searches):
+    def on_begin(self, searches):
         self.searches.extend(searches)
 
-    def measured(self, measurement, score, *, known):
+    def on_measurement(self, measurement, score, *, known):
         self.heard.append((measurement, score, known))
 
-    def ended(self, search, why):
-        self.ends.append((search.task, why))
+    def on_search_end(self, search, reason):
+        self.ends.append((search.task, reason))
 
-    def settled(self, final):
+    def on_final(self, final):
         raise AssertionError(final)
 
-    def noticed(self, notice):
-        self.notices.append(notice)
+    def on_notice(self, line):
+        self.notices.append(line)
 
-    def looked(self, load, seconds_left):
+    def on_load(self, load, seconds_left):
         self.looks.append((load, seconds_left))
-
-    def waited(self):
-        self.waits += 1
 
 
 @pytest.fixture
@@ -186,7 +183,7 @@ def scheduled(
     database: Database, executor, found: list[TaskSearch] | None = None, limits: Limits = UNLIMITED, **more
 ) -> tuple[list[TaskSearch], Listener]:
     found, listener = found or searches(), Listener()
-    run(found, executor, database, Median(), listener, limits=limits, **more)
+    run(found, executor, database, Median(), [listener], limits=limits, **more)
     return found, listener
 
 
@@ -444,7 +441,7 @@ def test_a_search_says_why_it_ended(database):
     assert dict(listener.ends) == {TASKS[0]: "budget spent", TASKS[1]: "all evaluated"}
 
 
-def test_a_watcher_hears_everything(database):
+def test_a_callback_is_given_every_measurement(database):
     executor = ScriptedFleet(11)
     found, listener = scheduled(database, executor)
     assert listener.searches == found
@@ -452,10 +449,10 @@ def test_a_watcher_hears_everything(database):
     assert {(m.task, m.config) for m, _, _ in listener.heard} == set(executor.submitted)
     assert all(score == (Median().score(m) if m.status is Status.OK else None) for m, score, _ in listener.heard)
     assert not any(known for _, _, known in listener.heard)
-    assert listener.waits == executor.waits > 0
+    assert len(listener.looks) >= executor.waits > 0
 
 
-def test_a_watcher_hears_how_the_fleet_and_the_clock_stand(tmp_path):
+def test_a_callback_is_given_the_load_and_the_time_left(tmp_path):
     load = Load(queued=3, building=2, timing=1, workers={"gpu0": True})
 
     class Says(ScriptedFleet):
@@ -473,7 +470,7 @@ def test_a_watcher_hears_how_the_fleet_and_the_clock_stand(tmp_path):
     assert 0 < left[-1] < left[0] < 100
 
 
-def test_a_watcher_hears_what_the_fleet_has_to_say_once(database):
+def test_a_callback_is_given_each_notice_once(database):
     class Talkative(ScriptedFleet):
         said = ("GPU 0: no new worker process; trying again", "running it again")
 
@@ -575,4 +572,4 @@ def test_an_objective_that_breaks_its_contract_is_named(database, score):
             return score
 
     with pytest.raises(ContractError, match=rf"objective .*Broken gave .* the score {score}"):
-        run(searches(TASKS[:1]), ScriptedFleet(), database, Broken(), Listener())
+        run(searches(TASKS[:1]), ScriptedFleet(), database, Broken(), ())

@@ -22,41 +22,34 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
 
 PLAN = Plan(sampler="evolution", budget=24, batch=8, seed=7)
 
 
-class Remover:
-    """A watcher that takes a machine away once both have measured, and hears what became of it."""
+class Remover(Callback):
+    """Takes a machine away once both have measured, and keeps the notices."""
 
     def __init__(self, remove) -> None:
         self.remove, self.notices, self.workers, self.left = remove, [], Counter(), 0
 
-    def measured(self, measurement, score, *, known):
+    def on_measurement(self, measurement, score, *, known):
         self.workers[measurement.worker] += 1
         if not self.left and len(self.workers) == 2 and self.workers.total() > 40:
             self.left = self.workers.total()
             self.remove()
 
-    def noticed(self, notice):
-        self.notices.append(notice)
-
-    def __getattr__(self, name):
-        return lambda *args, **named: None
+    def on_notice(self, line):
+        self.notices.append(line)
 
 
-class Nobody:
-    def __getattr__(self, name):
-        return lambda *args, **named: None
-
-
-def tuned(executor, landscapes, path, watcher):
+def tuned(executor, landscapes, path, callbacks):
     device = session.replayed_device(landscapes)
     searches = session.replayed_searches(PLAN, device, landscapes)
     with closing(executor), Database.open(path) as store:
-        table = session.execute(PLAN, device, searches, executor, store, watcher).table
+        table = session.execute(PLAN, device, searches, executor, store, callbacks).table
         held = sorted((m.task.key, m.config.json, m.status, m.samples_ns) for m in store.measurements())
     return table, held
 
@@ -64,13 +57,13 @@ def tuned(executor, landscapes, path, watcher):
 def main() -> None:
     folder = Path(sys.argv[1])
     landscapes = session.completed(session.read_all(embedded()), PLAN, None)
-    calm, expected = tuned(ReplayExecutor(landscapes), landscapes, folder / "calm.db", Nobody())
+    calm, expected = tuned(ReplayExecutor(landscapes), landscapes, folder / "calm.db", ())
     machines = Machines(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = machines.add_node(num_cpus=1)
     machines.wait_for_nodes()
     executor = SimulatedExecutor(landscapes, Cluster(machines.address), workers=1, seconds=0.02, binary_bytes=1000)
     remover = Remover(lambda: machines.remove_node(second, allow_graceful=False))
-    table, held = tuned(executor, landscapes, folder / "disturbed.db", remover)
+    table, held = tuned(executor, landscapes, folder / "disturbed.db", [remover])
     machines.shutdown()
     report = {
         "measurements": len(held),

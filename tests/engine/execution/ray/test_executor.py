@@ -129,13 +129,6 @@ def test_nothing_is_left_of_a_closed_site(seated, toys):
     assert not Path(f"/proc/{pid}").exists()
 
 
-class Quiet:
-    """A watcher that looks away."""
-
-    def __getattr__(self, name):
-        return lambda *args, **named: None
-
-
 PLAN = Plan(sampler="evolution", budget=24, batch=4, seed=3)
 
 
@@ -149,7 +142,7 @@ def tuned(executor, landscapes, path):
     device = session.replayed_device(landscapes)
     searches = session.replayed_searches(PLAN, device, landscapes)
     with closing(executor), Database.open(path) as store:
-        result = session.execute(PLAN, device, searches, executor, store, Quiet())
+        result = session.execute(PLAN, device, searches, executor, store, ())
         held = sorted(store.measurements(), key=lambda m: (m.task.key, m.config.json))
     return result, [replace(m, worker="", created_at="", build_seconds=None) for m in held]
 

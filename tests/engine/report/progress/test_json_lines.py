@@ -1,4 +1,4 @@
-"""The file of events tells a program what a person sees."""
+"""Tests of the event file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEADER = Finalist(TASK, Config({"x": 1}), MEASURED.toolchain, Estimate(9e4, 8.9e
 
 @dataclass
 class Search:
-    """Of a TaskSearch, what an event tells."""
+    """Stands in for a TaskSearch."""
 
     task: object
     evaluations: int
@@ -34,9 +34,9 @@ def read(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def told(path, tell):
+def written(path, write):
     with EventFile(path) as events:
-        tell(events)
+        write(events)
         (event,) = read(path)  # written out at once, not when the file is closed
     assert datetime.fromisoformat(event.pop("at")).tzinfo is not None
     return event
@@ -45,7 +45,7 @@ def told(path, tell):
 def test_each_event_is_an_object(tmp_path):
     path = tmp_path / "events.jsonl"
     failed = replace(MEASURED, status=Status.RUN_FAILED, reason="crashed ≠", config=Config({"x": 1}), build_seconds=0.5)
-    assert told(path, lambda events: events.measured(failed, None, known=False)) == {
+    assert written(path, lambda events: events.on_measurement(failed, None, known=False)) == {
         "event": "measured",
         "task": TASK.key,
         "config": {"x": 1},
@@ -58,11 +58,14 @@ def test_each_event_is_an_object(tmp_path):
     }
     path.unlink()
     began = {"event": "began", "tasks": {TASK.key: 64}}
-    assert told(path, lambda events: events.began([Search(TASK, 64)])) == began
+    assert written(path, lambda events: events.on_begin([Search(TASK, 64)])) == began
     path.unlink()
-    assert told(path, lambda events: events.noticed("GPU 0 is lost")) == {"event": "notice", "text": "GPU 0 is lost"}
+    assert written(path, lambda events: events.on_notice("GPU 0 is lost")) == {
+        "event": "notice",
+        "text": "GPU 0 is lost",
+    }
     path.unlink()
-    assert told(path, lambda events: events.settled(Final((LEADER,), "p", "w", "t"))) == {
+    assert written(path, lambda events: events.on_final(Final((LEADER,), "p", "w", "t"))) == {
         "event": "final",
         "problem": TASK.problem.name,
         "leader": {"space": TASK.space, "config": {"x": 1}},
@@ -71,19 +74,18 @@ def test_each_event_is_an_object(tmp_path):
     }
     path.unlink()
     unsettled = Unsettled(TASK.problem, "nothing passed")
-    assert told(path, lambda events: events.settled(unsettled))["reason"] == "nothing passed"
+    assert written(path, lambda events: events.on_final(unsettled))["reason"] == "nothing passed"
 
 
-def test_the_fleet_is_told_of_once_a_second(tmp_path):
+def test_the_load_is_written_once_per_second(tmp_path):
     path = tmp_path / "events.jsonl"
 
-    def look(events):
+    def report_load(events):
         for _ in range(5):
-            events.looked(Load(1, 2, 3, {"gpu0": True}), 60.0)
-            events.looked(None, None)
-            events.waited()
+            events.on_load(Load(1, 2, 3, {"gpu0": True}), 60.0)
+            events.on_load(None, None)
 
-    assert told(path, look) == {
+    assert written(path, report_load) == {
         "event": "load",
         "queued": 1,
         "building": 2,

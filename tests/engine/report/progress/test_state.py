@@ -1,4 +1,4 @@
-"""Where a campaign stands is what was heard of it."""
+"""Tests of the progress of a campaign."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.progress.state import Standing, duration
+from gemmtune.engine.report.progress.state import CampaignState, duration
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 MEASURED = replace(example_measurement(), worker="host/gpu0")
@@ -22,13 +22,13 @@ ATEN = replace(TASK, space="aten")
 
 @dataclass
 class Search:
-    """Of a TaskSearch, what a standing looks at."""
+    """Stands in for a TaskSearch."""
 
     task: Task
     evaluations: int
 
 
-class Hands:
+class Clock:
     at = 100.0
 
     def __call__(self) -> float:
@@ -36,93 +36,93 @@ class Hands:
 
 
 @pytest.fixture
-def hands():
-    return Hands()
+def clock():
+    return Clock()
 
 
 @pytest.fixture
-def standing(hands):
-    found = Standing("ns", hands)
-    found.began([Search(ATEN, 1), Search(TASK, 64), Search(replace(TASK, problem=Problem(1, 1, 1)), 64)])
+def state(clock):
+    found = CampaignState("ns", clock)
+    found.on_begin([Search(ATEN, 1), Search(TASK, 64), Search(replace(TASK, problem=Problem(1, 1, 1)), 64)])
     return found
 
 
-def hear(standing, number=1, time_ns=9e4, task=TASK, known=False, worker="host/gpu0", status=Status.OK):
+def measure(state, number=1, time_ns=9e4, task=TASK, known=False, worker="host/gpu0", status=Status.OK):
     for x in range(number):
         measured = replace(MEASURED, task=task, config=Config({"x": x}), worker=worker, status=status)
-        standing.measured(measured, time_ns if status is Status.OK else None, known=known)
+        state.on_measurement(measured, time_ns if status is Status.OK else None, known=known)
 
 
-def test_a_problem_is_told_with_its_best_against_the_baseline(standing):
-    hear(standing, time_ns=9e4)
-    hear(standing, time_ns=8e4)
-    hear(standing, time_ns=8.5e4)
-    assert standing.problem_text(PROBLEM) == f"{PROBLEM.name} 80.0 µs"
-    hear(standing, time_ns=1e5, task=ATEN)
-    assert standing.problem_text(PROBLEM) == f"{PROBLEM.name} 80.0 µs, 1.250× aten"
-    assert standing.problem_text(Problem(1, 1, 1)) == "1x1x1:bf16:nt"
-    assert list(standing.problems) == [Problem(1, 1, 1), PROBLEM]  # what was heard of last comes last
-    of = standing.problems[PROBLEM]
+def test_problem_text_has_the_best_and_its_gain_over_the_baseline(state):
+    measure(state, time_ns=9e4)
+    measure(state, time_ns=8e4)
+    measure(state, time_ns=8.5e4)
+    assert state.problem_text(PROBLEM) == f"{PROBLEM.name} 80.0 µs"
+    measure(state, time_ns=1e5, task=ATEN)
+    assert state.problem_text(PROBLEM) == f"{PROBLEM.name} 80.0 µs, 1.250× aten"
+    assert state.problem_text(Problem(1, 1, 1)) == "1x1x1:bf16:nt"
+    assert list(state.problems) == [Problem(1, 1, 1), PROBLEM]  # the problem measured last comes last
+    of = state.problems[PROBLEM]
     assert (of.done, of.total, of.tasks) == (4, 65, 2)
 
 
-def test_the_rate_is_that_of_the_last_half_minute_and_tells_the_time_left(standing, hands):
-    assert standing.left_text == "starting"
-    hands.at += 10
-    hear(standing, 20)
-    assert (standing.rate_text, standing.left_text) == ("2.0/s", "about 54 s left")
-    hands.at += 25
-    hear(standing, 15)
-    assert standing.rate_text == "1.2/s"
-    hands.at += 10
-    assert standing.rate_text == "0.5/s"
-    standing.looked(None, 7.0)
-    assert standing.left_text == "about 7 s left"
-    hands.at += 60
-    assert standing.left_text == "waiting"
+def test_rate_of_the_last_half_minute_gives_the_time_left(state, clock):
+    assert state.left_text == "starting"
+    clock.at += 10
+    measure(state, 20)
+    assert (state.rate_text, state.left_text) == ("2.0/s", "about 54 s left")
+    clock.at += 25
+    measure(state, 15)
+    assert state.rate_text == "1.2/s"
+    clock.at += 10
+    assert state.rate_text == "0.5/s"
+    state.on_load(None, 7.0)
+    assert state.left_text == "about 7 s left"
+    clock.at += 60
+    assert state.left_text == "waiting"
 
 
-def test_what_the_database_knew_is_done_and_no_part_of_the_rate(standing, hands):
-    hands.at += 10
-    hear(standing, 10, known=True)
-    assert (standing.done, standing.new, standing.rate_text) == (10, 0, "0.0/s")
+def test_known_measurements_are_done_and_do_not_count_for_the_rate(state, clock):
+    clock.at += 10
+    measure(state, 10, known=True)
+    assert (state.done, state.new, state.rate_text) == (10, 0, "0.0/s")
 
 
-def test_what_a_search_that_ends_has_not_spent_is_not_to_come(standing):
-    hear(standing, 24)
-    standing.search_ended(Search(TASK, 64))
-    assert (standing.done, standing.total, standing.ended) == (24, 1 + 24 + 64, 1)
-    assert standing.problems[PROBLEM].total == 25
+def test_search_that_ends_takes_its_unspent_evaluations_off_the_total(state):
+    measure(state, 24)
+    state.on_search_end(Search(TASK, 64), "budget spent")
+    assert (state.done, state.total, state.ended) == (24, 1 + 24 + 64, 1)
+    assert state.problems[PROBLEM].total == 25
 
 
-def test_failures_are_counted_by_reason(standing):
-    hear(standing, 2, status=Status.BUILD_FAILED)
-    hear(standing, 1, status=Status.TIMED_OUT)
-    hear(standing, 5)
-    assert standing.failures_text == "2 build_failed, 1 timed_out"
+def test_failures_are_counted_by_reason(state):
+    measure(state, 2, status=Status.BUILD_FAILED)
+    measure(state, 1, status=Status.TIMED_OUT)
+    measure(state, 5)
+    assert state.failures_text == "2 build_failed, 1 timed_out"
 
 
-def test_a_gpu_is_busy_while_it_has_something_to_time(standing, hands):
+def test_gpu_is_busy_while_it_has_a_config_to_time(state, clock):
     for first, second in ((True, True), (True, False), (True, False), (False, False), (True, False)):
-        standing.looked(Load(7, 3, 2, {"host/gpu0": first, "host/gpu1": second}), None)
-        hands.at += 1
-    hear(standing, 3, worker="host/gpu1")
-    assert standing.load_text == "7 queued, 3 building, 2 to be timed"
-    shares = {name: (worker.measured, worker.busy, worker.lost) for name, worker in standing.workers.items()}
-    assert shares == {"host/gpu0": (0, 0.75, False), "host/gpu1": (3, 0.25, False)}, "until it looks again"
-    standing.looked(Load(0, 0, 0, {"host/gpu0": True}), None)
-    assert standing.workers["host/gpu1"].lost
+        state.on_load(Load(7, 3, 2, {"host/gpu0": first, "host/gpu1": second}), None)
+        clock.at += 1
+    measure(state, 3, worker="host/gpu1")
+    assert state.load_text == "7 queued, 3 building, 2 to be timed"
+    shares = {name: (worker.measured, worker.busy, worker.lost) for name, worker in state.workers.items()}
+    assert shares == {"host/gpu0": (0, 0.75, False), "host/gpu1": (3, 0.25, False)}, "until the next report"
+    state.on_load(Load(0, 0, 0, {"host/gpu0": True}), None)
+    assert state.workers["host/gpu1"].lost
 
 
-def test_the_summary_says_it_all(standing, hands):
-    standing.looked(Load(0, 0, 1, {"host/gpu0": True}), None)
-    hands.at += 100
-    standing.looked(Load(0, 0, 1, {"host/gpu0": True}), None)
-    hear(standing, 30, known=True)
-    hear(standing, 20)
-    hear(standing, 1, status=Status.RUN_FAILED)
-    standing.search_ended(Search(ATEN, 1))
-    assert standing.summary == (
+def test_summary_has_counts_failures_and_busy_shares(state, clock):
+    state.on_load(Load(0, 0, 1, {"host/gpu0": True}), None)
+    clock.at += 100
+    state.on_load(Load(0, 0, 1, {"host/gpu0": True}), None)
+    measure(state, 30, known=True)
+    measure(state, 20)
+    measure(state, 1, status=Status.RUN_FAILED)
+    state.on_search_end(Search(ATEN, 1), "budget spent")
+    assert state.summary == (
         "21 evaluations in 1 min 40 s; 0.2/s; 30 known; 1 of 3 tasks done; failed: 1 run_failed; host/gpu0 100% busy"
     )
 
@@ -130,22 +130,22 @@ def test_the_summary_says_it_all(standing, hands):
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (3599.6, "1 h 0 min")]
 )
-def test_a_duration_is_told_as_a_person_would(seconds, text):
+def test_duration_is_text_in_two_units(seconds, text):
     assert duration(seconds) == text
 
 
-def test_a_second_round_of_searches_is_more_to_do_and_forgets_nothing(standing, hands):
-    hear(standing, number=64)
+def test_second_round_of_searches_adds_work_and_keeps_counts(state, clock):
+    measure(state, number=64)
     for search in [Search(ATEN, 1), Search(TASK, 64), Search(replace(TASK, problem=Problem(1, 1, 1)), 64)]:
-        standing.search_ended(search)
-    assert (standing.total, standing.done, standing.ended) == (64, 64, 3)
-    hands.at += 10
-    crossing = Search(TASK, 20)
-    standing.began([crossing])
-    hear(standing, number=16, known=True)
-    hands.at += 10
-    hear(standing, number=2)
-    assert (standing.total, standing.done, standing.tasks, standing.seconds) == (84, 82, 4, 20.0)
-    assert standing.left_text == "about 1 s left"
-    standing.search_ended(crossing)
-    assert (standing.total, standing.ended) == (82, 4)
+        state.on_search_end(search, "budget spent")
+    assert (state.total, state.done, state.ended) == (64, 64, 3)
+    clock.at += 10
+    more = Search(TASK, 20)
+    state.on_begin([more])
+    measure(state, number=16, known=True)
+    clock.at += 10
+    measure(state, number=2)
+    assert (state.total, state.done, state.tasks, state.seconds) == (84, 82, 4, 20.0)
+    assert state.left_text == "about 1 s left"
+    state.on_search_end(more, "budget spent")
+    assert (state.total, state.ended) == (82, 4)

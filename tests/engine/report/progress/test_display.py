@@ -1,0 +1,109 @@
+"""Tests of what a campaign prints while it runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.final import Final, Finalist, Unsettled
+from gemmtune.engine.records.measurement import Estimate
+from gemmtune.engine.report.progress import lines
+from gemmtune.engine.report.progress.display import show_progress
+from gemmtune.engine.report.progress.lines import LineWriter
+from gemmtune.engine.report.progress.state import CampaignState
+from gemmtune.engine.testing.objective_conformance import example_measurement
+
+MEASURED = example_measurement()
+PROBLEM = MEASURED.task.problem
+
+
+def finalist(x, behind):
+    estimate = Estimate(9e4, 8.9e4, 9.1e4)
+    return Finalist(MEASURED.task, Config({"x": x}), MEASURED.toolchain, estimate, MEASURED.samples_ns, behind)
+
+
+FINAL = Final((finalist(1, (0.0, 0.0)), finalist(2, (-0.0012, 0.004)), finalist(3, (0.01, 0.02))), "p", "w", "t")
+
+
+@pytest.fixture
+def every_event(monkeypatch):
+    monkeypatch.setattr(lines, "LINE_SECONDS", 0.0)
+
+
+def measure(callbacks, score=9e4):
+    for callback in callbacks:
+        callback.on_begin([])
+        callback.on_measurement(MEASURED, score, known=False)
+
+
+@pytest.mark.parametrize(
+    ("unit", "score", "text"), [("ns", 90_400.0, f"{PROBLEM.name} 90.4 µs"), ("J", 0.0544, f"{PROBLEM.name} 54.40 mJ")]
+)
+def test_line_has_the_best_in_the_objectives_unit(unit, score, text, capsys, every_event):
+    with show_progress(quiet=False, unit=unit) as callbacks:
+        measure(callbacks, score)
+        assert capsys.readouterr().err.endswith(f"; {text}\n")
+
+
+def test_line_of_a_final_has_its_tie_band_and_regret_bound(capsys, every_event):
+    with show_progress(quiet=False) as callbacks:
+        for callback in callbacks:
+            callback.on_final(FINAL)
+        expected = f"final of {PROBLEM.name}: tie band of 2 configs, regret at most 0.12%\n"
+        assert capsys.readouterr().err.endswith(expected)
+
+
+def test_notices_and_finals_that_cannot_be_held_are_printed_at_once(capsys):
+    with show_progress(quiet=False) as callbacks:
+        for callback in callbacks:
+            callback.on_notice("GPU 0 is given up after 3 failures")
+            callback.on_final(Unsettled(PROBLEM, "no finalist passed its check"))
+    assert capsys.readouterr().err.splitlines() == [
+        "GPU 0 is given up after 3 failures",
+        f"no final of {PROBLEM.name}: no finalist passed its check",
+    ]
+
+
+def test_a_line_says_that_the_campaign_waits_once_nothing_happens(capsys):
+    now = 0.0
+    state = CampaignState("ns", lambda: now)
+    writer = LineWriter(state)
+    state.on_begin([])
+    for seconds in (4.0, 9.9, 10.1, 19.0):
+        now = seconds
+        writer.on_load(None, None)
+    assert capsys.readouterr().err == "0/0 evaluations, 0.0/s, starting; waiting\n"
+    now = 20.0
+    measure([state, writer])
+    now = 20.3
+    writer.on_load(None, None)
+    assert capsys.readouterr().err == ""
+    now = 20.6
+    writer.on_load(None, None)
+    assert capsys.readouterr().err == "1/0 evaluations, 0.0/s, starting; waiting\n"
+
+
+def test_interrupted_campaign_is_summed_up(capsys):
+    def interrupted():
+        with show_progress(quiet=False) as callbacks:
+            measure(callbacks)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert re.fullmatch(r"1 evaluation in 0 s; \S+/s; 0 of 0 tasks done\n", capsys.readouterr().err)
+
+
+def test_short_campaign_that_completes_prints_no_summary(capsys):
+    with show_progress(quiet=False) as callbacks:
+        measure(callbacks)
+    assert capsys.readouterr().err == ""
+
+
+def test_quiet_progress_follows_nothing(capsys):
+    with show_progress(quiet=True) as callbacks:
+        assert callbacks == ()
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
