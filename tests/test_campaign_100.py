@@ -14,7 +14,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist
-from gemmtune.engine.records.measurement import Estimate, Evidence, Level, Measurement, Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
@@ -76,7 +76,7 @@ def measured(experiment, tmp_path, looks):
     ]
     (tmp_path / "events").write_text("".join(json.dumps(e) + "\n" for e in happened))
     with Database.open(tmp_path / "measurements.db") as store:
-        estimate = Estimate(2e8, 2e8, 2e8, Level("cublas", "GPU-0", 1e8))
+        estimate = Estimate(2e8, 2e8, 2e8, ReferenceLevel("cublas", "GPU-0", 1e8))
         facts = (Evidence.MEASURED, "graph-cold-l2", Toolchain(()), "here", "2026-11-22T00:00:00+00:00")
         store.add(
             [
@@ -132,7 +132,7 @@ def test_gpu_time_is_launches_work_rests_and_waiting(experiment, tmp_path):
 
 
 def test_a_final_in_runs_took_all_their_launches(experiment):
-    level = Level("cublas", "GPU-0", 1e8)
+    level = ReferenceLevel("cublas", "GPU-0", 1e8)
     estimate = Estimate(2e8, 2e8, 2e8, level)
     finalist = Finalist(TASK, Config({"a": 1}), Toolchain(()), estimate, (2e8,) * 4, (0.0, 0.0), run=8)
     final = Final((finalist,), "graph-cold-l2", "here", "2026-11-22T00:00:00+00:00")

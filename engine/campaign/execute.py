@@ -31,7 +31,7 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.feasible import census, feasible
+from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 from gemmtune.engine.tables.ranking import Ranking
@@ -64,7 +64,9 @@ def measured_searches(plan: Plan, device: Device) -> list[TaskSearch]:
     spaces, parts = _spaces(plan), _parts(plan)
     for problem in _named_problems(plan):
         tasks = {name: Task(problem, device, name) for name in spaces}
-        served = {name: found for name, (space, _) in spaces.items() if (found := _any(feasible(space, tasks[name])))}
+        served = {
+            name: found for name, (space, _) in spaces.items() if (found := _any(feasible_configs(space, tasks[name])))
+        }
         if not any(name in served for name in plan.spaces):
             raise UsageError("; ".join(_nothing(spaces[name][0], tasks[name]) for name in dict.fromkeys(plan.spaces)))
         for name, configs in served.items():
@@ -248,7 +250,7 @@ def _named_problems(plan: Plan) -> tuple[Problem, ...]:
 
 
 def _feasible(space: Space, task: Task) -> Iterator[Config]:
-    if configs := _any(feasible(space, task)):
+    if configs := _any(feasible_configs(space, task)):
         return configs
     raise UsageError(_nothing(space, task))
 
@@ -260,7 +262,7 @@ def _any(configs: Iterator[Config]) -> Iterator[Config] | None:
 
 
 def _nothing(space: Space, task: Task) -> str:
-    why = "; ".join(dict.fromkeys(census(space, task).examples.values()))
+    why = "; ".join(dict.fromkeys(enumerate_space(space, task).examples.values()))
     return f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}"
 
 

@@ -18,7 +18,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.scheduling.task_search import TaskSearch, prepare_all
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search.feasible import feasible
+from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.tables.ranges import of_one_gemm
 from gemmtune.engine.tables.ranking import Ranking
 
@@ -72,7 +72,7 @@ def probe_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterabl
     for probe, neighbours in probes((task.problem for task in tasks), set(plan.held_out)).items():
         near = [ranked[problem] for problem in neighbours if problem in ranked]
         here = dict.fromkeys(replace(task, problem=probe) for task in tasks if task.problem in neighbours)
-        baseline = {t: tuple(feasible(registry.space(t.space), t)) for t in here if t.space == BASELINE_SPACE}
+        baseline = {t: tuple(feasible_configs(registry.space(t.space), t)) for t in here if t.space == BASELINE_SPACE}
         others = {t: tuple(_taken_over(t, near)) for t in here if t.space != BASELINE_SPACE}
         for task, few in (baseline | others).items():
             if few and any(others.values()):

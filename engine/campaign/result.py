@@ -198,7 +198,7 @@ def _best(
 
     As in the table, what a final refuted is out for good, and a final tells of the binaries that it timed alone.
     """
-    refuted = {out.config for final in finals for out in final.refuted if out.task == search.task}
+    refuted = {out.config for final in finals for out in final.failed if out.task == search.task}
     for finalist in finals[-1].finalists if finals else ():  # the best first
         measured = known.get(finalist.config) if finalist.task == search.task else None
         if measured and measured.toolchain == finalist.toolchain and finalist.config not in refuted:

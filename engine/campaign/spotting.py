@@ -18,7 +18,7 @@ from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.scheduling.task_search import TaskSearch, prepare_all
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search.feasible import feasible
+from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, of_one_gemm
 from gemmtune.engine.tables.ranking import Ranking
 
@@ -60,7 +60,7 @@ def spot_searches(
         for spot in (each for each in unseen.get(gemm, ()) if row.first <= each.m <= row.last):
             kernel, vendor = replace(own, problem=spot), replace(baseline, problem=spot)
             if serves_too(choice.config, own, kernel):
-                theirs = tuple(feasible(registry.space(BASELINE_SPACE), vendor))
+                theirs = tuple(feasible_configs(registry.space(BASELINE_SPACE), vendor))
                 found += [prepare_all(vendor, theirs, plan.seed), prepare_all(kernel, (choice.config,), plan.seed)]
     return found
 

@@ -23,7 +23,7 @@ from gemmtune.engine.report import explain_call as explain_call_report
 from gemmtune.engine.report import space as space_report
 from gemmtune.engine.report.doctor import report as doctor_report
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search.feasible import census
+from gemmtune.engine.search.enumeration import enumerate_space
 from gemmtune.engine.tables.inductor.guards import PADDED_DTYPES, TORCH_VERSIONS, Linear
 from gemmtune.engine.tables.table_file import read_table, require_device
 
@@ -43,7 +43,7 @@ def describe_space(
     """Show a space for one problem: its parameters, its points, and why points are rejected."""
     found = registry.space(name)
     task = Task(Problem.parse(problem), catalogue.device(device), name)
-    count = census(found, task)
+    count = enumerate_space(found, task)
     arguments = (task, found.params(task), count, found.seeds(task), found.prior(task))
     if as_json:
         output.print_json(space_report.space_record(*arguments))

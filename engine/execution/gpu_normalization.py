@@ -13,7 +13,7 @@ from gemmtune.engine.measure.gpu_scale import scaled
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.final import Final
-from gemmtune.engine.records.measurement import Estimate, Level, Measurement
+from gemmtune.engine.records.measurement import Estimate, Measurement, ReferenceLevel
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import Executor
@@ -70,7 +70,7 @@ class OneScale:
         return self._levels[terms]
 
 
-def _placed(estimate: Estimate, level: Level, levels: dict[tuple[str, str], float]) -> Estimate:
+def _placed(estimate: Estimate, level: ReferenceLevel, levels: dict[tuple[str, str], float]) -> Estimate:
     own = levels.get((level.reference, level.board), level.time_ns)
     first = next((time_ns for (reference, _), time_ns in levels.items() if reference == level.reference), own)
     return scaled(estimate, first / own)

@@ -23,7 +23,7 @@ from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Rea
 from gemmtune.engine.processes.process_pool import Loss, Outcome
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import Final, Finalist, Refuted, Unsettled
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -237,7 +237,7 @@ class BuildMeasurePipeline:
             self._site.workers.submit(FinalJob(tuple(jobs)))
         else:
             del self._finals[final.problem]
-            self._finished.append(Unsettled(final.problem, "no finalist was built again"))
+            self._finished.append(FinalNotHeld(final.problem, "no finalist was built again"))
 
     def _after_final(self, job: FinalJob, done: Done[MeasureJob | FinalJob, Reading | FinalReading]) -> None:
         result, problem = done.outcome.result, job.finalists[0].task.problem
@@ -245,7 +245,7 @@ class BuildMeasurePipeline:
         if isinstance(result, FinalReading):
             for number, reason in result.failed:
                 failed = job.finalists[number]
-                final.refuted.append(Refuted(failed.task, failed.config, reason))
+                final.failed.append(FailedFinalist(failed.task, failed.config, reason))
                 del final.artifacts[failed.task, failed.config]
             if not result.standings and final.artifacts:
                 self._hold(final)  # one has taken the GPU's process with it: the others meet without it
@@ -255,17 +255,17 @@ class BuildMeasurePipeline:
             discard(finalist.artifact)
             self._shelf.clear(finalist.task)
         if isinstance(result, FinalReading) and result.standings:
-            self._finished.append(self._final(job, result, tuple(final.refuted), done.place))
+            self._finished.append(self._final(job, result, tuple(final.failed), done.place))
         else:
-            self._finished.append(Unsettled(problem, done.outcome.reason or "no finalist passed its check"))
+            self._finished.append(FinalNotHeld(problem, done.outcome.reason or "no finalist passed its check"))
 
-    def _final(self, job: FinalJob, reading: FinalReading, refuted: tuple[Refuted, ...], worker: str) -> Final:
+    def _final(self, job: FinalJob, reading: FinalReading, failed: tuple[FailedFinalist, ...], worker: str) -> Final:
         finalists = []
         for s in reading.standings:
             of = job.finalists[s.number]
             toolchain = self.toolchain(of.task)
             finalists.append(Finalist(of.task, of.config, toolchain, s.estimate, s.samples_ns, s.behind, s.run))
-        return Final(tuple(finalists), self.protocol(job.finalists[0].task), worker, _now(), refuted)
+        return Final(tuple(finalists), self.protocol(job.finalists[0].task), worker, _now(), failed)
 
     def _finish(
         self,
@@ -313,7 +313,7 @@ class _PendingFinal:
     """The GEMM."""
     artifacts: dict[tuple[Task, Config], Artifact | None]
     """Each candidate's binary; None while it is being built."""
-    refuted: list[Refuted] = field(default_factory=list)
+    failed: list[FailedFinalist] = field(default_factory=list)
     """Candidates that failed so far."""
 
 

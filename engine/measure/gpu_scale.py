@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gemmtune.engine.records.measurement import Estimate, Level
+from gemmtune.engine.records.measurement import Estimate, ReferenceLevel
 
 __all__ = ["as_on", "scaled"]
 
 
-def as_on(level: Level | None, estimate: Estimate) -> Estimate:
+def as_on(level: ReferenceLevel | None, estimate: Estimate) -> Estimate:
     """The estimate as on a GPU of that level, which becomes its own.
 
     As it is where one of the two has no level, or the levels are of different reference kernels; and on its own GPU,

@@ -9,7 +9,7 @@ from statistics import median
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 from gemmtune.engine.measure.operands.operand_sets import SLOTS, OperandRing
 from gemmtune.engine.measure.operands.reference import Comparison, Reference, poison
-from gemmtune.engine.records.measurement import Level
+from gemmtune.engine.records.measurement import ReferenceLevel
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams.space import Launchable
 from gemmtune.engine.statistics import estimate
@@ -26,7 +26,7 @@ the first of them was corrected by 3 % in the wrong direction (64x4096x14336, H2
 class Stand:
     """One problem on the bench."""
 
-    def __init__(self, problem: Problem, ring: OperandRing, level: Level) -> None:
+    def __init__(self, problem: Problem, ring: OperandRing, level: ReferenceLevel) -> None:
         """Set up.
 
         Args:

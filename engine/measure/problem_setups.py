@@ -17,7 +17,7 @@ from gemmtune.engine.measure.problem_setup import Stand
 from gemmtune.engine.measure.timing.kernel_timer import KernelTimer, Rig, Run
 from gemmtune.engine.measure.timing.timing_context import Instruments
 from gemmtune.engine.platform import vendor_gemm as vendor
-from gemmtune.engine.records.measurement import Level
+from gemmtune.engine.records.measurement import ReferenceLevel
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams.space import Launchable
 from gemmtune.engine.statistics import estimate
@@ -94,7 +94,7 @@ class Stands:
             else:
                 level_ns = self._nominal(self._rig(beside))
                 rig.calibrate(self._rest)
-            level = Level(f"torch {torch.__version__}", self._board, level_ns)
+            level = ReferenceLevel(f"torch {torch.__version__}", self._board, level_ns)
             self._places[problem] = _Place(Stand(problem, rig.ring, level), rig)
         self._places.move_to_end(problem)
         return self._places[problem]

@@ -11,7 +11,7 @@ from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 
-__all__ = ["Final", "Finalist", "Refuted", "Unsettled"]
+__all__ = ["FailedFinalist", "Final", "FinalNotHeld", "Finalist"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Finalist:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuted:
+class FailedFinalist:
     """A config that was ok when it was measured, and was not when it was checked again."""
 
     task: Task
@@ -58,7 +58,7 @@ class Final:
     """Who measured: host, GPU and process."""
     created_at: str
     """UTC time, ISO 8601 with seconds."""
-    refuted: tuple[Refuted, ...] = ()
+    failed: tuple[FailedFinalist, ...] = ()
     """Finalists that failed the check."""
 
     @property
@@ -88,7 +88,7 @@ class Final:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class FinalNotHeld:
     """A final that was not held; what was measured before still ranks the problem."""
 
     problem: Problem

@@ -9,7 +9,7 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 
-__all__ = ["DeviceState", "Estimate", "Evidence", "Level", "Measurement", "Status", "Trial"]
+__all__ = ["DeviceState", "Estimate", "Evidence", "Measurement", "ReferenceLevel", "Status", "Trial"]
 
 
 class Status(StrEnum):
@@ -60,7 +60,7 @@ class DeviceState:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class ReferenceLevel:
     """How fast one GPU is at one problem: what the reference kernel takes there, beside itself."""
 
     reference: str
@@ -81,7 +81,7 @@ class Estimate:
     """Lower end of its 95 % interval."""
     high_ns: float
     """Upper end of its 95 % interval; equal to the time and to `low_ns` where one sample stands behind it."""
-    level: Level | None = None
+    level: ReferenceLevel | None = None
     """Of the GPU that measured: by it, times of several GPUs of a kind compare. None where no reference was timed."""
     stopped: str = ""
     """Why racing made no more launches, for people; empty where it did not stop them."""

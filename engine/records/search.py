@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Trial
 
-__all__ = ["Describe", "Past", "Search", "nothing_known"]
+__all__ = ["FeatureFunction", "Search", "SourceTask", "no_features"]
 
-Describe = Callable[[Config], Mapping[str, float]]
+FeatureFunction = Callable[[Config], Mapping[str, float]]
 """What is known of a config of one task before it is built, as numbers; the same names for every config of a space."""
 
 
-def nothing_known(config: Config) -> Mapping[str, float]:
+def no_features(config: Config) -> Mapping[str, float]:
     """Of any config: nothing but its parameters."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class SourceTask:
     """What was measured of another task of the same space."""
 
     trials: tuple[Trial, ...]
     """Outcomes that compare with each other: one task, protocol and toolchain. Failures are among them."""
-    describe: Describe = nothing_known
+    features: FeatureFunction = no_features
     """What is known of that task's configs."""
 
 
@@ -45,9 +45,9 @@ class Search:
     """Seed of every random choice that is its own."""
     objectives: int = 1
     """Scores a trial has; more than 1 for an objective of several parts."""
-    describe: Describe = nothing_known
+    features: FeatureFunction = no_features
     """What is known of this task's configs."""
-    common_seed: int = 0
+    campaign_seed: int = 0
     """Seed of what the searches of a campaign have in common: what they make of the same history."""
-    history: tuple[Past, ...] = ()
+    history: tuple[SourceTask, ...] = ()
     """What other tasks taught, the oldest first. Part of the search: another history may ask other configs."""

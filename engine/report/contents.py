@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import Final, Finalist, Refuted
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.table import Choice, Table
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
@@ -137,8 +137,8 @@ def _finals_text(finals: Sequence[Final], width: int | None) -> list[str]:
     columns["µs"] = [microseconds(final.leader.estimate.time_ns) for final in finals]
     columns["ties"] = [str(len(final.tie_band)) for final in finals]
     columns["regret"] = [bound(final.regret_bound) for final in finals]
-    if any(final.refuted for final in finals):
-        columns["refuted"] = [str(len(final.refuted)) for final in finals]
+    if any(final.failed for final in finals):
+        columns["refuted"] = [str(len(final.failed)) for final in finals]
     columns["config"] = [config_text(final.leader.task, final.leader.config) for final in finals]
     return [count(len(finals), "final"), table_text(list(columns), zip(*columns.values(), strict=True), _LEFT, width)]
 
@@ -153,11 +153,11 @@ def _final_record(final: Final) -> dict[str, object]:
         "tie_band": [_finalist(finalist) for finalist in final.tie_band],
         "finalists": len(final.finalists),
         "regret_bound": final.regret_bound,
-        "refuted": [_finalist(out) | {"reason": out.reason} for out in final.refuted],
+        "refuted": [_finalist(out) | {"reason": out.reason} for out in final.failed],
     }
 
 
-def _finalist(shown: Finalist | Refuted) -> dict[str, object]:
+def _finalist(shown: Finalist | FailedFinalist) -> dict[str, object]:
     return {"space": shown.task.space, "config": dict(shown.config)}
 
 

@@ -6,7 +6,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import count, table_text
-from gemmtune.engine.search.feasible import Census
+from gemmtune.engine.search.enumeration import EnumeratedSpace
 
 __all__ = ["space", "space_record"]
 
@@ -14,7 +14,7 @@ __all__ = ["space", "space_record"]
 def space(
     task: Task,
     params: tuple[Param, ...],
-    found: Census,
+    found: EnumeratedSpace,
     seeds: tuple[Config, ...],
     prior: Prior,
     width: int | None = None,
@@ -32,7 +32,7 @@ def space(
 
 
 def space_record(
-    task: Task, params: tuple[Param, ...], found: Census, seeds: tuple[Config, ...], prior: Prior
+    task: Task, params: tuple[Param, ...], found: EnumeratedSpace, seeds: tuple[Config, ...], prior: Prior
 ) -> dict[str, object]:
     """The same for programs."""
     return {

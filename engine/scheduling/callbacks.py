@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gemmtune.engine.execution.load import Load
-from gemmtune.engine.records.final import Final, Unsettled
+from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.scheduling.task_search import TaskSearch
 
@@ -34,7 +34,7 @@ class Callback:
     def on_search_end(self, search: TaskSearch, reason: str) -> None:
         """Take note that the search of one task ended, and why."""
 
-    def on_final(self, final: Final | Unsettled) -> None:
+    def on_final(self, final: Final | FinalNotHeld) -> None:
         """Take note that the final of one problem was held, or could not be."""
 
     def on_notice(self, line: str) -> None:

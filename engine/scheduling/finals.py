@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gemmtune.engine.execution.gpu_normalization import OneScale
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import Final, Unsettled
+from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
@@ -51,7 +51,7 @@ class Finals:
             self._open.add(task.problem)
             self._executor.settle(candidates)
 
-    def over(self, final: Final | Unsettled) -> None:
+    def over(self, final: Final | FinalNotHeld) -> None:
         """A final came back."""
         self._open.discard(final.problem)
         if isinstance(final, Final):
@@ -69,7 +69,7 @@ class Finals:
             scored = ((self._objective.score(m), task, c) for c, m in known.items() if m.status is Status.OK)
             (baseline if task.space == BASELINE_SPACE else others).extend(scored)
         others.sort(key=lambda scored: (scored[0], scored[1].space, scored[2].json))
-        refuted = {(out.task, out.config) for final in held for out in final.refuted}
+        refuted = {(out.task, out.config) for final in held for out in final.failed}
         best = ((task, config) for _, task, config in (*others[:FINALISTS], *baseline))
         return [candidate for candidate in best if candidate not in refuted]
 

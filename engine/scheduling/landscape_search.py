@@ -10,13 +10,13 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.search import Describe, Past, Search, nothing_known
+from gemmtune.engine.records.search import FeatureFunction, Search, SourceTask, no_features
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.tuner import Tuner
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.description import TaskDescription, describe_problem
+from gemmtune.engine.search.task_features import TaskFeatures, problem_features
 
 __all__ = ["RecordedTask"]
 
@@ -45,11 +45,11 @@ class RecordedTask:
         members = set(self.feasible)
         seeds = () if cold or task is None else registry.space(task.space).seeds(task)
         self.seeds: tuple[Config, ...] = tuple(config for config in seeds if config in members)
-        self.describe: Describe = nothing_known
+        self.features: FeatureFunction = no_features
         if task is not None:
-            self.describe = TaskDescription(registry.space(task.space), task)
+            self.features = TaskFeatures(registry.space(task.space), task)
         elif landscape.problem is not None:
-            self.describe = partial(_constant, landscape.problem)
+            self.features = partial(_constant, landscape.problem)
 
     @property
     def kind(self) -> tuple[str | None, bool, tuple[str, ...]]:
@@ -58,7 +58,7 @@ class RecordedTask:
         return self.landscape.context.get("space"), self.landscape.problem is None, tuple(names)
 
     def begin(
-        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[Past] = ()
+        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
     ) -> Tuner:
         """A fresh search; `history` reaches a sampler that learns."""
         search = Search(
@@ -67,14 +67,14 @@ class RecordedTask:
             seeds=self.seeds,
             budget=budget,
             seed=seed,
-            common_seed=seed,
-            describe=self.describe,
+            campaign_seed=seed,
+            features=self.features,
             history=tuple(history) if sampler.learns else (),
         )
         return Tuner(sampler(search), budget, batch)
 
     def search(
-        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[Past] = ()
+        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
     ) -> tuple[Trial, ...]:
         """The trials of one search, in the order asked."""
         tuner = self.begin(sampler, budget, seed=seed, batch=batch, history=history)
@@ -87,9 +87,9 @@ class RecordedTask:
         point = self.landscape.points[config]
         return Trial(config, point.status, point.time_ns)
 
-    def past(self, trials: Sequence[Trial]) -> Past:
+    def as_source(self, trials: Sequence[Trial]) -> SourceTask:
         """What trials of this task teach another."""
-        return Past(tuple(trials), self.describe)
+        return SourceTask(tuple(trials), self.features)
 
 
 def _task(landscape: Landscape) -> Task | None:
@@ -101,4 +101,4 @@ def _task(landscape: Landscape) -> Task | None:
 
 
 def _constant(problem: Problem, config: Config) -> dict[str, float]:
-    return dict(describe_problem(problem))
+    return dict(problem_features(problem))

@@ -8,7 +8,7 @@ from functools import cache, partial
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.measurement import Evidence, Trial
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.search import Past
+from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.scheduling.scoring import trial_of
@@ -16,7 +16,7 @@ from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
-from gemmtune.engine.search.description import TaskDescription
+from gemmtune.engine.search.task_features import TaskFeatures
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
@@ -46,9 +46,9 @@ def teach(
     A StoreError, where the database cannot be read, comes then.
     """
     own = {search.task for search in searches}
-    lessons: dict[tuple[str, str], Callable[[], tuple[Past, ...]]] = {}
+    lessons: dict[tuple[str, str], Callable[[], tuple[SourceTask, ...]]] = {}
 
-    def lesson(of: Task, protocol: str) -> tuple[Past, ...]:
+    def lesson(of: Task, protocol: str) -> tuple[SourceTask, ...]:
         measured = (
             past
             for task in database.tasks()
@@ -64,20 +64,20 @@ def teach(
             search.teach(lessons.setdefault(terms, cache(partial(lesson, search.task, terms[1]))))
 
 
-def _shipped(task: Task) -> Iterator[Past]:
+def _shipped(task: Task) -> Iterator[SourceTask]:
     """What is recorded of the task's space on its kind of GPU."""
     for path in embedded(task.space):
         for landscape in read_landscapes(path):
             if (landscape.context["space"], landscape.context["device"]) == (task.space, task.device.sku):
                 recorded = RecordedTask(landscape)
-                yield recorded.past([recorded.outcome(config) for config in recorded.feasible])
+                yield recorded.as_source([recorded.outcome(config) for config in recorded.feasible])
 
 
-def _pasts(task: Task, protocol: str, executor: Executor, database: Database, objective: Objective) -> list[Past]:
+def _pasts(task: Task, protocol: str, executor: Executor, database: Database, objective: Objective) -> list[SourceTask]:
     """A task's outcomes, each toolchain's by themselves: only they compare with each other."""
     trials: dict[Toolchain, list[Trial]] = {}
     for measurement in database.measurements(task):
         if (measurement.protocol, measurement.evidence) == (protocol, executor.evidence):
             trials.setdefault(measurement.toolchain, []).append(trial_of(measurement, objective))
-    describe = TaskDescription(registry.space(task.space), task)
-    return [Past(tuple(told), describe) for told in trials.values()]
+    features = TaskFeatures(registry.space(task.space), task)
+    return [SourceTask(tuple(told), features) for told in trials.values()]

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.records.search import Past, Search
+from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.expectation import expected_gain, regret_bound
 from gemmtune.engine.scheduling.tuner import Tuner, check_takes
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.description import TaskDescription
-from gemmtune.engine.search.feasible import Enumeration
+from gemmtune.engine.search.enumeration import LazyConfigs
+from gemmtune.engine.search.task_features import TaskFeatures
 
 __all__ = ["TaskSearch", "prepare", "prepare_all"]
 
-_Begin = Callable[[tuple[Past, ...]], Tuner]
+_Begin = Callable[[tuple[SourceTask, ...]], Tuner]
 """Makes a search that is taught by other tasks."""
 
 
@@ -40,7 +40,7 @@ class TaskSearch:
     """Evaluations it will spend."""
     begin: _Begin
     """Makes the tuner."""
-    teacher: Callable[[], tuple[Past, ...]] = tuple
+    teacher: Callable[[], tuple[SourceTask, ...]] = tuple
     """Tells what other tasks taught before it began; asked when somebody wants to know."""
     known: dict[Config, Measurement] = field(default_factory=dict)
     """What the database held when the search began, and has not been asked for yet."""
@@ -60,7 +60,7 @@ class TaskSearch:
         return self._tuner
 
     @property
-    def history(self) -> tuple[Past, ...]:
+    def history(self) -> tuple[SourceTask, ...]:
         """What other tasks taught before it began."""
         return self.teacher()
 
@@ -69,7 +69,7 @@ class TaskSearch:
         """Configs there are."""
         return self.tuner.feasible
 
-    def teach(self, teacher: Callable[[], tuple[Past, ...]]) -> None:
+    def teach(self, teacher: Callable[[], tuple[SourceTask, ...]]) -> None:
         """It begins anew, taught by other tasks."""
         self.teacher = teacher
         self._tuner = None
@@ -114,10 +114,10 @@ def prepare(
     """
     check_takes(sampler, objectives)
     own_seed = int.from_bytes(hashlib.sha256(f"{seed}/{task.key}".encode()).digest()[:4], "big")
-    configs = Enumeration(feasible)
+    configs = LazyConfigs(feasible)
     budget = configs.count(budget)
 
-    def begin(history: tuple[Past, ...]) -> Tuner:
+    def begin(history: tuple[SourceTask, ...]) -> Tuner:
         found = configs.all()
         members = set(found)
         search = Search(
@@ -126,9 +126,9 @@ def prepare(
             seeds=tuple(config for config in space.seeds(task) if config in members),
             budget=budget,
             seed=own_seed,
-            common_seed=seed,
+            campaign_seed=seed,
             objectives=objectives,
-            describe=TaskDescription(space, task),
+            features=TaskFeatures(space, task),
             history=history,
         )
         return Tuner(sampler(search), budget, batch)
@@ -142,6 +142,6 @@ def prepare_all(task: Task, configs: Sequence[Config], seed: int) -> TaskSearch:
     return prepare(task, registry.space(task.space), configs, sampler, len(configs), seed, len(configs))
 
 
-def _nothing_to_search(history: tuple[Past, ...]) -> Tuner:
+def _nothing_to_search(history: tuple[SourceTask, ...]) -> Tuner:
     search = Search(params=(), feasible=(), seeds=(), budget=0, seed=0, history=history)
     return Tuner(registry.sampler("exhaustive")(search), 0)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import Final, Unsettled
+from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
 
@@ -17,7 +17,7 @@ FINALISTS = 8
 """Configs of one problem's searched spaces that meet in its final; the baseline is there besides."""
 
 
-Finished = Measurement | Final | Unsettled
+Finished = Measurement | Final | FinalNotHeld
 """What comes back from an executor."""
 
 

@@ -30,7 +30,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.records.final import Final
-from gemmtune.engine.records.measurement import Evidence, Level, Measurement
+from gemmtune.engine.records.measurement import Evidence, Measurement, ReferenceLevel
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import postgres, schema, sqlite
@@ -260,7 +260,7 @@ class Database:
         """
         return self._link.read(lambda connection: tally(connection, _tasks(connection)))
 
-    def levels(self, problem: Problem, device: Device, protocol: str) -> tuple[Level, ...]:
+    def levels(self, problem: Problem, device: Device, protocol: str) -> tuple[ReferenceLevel, ...]:
         """The first level of each GPU and reference kernel at a problem, by any space, in insertion order.
 
         Raises:
@@ -271,7 +271,7 @@ class Database:
             columns.problem == rows.problem_text(problem), columns.device == rows.device_text(device)
         )
 
-        def read(connection: Connection) -> tuple[Level, ...]:
+        def read(connection: Connection) -> tuple[ReferenceLevel, ...]:
             return levels(connection, connection.execute(of_problem).scalars().all(), protocol)
 
         return self._link.read(read)

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, func, select
 
-from gemmtune.engine.records.measurement import Level
+from gemmtune.engine.records.measurement import ReferenceLevel
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.json_field import json_text
 
 __all__ = ["levels"]
 
 
-def levels(connection: Connection, task_ids: Sequence[int], protocol: str) -> tuple[Level, ...]:
+def levels(connection: Connection, task_ids: Sequence[int], protocol: str) -> tuple[ReferenceLevel, ...]:
     """The first of each GPU and reference kernel in measurements of these tasks, in the order of insertion."""
     columns = schema.measurements.c
     reference, board = (json_text(connection, columns.estimate, "level", name) for name in ("reference", "board"))
@@ -24,4 +24,4 @@ def levels(connection: Connection, task_ids: Sequence[int], protocol: str) -> tu
         .group_by(reference, board)
     )
     found = connection.execute(select(columns.estimate).where(columns.id.in_(firsts)).order_by(columns.id))
-    return tuple(Level(**json.loads(estimate)["level"]) for (estimate,) in found)
+    return tuple(ReferenceLevel(**json.loads(estimate)["level"]) for (estimate,) in found)

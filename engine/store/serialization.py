@@ -12,8 +12,8 @@ from sqlalchemy import RowMapping
 from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.final import Final, Finalist, Refuted
-from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Level, Measurement, Status
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
+from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 
@@ -134,7 +134,7 @@ def final_row(final: Final) -> dict[str, object]:
         for finalist in final.finalists
     ]
     refuted = [
-        {"space": out.task.space, "config": dict(out.config), "reason": _storable(out.reason)} for out in final.refuted
+        {"space": out.task.space, "config": dict(out.config), "reason": _storable(out.reason)} for out in final.failed
     ]
     return {
         "problem": problem_text(final.problem),
@@ -163,7 +163,8 @@ def final_of(row: RowMapping) -> Final:
         for finalist in content["finalists"]
     )
     refuted = (
-        Refuted(Task(problem, device, out["space"]), Config(out["config"]), out["reason"]) for out in content["refuted"]
+        FailedFinalist(Task(problem, device, out["space"]), Config(out["config"]), out["reason"])
+        for out in content["refuted"]
     )
     return Final(tuple(finalists), row["protocol"], row["worker"], row["created_at"], tuple(refuted))
 
@@ -198,7 +199,7 @@ def _estimate_fields(estimate: Estimate) -> dict[str, Any]:
 
 def _estimate(fields: Mapping[str, Any]) -> Estimate:
     level = fields.get("level")
-    return Estimate(**{**fields, "level": None if level is None else Level(**level)})
+    return Estimate(**{**fields, "level": None if level is None else ReferenceLevel(**level)})
 
 
 def _record(record: DeviceState | Resources | None) -> str | None:

@@ -13,7 +13,7 @@ from statistics import fmean
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Past
+from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
@@ -169,13 +169,13 @@ def _campaigns(
     tasks = [RecordedTask(landscape, cold=cold) for landscape in landscapes]
     found = []
     for seed in seeds:
-        history: dict[object, list[Past]] = {}
+        history: dict[object, list[SourceTask]] = {}
         campaign = []
         for task in tasks:
             earlier = history.setdefault(task.kind, [])
             campaign.append(task.search(sampler, budget, seed=seed, batch=batch, history=earlier))
             if not apart:
-                earlier.append(task.past(campaign[-1]))
+                earlier.append(task.as_source(campaign[-1]))
         found.append(campaign)
     return found
 

@@ -136,7 +136,7 @@ def _ranking(
     group: Sequence[Measurement], finals: Sequence[Final], objective: Objective, baseline_space: str
 ) -> Ranking | None:
     final = next((f for f in reversed(finals) if f.protocol == objective.protocol), None)
-    refuted = {(out.task.space, out.config) for f in finals for out in f.refuted}
+    refuted = {(out.task.space, out.config) for f in finals for out in f.failed}
     found = (_contender(m, objective, final) for m in _comparable(group, objective, refuted))
     contenders = tuple(sorted(found, key=lambda contender: contender.order))
     if not contenders:

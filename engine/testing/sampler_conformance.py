@@ -21,7 +21,7 @@ import numpy as np
 
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Past, Search
+from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.testing._contract import require
 
@@ -160,8 +160,8 @@ def learns_from_a_history(sampler: type[Sampler]) -> None:
     failures = [Trial(config, status, None) for config, status in zip(others.feasible, Status, strict=False)]
     works = [_bowl(config) for config in others.feasible[len(Status) :]]
     failed = [Trial(trial.config, Status.RUN_FAILED, None) for trial in works]
-    pasts = tuple(Past(tuple(trials), _described) for trials in ([*failures[1:], *works], failed, works[:1], []))
-    search = replace(_search(), describe=_described, history=pasts)
+    pasts = tuple(SourceTask(tuple(trials), _described) for trials in ([*failures[1:], *works], failed, works[:1], []))
+    search = replace(_search(), features=_described, history=pasts)
     sequences = [_drive(sampler, search, _bowl, batch=3) for _ in range(2)]
     require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run with a history")
 

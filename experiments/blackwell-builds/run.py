@@ -19,7 +19,7 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search.feasible import census
+from gemmtune.engine.search.enumeration import enumerate_space
 
 # Decode, prefill, another layout, another type. Sizes are arguments of the kernels, layouts and types are not.
 PROBLEMS = ("16x4096x4096:bf16:nt", "4096x4096x4096:bf16:nt", "2048x8192x4096:fp16:nn", "512x28672x4096:bf16:tn")
@@ -33,7 +33,7 @@ def main() -> None:
     space, device, jobs, rows = registry.space("cute_gemm"), catalogue.device("B200"), [], []
     for text in PROBLEMS:
         task = Task(Problem.parse(text), device, "cute_gemm")
-        count = census(space, task)
+        count = enumerate_space(space, task)
         rows.append({"problem": text, "points": count.points, "feasible": len(count.feasible)})
         jobs += [BuildJob(task, config) for config in count.feasible]
     chosen = random.Random(0).sample(jobs, given.sample)

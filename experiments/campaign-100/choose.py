@@ -21,7 +21,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search.feasible import census
+from gemmtune.engine.search.enumeration import enumerate_space
 
 HERE = Path(__file__).parent
 SEED = 100
@@ -186,7 +186,7 @@ def estimates(chosen: Sequence[Chosen], swept: Sequence[Chosen]) -> None:
         print(f"builds: {BUDGET * len(chosen) / rate:.0f} s on {builders} builders")
     space, device, total = registry.space("triton_mm"), catalogue.device("H200"), 0
     for c in swept:
-        configs = len(census(space, Task(Problem.parse(c.name), device, "triton_mm")).feasible)
+        configs = len(enumerate_space(space, Task(Problem.parse(c.name), device, "triton_mm")).feasible)
         total += configs
         print(f"truth {c.name:<26} {configs:>5} configs  {c.shape.model} {c.shape.layer}, {c.shape.degree}")
     for builders, rate in BUILDS_A_SECOND.items():

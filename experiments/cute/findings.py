@@ -15,7 +15,7 @@ from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search.feasible import census
+from gemmtune.engine.search.enumeration import enumerate_space
 from gemmtune.engine.store.database import Database
 
 TOPS = (1, 4, 8, 16)
@@ -29,7 +29,7 @@ def candidates(device: Device, names: tuple[str, ...], limit: int | None) -> dic
     refused = {}
     for space in CUTE_SPACES:
         task = Task(Problem.parse(REFUSED), device, space)
-        count = census(registry.space(space), task)
+        count = enumerate_space(registry.space(space), task)
         refused[space] = {"points": count.points, "feasible": len(count.feasible), "why": dict(count.examples)}
     return {
         "candidates": counts,

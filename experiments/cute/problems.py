@@ -12,7 +12,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search.feasible import census
+from gemmtune.engine.search.enumeration import enumerate_space
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
@@ -43,7 +43,9 @@ def tasks(device: Device, names: tuple[str, ...]) -> dict[Task, tuple[Config, ..
         for space in SPACES:
             task = Task(Problem.parse(name), device, space)
             feasible = (
-                triton_candidates(task)[0] if space == "triton_mm" else census(registry.space(space), task).feasible
+                triton_candidates(task)[0]
+                if space == "triton_mm"
+                else enumerate_space(registry.space(space), task).feasible
             )
             if feasible:
                 found[task] = feasible

@@ -90,7 +90,7 @@ def places(final) -> list[dict]:
         }
         for f in final.finalists
     ]
-    return stood + [{"space": r.task.space, "config": dict(r.config), "refuted": r.reason} for r in final.refuted]
+    return stood + [{"space": r.task.space, "config": dict(r.config), "refuted": r.reason} for r in final.failed]
 
 
 if __name__ == "__main__":

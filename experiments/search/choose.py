@@ -107,7 +107,7 @@ class Study:
         chosen = [landscape for landscape in h200() if landscape.name in CHOSEN_ON]
         self._bare = [RecordedTask(landscape, cold=True) for landscape in chosen]
         self._tasks = [RecordedTask(landscape) for landscape in chosen]
-        self._records = [task.past([task.outcome(config) for config in task.feasible]) for task in self._tasks]
+        self._records = [task.as_source([task.outcome(config) for config in task.feasible]) for task in self._tasks]
         files = foreign_files(foreign) if foreign else {}
         self._foreign = {name: ForeignTask(path) for name, path in files.items() if name in CHOSEN_ON}
 

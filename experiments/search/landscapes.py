@@ -48,7 +48,7 @@ def thinned(task: RecordedTask, seed: int, *, cold: bool = False, share: float =
     draw = random.Random(f"{task.landscape.name}/{seed}")
     points = {config: point for config, point in task.landscape.points.items() if draw.random() >= share}
     thin = RecordedTask(replace(task.landscape, points=points), cold=cold)
-    thin.describe = task.describe  # which knows the configs already
+    thin.features = task.features  # which knows the configs already
     return thin
 
 

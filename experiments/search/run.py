@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from landscapes import CHOSEN_ON, ForeignTask, foreign_files, fractions, h200, thinned
 
-from gemmtune.engine.records.search import Past
+from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams import registry
 
@@ -65,11 +65,11 @@ def main() -> None:
 def search_h200(name: str, seeded: bool, history: str, thin: bool, batch: int, seeds: int) -> dict[str, object]:
     """One arm over ten problems: fraction of the optimum, its interval over the seeds, and the worst problem."""
     tasks = [RecordedTask(landscape, cold=not seeded) for landscape in h200()]
-    records = [task.past([task.outcome(config) for config in task.feasible]) for task in tasks]
+    records = [task.as_source([task.outcome(config) for config in task.feasible]) for task in tasks]
     found = np.empty((len(tasks), seeds, len(BUDGETS)))
     began, asked = time.process_time(), 0
     for seed in range(seeds):
-        before: list[Past] = []
+        before: list[SourceTask] = []
         for number, task in enumerate(tasks):
             known = {"none": [], "searches of those before": list(before)}.get(
                 history, [past for i, past in enumerate(records) if i != number]
@@ -78,7 +78,7 @@ def search_h200(name: str, seeded: bool, history: str, thin: bool, batch: int, s
             trials = searched.search(registry.sampler(name), BUDGETS[-1], seed=seed, batch=batch, history=known)
             found[number, seed] = fractions(searched, trials, BUDGETS)
             asked += len(trials)
-            before.append(task.past(trials))
+            before.append(task.as_source(trials))
     spent = time.process_time() - began
     chosen = np.array([task.landscape.name in CHOSEN_ON for task in tasks])
     return {

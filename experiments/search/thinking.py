@@ -52,7 +52,7 @@ def searches() -> dict[str, float]:
         count = min(missing // (len(others) - number), len(task.feasible))
         missing -= count
         configs = random.Random(number).sample(task.feasible, count)
-        history.append(task.past([task.outcome(config) for config in configs]))
+        history.append(task.as_source([task.outcome(config) for config in configs]))
     began = time.process_time()
     importlib.import_module("sklearn.ensemble")
     transfer._threads()

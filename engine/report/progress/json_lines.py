@@ -10,7 +10,7 @@ from types import TracebackType
 
 from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.final import Final, Unsettled
+from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
@@ -78,9 +78,9 @@ class EventFile(Callback):
             config=None if best is None else dict(best.config),
         )
 
-    def on_final(self, final: Final | Unsettled) -> None:
+    def on_final(self, final: Final | FinalNotHeld) -> None:
         """Write `final`: its leader, or the reason why it was not held."""
-        if isinstance(final, Unsettled):
+        if isinstance(final, FinalNotHeld):
             self._write("final", problem=final.problem.name, reason=final.reason)
             return
         leader = {"space": final.leader.task.space, "config": dict(final.leader.config)}

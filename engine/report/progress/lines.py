@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from gemmtune.engine.execution.load import Load
-from gemmtune.engine.records.final import Final, Unsettled
+from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.report.progress.state import CampaignState
@@ -36,9 +36,9 @@ class LineWriter(Callback):
         """Write why the search ended, if a line is due."""
         self._write_event(lambda: f"{search.task.key}: {reason}")
 
-    def on_final(self, final: Final | Unsettled) -> None:
+    def on_final(self, final: Final | FinalNotHeld) -> None:
         """Write the result of the final, if a line is due; a final that was not held is always written."""
-        if isinstance(final, Unsettled):
+        if isinstance(final, FinalNotHeld):
             self.on_notice(no_final(final))
             return
         ties = count(len(final.tie_band), "config")
@@ -71,6 +71,6 @@ def write_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def no_final(final: Unsettled) -> str:
+def no_final(final: FinalNotHeld) -> str:
     """Return the line that says why a final could not be held."""
     return f"no final of {final.problem.name}: {final.reason}"

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gemmtune.engine.execution.load import Load
-from gemmtune.engine.records.final import Final, Unsettled
+from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.layout import readable, readable_unit
 from gemmtune.engine.report.progress.lines import no_final
@@ -35,9 +35,9 @@ class LiveView(Callback):
         self._console = console
         self._drawn: float | None = None
 
-    def on_final(self, final: Final | Unsettled) -> None:
+    def on_final(self, final: Final | FinalNotHeld) -> None:
         """Print why a final could not be held."""
-        if isinstance(final, Unsettled):
+        if isinstance(final, FinalNotHeld):
             self.on_notice(no_final(final))
 
     def on_notice(self, line: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gemmtune.engine.execution.load import Load
-from gemmtune.engine.records.final import Final, Unsettled
+from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
@@ -136,7 +136,7 @@ class CampaignState(Callback):
         problem.tasks -= 1
         self.ended += 1
 
-    def on_final(self, final: Final | Unsettled) -> None:
+    def on_final(self, final: Final | FinalNotHeld) -> None:
         """Count a final that was held."""
         self.finals += isinstance(final, Final)
 

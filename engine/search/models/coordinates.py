@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config, Param, Value
-from gemmtune.engine.records.search import Describe
-from gemmtune.engine.search.description import TaskDescription
+from gemmtune.engine.records.search import FeatureFunction
+from gemmtune.engine.search.task_features import TaskFeatures
 
-__all__ = ["Reals", "described", "numbers", "of_params", "unit", "values_by_name"]
+__all__ = ["Reals", "feature_matrix", "numbers", "of_params", "unit", "values_by_name"]
 
 Reals = NDArray[np.float64]
 """A matrix of configs × coordinates, or one number a config."""
@@ -57,11 +57,11 @@ def numbers(configs: Sequence[Config]) -> Reals:
     return np.stack(columns, axis=1) if columns else np.empty((len(configs), 0))
 
 
-def described(describe: Describe, configs: Sequence[Config]) -> Reals:
+def feature_matrix(features: FeatureFunction, configs: Sequence[Config]) -> Reals:
     """What is known of the configs, configs × names, in its own units."""
-    if isinstance(describe, TaskDescription):
-        return describe.matrix(configs)
-    rows = [tuple(describe(config).values()) for config in configs]
+    if isinstance(features, TaskFeatures):
+        return features.matrix(configs)
+    rows = [tuple(features(config).values()) for config in configs]
     return np.array(rows, np.float64).reshape(len(configs), -1 if rows and rows[0] else 0)
 
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from gemmtune.engine.records.measurement import Trial
-from gemmtune.engine.records.search import Past, Search
-from gemmtune.engine.search.description import SIZES
-from gemmtune.engine.search.models.coordinates import Reals, described, numbers
+from gemmtune.engine.records.search import Search, SourceTask
+from gemmtune.engine.search.models.coordinates import Reals, feature_matrix, numbers
 from gemmtune.engine.search.models.trees import predicted
+from gemmtune.engine.search.task_features import SIZES
 
 __all__ = ["lesson"]
 
@@ -53,11 +53,11 @@ def lesson(search: Search, known: Reals) -> Reals | None:
     lessons = [_memorable(past, share) for past in near]
     trials = [trial for those, _ in lessons for trial in those]
     of_each = [
-        described(past.describe, [trial.config for trial in those])
+        feature_matrix(past.features, [trial.config for trial in those])
         for past, (those, _) in zip(near, lessons, strict=True)
     ]
     of_pasts = np.vstack(of_each)
-    names = list(search.describe(search.feasible[0]))
+    names = list(search.features(search.feasible[0]))
     if any(
         name not in SIZES and np.ptp(there) == 0 and np.ptp(here) == 0 and there[0] != here[0]
         for name, there, here in zip(names, of_pasts.T, known.T, strict=True)
@@ -68,17 +68,17 @@ def lesson(search: Search, known: Reals) -> Reals | None:
     columns = np.hstack([params, np.vstack([of_pasts, known])])
     columns = columns[:, np.ptp(columns, axis=0) > 0]
     before, here = columns[: len(trials)], columns[len(trials) :]
-    return predicted(before, slowness, here, trees=_TREES, leaf=_LEAF, share=_SHARE, seed=search.common_seed)
+    return predicted(before, slowness, here, trees=_TREES, leaf=_LEAF, share=_SHARE, seed=search.campaign_seed)
 
 
-def _nearest(search: Search, pasts: Sequence[Past]) -> Sequence[Past]:
+def _nearest(search: Search, pasts: Sequence[SourceTask]) -> Sequence[SourceTask]:
     """Not more than `_TASKS`, by the distance of the problems' logarithmic sizes; in their order where it is equal."""
     if len(pasts) <= _TASKS:
         return pasts
-    here = search.describe(search.feasible[0])
+    here = search.features(search.feasible[0])
 
-    def distance(past: Past) -> float:
-        there = past.describe(past.trials[0].config)
+    def distance(past: SourceTask) -> float:
+        there = past.features(past.trials[0].config)
         return sum((here[name] - there[name]) ** 2 for name in SIZES if name in here)
 
     return sorted(pasts, key=distance)[:_TASKS]
@@ -98,7 +98,7 @@ def _any_works(trials: Sequence[Trial]) -> bool:
     return any(trial.score is not None for trial in trials)
 
 
-def _memorable(past: Past, most: int) -> tuple[list[Trial], Reals]:
+def _memorable(past: SourceTask, most: int) -> tuple[list[Trial], Reals]:
     """A task's best trials, as many evenly out of the rest, and how slow each is."""
     scores = np.array([math.inf if trial.score is None else trial.score for trial in past.trials])
     slowness: Reals = np.minimum(np.log(scores / scores.min()), _SLOW)

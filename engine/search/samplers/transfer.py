@@ -15,7 +15,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.search.models.coordinates import Reals, described, of_params, unit
+from gemmtune.engine.search.models.coordinates import Reals, feature_matrix, of_params, unit
 from gemmtune.engine.search.models.gaussian_process import Surrogate
 from gemmtune.engine.search.models.transfer_model import lesson
 from gemmtune.engine.search.opening import opening
@@ -98,7 +98,7 @@ class TransferSampler(Sampler):
 
     def _expectation(self, search: Search) -> tuple[Reals, list[Reals]]:
         """The coordinates, and the means: what other tasks teach, where that is anything, and a constant."""
-        known = described(search.describe, search.feasible)
+        known = feature_matrix(search.features, search.feasible)
         constant = np.zeros(len(search.feasible))
         taught = lesson(search, known)
         means = [constant] if taught is None else [taught, constant]

@@ -86,7 +86,7 @@ def _settled(executor: LocalExecutor, task: Task, names: Sequence[str]) -> dict[
         "finalists": [finalist.config["fault"] for finalist in final.finalists],
         "tie_band": [finalist.config["fault"] for finalist in final.tie_band],
         "regret_bound": final.regret_bound,
-        "refuted": {str(out.config["fault"]): out.reason for out in final.refuted},
+        "refuted": {str(out.config["fault"]): out.reason for out in final.failed},
     }
 
 

@@ -20,7 +20,7 @@ from gemmtune.engine.measure.jobs import FinalJob, FinalReading, Reading, Settle
 from gemmtune.engine.processes.slot import Outcome
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.measurement import Estimate, Evidence, Level, Measurement, Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
@@ -75,9 +75,9 @@ class Bench:
             )
         )
 
-    def level(self, task) -> Level:
+    def level(self, task) -> ReferenceLevel:
         vendor = self.answer(Task(task.problem, task.device, BASELINE_SPACE), Config({}))
-        return Level("torch 2.11.0", self.board, vendor.estimate.time_ns * self.slowness)
+        return ReferenceLevel("torch 2.11.0", self.board, vendor.estimate.time_ns * self.slowness)
 
     def answer(self, task, config) -> Measurement:
         self.recorded.submit(task, config)
@@ -189,7 +189,7 @@ def database(tmp_path):
 
 
 def measured(task, x, time_ns, *, reference="torch 2.11.0", board="GPU-a", level_ns=100.0) -> Measurement:
-    level = None if level_ns is None else Level(reference, board, level_ns)
+    level = None if level_ns is None else ReferenceLevel(reference, board, level_ns)
     return Measurement(
         task=task,
         config=Config({"x": x}),
@@ -217,9 +217,9 @@ def test_the_scale_is_the_first_gpus_and_noise_of_its_later_levels_is_none(recor
     ]
     database.add(given)
     assert database.levels(aten.problem, device, PROTOCOL) == (
-        Level("torch 2.11.0", "GPU-a", 100.0),
-        Level("torch 2.11.0", "GPU-b", 125.0),
-        Level("torch 2.13.0", "GPU-a", 50.0),
+        ReferenceLevel("torch 2.11.0", "GPU-a", 100.0),
+        ReferenceLevel("torch 2.11.0", "GPU-b", 125.0),
+        ReferenceLevel("torch 2.13.0", "GPU-a", 50.0),
     )
     assert database.levels(aten.problem, device, "graph-warm-l2") == ()
     scale = OneScale(database)

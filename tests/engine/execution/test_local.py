@@ -16,7 +16,7 @@ from gemmtune.engine.processes.process_pool import Loss, Outcome
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import Final, Refuted, Unsettled
+from gemmtune.engine.records.final import FailedFinalist, Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -156,7 +156,7 @@ def test_the_binaries_of_the_eight_fastest_stay_until_the_final_is_over(site):
     (final,) = drained(executor, 1)
     assert isinstance(final, Final)
     assert [(f.config, f.toolchain) for f in final.finalists] == [(config(1), TOOLS), (config(0), TOOLS)]
-    assert (final.protocol, final.refuted) == ("graph-cold-l2", ())
+    assert (final.protocol, final.failed) == ("graph-cold-l2", ())
     assert site.files == []
 
 
@@ -208,7 +208,7 @@ def test_a_final_for_which_nothing_builds_is_not_held(site):
     executor = site.executor()
     site.refuses_to_build = {1, 2}
     executor.settle(candidates(1, 2))
-    assert drained(executor, 1) == [Unsettled(TASK.problem, "no finalist was built again")]
+    assert drained(executor, 1) == [FinalNotHeld(TASK.problem, "no finalist was built again")]
     assert site.finals == []
 
 
@@ -217,7 +217,7 @@ def test_a_finalist_that_fails_its_check_is_refuted_with_the_reason(site):
     site.final_answers.append(FinalReading(standings(2, 0).standings, ((1, "off by 0.3"),)))
     executor.settle(candidates(1, 2, 3))
     (final,) = drained(executor, 1)
-    assert final.refuted == (Refuted(TASK, config(2), "off by 0.3"),)
+    assert final.failed == (FailedFinalist(TASK, config(2), "off by 0.3"),)
     assert [f.config for f in final.finalists] == [config(3), config(1)]
 
 
@@ -227,7 +227,7 @@ def test_a_finalist_that_breaks_the_gpu_is_refuted_and_the_others_meet_without_i
     executor.settle(candidates(1, 2, 3))
     (final,) = drained(executor, 1)
     assert site.finals == [[1, 2, 3], [2, 3]]
-    assert final.refuted == (Refuted(TASK, config(1), "illegal address"),)
+    assert final.failed == (FailedFinalist(TASK, config(1), "illegal address"),)
     assert [f.config for f in final.finalists] == [config(3), config(2)]
 
 
@@ -236,11 +236,11 @@ def test_a_final_whose_process_is_lost_or_that_nobody_passes_is_told_as_unsettle
     measured(executor, 1, 2)
     site.final_answers.append((Loss.TIMED_OUT, "still running after 60 s"))
     executor.settle(candidates(1, 2))
-    assert drained(executor, 1) == [Unsettled(TASK.problem, "still running after 60 s")]
+    assert drained(executor, 1) == [FinalNotHeld(TASK.problem, "still running after 60 s")]
     assert site.files == []
     site.final_answers.append(FinalReading((), ((0, "off"), (1, "off"))))
     executor.settle(candidates(1, 2))
-    assert drained(executor, 1) == [Unsettled(TASK.problem, "no finalist passed its check")]
+    assert drained(executor, 1) == [FinalNotHeld(TASK.problem, "no finalist passed its check")]
 
 
 def test_what_a_pruner_drops_once_it_is_built_is_neither_measured_nor_kept(site):

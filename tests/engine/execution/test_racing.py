@@ -20,7 +20,7 @@ from gemmtune.engine.measure.deciding.clock_drift import Drift
 from gemmtune.engine.measure.jobs import Reading
 from gemmtune.engine.processes.slot import Outcome
 from gemmtune.engine.records.artifact import Artifact, Toolchain
-from gemmtune.engine.records.measurement import Evidence, Level, Status
+from gemmtune.engine.records.measurement import Evidence, ReferenceLevel, Status
 from gemmtune.engine.report.campaign import summary, summary_record
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
@@ -85,7 +85,7 @@ def tuned(recorded, path, *, racing=True):
         if answer.status is not Status.OK:
             return Reading(answer.status, answer.reason)
         found = race.screen(Steady(answer.estimate.time_ns), Drift(1000.0), job.leader, race.Terms())
-        estimate = replace(found.estimate, level=Level("torch 2.11.0", "GPU-a", 1000.0), stopped=found.stopped)
+        estimate = replace(found.estimate, level=ReferenceLevel("torch 2.11.0", "GPU-a", 1000.0), stopped=found.stopped)
         return Reading(answer.status, "", found.samples_ns, estimate)
 
     device = session.replayed_device(recorded)

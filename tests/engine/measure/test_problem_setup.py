@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.records.measurement import Level
+from gemmtune.engine.records.measurement import ReferenceLevel
 from gemmtune.engine.records.problem import Problem
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -13,7 +13,7 @@ from gemmtune.engine.measure.operands.operand_sets import OperandRing  # noqa: E
 from gemmtune.engine.measure.problem_setup import Stand  # noqa: E402 (it imports torch)
 
 PROBLEM = Problem.parse("64x48x80")
-LEVEL = Level("torch 2.13.0", "GPU-0", 1000.0)
+LEVEL = ReferenceLevel("torch 2.13.0", "GPU-0", 1000.0)
 
 
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ def test_the_level_is_the_median_of_the_first_candidates_and_then_stays(stand):
 
 
 def test_how_much_the_level_differs_between_candidates_is_learned_from_them():
-    stand = Stand(PROBLEM, RING, Level("torch 2.13.0", "GPU-0", 10_000.0))
+    stand = Stand(PROBLEM, RING, ReferenceLevel("torch 2.13.0", "GPU-0", 10_000.0))
     assert stand.drift.beside == 0.03  # until it is known
     for level in (9_000.0, 9_500.0, 10_000.0, 10_500.0, 11_000.0, 10_000.0, 9_800.0):
         stand.saw([level] * 8)

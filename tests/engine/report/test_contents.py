@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import Final, Finalist, Refuted
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.report import contents as holdings
@@ -89,7 +89,7 @@ FINAL = Final(
     protocol="graph-cold-l2",
     worker="host/gpu0/pid1",
     created_at="2026-11-21T12:00:00+00:00",
-    refuted=(Refuted(TASK, Config({"x": 7}), "off by 0.3"),),
+    failed=(FailedFinalist(TASK, Config({"x": 7}), "off by 0.3"),),
 )
 
 
@@ -118,7 +118,7 @@ def test_a_database_lists_its_finals(database):
 def test_finals_of_two_protocols_are_told_apart(database):
     database.add([measurement(1, 9e4)])
     database.add_final(FINAL)
-    database.add_final(replace(FINAL, protocol="graph-warm-l2", refuted=()))
+    database.add_final(replace(FINAL, protocol="graph-warm-l2", failed=()))
     title, body = holdings.database(database).split("\n\n")[2:]
     assert title == "2 finals"
     assert [line.split()[1] for line in body.splitlines()] == ["protocol", "─" * 13, "graph-cold-l2", "graph-warm-l2"]

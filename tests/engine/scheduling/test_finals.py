@@ -12,7 +12,7 @@ from gemmtune.engine.campaign.result import Result
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.final import Final, Finalist, Refuted, Unsettled
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
@@ -82,7 +82,7 @@ class ScriptedFleet:
         self.submitted: list[tuple[Task, Config]] = []
         self.running: list[tuple[Task, Config]] = []
         self.asked: list[Sequence[tuple[Task, Config]]] = []
-        self.over: list[Final | Unsettled] = []
+        self.over: list[Final | FinalNotHeld] = []
 
     def toolchain(self, task):
         return self.tools
@@ -100,7 +100,7 @@ class ScriptedFleet:
         assert not problems & {task.problem for task, _ in self.running}, "a search of the problem still runs"
         self.asked.append(candidates)
         (problem,) = problems
-        self.over.append(Unsettled(problem, "its process ended") if self.loses else self.final(candidates))
+        self.over.append(FinalNotHeld(problem, "its process ended") if self.loses else self.final(candidates))
 
     def collect(self, timeout_seconds):
         finished = [self.measured(task, config) for task, config in self.running[:3]]
@@ -142,7 +142,7 @@ class ScriptedFleet:
                 (0.0, 0.0) if time_ns == best_ns else (time_ns / best_ns - 1.015, time_ns / best_ns - 0.985),
             )
         ]
-        refuted = tuple(Refuted(task, config, "off by 0.3") for task, config in out)
+        refuted = tuple(FailedFinalist(task, config, "off by 0.3") for task, config in out)
         return Final(tuple(finalists), "graph-cold-l2", "scripted", "2026-11-21T13:00:00+00:00", refuted)
 
 
@@ -150,7 +150,7 @@ class Listener(Callback):
     """Keeps the finals it is given."""
 
     def __init__(self) -> None:
-        self.finals: list[Final | Unsettled] = []
+        self.finals: list[Final | FinalNotHeld] = []
 
     def on_final(self, final):
         self.finals.append(final)
@@ -252,7 +252,7 @@ def test_another_toolchain_holds_a_final_of_its_own(database):
 def test_a_lost_final_leaves_the_campaign_whole_and_screening_ranks(database):
     executor, listener = ScriptedFleet(loses=True), Listener()
     result = session.execute(PLAN, H200, searches(), executor, database, [listener])
-    assert listener.finals == [Unsettled(problem, "its process ended") for problem in PROBLEMS]
+    assert listener.finals == [FinalNotHeld(problem, "its process ended") for problem in PROBLEMS]
     assert database.finals() == []
     assert sum(1 for _ in database.measurements()) == 2 * 21
     assert shipped(result) == [4, 4]

@@ -39,7 +39,7 @@ def test_a_final_is_held_once_and_is_what_ships(tmp_path: Path) -> None:
         measured, finals = list(database.measurements()), database.finals()
     (final,) = finals
 
-    assert (final.protocol, final.refuted) == ("graph-cold-l2", ())
+    assert (final.protocol, final.failed) == ("graph-cold-l2", ())
     met = {(finalist.task.space, finalist.config) for finalist in final.finalists}
     right = {(m.task.space, m.config) for m in measured if m.status is Status.OK}
     assert met <= right

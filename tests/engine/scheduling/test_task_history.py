@@ -52,7 +52,7 @@ def test_what_was_measured_of_other_tasks_is_taught(tmp_path, recorded):
     assert len(past.trials) == 20
     point = recorded_point(recorded, DECODE, past.trials[0].config)
     assert past.trials[0].score == point.time_ns
-    assert past.describe(past.trials[0].config)["problem n"] == 12.0
+    assert past.features(past.trials[0].config)["problem n"] == 12.0
 
 
 def recorded_point(recorded, problem, config):

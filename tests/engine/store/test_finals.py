@@ -15,7 +15,7 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError
-from gemmtune.engine.records.final import Final, Finalist, Refuted
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -48,7 +48,7 @@ FINAL = Final(
     protocol="graph-cold-l2",
     worker="host/gpu0/pid4711",
     created_at="2026-11-21T10:00:00+00:00",
-    refuted=(Refuted(TRITON, Config({"BLOCK_M": 64}), "off by 0.3\nat [0, 1] ≠"),),
+    failed=(FailedFinalist(TRITON, Config({"BLOCK_M": 64}), "off by 0.3\nat [0, 1] ≠"),),
 )
 
 
@@ -58,7 +58,7 @@ def of(final, problem=PROBLEM, device=H200):
     return replace(
         final,
         finalists=tuple(replace(f, task=moved[f.task.space]) for f in final.finalists),
-        refuted=tuple(replace(out, task=moved[out.task.space]) for out in final.refuted),
+        failed=tuple(replace(out, task=moved[out.task.space]) for out in final.failed),
     )
 
 
@@ -68,7 +68,7 @@ def path(tmp_path):
 
 
 def test_every_field_of_every_final_reads_back_in_insertion_order(path):
-    later = replace(FINAL, finalists=FINAL.finalists[:1], created_at="2026-11-20T10:00:00+00:00", refuted=())
+    later = replace(FINAL, finalists=FINAL.finalists[:1], created_at="2026-11-20T10:00:00+00:00", failed=())
     with Database.open(path) as database:
         database.add_final(FINAL)
         database.add_final(later)
@@ -119,9 +119,9 @@ def test_a_weight_and_a_source_do_not_make_another_problem(path):
 
 def test_a_reason_that_is_no_text_is_kept_as_escapes(path):
     with Database.open(path) as database:
-        database.add_final(replace(FINAL, refuted=(replace(FINAL.refuted[0], reason="bad \udcff and \0"),)))
+        database.add_final(replace(FINAL, failed=(replace(FINAL.failed[0], reason="bad \udcff and \0"),)))
         (back,) = database.finals()
-    assert back.refuted[0].reason == r"bad \udcff and \x00"
+    assert back.failed[0].reason == r"bad \udcff and \x00"
 
 
 def test_a_final_the_database_refuses_leaves_nothing(path):
@@ -150,7 +150,7 @@ FINALS = st.builds(
     TEXTS,
     TEXTS,
     TEXTS,
-    st.lists(st.builds(Refuted, TASKS, CONFIGS, TEXTS), max_size=2).map(tuple),
+    st.lists(st.builds(FailedFinalist, TASKS, CONFIGS, TEXTS), max_size=2).map(tuple),
 )
 
 

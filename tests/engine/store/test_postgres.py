@@ -23,8 +23,8 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError
-from gemmtune.engine.records.final import Final, Finalist, Refuted
-from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Level, Measurement, Status
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
+from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
@@ -64,7 +64,7 @@ FINAL = Final(
     "cold_l2",
     "host:0:4711",
     "2026-11-21T10:00:00+00:00",
-    (Refuted(TASK, Config({"BLOCK_M": 2}), "off by 0.3"),),
+    (FailedFinalist(TASK, Config({"BLOCK_M": 2}), "off by 0.3"),),
 )
 
 
@@ -75,7 +75,7 @@ def url(postgres_server):
 
 def test_the_first_level_of_each_gpu_is_found(url):
     def on(number: int, board: str, time_ns: float, task: Task = TASK) -> Measurement:
-        return measured(number, task, estimate=Estimate(1.0, 1.0, 1.0, Level("torch 2.13.0", board, time_ns)))
+        return measured(number, task, estimate=Estimate(1.0, 1.0, 1.0, ReferenceLevel("torch 2.13.0", board, time_ns)))
 
     with Database.open(url) as database:
         database.add([measured(0), on(1, "GPU-b", 0.1 + 0.2), on(2, "GPU-a", 2.0), on(3, "GPU-b", 9.0)])

@@ -16,7 +16,7 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError
-from gemmtune.engine.records.final import Final, Finalist, Refuted
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -127,7 +127,7 @@ FINAL = Final(
     protocol="graph-cold-l2",
     worker="host/gpu0/pid4711",
     created_at="2026-11-21T10:00:00+00:00",
-    refuted=(Refuted(TRITON, Config({"BLOCK_M": 64}), "off by 0.3\nat [0, 1] ≠"),),
+    failed=(FailedFinalist(TRITON, Config({"BLOCK_M": 64}), "off by 0.3\nat [0, 1] ≠"),),
 )
 """What v2.db holds, with HELD_BY_2; gemmtune wrote the file when its schema was 2."""
 

@@ -10,7 +10,7 @@ import pytest
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.final import Final, Finalist, Refuted
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
@@ -67,8 +67,8 @@ def leader(name, time_ns):
     return seat(name, time_ns, 0.0, 0.0)
 
 
-def held(*finalists, refuted=(), **changes):
-    out = tuple(Refuted(task(name), config(name), "off by 0.3") for name in refuted)
+def held(*finalists, failed=(), **changes):
+    out = tuple(FailedFinalist(task(name), config(name), "off by 0.3") for name in failed)
     return replace(Final(finalists, "graph", "host/0", "2026-11-21T13:00:00Z", out), **changes)
 
 
@@ -169,9 +169,9 @@ def test_a_baseline_out_of_the_final_is_beaten_by_intervals(measured, first):
 
 
 def test_what_a_final_refuted_is_out_for_good():
-    early = held(leader("b", 101), refuted=["a"])
+    early = held(leader("b", 101), failed=["a"])
     late = held(leader("c", 100), seat("a", 100.1, -0.001, 0.002), seat("aten", 110, 0.09, 0.11))
-    other_protocol = held(leader("b", 101), refuted=["d"], protocol="warm")
+    other_protocol = held(leader("b", 101), failed=["d"], protocol="warm")
     row = row_of(FIELD, early, other_protocol, late, choices=9)
     assert ranked(row) == ["c", "aten", "b"]
     assert row.tie_band == (config("c"),)
@@ -188,13 +188,13 @@ def test_the_last_final_of_the_protocol_counts():
 
 
 def test_finals_of_another_device_problem_or_build_say_nothing():
-    final = held(leader("c", 98), refuted=["a"])
+    final = held(leader("c", 98), failed=["a"])
 
     def moved(where):
         return replace(
             final,
             finalists=tuple(replace(f, task=where) for f in final.finalists),
-            refuted=tuple(replace(out, task=where) for out in final.refuted),
+            failed=tuple(replace(out, task=where) for out in final.failed),
         )
 
     alone = row_of(FIELD)

@@ -11,7 +11,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search.description import TaskDescription
+from gemmtune.engine.search.task_features import TaskFeatures
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 from gemmtune.spaces.inductor.tile_features import Tiles
@@ -48,7 +48,7 @@ def test_rows_that_are_not_aligned_show():
 def test_every_config_of_triton_mm_has_the_same_features_on_every_problem():
     names = set()
     for landscape in read_landscapes(embedded("triton_mm")[0]):
-        describe = TaskDescription(registry.space("triton_mm"), Task(landscape.problem, H200, "triton_mm"))
+        describe = TaskFeatures(registry.space("triton_mm"), Task(landscape.problem, H200, "triton_mm"))
         for config in list(landscape.points)[::97]:
             known = describe(config)
             assert all(math.isfinite(value) for value in known.values())
@@ -63,7 +63,7 @@ def test_configs_described_together_are_described_as_each_by_itself(space):
     together = of.features_of(task, configs)
     for i, config in enumerate(configs):
         assert {name: values[i] for name, values in together.items()} == of.features(task, config)
-    describe = TaskDescription(of, task)
-    alone = [tuple(TaskDescription(of, task)(config).values()) for config in configs[:3]]
+    describe = TaskFeatures(of, task)
+    alone = [tuple(TaskFeatures(of, task)(config).values()) for config in configs[:3]]
     assert np.array_equal(describe.matrix(configs)[:3], alone)
     assert np.array_equal(describe.matrix(configs[2:0:-1]), alone[2:0:-1])  # those that it knows already

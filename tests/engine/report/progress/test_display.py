@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import Final, Finalist, Unsettled
+from gemmtune.engine.records.final import Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.report.progress import lines
 from gemmtune.engine.report.progress.display import show_progress
@@ -59,7 +59,7 @@ def test_notices_and_finals_that_cannot_be_held_are_printed_at_once(capsys):
     with show_progress(quiet=False) as callbacks:
         for callback in callbacks:
             callback.on_notice("GPU 0 is given up after 3 failures")
-            callback.on_final(Unsettled(PROBLEM, "no finalist passed its check"))
+            callback.on_final(FinalNotHeld(PROBLEM, "no finalist passed its check"))
     assert capsys.readouterr().err.splitlines() == [
         "GPU 0 is given up after 3 failures",
         f"no final of {PROBLEM.name}: no finalist passed its check",

@@ -11,7 +11,7 @@ import pytest
 from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import StoreError, UsageError
-from gemmtune.engine.records.final import Final, Finalist, Unsettled
+from gemmtune.engine.records.final import Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.report.progress.json_lines import EventFile
 from gemmtune.engine.testing.objective_conformance import example_measurement
@@ -73,7 +73,7 @@ def test_each_event_is_an_object(tmp_path):
         "regret_bound": 0.0,
     }
     path.unlink()
-    unsettled = Unsettled(TASK.problem, "nothing passed")
+    unsettled = FinalNotHeld(TASK.problem, "nothing passed")
     assert written(path, lambda events: events.on_final(unsettled))["reason"] == "nothing passed"
 
 

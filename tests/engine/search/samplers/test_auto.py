@@ -6,14 +6,14 @@ import pytest
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Past, Search
+from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.search.samplers import auto
 from gemmtune.engine.search.samplers.auto import AutoSampler
 
 PARAMS = (Param("x", tuple(range(40))),)
 FEASIBLE = tuple(Config({"x": x}) for x in range(40))
 SEARCH = Search(PARAMS, FEASIBLE, (), budget=16, seed=0)
-PAST = Past(tuple(Trial(config, Status.OK, 1.0 + config.integer("x")) for config in FEASIBLE))
+PAST = SourceTask(tuple(Trial(config, Status.OK, 1.0 + config.integer("x")) for config in FEASIBLE))
 
 
 @pytest.mark.parametrize(

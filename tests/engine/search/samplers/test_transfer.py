@@ -15,9 +15,9 @@ import pytest
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.search import Past, Search
+from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.search.models import transfer_model as lessons
-from gemmtune.engine.search.models.coordinates import described, of_params, unit
+from gemmtune.engine.search.models.coordinates import feature_matrix, of_params, unit
 from gemmtune.engine.search.models.gaussian_process import Surrogate
 from gemmtune.engine.search.models.transfer_model import lesson
 from gemmtune.engine.search.samplers import transfer
@@ -48,15 +48,15 @@ class Task:
         fails = config.integer("stages") == 1
         return Trial(config, Status.BUILD_FAILED if fails else Status.OK, None if fails else self.time(config))
 
-    def describe(self, config: Config) -> dict[str, float]:
+    def features(self, config: Config) -> dict[str, float]:
         m, n = config.integer("m"), config.integer("n")
         return {"rows": math.log2(m / self.rows), "columns": math.log2(n / self.rows)}
 
-    def past(self) -> Past:
-        return Past(tuple(self.trial(config) for config in FEASIBLE), self.describe)
+    def past(self) -> SourceTask:
+        return SourceTask(tuple(self.trial(config) for config in FEASIBLE), self.features)
 
-    def search(self, *history: Past, seed: int = 0) -> Search:
-        return Search(PARAMS, FEASIBLE, (), 32, seed, describe=self.describe, history=history)
+    def search(self, *history: SourceTask, seed: int = 0) -> Search:
+        return Search(PARAMS, FEASIBLE, (), 32, seed, features=self.features, history=history)
 
 
 def asked(sampler, task, count, batch=1):
@@ -120,13 +120,13 @@ def test_of_many_tasks_the_nearest_in_size_teach(monkeypatch):
     task = Task(64)
 
     def sized(past, size):
-        return Past(past.trials, lambda config: {**past.describe(config), "problem n": size})
+        return SourceTask(past.trials, lambda config: {**past.features(config), "problem n": size})
 
     near = [sized(Task(32).past(), 9.0), sized(Task(128).past(), 11.0)]
-    misleading = Past(tuple(Trial(t.config, t.status, t.score and 1e9 / t.score) for t in Task(64).past().trials))
-    far = [sized(replace(misleading, describe=task.describe), 20.0)] * 3
-    search = replace(task.search(), describe=sized(task.past(), 10.0).describe)
-    known = described(search.describe, FEASIBLE)
+    misleading = SourceTask(tuple(Trial(t.config, t.status, t.score and 1e9 / t.score) for t in Task(64).past().trials))
+    far = [sized(replace(misleading, features=task.features), 20.0)] * 3
+    search = replace(task.search(), features=sized(task.past(), 10.0).features)
+    known = feature_matrix(search.features, FEASIBLE)
     among_others = lesson(replace(search, history=(*far, *near)), known)
     assert among_others == pytest.approx(lesson(replace(search, history=tuple(near)), known))
 
@@ -146,26 +146,26 @@ def test_failures_elsewhere_are_avoided_here():
 
 def test_a_fact_that_no_other_task_shared_is_not_taught_about():
     task = Task(64)
-    pasts = [Past(past.trials, aligned(past.describe, 16.0)) for past in (Task(32).past(), Task(128).past())]
-    known = {alignment: described(aligned(task.describe, alignment), FEASIBLE) for alignment in (8.0, 16.0)}
+    pasts = [SourceTask(past.trials, aligned(past.features, 16.0)) for past in (Task(32).past(), Task(128).past())]
+    known = {alignment: feature_matrix(aligned(task.features, alignment), FEASIBLE) for alignment in (8.0, 16.0)}
 
     def taught(alignment):
-        search = replace(task.search(*pasts), describe=aligned(task.describe, alignment))
+        search = replace(task.search(*pasts), features=aligned(task.features, alignment))
         return lesson(search, known[alignment]) is not None
 
     assert taught(16.0)
     assert not taught(8.0)
 
 
-def aligned(describe, alignment):
-    return lambda config: {**describe(config), "alignment": alignment}
+def aligned(features, alignment):
+    return lambda config: {**features(config), "alignment": alignment}
 
 
 def test_a_history_that_misleads_is_overcome():
     task = Task(32)
     past = task.past()
     upside_down = [Trial(t.config, t.status, t.score and 1e9 / t.score) for t in past.trials]
-    search = task.search(Past(tuple(upside_down), past.describe))
+    search = task.search(SourceTask(tuple(upside_down), past.features))
     assert best(asked(TransferSampler(search), task, 32), task) < 1.1e4
 
 
@@ -191,10 +191,10 @@ def sequence():
 
 def test_nothing_is_expected_without_outcomes_that_work():
     task = Task(64)
-    known = described(task.describe, FEASIBLE)
+    known = feature_matrix(task.features, FEASIBLE)
     failures = tuple(Trial(config, Status.RUN_FAILED, None) for config in FEASIBLE)
     assert lesson(task.search(), known) is None
-    assert lesson(task.search(Past(failures, task.describe)), known) is None
+    assert lesson(task.search(SourceTask(failures, task.features)), known) is None
     assert lesson(task.search(replace(task.past(), trials=task.past().trials[:3])), known) is None
 
 
@@ -202,7 +202,7 @@ def test_what_is_expected_ranks_configs_as_they_are(monkeypatch):
     monkeypatch.setattr(lessons, "_RECORDS", 400)
     task = Task(64)
     search = task.search(Task(16).past(), Task(32).past(), Task(128).past())
-    expected = lesson(search, described(task.describe, FEASIBLE))
+    expected = lesson(search, feature_matrix(task.features, FEASIBLE))
     works = [i for i, config in enumerate(FEASIBLE) if config["stages"] != 1]
     real = np.log([task.time(FEASIBLE[i]) for i in works])
     assert np.corrcoef(expected[works], real)[0, 1] > 0.8

@@ -19,7 +19,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.search.feasible import census
+from gemmtune.engine.search.enumeration import enumerate_space
 from gemmtune.engine.tables.cute.exporter import CuteExporter
 from gemmtune.spaces.cute_gemm import CuteGemmSpace
 
@@ -52,7 +52,7 @@ def row(problem, config, evidence=Evidence.MEASURED):
 def many(sku, step):
     """A row for every `step`-th config that the space has for this GPU, each at an m of its own."""
     task = Task(Problem(512, 1024, 256), catalogue.device(sku), "cute_gemm")
-    configs = census(CuteGemmSpace(), task).feasible[::step]
+    configs = enumerate_space(CuteGemmSpace(), task).feasible[::step]
     return [row(f"{64 + i}x1024x256:bf16:nt", config) for i, config in enumerate(configs)]
 
 

@@ -14,13 +14,13 @@ from gemmtune.engine.records.problem import Layout, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["SIZES", "TaskDescription", "describe_problem"]
+__all__ = ["SIZES", "TaskFeatures", "problem_features"]
 
 SIZES = {f"problem {name}": name for name in ("m", "n", "k", "batch")}
 """Names under which a problem's sizes are known, and its fields."""
 
 
-class TaskDescription:
+class TaskFeatures:
     """Describes configs of one task, each once: a campaign's searches and their successors ask for the same ones."""
 
     def __init__(self, space: Space, task: Task) -> None:
@@ -65,10 +65,10 @@ class TaskDescription:
     def _constants(self) -> Mapping[str, float]:
         device = self._task.device
         sizes = {"SMs": math.log2(device.sm_count), "bandwidth": math.log2(device.memory_bandwidth_gb_s)}
-        return {**describe_problem(self._task.problem), **sizes}
+        return {**problem_features(self._task.problem), **sizes}
 
 
-def describe_problem(problem: Problem) -> Mapping[str, float]:
+def problem_features(problem: Problem) -> Mapping[str, float]:
     """The problem's sizes in logarithms to base 2, and its types and layouts; the same for each of its configs."""
     return {
         **{name: math.log2(getattr(problem, field)) for name, field in SIZES.items()},

@@ -10,7 +10,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.engine.search.feasible import Enumeration, census, feasible
+from gemmtune.engine.search.enumeration import LazyConfigs, enumerate_space, feasible_configs
 
 DEVICE = Device("TOY", "Toy", "sm_90a", 1, 1000, 1000, 1, 1, 1, 1, 32, 1, 1)
 TASK = Task(Problem(m=64, n=64, k=64), DEVICE, "toy")
@@ -50,14 +50,14 @@ class EmptySpace(ToySpace):
 
 
 def test_census_counts_every_point_once():
-    found = census(ToySpace(), TASK)
+    found = enumerate_space(ToySpace(), TASK)
     assert found.points == 12
     assert len(found.feasible) + sum(found.rejections.values()) == found.points
     assert found.rejections == {"divisible": 2, "shared memory": 3}
 
 
 def test_census_keeps_the_order_of_enumeration():
-    found = census(ToySpace(), TASK)
+    found = enumerate_space(ToySpace(), TASK)
     assert [(c["tile"], c["stages"]) for c in found.feasible] == [
         (1, 1),
         (1, 2),
@@ -70,31 +70,31 @@ def test_census_keeps_the_order_of_enumeration():
 
 
 def test_census_shows_the_first_reason_of_each_rule():
-    assert census(ToySpace(), TASK).examples == {
+    assert enumerate_space(ToySpace(), TASK).examples == {
         "divisible": "64 is not a multiple of 3",
         "shared memory": "9 B > 6 B",
     }
 
 
 def test_census_of_an_empty_space_is_empty():
-    found = census(EmptySpace(), TASK)
+    found = enumerate_space(EmptySpace(), TASK)
     assert (found.points, found.feasible, found.rejections, found.examples) == (0, (), {}, {})
 
 
 def test_census_counts_each_of_ten_thousand_points_once():
-    found = census(ToySpace(tiles=100, stages=100), TASK)
+    found = enumerate_space(ToySpace(tiles=100, stages=100), TASK)
     assert found.points == 10_000 == len(found.feasible) + sum(found.rejections.values())
 
 
 def test_what_is_feasible_is_what_the_census_counts():
-    assert tuple(feasible(ToySpace(), TASK)) == census(ToySpace(), TASK).feasible
+    assert tuple(feasible_configs(ToySpace(), TASK)) == enumerate_space(ToySpace(), TASK).feasible
 
 
 def test_no_more_is_drawn_than_is_asked_for():
     drawn = []
-    configs = Enumeration(drawn.append(config) or config for config in feasible(ToySpace(), TASK))
+    configs = LazyConfigs(drawn.append(config) or config for config in feasible_configs(ToySpace(), TASK))
     assert drawn == []
     assert (configs.count(3), len(drawn)) == (3, 3)
     assert (configs.count(2), len(drawn)) == (2, 3)
-    assert configs.all() == census(ToySpace(), TASK).feasible
+    assert configs.all() == enumerate_space(ToySpace(), TASK).feasible
     assert configs.count(100) == 7

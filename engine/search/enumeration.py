@@ -10,15 +10,15 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["Census", "Enumeration", "census", "feasible"]
+__all__ = ["EnumeratedSpace", "LazyConfigs", "enumerate_space", "feasible_configs"]
 
 
-def feasible(space: Space, task: Task) -> Iterator[Config]:
+def feasible_configs(space: Space, task: Task) -> Iterator[Config]:
     """The configs that the space's check passes, in the order of enumeration, each when it is asked for."""
     return (config for config in space.points(task) if space.check(task, config))
 
 
-class Enumeration:
+class LazyConfigs:
     """Configs that are drawn as far as somebody needs them, and kept: a campaign begins before it knows all of them.
 
     Enumerating `triton_mm` for one problem takes 0.1 s, of which its first 64 feasible configs take a twentieth.
@@ -41,7 +41,7 @@ class Enumeration:
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class EnumeratedSpace:
     """Every point of a space, counted once: `points` = feasible + the sum of the rejections."""
 
     points: int
@@ -54,7 +54,7 @@ class Census:
     """Rule to the reason of its first rejection."""
 
 
-def census(space: Space, task: Task) -> Census:
+def enumerate_space(space: Space, task: Task) -> EnumeratedSpace:
     """Enumerate the space and check every point. Costs one `check` a point and builds nothing."""
     points = 0
     feasible: list[Config] = []
@@ -68,4 +68,4 @@ def census(space: Space, task: Task) -> Census:
         else:
             rejections[verdict.rule] = rejections.get(verdict.rule, 0) + 1
             examples.setdefault(verdict.rule, verdict.reason)
-    return Census(points, tuple(feasible), rejections, examples)
+    return EnumeratedSpace(points, tuple(feasible), rejections, examples)
