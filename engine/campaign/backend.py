@@ -13,6 +13,7 @@ from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.processes.process_pool import Notify
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
@@ -30,7 +31,12 @@ __all__ = ["connected", "origin"]
 
 
 def origin(
-    plan: Plan, wanted: Device | None, files: Sequence[Path], builders: int | None, cluster: Cluster | None
+    plan: Plan,
+    wanted: Device | None,
+    files: Sequence[Path],
+    builders: int | None,
+    cluster: Cluster | None,
+    notify: Notify,
 ) -> tuple[Device, list[TaskSearch], Executor]:
     """The GPU where there is one, recorded landscapes where there is none or where they are asked for.
 
@@ -39,24 +45,26 @@ def origin(
     present = None if files else _clustered_device(cluster, wanted) if cluster else present_device()
     if present is not None:
         if wanted not in (None, present):
-            return _on_paper(plan, wanted, builders, f"the GPU here is {present.name} ({present.sku})")
+            return _on_paper(plan, wanted, builders, notify, f"the GPU here is {present.name} ({present.sku})")
         if not plan.problems:
             plan = replace(plan, problems=_recorded_problems(plan))
         searches = session.measured_searches(plan, present)
         protocol = registry.objective(plan.objective).protocol
-        return present, searches, _executor(cluster, present, searches, protocol, builders, _pruners(plan))
+        return present, searches, _executor(cluster, present, searches, protocol, builders, _pruners(plan), notify)
     landscapes = session.completed(session.read_all(list(files) or embedded()), plan, wanted)
     target = session.replayed_device(landscapes)
     if wanted not in (None, target):
         if not files:
             absent = f"there is no GPU here and the recorded landscapes are of {target.sku}"
-            return _on_paper(plan, wanted, builders, absent)
+            return _on_paper(plan, wanted, builders, notify, absent)
         raise DeviceError(f"--device {wanted.sku}, but the landscapes are of {target.sku}")
     recorded = {landscape.context["space"] for landscape in landscapes}
     missing = ", ".join(name for name in plan.spaces if name not in recorded)
     if wanted is not None and missing and not files:
-        return _on_paper(plan, wanted, builders, f"there is no GPU here and nothing is recorded in space {missing}")
-    return target, session.replayed_searches(plan, target, landscapes), _replay_fleet(cluster, landscapes, plan)
+        return _on_paper(
+            plan, wanted, builders, notify, f"there is no GPU here and nothing is recorded in space {missing}"
+        )
+    return target, session.replayed_searches(plan, target, landscapes), _replay_fleet(cluster, landscapes, plan, notify)
 
 
 def connected(place: str, ray_address: str | None) -> Cluster | None:
@@ -99,16 +107,21 @@ def _executor(
     protocol: str,
     builders: int | None,
     pruners: Mapping[str, Pruner],
+    notify: Notify,
 ) -> Executor:
     """Builders and workers, here or in the cluster."""
     if cluster is None:
-        return LocalExecutor(_spaces(searches), protocol, builders=builders, pruners=pruners)
+        return LocalExecutor(_spaces(searches), protocol, builders=builders, pruners=pruners, notify=notify)
     from gemmtune.engine.execution.ray.executor import RayExecutor
 
-    return RayExecutor(cluster, device.sku, _spaces(searches), protocol, builders=builders, pruners=pruners)
+    return RayExecutor(
+        cluster, device.sku, _spaces(searches), protocol, builders=builders, pruners=pruners, notify=notify
+    )
 
 
-def _replay_fleet(cluster: Cluster | None, landscapes: Sequence[Landscape], plan: Plan) -> ReplayExecutor:
+def _replay_fleet(
+    cluster: Cluster | None, landscapes: Sequence[Landscape], plan: Plan, notify: Notify
+) -> ReplayExecutor:
     """What answers from landscapes: in this process, or in the cluster's actors, one a core."""
     if cluster is None:
         return ReplayExecutor(landscapes, {name: registry.pruner(name) for name in plan.pruners})
@@ -116,17 +129,21 @@ def _replay_fleet(cluster: Cluster | None, landscapes: Sequence[Landscape], plan
         raise UsageError(f"--pruner {plan.pruners[0]} replays in this process: leave out --fleet")
     from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 
-    return SimulatedExecutor(landscapes, cluster, workers=max(1, cluster.nodes()[0].cpus))
+    return SimulatedExecutor(landscapes, cluster, workers=max(1, cluster.nodes()[0].cpus), notify=notify)
 
 
 def _on_paper(
-    plan: Plan, wanted: Device, builders: int | None, absent: str
+    plan: Plan, wanted: Device, builders: int | None, notify: Notify, absent: str
 ) -> tuple[Device, list[TaskSearch], Executor]:
     try:
         searches = session.estimated_searches(plan, wanted)
     except (UsageError, ToolchainMissing) as error:
         raise DeviceError(f"--device {wanted.sku}, but {absent}; nor can it be estimated: {error}") from None
-    return wanted, searches, EstimateExecutor(_spaces(searches), builders=builders, pruners=_pruners(plan))
+    return (
+        wanted,
+        searches,
+        EstimateExecutor(_spaces(searches), builders=builders, pruners=_pruners(plan), notify=notify),
+    )
 
 
 def _spaces(searches: Sequence[TaskSearch]) -> tuple[str, ...]:

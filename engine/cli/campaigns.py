@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -125,18 +126,22 @@ def tune(
     asked, cluster = out / "asked.json", connected(fleet_place, os.environ.get("RAY_ADDRESS"))
     if cluster is None and not replay and not asked.exists() and gpu_names():  # there will be something to build
         prepare_builders(plan.spaces)
-    target, searches, executor = origin(plan, wanted, replay or [], builders, cluster)
-    if isinstance(executor, EstimateExecutor):
-        plan = replace(plan, sampler="exhaustive")  # as the searches have it
-    clocks = locked_clocks(lock_clocks, executor)
-    with closing(executor), clocks, Database.open(database_url(out, database)) as store, ExitStack() as opened:
+    with ExitStack() as opened:
+        event_files = [opened.enter_context(EventFile(events))] if events else []
+        progress = show_progress(quiet=as_json, unit=registry.objective(plan.objective).unit)
+        callbacks = (*opened.enter_context(progress), *event_files)
+        tell = partial(notify, callbacks)
+        target, searches, executor = origin(plan, wanted, replay or [], builders, cluster, tell)
+        if isinstance(executor, EstimateExecutor):
+            plan = replace(plan, sampler="exhaustive")  # as the searches have it
+        opened.enter_context(closing(executor))
+        opened.enter_context(locked_clocks(lock_clocks, executor))
+        store = opened.enter_context(Database.open(database_url(out, database)))
         if isinstance(executor, ReplayExecutor) and not replay:
             _say_why_replayed()
         elif isinstance(executor, EstimateExecutor):
             _say_what_estimates(target, executor.protocol(searches[0].task))
-        event_files = [opened.enter_context(EventFile(events))] if events else []
-        with show_progress(quiet=as_json, unit=registry.objective(plan.objective).unit) as shown:
-            result = session.execute(plan, target, searches, executor, store, (*shown, *event_files), asked)
+        result = session.execute(plan, target, searches, executor, store, callbacks, asked)
     write_table(out / "table.json", result.table)
     exported, notes = export_what_can_be(out / "table.json", out)
     written = [out / "table.json", *exported, out / "summary.txt"]
@@ -165,15 +170,17 @@ def record(
     _look_up(plan)
     target = gpu_or_fail("record")
     searches, minimised = session.measured_searches(plan, target), registry.objective(objective)
-    executor = LocalExecutor(
-        spaces, minimised.protocol, builders=builders, racing=False
-    )  # full samples of every config
-    store_url, clocks = database_url(out, database), locked_clocks(lock_clocks, executor)
+    store_url = database_url(out, database)
     with (
-        closing(executor),
-        clocks,
-        Database.open(store_url) as store,
         show_progress(quiet=False, unit=minimised.unit) as callbacks,
+        # Without racing, every config gets all samples.
+        closing(
+            LocalExecutor(
+                spaces, minimised.protocol, builders=builders, racing=False, notify=partial(notify, callbacks)
+            )
+        ) as executor,
+        locked_clocks(lock_clocks, executor),
+        Database.open(store_url) as store,
     ):
         for notice in session.unserved(plan, searches):
             notify(callbacks, notice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,7 @@ from gemmtune.engine.report import contents as holdings
 from gemmtune.engine.report import diff as diff_report
 from gemmtune.engine.report import verify as verification_report
 from gemmtune.engine.report.progress.display import progress_bar, show_progress
+from gemmtune.engine.scheduling.callbacks import notify
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
@@ -82,16 +84,16 @@ def verify(
     content = read_table(table)
     searches = verifying_searches(content)
     objective = registry.objective(content.objective)
-    if replay:
-        executor: Executor = ReplayExecutor(session.completed(session.read_all(replay), Plan(), content.device))
-    else:
-        require_device(content, gpu_or_fail("verify"))
-        executor = LocalExecutor(
-            list({search.task.space for search in searches}), objective.protocol, builders=builders
-        )
-    store_url, progress = database_url(out, database), show_progress(quiet=as_json, unit=objective.unit)
-    with closing(executor), Database.open(store_url) as store, progress as callbacks:
-        found = verify_table(content, margin, searches, executor, store, callbacks)
+    spaces = list({search.task.space for search in searches})
+    with show_progress(quiet=as_json, unit=objective.unit) as callbacks:
+        if replay:
+            executor: Executor = ReplayExecutor(session.completed(session.read_all(replay), Plan(), content.device))
+        else:
+            require_device(content, gpu_or_fail("verify"))
+            tell = partial(notify, callbacks)
+            executor = LocalExecutor(spaces, objective.protocol, builders=builders, notify=tell)
+        with closing(executor), Database.open(database_url(out, database)) as store:
+            found = verify_table(content, margin, searches, executor, store, callbacks)
     write_table(out / "table.json", found.mended)
     if as_json:
         output.print_json(verification_report.verification_record(found))

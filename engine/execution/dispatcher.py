@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.processes.slot import Outcome
 from gemmtune.engine.records.errors import GemmtuneError
 
@@ -39,9 +40,6 @@ class Place(Protocol[J, R]):
         Raises:
             GemmtuneError: something cannot start; with `size` 0 the place is lost, and its jobs with it.
         """
-
-    def take_notices(self) -> list[str]:
-        """What a person should hear of since the last call."""
 
     def close(self) -> None:
         """End what runs; unfinished jobs are dropped."""
@@ -79,6 +77,7 @@ class Pool(Generic[J, R]):
         ahead: int = _AHEAD,
         grain: int = 1,
         home: Callable[[J], Hashable] | None = None,
+        notify: Notify = log_notice,
     ) -> None:
         """Begin.
 
@@ -88,6 +87,7 @@ class Pool(Generic[J, R]):
             grain: jobs that are handed out together, to one place: more than one where they travel together.
             home: what a place sets itself up for to run the job. Jobs of one kind go to one place, until more of them
                 wait than setting up another place is worth. None where nothing is set up.
+            notify: receives a line for each place that is lost or given up.
         """
         self._seats = {name: _Seat(place) for name, place in places.items()}
         self._ahead = ahead
@@ -96,7 +96,7 @@ class Pool(Generic[J, R]):
         self._waiting: dict[Hashable, deque[J]] = {}
         self._homes: dict[Hashable, list[str]] = {}
         self._retired: list[Place[J, R]] = []
-        self._notices: list[str] = []
+        self._notify = notify
         self._lost: GemmtuneError | None = None
         self._pending = 0
         self._held = 0
@@ -161,15 +161,8 @@ class Pool(Generic[J, R]):
     def retire(self, name: str, reason: str) -> None:
         """Give no more jobs to a place, and those it has to the others. The last one stays."""
         if name in self._seats and len(self._seats) > 1:
-            self._notices.append(f"{name} is quarantined: {reason}; its jobs go elsewhere")
+            self._notify(f"{name} is quarantined: {reason}; its jobs go elsewhere")
             self._leave(name)
-
-    def take_notices(self) -> list[str]:
-        """What a person should hear of since the last call."""
-        said, self._notices = self._notices, []
-        for seat in self._seats.values():
-            said += seat.place.take_notices()
-        return said
 
     def close(self) -> None:
         """End what runs."""
@@ -213,18 +206,17 @@ class Pool(Generic[J, R]):
 
     def _troubled(self, name: str, seat: _Seat[J, R], error: GemmtuneError) -> None:
         if seat.place.size:
-            self._notices.append(str(error))
+            self._notify(str(error))
             return
         self._lost = error
         if len(self._seats) > 1:
-            self._notices.append(f"{error}; the others go on")
+            self._notify(f"{error}; the others go on")
         self._leave(name)
 
     def _leave(self, name: str) -> None:
         """Take a place off the list; what it was given goes first in the queue."""
         seat = self._seats.pop(name)
         self._retired.append(seat.place)
-        self._notices += seat.place.take_notices()
         for homes in self._homes.values():
             if name in homes:
                 homes.remove(name)

@@ -13,7 +13,7 @@ from pathlib import Path
 from gemmtune.engine.execution.artifact_cache import discard
 from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, built, dropped
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
-from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
+from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice, wait_for_any
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError
@@ -44,6 +44,7 @@ class EstimateExecutor:
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
         build_deadline_seconds: float = 60.0,
+        notify: Notify = log_notice,
     ) -> None:
         """Nothing starts before the first config is submitted.
 
@@ -52,6 +53,7 @@ class EstimateExecutor:
             builders: builder processes; by default one a core.
             pruners: by name, asked before the build and again after it.
             build_deadline_seconds: run time of one build.
+            notify: receives a line for each thing that a person should know.
 
         Raises:
             ToolchainMissing: a space cannot build here.
@@ -60,6 +62,7 @@ class EstimateExecutor:
         self._pruners = dict(pruners or {})
         self._size = builders or len(os.sched_getaffinity(0))
         self._build_deadline_seconds = build_deadline_seconds
+        self._notify = notify
         self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
         self._worker_name = f"{platform.node()}/cpu/pid{os.getpid()}"
         self._priors: dict[Task, Prior] = {}
@@ -69,7 +72,7 @@ class EstimateExecutor:
     @cached_property
     def _builders(self) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
         folder = Path(self._folder.name)
-        return builder_pool(tuple(self._toolchains), folder, self._size, self._build_deadline_seconds)
+        return builder_pool(tuple(self._toolchains), folder, self._size, self._build_deadline_seconds, self._notify)
 
     def toolchain(self, task: Task) -> Toolchain:
         """The installed versions the task's space builds with."""
@@ -108,10 +111,6 @@ class EstimateExecutor:
                 self._hear()
         finished, self._finished = self._finished, []
         return finished
-
-    def notices(self) -> list[str]:
-        """What the builders had to say."""
-        return self._builders.take_notices() if self._started else []
 
     def close(self) -> None:
         """End every process and delete what is left of their work."""

@@ -16,7 +16,7 @@ from gemmtune.engine.measure.builder import builder_pool
 from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
 from gemmtune.engine.platform.gpus import equal_gpus
-from gemmtune.engine.processes.process_pool import Waitable, wait_for_any
+from gemmtune.engine.processes.process_pool import Notify, Waitable, log_notice, wait_for_any
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
 
@@ -36,6 +36,7 @@ class LocalExecutor(BuildMeasurePipeline):
         racing: bool = True,
         build_deadline_seconds: float = 60.0,
         run_deadline_seconds: float = 60.0,
+        notify: Notify = log_notice,
     ) -> None:
         """Take the visible GPUs that are alike: the first, and those of its kind.
 
@@ -47,6 +48,7 @@ class LocalExecutor(BuildMeasurePipeline):
             racing: whether launches stop once a config is behind the task's best; without, every config gets all.
             build_deadline_seconds: run time of one build.
             run_deadline_seconds: run time of one measurement, or of one final.
+            notify: receives a line for each thing that a person should know.
 
         Raises:
             ContractError: no such protocol.
@@ -59,12 +61,12 @@ class LocalExecutor(BuildMeasurePipeline):
         deadlines = build_deadline_seconds, run_deadline_seconds
 
         def open_site() -> _LocalSite:
-            return _LocalSite(tuple(toolchains), timed, gpus, Path(self._folder.name), self._size, deadlines)
+            return _LocalSite(tuple(toolchains), timed, gpus, Path(self._folder.name), self._size, deadlines, notify)
 
         # With energy the slower config may be the one that is wanted.
         racing = racing and not timed.energy
         terms = measured_terms(toolchains, protocol_name)
-        super().__init__(terms, open_site, len(gpus), pruners=pruners, racing=racing)
+        super().__init__(terms, open_site, len(gpus), pruners=pruners, racing=racing, notify=notify)
 
     def close(self) -> None:
         """End every process and delete the binaries."""
@@ -83,6 +85,7 @@ class _LocalSite:
         folder: Path,
         size: int,
         deadlines: tuple[float, float],
+        notify: Notify,
     ) -> None:
         build_deadline_seconds, run_deadline_seconds = deadlines
         host, pid = platform.node(), os.getpid()
@@ -96,14 +99,15 @@ class _LocalSite:
                     run_deadline_seconds,
                     name=f"GPU {number}",
                     environment={"CUDA_VISIBLE_DEVICES": gpu} if len(gpus) > 1 else {},
+                    notify=notify,
                 )
                 starting.callback(place.close)
                 workers[f"{host}/gpu{number}/pid{pid}"] = place
-            builders = builder_pool(spaces, folder, size, build_deadline_seconds)
+            builders = builder_pool(spaces, folder, size, build_deadline_seconds, notify)
             starting.pop_all()
         self._processes: list[Waitable] = [builders, *workers.values()]
-        self.builders: Builders = Pool({f"{host}/cpu/pid{pid}": builders})
-        self.workers: Workers = Pool(workers, home=problem_of)
+        self.builders: Builders = Pool({f"{host}/cpu/pid{pid}": builders}, notify=notify)
+        self.workers: Workers = Pool(workers, home=problem_of, notify=notify)
 
     def wait(self, timeout_seconds: float) -> None:
         wait_for_any(self._processes, timeout_seconds)

@@ -20,7 +20,7 @@ from gemmtune.engine.measure.builder import BuildFailure, BuildJob
 from gemmtune.engine.measure.deciding.screening import Standing
 from gemmtune.engine.measure.gpu_scale import as_on
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
-from gemmtune.engine.processes.process_pool import Loss, Outcome
+from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist, FinalNotHeld
@@ -51,6 +51,7 @@ class BuildMeasurePipeline:
         *,
         pruners: Mapping[str, Pruner] | None = None,
         racing: bool = True,
+        notify: Notify = log_notice,
     ) -> None:
         """Nothing starts before the first config is submitted: a campaign that is all known needs no process.
 
@@ -60,6 +61,7 @@ class BuildMeasurePipeline:
             parallel: workers there will be.
             pruners: by name, asked before the build and again between build and measurement.
             racing: whether launches stop once a config is behind the task's best; without, every config gets all.
+            notify: receives a line for each thing that a person should know.
         """
         self.evidence: Evidence = terms.evidence
         self.parallel = parallel
@@ -67,6 +69,7 @@ class BuildMeasurePipeline:
         self._open_site = open_site
         self._driver_name = f"{platform.node()}/pid{os.getpid()}"
         self._racing = racing
+        self._notify = notify
         self._pruners = dict(pruners or {})
         self._history: dict[Task, list[Measurement]] = {}
         self._leaders: dict[Task, Standing] = {}
@@ -75,7 +78,6 @@ class BuildMeasurePipeline:
         self._drift = DriftWatch()
         self._finals: dict[Problem, _PendingFinal] = {}
         self._finished: list[Finished] = []
-        self._notices: list[str] = []
 
     @cached_property
     def _site(self) -> Site:
@@ -123,13 +125,6 @@ class BuildMeasurePipeline:
             self._site.wait(timeout_seconds)
             finished = self._collect()
         return finished
-
-    def notices(self) -> list[str]:
-        """What the pools and the finals had to say."""
-        said, self._notices = self._notices, []
-        if self._started:
-            said += [*self._site.builders.take_notices(), *self._site.workers.take_notices()]
-        return said
 
     def close(self) -> None:
         """End every process and delete the binaries."""
@@ -223,7 +218,7 @@ class BuildMeasurePipeline:
     def _built_again(self, final: _PendingFinal, job: BuildJob, artifact: Artifact | None) -> None:
         if artifact is None:
             del final.artifacts[job.task, job.config]
-            self._notices.append(f"{job.task.key} {job.config} did not build again for the final")
+            self._notify(f"{job.task.key} {job.config} did not build again for the final")
         else:
             final.artifacts[job.task, job.config] = artifact
         self._hold(final)

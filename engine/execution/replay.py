@@ -111,10 +111,6 @@ class ReplayExecutor:
         finished, self._finished = self._finished, []
         return finished
 
-    def notices(self) -> list[str]:
-        """Nothing happens here that a person should know."""
-        return []
-
     def close(self) -> None:
         """Forget what was not collected."""
         self._finished = []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gemmtune.engine.measure.shared_builds import Library
 from gemmtune.engine.processes.child_process import start_context
-from gemmtune.engine.processes.process_pool import ProcessPool
+from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
@@ -56,7 +56,7 @@ def prepare_builders(spaces: Sequence[str]) -> None:
 
 
 def builder_pool(
-    spaces: tuple[str, ...], folder: Path, size: int, deadline_seconds: float
+    spaces: tuple[str, ...], folder: Path, size: int, deadline_seconds: float, notify: Notify = log_notice
 ) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
     """Processes that build for `spaces` and leave binaries in `folder`.
 
@@ -72,6 +72,7 @@ def builder_pool(
         name="the builders",
         attempts=2,  # a process may be killed for no fault of its job
         describe=lambda job: f"the build of {job.task.key} {job.config}",
+        notify=notify,
     )
 
 

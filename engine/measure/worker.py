@@ -7,7 +7,7 @@ from functools import partial
 
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.measure.protocols import Protocol
-from gemmtune.engine.processes.process_pool import Last, ProcessPool
+from gemmtune.engine.processes.process_pool import Last, Notify, ProcessPool, log_notice
 from gemmtune.engine.seams import registry
 
 __all__ = ["worker_pool"]
@@ -23,6 +23,7 @@ def worker_pool(
     *,
     name: str = "GPU 0",
     environment: Mapping[str, str] | None = None,
+    notify: Notify = log_notice,
 ) -> ProcessPool[MeasureJob | FinalJob, Reading | FinalReading]:
     """One process on the first GPU it sees, and one that stands by with everything imported.
 
@@ -32,6 +33,7 @@ def worker_pool(
         deadline_seconds: time a job may run.
         name: the GPU, for messages.
         environment: variables set in the process, which may choose the GPU it sees.
+        notify: receives a line for each job that runs again and each start that failed.
     """
     return ProcessPool(
         partial(_make_bench, protocol),
@@ -44,6 +46,7 @@ def worker_pool(
         describe=_describe,
         sends_ahead=True,
         spare_imports=(_BENCH, *dict.fromkeys(type(registry.space(name)).__module__ for name in spaces)),
+        notify=notify,
     )
 
 

@@ -7,6 +7,7 @@ was at fault and not the job, so the job is queued again and the place is given 
 
 from __future__ import annotations
 
+import logging
 import math
 import select
 import time
@@ -30,10 +31,16 @@ from gemmtune.engine.processes.child_process import (
 from gemmtune.engine.processes.slot import Loss, Outcome, Phase, Slot, Ticket
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["Last", "Loss", "Outcome", "ProcessPool", "Quarantined", "wait_for_any"]
+__all__ = ["Last", "Loss", "Notify", "Outcome", "ProcessPool", "Quarantined", "log_notice", "wait_for_any"]
 
 J = TypeVar("J")
 R = TypeVar("R")
+
+Notify = Callable[[str], None]
+"""Receives one line that a person should read."""
+
+log_notice: Notify = logging.getLogger("gemmtune").warning
+"""Writes a notice to the log, which prints it to standard error where nothing else is set up."""
 
 _PAUSES_SECONDS = (0.5, 1.0)
 """Between one failed start of a successor and the next; a place whose last start fails too is given up."""
@@ -66,6 +73,7 @@ class ProcessPool(Generic[J, R]):
         describe: Callable[[J], str] = str,
         spare_imports: Sequence[str] | None = None,
         sends_ahead: bool = False,
+        notify: Notify = log_notice,
     ) -> None:
         """Start the processes.
 
@@ -87,6 +95,7 @@ class ProcessPool(Generic[J, R]):
                 that ends. It is started only when all others are ready, so that it delays none.
             sends_ahead: whether a busy process already has its next job at hand, so that it need not wait between two,
                 and can prepare it (`LooksAhead`). Jobs must fit a pipe (64 KiB).
+            notify: receives a line for each run that is repeated and each start that failed.
         """
         environment = environment or {}
         context = start_context(preload, environment)
@@ -101,7 +110,7 @@ class ProcessPool(Generic[J, R]):
         self._spare: ServedProcess | None = None
         self._spares_lost = 0
         self._queue: deque[Ticket[J]] = deque()
-        self._notices: list[str] = []
+        self._notify = notify
         self._errors: list[GemmtuneError] = []
         self._slots: list[Slot[J, R]] = [Slot() for _ in range(size)]
         for slot in self._slots:
@@ -150,11 +159,6 @@ class ProcessPool(Generic[J, R]):
         if self._errors and not outcomes:
             raise self._errors.pop(0) if self._slots else self._errors[0]
         return outcomes
-
-    def take_notices(self) -> list[str]:
-        """What a person should hear of since the last call: each run that is repeated, each start that failed."""
-        notices, self._notices = self._notices, []
-        return notices
 
     def close(self) -> None:
         """Kill every process; unfinished jobs are dropped."""
@@ -278,7 +282,7 @@ class ProcessPool(Generic[J, R]):
 
     def _again(self, ticket: Ticket[J], notice: str) -> None:
         self._queue.appendleft(ticket)
-        self._notices.append(notice)
+        self._notify(notice)
 
     def _not_started(self, slot: Slot[J, R], reason: str) -> None:
         """Try again after a pause, or give the place up."""
@@ -288,7 +292,7 @@ class ProcessPool(Generic[J, R]):
         elif slot.failed_starts < len(_PAUSES_SECONDS):
             slot.enter(Phase.VACANT, time.monotonic() + _PAUSES_SECONDS[slot.failed_starts])
             slot.failed_starts += 1
-            self._notices.append(f"{self._name}: no new worker process ({reason}); trying again")
+            self._notify(f"{self._name}: no new worker process ({reason}); trying again")
         else:
             starts = slot.failed_starts + 1
             message = (
@@ -330,9 +334,7 @@ class ProcessPool(Generic[J, R]):
             self._spare = None
             self._spares_lost += 1
             if self._spares_lost == _MOST_SPARES_LOST:
-                self._notices.append(
-                    f"{self._name}: {_MOST_SPARES_LOST} spare processes in a row ended; going on without one"
-                )
+                self._notify(f"{self._name}: {_MOST_SPARES_LOST} spare processes in a row ended; going on without one")
 
 
 class Waitable(Protocol):

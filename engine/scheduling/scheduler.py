@@ -159,8 +159,6 @@ class _Run:
                 self._executor.submit(search.task, config)
 
     def _take(self, finished: Sequence[Finished]) -> None:
-        for notice in self._executor.notices():
-            notify(self._callbacks, notice)
         measured = [m for m in finished if isinstance(m, Measurement)]
         self._database.add(measured)
         measured = [self._scale.of(measurement) for measurement in measured]

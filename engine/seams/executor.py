@@ -55,8 +55,5 @@ class Executor(Protocol):
         when it passed, or when nothing is enqueued.
         """
 
-    def notices(self) -> list[str]:
-        """What a person should know since the last call: a job run again, a GPU given up; a line each."""
-
     def close(self) -> None:
         """End every process; what has not been collected is lost."""

@@ -39,9 +39,18 @@ def main() -> None:
     device = session.replayed_device(landscapes)
     searches = session.replayed_searches(plan, device, landscapes)
     cluster = Cluster(os.environ["RAY_ADDRESS"])
-    executor = SimulatedExecutor(landscapes, cluster, workers=3, builders=2, seconds=given.seconds, binary_bytes=20_000)
+    notices = Notices()
+    executor = SimulatedExecutor(
+        landscapes,
+        cluster,
+        workers=3,
+        builders=2,
+        seconds=given.seconds,
+        binary_bytes=20_000,
+        notify=notices.on_notice,
+    )
     with closing(executor), Database.open(given.database) as store:
-        result = session.execute(plan, device, searches, executor, store, [Notices()])
+        result = session.execute(plan, device, searches, executor, store, [notices])
     write_table(given.table, result.table)
 
 

@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from gemmtune.engine.execution.dispatcher import Place
 from gemmtune.engine.execution.ray.artifact_transfer import Cellar, packed
-from gemmtune.engine.processes.process_pool import Waitable, wait_for_any
+from gemmtune.engine.processes.process_pool import Notify, Waitable, wait_for_any
 from gemmtune.engine.processes.slot import Outcome
 from gemmtune.engine.records.errors import GemmtuneError
 
@@ -28,7 +28,7 @@ class HostedPlace(Place[J, R], Waitable, Protocol[J, R]):
     """A place that can be waited for; a `ProcessPool` is one."""
 
 
-MakePlace = Callable[[Path], HostedPlace[J, R]]
+MakePlace = Callable[[Path, Notify], HostedPlace[J, R]]
 """Makes the place in its actor, in a folder of its own; picklable."""
 
 
@@ -62,7 +62,7 @@ class Host:
         self._lost = ""
         self._place: HostedPlace[object, object] | None = None
         try:
-            self._place = make_place(folder)
+            self._place = make_place(folder, self._notices.append)
         except GemmtuneError as error:
             self._lost = str(error)
 
@@ -100,12 +100,9 @@ class Host:
         self._folder.cleanup()
 
     def _reply(self, outcomes: tuple[Outcome[None, object] | None, ...]) -> Reply:
-        notices, self._notices = self._notices, []
-        size = 0
-        if self._place is not None:
-            notices += self._place.take_notices()
-            size = self._place.size
-        return Reply(size, outcomes, tuple(notices), self._lost)
+        notices = tuple(self._notices)
+        self._notices.clear()
+        return Reply(self._place.size if self._place else 0, outcomes, notices, self._lost)
 
     async def _hear(self, place: HostedPlace[object, object]) -> None:
         """Tell each call of its jobs' outcomes, for as long as there are any to come."""

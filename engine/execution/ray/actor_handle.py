@@ -11,6 +11,7 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from gemmtune.engine.execution.ray.actor import Reply
 from gemmtune.engine.execution.ray.artifact_transfer import Cellar, unpacked
+from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.processes.slot import Loss, Outcome, Ticket
 from gemmtune.engine.records.errors import GemmtuneError
 
@@ -57,6 +58,7 @@ class RayPlace(Generic[J, R]):
         folder: Path,
         wake: Event,
         batch: int = 1,
+        notify: Notify = log_notice,
     ) -> None:
         """Start the actor.
 
@@ -68,6 +70,7 @@ class RayPlace(Generic[J, R]):
             wake: set when there is something to collect.
             batch: jobs that travel together and whose outcomes return together: more than one only where they take
                 less time than their way.
+            notify: receives a line for each actor that ends, and whatever the actor has to say.
         """
         self._name = name
         self._start = start
@@ -75,6 +78,7 @@ class RayPlace(Generic[J, R]):
         self._folder = folder
         self._wake = wake
         self._batch = batch
+        self._notify = notify
         self._size = 0
         self._generation = 0
         self._ends = 0
@@ -82,7 +86,6 @@ class RayPlace(Generic[J, R]):
         self._calls: dict[int, list[Ticket[J]]] = {}
         self._called = 0
         self._heard: deque[tuple[int, int, Reply | str]] = deque()
-        self._notices: list[str] = []
         self._lost: GemmtuneError | None = None
         self._begin()
 
@@ -133,11 +136,6 @@ class RayPlace(Generic[J, R]):
         self.flush()
         return outcomes
 
-    def take_notices(self) -> list[str]:
-        """What a person should hear of since the last call."""
-        said, self._notices = self._notices, []
-        return said
-
     def close(self) -> None:
         """End the actor."""
         self._generation += 1
@@ -160,7 +158,8 @@ class RayPlace(Generic[J, R]):
 
     def _returned(self, call: Sequence[Ticket[J]], reply: Reply) -> list[Outcome[J, R]]:
         self._size = reply.size
-        self._notices += reply.notices
+        for notice in reply.notices:
+            self._notify(notice)
         if reply.lost:
             self._lost = GemmtuneError(f"{self._name}: {reply.lost}")
         outcomes = []
@@ -189,7 +188,7 @@ class RayPlace(Generic[J, R]):
         elif self._ends >= _MOST_ENDS:
             self._lost = GemmtuneError(f"{self._name} is quarantined: {self._ends} actors in a row ended (last: {how})")
         else:
-            self._notices.append(f"{self._name}: an actor ended ({how}){jobs}")
+            self._notify(f"{self._name}: an actor ended ({how}){jobs}")
             self._begin()
         reason = f"{_MOST_DEATHS} actors ended while they had it (last: {how})"
         return [Outcome(t.job, None, Loss.DIED, reason) for t in met if t.deaths >= _MOST_DEATHS]

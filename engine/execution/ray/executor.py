@@ -22,7 +22,7 @@ from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Rea
 from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
 from gemmtune.engine.platform.gpu_info import present_device
-from gemmtune.engine.processes.process_pool import ProcessPool
+from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing
 from gemmtune.engine.seams import registry
@@ -56,7 +56,14 @@ class RaySite:
     """Actors on all nodes of a cluster, on those too that join it later."""
 
     def __init__(
-        self, cluster: Cluster, seating: Seating, *, ahead: int = 3, batch: int = 1, homes: bool = True
+        self,
+        cluster: Cluster,
+        seating: Seating,
+        *,
+        ahead: int = 3,
+        batch: int = 1,
+        homes: bool = True,
+        notify: Notify = log_notice,
     ) -> None:
         """Start the actors; the site closes the cluster.
 
@@ -67,16 +74,18 @@ class RaySite:
                 is on its way.
             batch: jobs that travel together; see `RayPlace`.
             homes: whether a worker sets itself up for a problem.
+            notify: receives a line for each thing that a person should know.
         """
         self._cluster = cluster
         self._seating = seating
         self._batch = batch
+        self._notify = notify
         self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
         self._wake = Event()
         self._seated: set[str] = set()
         self._places: list[RayPlace[Any, Any]] = []
-        self.builders: Builders = Pool({}, ahead=ahead, grain=batch)
-        self.workers: Workers = Pool({}, ahead=ahead, grain=batch, home=problem_of if homes else None)
+        self.builders: Builders = Pool({}, ahead=ahead, grain=batch, notify=notify)
+        self.workers: Workers = Pool({}, ahead=ahead, grain=batch, home=problem_of if homes else None, notify=notify)
         self._seat_nodes()
 
     def wait(self, timeout_seconds: float) -> None:
@@ -116,6 +125,7 @@ class RaySite:
             Path(self._folder.name),
             self._wake,
             self._batch,
+            self._notify,
         )
         self._places.append(place)
         return place
@@ -136,6 +146,7 @@ class RayExecutor(BuildMeasurePipeline):
         racing: bool = True,
         build_deadline_seconds: float = 60.0,
         run_deadline_seconds: float = 60.0,
+        notify: Notify = log_notice,
     ) -> None:
         """Start nothing yet; the executor closes the cluster.
 
@@ -149,6 +160,7 @@ class RayExecutor(BuildMeasurePipeline):
             racing: whether launches stop once a config is behind the task's best; without, every config gets all.
             build_deadline_seconds: run time of one build.
             run_deadline_seconds: run time of one measurement, or of one final.
+            notify: receives a line for each thing that a person should know.
 
         Raises:
             ContractError: no such protocol.
@@ -170,10 +182,11 @@ class RayExecutor(BuildMeasurePipeline):
         self._cluster: Cluster = cluster
         super().__init__(
             measured_terms(toolchains, protocol_name),
-            partial(RaySite, cluster, seating),
+            partial(RaySite, cluster, seating, notify=notify),
             max(sum(node.gpus for node in cluster.nodes()), 1),
             pruners=pruners,
             racing=racing and not timed.energy,
+            notify=notify,
         )
 
     def close(self) -> None:
@@ -183,10 +196,10 @@ class RayExecutor(BuildMeasurePipeline):
 
 
 def _make_builders(
-    toolchains: Mapping[str, Toolchain], size: int, deadline_seconds: float, folder: Path
+    toolchains: Mapping[str, Toolchain], size: int, deadline_seconds: float, folder: Path, notify: Notify
 ) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
     _check_toolchains(toolchains)
-    return builder_pool(tuple(toolchains), folder, size, deadline_seconds)
+    return builder_pool(tuple(toolchains), folder, size, deadline_seconds, notify)
 
 
 def _make_worker(
@@ -196,6 +209,7 @@ def _make_worker(
     device_sku: str,
     name: str,
     _folder: Path,
+    notify: Notify,
 ) -> ProcessPool[MeasureJob | FinalJob, Reading | FinalReading]:
     """A worker on the GPU that Ray has chosen for its actor.
 
@@ -207,7 +221,7 @@ def _make_worker(
     device = present_device()
     if device is None or device.sku != device_sku:
         raise DeviceError(f"its GPU is {device.sku if device else 'not to be seen'}, the tasks are of {device_sku}")
-    return worker_pool(timed, tuple(toolchains), deadline_seconds, name=name)
+    return worker_pool(timed, tuple(toolchains), deadline_seconds, name=name, notify=notify)
 
 
 def _check_toolchains(toolchains: Mapping[str, Toolchain]) -> None:

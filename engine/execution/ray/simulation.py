@@ -18,6 +18,7 @@ from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.execution.workers import Terms
 from gemmtune.engine.measure.builder import BuildJob
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob, Reading
+from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.processes.slot import Outcome
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
@@ -48,6 +49,7 @@ class SimulatedExecutor(ReplayExecutor):
         builders: int = 1,
         seconds: float = 0.0,
         binary_bytes: int = 0,
+        notify: Notify = log_notice,
     ) -> None:
         """Start nothing yet; the executor closes the cluster.
 
@@ -58,6 +60,7 @@ class SimulatedExecutor(ReplayExecutor):
             builders: actors of a node that answer for a compiler.
             seconds: how long a build and a measurement take.
             binary_bytes: size of the file that a builder hands to a worker; without one, no file travels.
+            notify: receives a line for each thing that a person should know.
         """
         super().__init__(landscapes)
         self.parallel = workers * max(len(cluster.nodes()), 1)
@@ -73,9 +76,9 @@ class SimulatedExecutor(ReplayExecutor):
             )
 
         batch = 1 if seconds else _BATCH
-        site = partial(RaySite, cluster, seating, ahead=2 * batch, batch=batch, homes=False)
+        site = partial(RaySite, cluster, seating, ahead=2 * batch, batch=batch, homes=False, notify=notify)
         terms = Terms(self.evidence, self.settles, self.toolchain, self.protocol)
-        self._executor = BuildMeasurePipeline(terms, site, self.parallel)
+        self._executor = BuildMeasurePipeline(terms, site, self.parallel, notify=notify)
 
     def submit(self, task: Task, config: Config) -> None:
         """Send it to a builder, and then to a worker."""
@@ -88,10 +91,6 @@ class SimulatedExecutor(ReplayExecutor):
     def load(self) -> Load:
         """What is under way."""
         return self._executor.load()
-
-    def notices(self) -> list[str]:
-        """What became of the actors."""
-        return self._executor.notices()
 
     def close(self) -> None:
         """End the actors and the connection."""
@@ -115,9 +114,6 @@ class _Simulated(Generic[J, R]):
         jobs, self._jobs = self._jobs, []
         return [Outcome(job, self._handler(job)) for job in jobs]
 
-    def take_notices(self) -> list[str]:
-        return []
-
     def connections(self) -> list[Connection]:
         return []
 
@@ -128,7 +124,7 @@ class _Simulated(Generic[J, R]):
         self._jobs = []
 
 
-def _simulated(handler: Callable[[Path, J], R], folder: Path) -> _Simulated[J, R]:
+def _simulated(handler: Callable[[Path, J], R], folder: Path, _notify: Notify) -> _Simulated[J, R]:
     return _Simulated(partial(handler, folder))
 
 

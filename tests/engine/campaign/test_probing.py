@@ -102,9 +102,6 @@ class Formula:
         finished, self._finished = self._finished, []
         return finished
 
-    def notices(self):
-        return []
-
     def close(self):
         pass
 

@@ -878,9 +878,6 @@ class PretendedFleet:
             samples_ns=(1e4,) * 32, estimate=Estimate(1e4, 1e4, 1e4), energy_joules=0.004,
         )  # fmt: skip
 
-    def notices(self):
-        return []
-
     def close(self):
         pass
 

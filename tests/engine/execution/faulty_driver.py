@@ -33,22 +33,29 @@ def faults(task: Task, folder: Path, where: str = "local") -> dict[str, object]:
     """Every fault, and a problem that does not fit the GPU; one process is killed from here."""
     huge = Task(Problem.parse("900000x900000x1024"), task.device, task.space)
     executor: BuildMeasurePipeline
+    notices: list[str] = []
     if where == "ray":
         from gemmtune.engine.execution.ray.cluster import Cluster
         from gemmtune.engine.execution.ray.executor import RayExecutor
 
-        executor = RayExecutor(Cluster(), task.device.sku, [task.space], PROTOCOL, builders=2, run_deadline_seconds=15)
+        executor = RayExecutor(
+            Cluster(),
+            task.device.sku,
+            [task.space],
+            PROTOCOL,
+            builders=2,
+            run_deadline_seconds=15,
+            notify=notices.append,
+        )
     else:
-        executor = LocalExecutor([task.space], PROTOCOL, builders=2, run_deadline_seconds=15)
+        executor = LocalExecutor([task.space], PROTOCOL, builders=2, run_deadline_seconds=15, notify=notices.append)
     for name in FAULTS:
         executor.submit(task, Config({"fault": name}))
     executor.submit(huge, Config({"fault": "none"}))
     finished: list[Finished] = []
-    notices: list[str] = []
     killed = False
     while len(finished) < len(FAULTS) + 1:
         finished += executor.collect(0.2)
-        notices += executor.notices()
         if not killed and (folder / WAITING).exists():
             os.kill(int((folder / WAITING).read_text()), signal.SIGKILL)
             killed = True
@@ -64,7 +71,8 @@ def faults(task: Task, folder: Path, where: str = "local") -> dict[str, object]:
 
 def finals(task: Task, folder: Path) -> dict[str, object]:
     """Four configs that are right when they are measured; before their finals, three of them turn."""
-    executor = LocalExecutor([task.space], PROTOCOL, builders=2, run_deadline_seconds=30)
+    notices: list[str] = []
+    executor = LocalExecutor([task.space], PROTOCOL, builders=2, run_deadline_seconds=30, notify=notices.append)
     measured = ("none", "turns illegal", "turns wrong", "none again")
     for name in measured:
         executor.submit(task, Config({"fault": name}))
@@ -72,7 +80,6 @@ def finals(task: Task, folder: Path) -> dict[str, object]:
     (folder / "turned").touch()
     fields = ((*measured,), ("none", "turns deadly"), ("none", "none again"))
     held = [_settled(executor, task, names) for names in fields]
-    notices = executor.notices()
     executor.close()
     return {"statuses": statuses, "finals": held, "notices": notices}
 

@@ -20,7 +20,7 @@ class FakePlace:
     """Ends the jobs it is told to end."""
 
     def __init__(self, size=1):
-        self.size, self.given, self.ended, self.error, self.said, self.closed = size, [], [], None, [], False
+        self.size, self.given, self.ended, self.error, self.closed = size, [], [], None, False
 
     def submit(self, job):
         self.given.append(job)
@@ -35,10 +35,6 @@ class FakePlace:
             raise self.error
         ended, self.ended = self.ended, []
         return [Outcome(job, job.name) for job in ended]
-
-    def take_notices(self):
-        said, self.said = self.said, []
-        return said
 
     def close(self):
         self.closed = True
@@ -115,11 +111,12 @@ def test_one_kind_stays_at_its_home_until_another_place_is_worth_setting_up(monk
 
 
 def test_a_lost_place_loses_no_job_and_is_told_of():
-    pool, (first, second) = pool_of(2)
+    notices = []
+    pool, (first, second) = pool_of(2, notify=notices.append)
     submit(pool, "abcde")
     first.error = Quarantined("GPU 0 is quarantined: no CUDA")
     assert pool.collect() == []
-    assert pool.take_notices() == ["GPU 0 is quarantined: no CUDA; the others go on"]
+    assert notices == ["GPU 0 is quarantined: no CUDA; the others go on"]
     assert pool.busy.keys() == {"gpu1"}
     names = ""
     for _ in range(5):
@@ -143,23 +140,25 @@ def test_the_last_place_raises_its_own_error_once_everything_is_told():
 
 
 def test_a_place_that_loses_a_part_of_itself_goes_on():
-    pool, (first,) = pool_of(1)
+    notices = []
+    pool, (first,) = pool_of(1, notify=notices.append)
     submit(pool, "a")
     first.error = GemmtuneError("a builder did not start")
     assert pool.collect() == []
     first.error = None
     first.end()
     assert len(pool.collect()) == 1
-    assert pool.take_notices() == ["a builder did not start"]
+    assert notices == ["a builder did not start"]
 
 
 def test_a_retired_place_gives_its_jobs_back_and_the_last_one_stays():
-    pool, (first, second) = pool_of(2, home=lambda job: job.kind)
+    notices = []
+    pool, (first, second) = pool_of(2, home=lambda job: job.kind, notify=notices.append)
     submit(pool, "ab")
     pool.retire("gpu0", "it drifts")
     pool.retire("gpu0", "it drifts")
     pool.retire("gpu1", "it drifts too")
-    assert pool.take_notices() == ["gpu0 is quarantined: it drifts; its jobs go elsewhere"]
+    assert notices == ["gpu0 is quarantined: it drifts; its jobs go elsewhere"]
     assert pool.busy.keys() == {"gpu1"}
     pool.collect()
     assert second.names == "ab"

@@ -84,9 +84,6 @@ class Bench:
         (answer,) = self.recorded.collect(0.0)
         return answer
 
-    def take_notices(self):
-        return []
-
     def close(self):
         pass
 
@@ -105,9 +102,6 @@ class Compiler:
     def collect(self):
         jobs, self.jobs = self.jobs, []
         return [Outcome(job, Artifact(job.config.json, job.task.space, "", "", (), None, 0.1, TOOLS)) for job in jobs]
-
-    def take_notices(self):
-        return []
 
     def close(self):
         pass

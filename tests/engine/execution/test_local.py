@@ -33,7 +33,6 @@ class FakePool:
     def __init__(self, handler):
         self.handler = handler
         self.jobs = deque()
-        self.notices = []
 
     @property
     def pending(self):
@@ -45,10 +44,6 @@ class FakePool:
     def collect(self):
         jobs, self.jobs = self.jobs, deque()
         return [answer if isinstance(answer := self.handler(job), Outcome) else Outcome(job, answer) for job in jobs]
-
-    def take_notices(self):
-        said, self.notices = self.notices, []
-        return said
 
     size = 100
 
@@ -73,13 +68,23 @@ class Site:
         self.built: list[int] = []
         self.finals: list[list[int]] = []
         self.final_answers: deque = deque()
+        self.notices: list[str] = []
+        self.given_notify: list = []
         self.workers = FakePool(self.work)
         monkeypatch.setattr(local_executor.registry, "space", lambda name: SimpleNamespace(toolchain=lambda: TOOLS))
-        monkeypatch.setattr(local_executor, "worker_pool", lambda *given, **named: self.workers)
-        monkeypatch.setattr(local_executor, "builder_pool", lambda *given: FakePool(self.build))
+        monkeypatch.setattr(local_executor, "worker_pool", self.open_workers)
+        monkeypatch.setattr(local_executor, "builder_pool", self.open_builders)
+
+    def open_workers(self, *given, notify, **named) -> FakePool:
+        self.given_notify.append(notify)
+        return self.workers
+
+    def open_builders(self, spaces, folder, size, deadline_seconds, notify) -> FakePool:
+        self.given_notify.append(notify)
+        return FakePool(self.build)
 
     def executor(self, protocol: str = "graph-cold-l2", **options) -> LocalExecutor:
-        self.fleets.append(LocalExecutor(["toy"], protocol, **options))
+        self.fleets.append(LocalExecutor(["toy"], protocol, notify=self.notices.append, **options))
         return self.fleets[-1]
 
     def build(self, job):
@@ -200,8 +205,7 @@ def test_a_finalist_that_does_not_build_again_is_left_out_with_a_notice(site):
     (final,) = drained(executor, 1)
     assert site.finals == [[2, 3]]
     assert [f.config for f in final.finalists] == [config(2), config(3)]
-    assert executor.notices() == [f"{TASK.key} {config(1)} did not build again for the final"]
-    assert executor.notices() == []
+    assert site.notices == [f"{TASK.key} {config(1)} did not build again for the final"]
 
 
 def test_a_final_for_which_nothing_builds_is_not_held(site):
@@ -274,10 +278,8 @@ def test_what_a_pruner_drops_beforehand_is_not_built_and_may_be_measured_later(s
         assert list(known) == [config(3)]
 
 
-def test_what_the_pools_say_is_handed_on_once(site):
-    executor = site.executor()
-    assert executor.notices() == []
-    measured(executor, 1)
-    site.workers.notices.append("GPU 0: no new worker process; trying again")
-    assert executor.notices() == ["GPU 0: no new worker process; trying again"]
-    assert executor.notices() == []
+def test_every_pool_is_told_whom_to_notify(site):
+    measured(site.executor(), 1)
+    for notify in site.given_notify:
+        notify("no new process")
+    assert site.notices == ["no new process"] * 2

@@ -45,9 +45,6 @@ class Place:
         jobs, self.jobs = self.jobs, []
         return [Outcome(job, self.work(job)) for job in jobs]
 
-    def take_notices(self):
-        return []
-
     def close(self):
         pass
 

@@ -30,12 +30,18 @@ def handlers(monkeypatch):
 
 
 @pytest.fixture
-def pool(handlers):
+def notices():
+    """Every line that the pools of the test had to say."""
+    return []
+
+
+@pytest.fixture
+def pool(handlers, notices):
     """Open a pool of `handlers.Do`; it is closed behind the test."""
     opened = []
 
     def open_pool(size=1, deadline_seconds=PATIENCE, make_handler=handlers.Do, **options):
-        opened.append(ProcessPool(make_handler, size, deadline_seconds, **options))
+        opened.append(ProcessPool(make_handler, size, deadline_seconds, notify=notices.append, **options))
         return opened[-1]
 
     yield open_pool
@@ -253,7 +259,7 @@ def test_ctrl_c_is_the_parents_to_handle(pool):
     assert second.result == (2, first.result[1])
 
 
-def test_the_time_until_a_job_is_acknowledged_does_not_count(pool):
+def test_the_time_until_a_job_is_acknowledged_does_not_count(pool, notices):
     one = pool(deadline_seconds=1.0)
     ((_, pid),) = [outcome.result for outcome in finish(one, ("echo", 1))]
     os.kill(pid, signal.SIGSTOP)
@@ -262,10 +268,10 @@ def test_the_time_until_a_job_is_acknowledged_does_not_count(pool):
     assert collect_until(one, lambda: time.monotonic() > past_deadline) == []
     os.kill(pid, signal.SIGCONT)
     assert finish(one) == [Outcome(("echo", 2), (2, pid))]
-    assert one.take_notices() == []
+    assert notices == []
 
 
-def test_a_job_that_did_not_reach_its_process_runs_first_in_the_next(pool):
+def test_a_job_that_did_not_reach_its_process_runs_first_in_the_next(pool, notices):
     one = pool()
     ((_, pid),) = [outcome.result for outcome in finish(one, ("echo", 1))]
     os.kill(pid, signal.SIGSTOP)
@@ -275,32 +281,31 @@ def test_a_job_that_did_not_reach_its_process_runs_first_in_the_next(pool):
     second, third = finish(one)
     assert [(outcome.result[0], outcome.loss) for outcome in (second, third)] == [(2, None), (3, None)]
     assert second.result[1] == third.result[1] != pid
-    (notice,) = one.take_notices()
+    (notice,) = notices
     assert notice == "a worker process ended (signal SIGKILL) before it took ('echo', 2); giving it to the next one"
-    assert one.take_notices() == []
 
 
-def test_a_process_that_does_not_answer_does_not_hang_the_pool(pool):
+def test_a_process_that_does_not_answer_does_not_hang_the_pool(pool, notices):
     one = pool(start_seconds=5.0)
     ((_, pid),) = [outcome.result for outcome in finish(one, ("echo", 1))]
     os.kill(pid, signal.SIGSTOP)
     (second,) = finish(one, ("echo", 2))
     assert (second.result[0], second.loss) == (2, None)
     assert not alive(pid)
-    (notice,) = one.take_notices()
+    (notice,) = notices
     assert notice == "a worker process did not answer for 5 s before it took ('echo', 2); giving it to the next one"
 
 
-def test_a_job_that_ends_each_process_it_is_sent_to_is_lost(pool, handlers):
+def test_a_job_that_ends_each_process_it_is_sent_to_is_lost(pool, handlers, notices):
     one, job = pool(attempts=2, describe=lambda job: job[0]), ("echo", handlers.ExitsOnArrival())
     before, lost, after = finish(one, ("echo", 1), job, ("echo", 2))
     assert lost == Outcome(job, None, Loss.DIED, "its process ended (exit status 9) before it took the job, 3 times")
     assert [before.result[0], after.result[0]] == [1, 2]
     notice = "a worker process ended (exit status 9) before it took echo; giving it to the next one"
-    assert one.take_notices() == [notice] * 2
+    assert notices == [notice] * 2
 
 
-def test_a_job_whose_process_was_killed_from_outside_runs_once_more(pool, tmp_path):
+def test_a_job_whose_process_was_killed_from_outside_runs_once_more(pool, tmp_path, notices):
     one, job = pool(attempts=2), ("say_and_wait", str(tmp_path))
     ((_, pid),) = [outcome.result for outcome in finish(one, ("echo", 1))]
     one.submit(job)
@@ -311,23 +316,23 @@ def test_a_job_whose_process_was_killed_from_outside_runs_once_more(pool, tmp_pa
     again, after = finish(one)
     assert (again.job, again.loss, again.result[0]) == (job, None, None)
     assert again.result[1] == after.result[1] != pid
-    (notice,) = one.take_notices()
+    (notice,) = notices
     assert notice == f"a worker process ended (signal SIGKILL) while it ran {job}; running it again"
 
 
-def test_a_job_that_kills_as_often_as_it_may_is_lost_once(pool):
+def test_a_job_that_kills_as_often_as_it_may_is_lost_once(pool, notices):
     one = pool(attempts=2)
     lost, after = finish(one, ("kill", "SIGSEGV"), ("echo", 2))
     assert lost == Outcome(("kill", "SIGSEGV"), None, Loss.DIED, "its process ended (signal SIGSEGV)")
     assert (after.result[0], after.loss) == (2, None)
-    assert len(one.take_notices()) == 1
+    assert len(notices) == 1
 
 
-def test_a_job_past_its_deadline_is_not_run_again(pool):
+def test_a_job_past_its_deadline_is_not_run_again(pool, notices):
     one = pool(attempts=2, deadline_seconds=1.0)
     (lost,) = finish(one, ("sleep", 300))
     assert lost.loss is Loss.TIMED_OUT
-    assert one.take_notices() == []
+    assert notices == []
 
 
 SPARE_MODULE = """
@@ -394,7 +399,7 @@ def test_no_spare_starts_before_all_processes_are_ready(spare_pool, tmp_path):
     assert spare_of(two, tmp_path) not in began(tmp_path)
 
 
-def test_a_spare_that_dies_is_replaced(spare_pool, tmp_path):
+def test_a_spare_that_dies_is_replaced(spare_pool, tmp_path, notices):
     one = spare_pool()
     finish(one, ("echo", 1))
     spare = spare_of(one, tmp_path)
@@ -403,17 +408,16 @@ def test_a_spare_that_dies_is_replaced(spare_pool, tmp_path):
     next_spare = spare_of(one, tmp_path)
     lost, after = finish(one, ("exit", 1), ("echo", 2))
     assert (lost.loss, after.result) == (Loss.DIED, (2, next_spare))
-    assert one.take_notices() == []
+    assert notices == []
 
 
-def test_spares_that_cannot_import_are_given_up_and_the_pool_goes_on(spare_pool, tmp_path):
+def test_spares_that_cannot_import_are_given_up_and_the_pool_goes_on(spare_pool, tmp_path, notices):
     one = spare_pool()
     (first,) = finish(one, ("echo", 1))
     good = spare_of(one, tmp_path)
     (tmp_path / "broken").touch()
     os.kill(good, signal.SIGKILL)
-    notices = []
-    collect_until(one, lambda: notices.extend(one.take_notices()) or notices)
+    collect_until(one, lambda: notices)
     assert notices == ["this machine: 3 spare processes in a row ended; going on without one"]
     assert len(imported(tmp_path) - {first.result[1], good}) == 2
     assert finish(one, ("echo", 2)) == [Outcome(("echo", 2), (2, first.result[1]))]
@@ -447,7 +451,7 @@ LOST_GPU = (
 
 @pytest.mark.parametrize("fatal", [("last", "sticky"), ("kill", "SIGKILL"), ("sleep", 300)])
 @pytest.mark.parametrize("spare_imports", [None, ["colorsys"]])
-def test_a_lost_gpu_is_blamed_on_no_job(failing_pool, tmp_path, fatal, spare_imports):
+def test_a_lost_gpu_is_blamed_on_no_job(failing_pool, tmp_path, fatal, spare_imports, notices):
     one = failing_pool(deadline_seconds=2.0, spare_imports=spare_imports)
     kept = finish(one, ("echo", 1), ("write", (tmp_path / "failures", "3")))
     assert [outcome.result[0] for outcome in kept] == [1, "3"]
@@ -457,18 +461,18 @@ def test_a_lost_gpu_is_blamed_on_no_job(failing_pool, tmp_path, fatal, spare_imp
         collect_until(one, lambda: False)
     assert str(error.value) == LOST_GPU
     notice = "GPU 0: no new worker process (RuntimeError: CUDA error: no device); trying again"
-    assert one.take_notices() == [notice] * 2
+    assert notices == [notice] * 2
     assert (one.pending, one.size) == (2, 0)  # the fatal job is queued again
     assert one.next_deadline() <= time.monotonic()
     with pytest.raises(Quarantined):
         one.collect()
 
 
-def test_a_gpu_that_comes_back_delivers_what_was_withheld(failing_pool, tmp_path):
+def test_a_gpu_that_comes_back_delivers_what_was_withheld(failing_pool, tmp_path, notices):
     one = failing_pool()
     finish(one, ("write", (tmp_path / "failures", "2")))
     one.submit(("last", "sticky"))
-    assert collect_until(one, lambda: len(one.take_notices()) == 1) == []
+    assert collect_until(one, lambda: notices) == []
     assert one.pending == 1
     assert one.next_deadline() <= time.monotonic() + 0.5  # it wakes up for the next start
     last, after = finish(one, ("echo", 2))
@@ -476,15 +480,14 @@ def test_a_gpu_that_comes_back_delivers_what_was_withheld(failing_pool, tmp_path
     assert (tmp_path / "failures").read_text() == "0"
 
 
-def test_an_error_waits_for_the_outcomes_of_its_call_and_neighbours_go_on(failing_pool, tmp_path):
+def test_an_error_waits_for_the_outcomes_of_its_call_and_neighbours_go_on(failing_pool, tmp_path, notices):
     two = failing_pool(2)
     two.submit(("say_and_wait", str(tmp_path)))
     collect_until(two, (tmp_path / "running").exists)
     two.submit(("write", (tmp_path / "failures", "3")))
     collect_until(two, lambda: two.pending == 1)
     two.submit(("last", "sticky"))
-    notices = []
-    collect_until(two, lambda: notices.extend(two.take_notices()) or len(notices) == 2)
+    collect_until(two, lambda: len(notices) == 2)
     collect_until(two, lambda: len(two.connections()) == 2)  # until the third start, which fails too
     (tmp_path / "sign").touch()
     assert all(connection.poll(PATIENCE) for connection in two.connections())

@@ -108,9 +108,6 @@ class ScriptedFleet:
         over, self.over = self.over, []
         return [*finished, *over]
 
-    def notices(self):
-        return []
-
     def close(self):
         pass
 

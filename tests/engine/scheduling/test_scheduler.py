@@ -133,9 +133,6 @@ class ScriptedFleet:
     def settle(self, candidates):
         raise NotImplementedError
 
-    def notices(self):
-        return []
-
     def close(self):
         self.running = []
 
@@ -468,17 +465,6 @@ def test_a_callback_is_given_the_load_and_the_time_left(tmp_path):
     left = [seconds for _, seconds in listener.looks]
     assert left == sorted(left, reverse=True)
     assert 0 < left[-1] < left[0] < 100
-
-
-def test_a_callback_is_given_each_notice_once(database):
-    class Talkative(ScriptedFleet):
-        said = ("GPU 0: no new worker process; trying again", "running it again")
-
-        def notices(self):
-            said, self.said = self.said, ()
-            return list(said)
-
-    assert scheduled(database, Talkative())[1].notices == list(Talkative.said)
 
 
 def test_what_is_known_is_not_submitted_again(database):

@@ -61,8 +61,10 @@ def main() -> None:
     machines = Machines(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = machines.add_node(num_cpus=1)
     machines.wait_for_nodes()
-    executor = SimulatedExecutor(landscapes, Cluster(machines.address), workers=1, seconds=0.02, binary_bytes=1000)
     remover = Remover(lambda: machines.remove_node(second, allow_graceful=False))
+    executor = SimulatedExecutor(
+        landscapes, Cluster(machines.address), workers=1, seconds=0.02, binary_bytes=1000, notify=remover.on_notice
+    )
     table, held = tuned(executor, landscapes, folder / "disturbed.db", [remover])
     machines.shutdown()
     report = {

@@ -35,17 +35,17 @@ def make_work():
     return work
 
 
-def make_processes(size, deadline_seconds, folder):
-    return ProcessPool(make_work, size, deadline_seconds, name="the toys", attempts=2, describe=str)
+def make_processes(size, deadline_seconds, folder, notify):
+    return ProcessPool(make_work, size, deadline_seconds, name="the toys", attempts=2, describe=str, notify=notify)
 
 
 def processes(size=1, deadline_seconds=30.0):
     return partial(make_processes, size, deadline_seconds)
 
 
-def cannot_be_made(folder):
+def cannot_be_made(folder, notify):
     raise GemmtuneError("its GPU is L4, the tasks are of H200")
 
 
-def raises(folder):
+def raises(folder, notify):
     raise OSError("no room on /scratch")

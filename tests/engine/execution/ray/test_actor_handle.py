@@ -39,9 +39,12 @@ class FakeActor:
 class Site:
     def __init__(self, folder):
         self.folder, self.actors, self.is_there, self.wake = folder, [], True, Event()
+        self.notices = []
 
     def place(self, batch=1):
-        return RayPlace("node/gpu0", self.start, lambda: self.is_there, self.folder, self.wake, batch)
+        return RayPlace(
+            "node/gpu0", self.start, lambda: self.is_there, self.folder, self.wake, batch, self.notices.append
+        )
 
     def start(self):
         self.actors.append(FakeActor())
@@ -108,7 +111,7 @@ def test_the_jobs_of_an_actor_that_ends_run_again_in_order_with_a_notice(site):
     first = site.actor
     assert site.kill(place) == []
     assert site.actor is not first
-    assert place.take_notices() == ["node/gpu0: an actor ended (ActorDiedError: killed); running 3 jobs again"]
+    assert site.notices == ["node/gpu0: an actor ended (ActorDiedError: killed); running 3 jobs again"]
     begun(site, place)
     assert site.actor.running == [["a"], ["b"], ["c"]]
 
@@ -171,7 +174,7 @@ def test_a_host_that_has_lost_its_gpu_says_so_and_keeps_its_seat(site):
     site.actor.calls[0][1](Reply(1, (Outcome(None, "A"),)))
     site.actor.calls[1][1](Reply(0, (None,), ("no new worker process; trying again",), "GPU 0 is quarantined"))
     assert results(place.collect()) == [("a", "A")]
-    assert place.take_notices() == ["no new worker process; trying again"]
+    assert site.notices == ["no new worker process; trying again"]
     with pytest.raises(GemmtuneError, match="node/gpu0: GPU 0 is quarantined"):
         place.collect()
     assert site.actor.ended is None, "or Ray would give the GPU to the next actor"

@@ -15,16 +15,19 @@ pytest.importorskip("ray", reason="needs gemmtune[ray]")
 pytestmark = pytest.mark.timeout(300)
 
 BEGIN = """
-from functools import partial
 from threading import Event
 
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.ray.actor import Builder
 from gemmtune.engine.measure.builder import builder_pool
 
+def make_builders(folder, notify):
+    return builder_pool(("aten",), folder, 1, 60.0, notify)
+
+
 if __name__ == "__main__":
     cluster, there, said = Cluster(cpus=1), Event(), []
-    make = partial(builder_pool, ("aten",), size=1, deadline_seconds=60)
+    make = make_builders
     actor = cluster.start(Builder, make, cluster.nodes()[0], 1, 0)
     actor.begin(lambda reply: (said.append(reply), there.set()))
     there.wait(120)

@@ -48,7 +48,9 @@ def seated(cluster):
 
     def open_site(**places):
         seats = [Seat(name, make) for name, make in places.items()]
-        sites.append(RaySite(cluster, lambda node: ([], seats), homes=False))
+        notices = []
+        sites.append(RaySite(cluster, lambda node: ([], seats), homes=False, notify=notices.append))
+        sites[-1].notices = notices
         return sites[-1]
 
     yield open_site
@@ -82,9 +84,7 @@ def test_an_actor_holds_the_processes_that_a_local_fleet_has(seated, toys):
     assert (found["sleep", 100].loss, found["sleep", 100].reason) == (Loss.TIMED_OUT, "still running after 1 s")
     assert found["pid", 0].result != os.getpid()
     assert found[jobs[-1]].result == {"gemmtune.engine"}, "a builder or worker loads no ray"
-    assert "a worker process ended (signal SIGKILL) while it ran ('kill', 0); running it again" in (
-        site.workers.take_notices()
-    )
+    assert "a worker process ended (signal SIGKILL) while it ran ('kill', 0); running it again" in (site.notices)
 
 
 def test_queue_time_is_no_run_time(seated, toys):
@@ -101,7 +101,7 @@ def test_an_actor_that_is_killed_loses_no_job_and_its_place_starts_another(seate
     assert found["kill the actor", 0].loss is Loss.DIED
     assert found["kill the actor", 0].reason.startswith("3 actors ended while they had it (last: ")
     assert [outcome.result for job, outcome in found.items() if job[0] == "sleep"] == ["sleep"] * 6
-    assert sum("an actor ended" in notice for notice in site.workers.take_notices()) == 3
+    assert sum("an actor ended" in notice for notice in site.notices) == 3
     assert len(finish(site, ("echo", 3), ("echo", 4), ("echo", 5))) == 3
 
 
@@ -113,7 +113,7 @@ def test_a_place_of_another_kind_is_left_out_and_the_others_go_on(seated, toys):
     while "l4" in site.workers.busy and time.monotonic() < until:  # its actor may be the slower one to start
         site.wait(0.1)
         site.workers.collect()
-    assert site.workers.take_notices() == ["l4: its GPU is L4, the tasks are of H200; the others go on"]
+    assert site.notices == ["l4: its GPU is L4, the tasks are of H200; the others go on"]
     with pytest.raises(GemmtuneError, match="its GPU is L4, the tasks are of H200"):
         finish(seated(l4=toys.cannot_be_made), ("echo", 0))
 
