@@ -38,7 +38,7 @@ class AtenSpace(Space):
         eight_bit_float = problem.a_dtype.itemsize == 1 and not problem.a_dtype.is_integer
         if eight_bit_float and task.device.capability < _FIRST_WITH_FP8:
             return Verdict.no("architecture", f"{problem.a_dtype} needs sm_89 or later, not {task.device.arch}")
-        return vendor.serves(problem)
+        return vendor.supports(problem)
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """The one config."""
@@ -51,7 +51,7 @@ class AtenSpace(Space):
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """One entry of the library serves all tasks of a kind."""
-        return vendor.entry(task.problem)
+        return vendor.operator_name(task.problem)
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Nothing to build: the artifact names the library's entry."""

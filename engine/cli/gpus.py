@@ -9,8 +9,7 @@ from contextlib import ExitStack, contextmanager
 from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.platform.clock_lock import ClockLock
-from gemmtune.engine.platform.gpu_info import present_device
-from gemmtune.engine.platform.gpus import equal_gpus
+from gemmtune.engine.platform.gpu_info import equal_gpus, present_device
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.seams.executor import Executor

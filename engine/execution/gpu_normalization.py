@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gemmtune.engine.measure.gpu_scale import scaled
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.final import Final
@@ -73,4 +72,4 @@ class OneScale:
 def _placed(estimate: Estimate, level: ReferenceLevel, levels: dict[tuple[str, str], float]) -> Estimate:
     own = levels.get((level.reference, level.board), level.time_ns)
     first = next((time_ns for (reference, _), time_ns in levels.items() if reference == level.reference), own)
-    return scaled(estimate, first / own)
+    return estimate.scaled(first / own)

@@ -15,7 +15,7 @@ from gemmtune.engine.execution.workers import Builders, Workers, measured_terms,
 from gemmtune.engine.measure.builder import builder_pool
 from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
-from gemmtune.engine.platform.gpus import equal_gpus
+from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.processes.process_pool import Notify, Waitable, log_notice, wait_for_any
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner

@@ -17,8 +17,7 @@ from gemmtune.engine.execution.load import Load
 from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, built, dropped
 from gemmtune.engine.execution.workers import Site, Terms
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
-from gemmtune.engine.measure.deciding.screening import Standing
-from gemmtune.engine.measure.gpu_scale import as_on
+from gemmtune.engine.measure.deciding.screening import Leader
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
@@ -72,7 +71,7 @@ class BuildMeasurePipeline:
         self._notify = notify
         self._pruners = dict(pruners or {})
         self._history: dict[Task, list[Measurement]] = {}
-        self._leaders: dict[Task, Standing] = {}
+        self._leaders: dict[Task, Leader] = {}
         self._queue = BuildQueue()
         self._shelf = Shelf(FINALISTS)
         self._drift = DriftWatch()
@@ -207,8 +206,8 @@ class BuildMeasurePipeline:
         if reading.estimate is not None:
             best = self._leaders.get(job.task)
             level = reading.estimate.level
-            if best is None or reading.estimate.time_ns < as_on(level, best.estimate).time_ns:
-                self._leaders[job.task] = Standing(reading.estimate)
+            if best is None or reading.estimate.time_ns < best.estimate.at_level(level).time_ns:
+                self._leaders[job.task] = Leader(reading.estimate)
             drifted = self._drift.saw(done.place, reading.drift)
             if drifted:
                 self._site.workers.retire(done.place, drifted)
@@ -242,21 +241,21 @@ class BuildMeasurePipeline:
                 failed = job.finalists[number]
                 final.failed.append(FailedFinalist(failed.task, failed.config, reason))
                 del final.artifacts[failed.task, failed.config]
-            if not result.standings and final.artifacts:
+            if not result.ranking and final.artifacts:
                 self._hold(final)  # one has taken the GPU's process with it: the others meet without it
                 return
         del self._finals[problem]
         for finalist in job.finalists:
             discard(finalist.artifact)
             self._shelf.clear(finalist.task)
-        if isinstance(result, FinalReading) and result.standings:
+        if isinstance(result, FinalReading) and result.ranking:
             self._finished.append(self._final(job, result, tuple(final.failed), done.place))
         else:
             self._finished.append(FinalNotHeld(problem, done.outcome.reason or "no finalist passed its check"))
 
     def _final(self, job: FinalJob, reading: FinalReading, failed: tuple[FailedFinalist, ...], worker: str) -> Final:
         finalists = []
-        for s in reading.standings:
+        for s in reading.ranking:
             of = job.finalists[s.number]
             toolchain = self.toolchain(of.task)
             finalists.append(Finalist(of.task, of.config, toolchain, s.estimate, s.samples_ns, s.behind, s.run))

@@ -1,4 +1,4 @@
-"""What the worker process does with a job: load, check, time. Imports torch and uses the GPU."""
+"""Run jobs in the worker process: load, check and time kernels. Imports torch and uses the GPU."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from dataclasses import replace
 
 import torch
 
-from gemmtune.engine.measure.deciding import screening as race
 from gemmtune.engine.measure.deciding.clock_drift import Drift
-from gemmtune.engine.measure.deciding.duty_cycle import CalmTimer, Pacer
-from gemmtune.engine.measure.deciding.finals import settle
-from gemmtune.engine.measure.gpu_scale import as_on
-from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading, Settled
-from gemmtune.engine.measure.problem_setup import Stand
-from gemmtune.engine.measure.problem_setups import Stands
+from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle, DutyCycleTimer
+from gemmtune.engine.measure.deciding.finals import hold_final
+from gemmtune.engine.measure.deciding.screening import LaunchLimits, Leader, implausible_reason, screen
+from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, MeasureJob, Reading
+from gemmtune.engine.measure.problem_setup import ProblemSetup, SetupCache
 from gemmtune.engine.measure.protocols import Protocol
 from gemmtune.engine.measure.timing.energy import joules_per_launch
 from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
@@ -31,83 +29,88 @@ from gemmtune.engine.statistics import outliers
 
 __all__ = ["Bench"]
 
-_TERMS = race.Terms()
-_ALONE_SECONDS = 10e-3  # of rest before a second look
+_LIMITS = LaunchLimits()
+_RECHECK_REST_SECONDS = 10e-3
+"""Rest before an implausible result is checked and measured again, in seconds."""
 _SHORT_NS = 100e3
-"""Time of a leader below which a launch costs less than to wait and see whether it is needed."""
+"""Leader's time in nanoseconds below which an extra launch costs less than waiting for the first one's result."""
 
 
 class Bench:
-    """One GPU's bench. Called with jobs, one at a time."""
+    """Measure configs and hold finals on one GPU, one job at a time."""
 
     def __init__(self, protocol: Protocol) -> None:
-        """Take the current GPU."""
+        """Use the current GPU under this timing protocol."""
         self._protocol = protocol
         device = torch.device("cuda", torch.cuda.current_device())
         properties = torch.cuda.get_device_properties(device)
         self._telemetry = Telemetry(f"GPU-{properties.uuid}")
-        self._pacer = Pacer(time.perf_counter, time.sleep)
-        self._stands = Stands(protocol.cold, device)
+        self._duty_cycle = DutyCycle(time.perf_counter, time.sleep)
+        self._setups = SetupCache(protocol.cold, device)
         self._spaces: dict[str, Space] = {}
-        self._leaders: dict[Task, race.Standing] = {}
+        self._leaders: dict[Task, Leader] = {}
         self._upcoming: Callable[[], object | None] = lambda: None
         self._loaded: tuple[MeasureJob, Launchable] | None = None
 
     def __call__(self, job: MeasureJob | FinalJob) -> Reading | FinalReading | Last[Reading | FinalReading]:
-        """Do one job. A failure is a reading too; after one that leaves the GPU unusable the process ends."""
+        """Run one job and return its reading.
+
+        A failure is a reading too. A failure that leaves the GPU unusable is returned as `Last`, which ends the
+        process.
+        """
         return self._final(job) if isinstance(job, FinalJob) else self._measure(job)
 
     def look_ahead(self, upcoming: Callable[[], object | None]) -> None:
-        """Load the next job's artifact while the GPU works on this one's."""
+        """Let the bench load the next job's artifact while the GPU works on the current job."""
         self._upcoming = upcoming
 
     def _measure(self, job: MeasureJob) -> Reading | Last[Reading | FinalReading]:
         try:
-            stand = self._stands.of(job.task.problem)
+            setup = self._setups.get(job.task.problem)
             kernel = self._load(job)
-            reading = self._time(job, kernel, stand)
+            reading = self._time(job, kernel, setup)
             kernel.close()
-        except Exception as error:  # whatever it is, it is this config's failure
+        except Exception as error:  # any error is this config's failure
             reading = Reading(Status.RUN_FAILED, _reason(error))
             return reading if self._usable() else Last(reading)
         return reading
 
-    def _time(self, job: MeasureJob, kernel: Launchable, stand: Stand) -> Reading:
-        judge = stand.start_check(kernel, -1)  # the last set: the first timed launches find theirs cold
-        timer = self._stands.timer(kernel, job.task.problem)
-        leader = self._leader(job, stand)
+    def _time(self, job: MeasureJob, kernel: Launchable, setup: ProblemSetup) -> Reading:
+        finish_check = setup.start_check(kernel, -1)  # the last set, so that the first timed sets are still cold
+        timer = self._setups.timer(kernel, job.task.problem)
+        leader = self._leader(job, setup)
         if leader is not None:
-            timer.start_singles(_singles_ahead(leader))  # behind the check's launches: one wait for all
-        before = self._telemetry.read()  # while the GPU works, as the next line
+            timer.start_singles(_singles_ahead(leader))  # enqueued behind the check: one wait for both
+        before = self._telemetry.read()  # while the GPU works, and so does the next line
         self._load_ahead()
-        comparison = judge()
-        if comparison.reason:
-            return Reading(Status.WRONG_RESULT, comparison.reason, error_norm=comparison.error_norm, before=before)
-        calm, drift = self._calm(timer, stand), self._drift(stand)
-        found = race.screen(calm, drift, leader, _TERMS)
-        stand.saw(found.reference_ns)
-        aside: tuple[float, ...] = ()
-        if race.suspicious(found.estimate, leader, self._floor_ns(job.task)):
-            time.sleep(_ALONE_SECONDS)
-            comparison = stand.check(kernel, 0)
-            if comparison.reason:
-                return Reading(Status.WRONG_RESULT, comparison.reason, error_norm=comparison.error_norm, before=before)
-            aside, found = found.samples_ns, race.screen(calm, drift, None, _TERMS)
-        estimate = replace(found.estimate, level=stand.level, stopped=found.stopped)
+        check = finish_check()
+        if check.reason:
+            return Reading(Status.WRONG_RESULT, check.reason, error_norm=check.error_norm, before=before)
+        paced, drift = self._paced(timer, setup), self._drift(setup)
+        found = screen(paced, drift, leader, _LIMITS)
+        setup.add_reference_times(found.reference_ns)
+        discarded: tuple[float, ...] = ()
+        if implausible_reason(found.estimate, leader, self._floor_ns(job.task)):
+            time.sleep(_RECHECK_REST_SECONDS)
+            check = setup.check(kernel, 0)
+            if check.reason:
+                return Reading(Status.WRONG_RESULT, check.reason, error_norm=check.error_norm, before=before)
+            discarded, found = found.samples_ns, screen(paced, drift, None, _LIMITS)
+        estimate = replace(found.estimate, level=setup.level, stopped=found.stopped)
         if leader is None or estimate.time_ns < leader.estimate.time_ns:
-            self._leaders[job.task] = race.Standing(estimate)
+            self._leaders[job.task] = Leader(estimate)
         energy = self._energy(timer, found.estimate.time_ns) if self._protocol.energy else None
         timer.close()
-        aside += tuple(sample for block in calm.set_aside for sample in block.samples_ns)
+        discarded += tuple(sample for block in paced.slow_blocks for sample in block.samples_ns)
         return Reading(
             status=Status.OK,
             reason="",
-            samples_ns=found.samples_ns + aside,
+            samples_ns=found.samples_ns + discarded,
             estimate=estimate,
-            outliers=(*outliers(found.samples_ns), *range(len(found.samples_ns), len(found.samples_ns + aside))),
+            outliers=(*outliers(found.samples_ns), *range(len(found.samples_ns), len(found.samples_ns + discarded))),
             drift=found.drift,
             energy_joules=energy,
-            error_norm=comparison.error_norm,
+            error_norm=check.error_norm,
             before=before,
             after=self._telemetry.read(),
         )
@@ -121,27 +124,27 @@ class Bench:
     def _load_ahead(self) -> None:
         upcoming = self._upcoming()
         if isinstance(upcoming, MeasureJob) and self._loaded is None:
-            with suppress(Exception):  # whatever it is, it will come again when it is that job's turn
+            with suppress(Exception):  # the job itself will raise it again, and report it
                 self._loaded = upcoming, self._space(upcoming.task).load(upcoming.artifact, upcoming.task)
 
-    def _leader(self, job: MeasureJob, stand: Stand) -> race.Standing | None:
-        """The best known, as on this GPU: the job's, or one that was measured here since the job was queued."""
-        if not job.racing:
+    def _leader(self, job: MeasureJob, setup: ProblemSetup) -> Leader | None:
+        """Return the task's leader at this GPU's level: the job's, or a faster one measured here meanwhile."""
+        if not job.early_stopping:
             return None
-        standings = job.leader, self._leaders.get(job.task)
-        known = [race.Standing(as_on(stand.level, s.estimate)) for s in standings if s is not None]
-        return min(known, key=lambda s: s.estimate.time_ns, default=None)
+        leaders = job.leader, self._leaders.get(job.task)
+        known = [Leader(leader.estimate.at_level(setup.level)) for leader in leaders if leader is not None]
+        return min(known, key=lambda leader: leader.estimate.time_ns, default=None)
 
     def _final(self, job: FinalJob) -> FinalReading | Last[Reading | FinalReading]:
         problem = job.finalists[0].task.problem
         kernels: dict[int, Launchable] = {}
         failed: list[tuple[int, str]] = []
-        stand = self._stands.of(problem)
+        setup = self._setups.get(problem)
         for number, finalist in enumerate(job.finalists):
             try:
                 kernel = self._space(finalist.task).load(finalist.artifact, finalist.task)
-                reason = stand.check(kernel, 0).reason
-            except Exception as error:  # as above
+                reason = setup.check(kernel, 0).reason
+            except Exception as error:  # any error is this finalist's failure
                 reason = _reason(error)
                 if not self._usable():
                     return Last(FinalReading((), ((number, reason),)))
@@ -149,54 +152,56 @@ class Bench:
                 failed.append((number, reason))
             else:
                 kernels[number] = kernel
-        settled = self._settle(kernels, problem)
+        ranking = self._rank(kernels, problem)
         floor_ns = self._floor_ns(job.finalists[0].task)
-        while impossible := [s for s in settled if s.estimate.time_ns < floor_ns]:
-            for standing in impossible:
-                kernels.pop(standing.number).close()
-                failed.append((standing.number, race.suspicious(standing.estimate, None, floor_ns)))
-            settled = self._settle(kernels, problem)
+        while impossible := [found for found in ranking if found.estimate.time_ns < floor_ns]:
+            for found in impossible:
+                kernels.pop(found.number).close()
+                failed.append((found.number, implausible_reason(found.estimate, None, floor_ns)))
+            ranking = self._rank(kernels, problem)
         for kernel in kernels.values():
             kernel.close()
-        return FinalReading(settled, tuple(failed))
+        return FinalReading(ranking, tuple(failed))
 
-    def _settle(self, kernels: Mapping[int, Launchable], problem: Problem) -> tuple[Settled, ...]:
+    def _rank(self, kernels: Mapping[int, Launchable], problem: Problem) -> tuple[FinalistReading, ...]:
         if not kernels:
             return ()
-        stand, run, numbers = self._stands.of(problem), self._stands.run(problem), list(kernels)
-        timers = [self._stands.timer(kernel, problem, run) for kernel in kernels.values()]
-        calm = [self._calm(timer, stand) for timer in timers]
-        standings = settle(calm, _TERMS, self._telemetry.may_be_held_back)
+        setup, run, numbers = self._setups.get(problem), self._setups.final_run(problem), list(kernels)
+        timers = [self._setups.timer(kernel, problem, run) for kernel in kernels.values()]
+        paced = [self._paced(timer, setup) for timer in timers]
+        results = hold_final(paced, _LIMITS, self._telemetry.may_be_throttled)
         for timer in timers:
             timer.close()
         return tuple(
-            Settled(numbers[s.index], replace(s.estimate, level=stand.level), s.samples_ns, s.behind, run.launches)
-            for s in standings
+            FinalistReading(
+                numbers[r.index], replace(r.estimate, level=setup.level), r.samples_ns, r.behind, run.launches
+            )
+            for r in results
         )
 
-    def _calm(self, timer: KernelTimer, stand: Stand) -> CalmTimer:
-        return CalmTimer(timer, stand.drift, self._pacer, time.sleep)
+    def _paced(self, timer: KernelTimer, setup: ProblemSetup) -> DutyCycleTimer:
+        return DutyCycleTimer(timer, setup.drift, self._duty_cycle, time.sleep)
 
-    def _drift(self, stand: Stand) -> Drift:
-        return replace(stand.drift, may_be_clocks=self._telemetry.may_be_held_back)
+    def _drift(self, setup: ProblemSetup) -> Drift:
+        return replace(setup.drift, may_be_throttled=self._telemetry.may_be_throttled)
 
     def _energy(self, timer: KernelTimer, time_ns: float) -> float | None:
         replay, launches = timer.loop()
         return joules_per_launch(replay, launches, launches * time_ns / 1e9, self._telemetry.energy_mj)
 
     def _floor_ns(self, task: Task) -> float:
-        """No launch on a cold L2 is faster than its bytes."""
+        """Return the time the GPU needs to move the task's bytes on a cold L2, in nanoseconds; 0 on a warm one."""
         if not self._protocol.cold:
             return 0.0
         return task.problem.min_bytes / task.device.memory_bandwidth_gb_s
 
     def _space(self, task: Task) -> Space:
-        if task.space not in self._spaces:  # finding a plug-in by name takes 9 ms
+        if task.space not in self._spaces:  # a look-up in the registry takes milliseconds
             self._spaces[task.space] = registry.space(task.space)
         return self._spaces[task.space]
 
     def _usable(self) -> bool:
-        """Whether the GPU still answers: after a sticky error every later call in this process fails."""
+        """Return whether the GPU still answers; after a sticky error every later call in this process fails."""
         try:
             torch.cuda.synchronize()
         except RuntimeError:
@@ -204,8 +209,8 @@ class Bench:
         return True
 
 
-def _singles_ahead(leader: race.Standing) -> int:
-    """Single launches to enqueue before the first is looked at: three of four configs need two."""
+def _singles_ahead(leader: Leader) -> int:
+    """Return the number of single launches to enqueue before the first result is read; most configs need two."""
     return 2 if leader.estimate.time_ns < _SHORT_NS else 1
 
 

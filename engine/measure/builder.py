@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from gemmtune.engine.measure.shared_builds import Library
+from gemmtune.engine.measure.shared_builds import SharedBuilds
 from gemmtune.engine.processes.child_process import start_context
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice
 from gemmtune.engine.records.artifact import Artifact
@@ -83,7 +83,7 @@ def _preload(spaces: Sequence[str]) -> list[str]:
 class _Builder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._library = Library(folder / "shared")
+        self._shared_builds = SharedBuilds(folder / "shared")
 
     def __call__(self, job: BuildJob) -> Artifact | BuildFailure:
         started = time.perf_counter()
@@ -99,10 +99,10 @@ class _Builder:
         key = space.artifact_key(job.task, job.config)
         if key == own:  # no other task has this binary
             return space.build(job.task, job.config, self._folder)
-        known = self._library.find(key, self._folder, hashlib.sha256(own.encode()).hexdigest())
+        known = self._shared_builds.find(key, self._folder, hashlib.sha256(own.encode()).hexdigest())
         if known is not None:
             return known
         artifact = space.build(job.task, job.config, self._folder)
         if artifact.path:
-            self._library.keep(artifact)
+            self._shared_builds.add(artifact)
         return artifact

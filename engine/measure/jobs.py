@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmtune.engine.measure.deciding.screening import Standing
+from gemmtune.engine.measure.deciding.screening import Leader
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Status
 from gemmtune.engine.records.task import Task
 
-__all__ = ["FinalJob", "FinalReading", "MeasureJob", "Reading", "Settled"]
+__all__ = ["FinalJob", "FinalReading", "FinalistReading", "MeasureJob", "Reading"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class MeasureJob:
     """The config."""
     artifact: Artifact
     """What was built."""
-    leader: Standing | None = None
+    leader: Leader | None = None
     """The best of the task when the job was made; None where there was none, or without a race."""
-    racing: bool = False
+    early_stopping: bool = False
     """Whether launches stop once the config is behind the best; without, it gets all."""
 
 
@@ -64,7 +64,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class FinalistReading:
     """One finalist's standing; the fields are Finalist's."""
 
     number: int
@@ -83,7 +83,7 @@ class Settled:
 class FinalReading:
     """What came of a final."""
 
-    standings: tuple[Settled, ...]
+    ranking: tuple[FinalistReading, ...]
     """Best first; empty where one that failed has made the GPU unusable for the others."""
     failed: tuple[tuple[int, str], ...] = ()
     """Positions of finalists that failed, with the reason."""

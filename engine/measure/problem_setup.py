@@ -1,82 +1,212 @@
-"""What a bench keeps of one problem: operands, right results, and the reference kernel's level. Imports torch."""
+"""Prepare problems for measuring: operands, reference results and reference levels. Imports torch."""
 
 from __future__ import annotations
 
+import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from math import log
 from statistics import median
 
-from gemmtune.engine.measure.deciding.clock_drift import Drift
-from gemmtune.engine.measure.operands.operand_sets import SLOTS, OperandRing
-from gemmtune.engine.measure.operands.reference import Comparison, Reference, poison
+import torch
+
+from gemmtune.engine.measure.deciding.clock_drift import Drift, WarmUp
+from gemmtune.engine.measure.operands.operand_memory import OperandMemory
+from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES, OperandSets, reference_kernel
+from gemmtune.engine.measure.operands.reference import OutputCheck, ReferenceResult, poison
+from gemmtune.engine.measure.timing.kernel_timer import KernelTimer, Run, TimingSetup
+from gemmtune.engine.measure.timing.timing_context import TimingContext
+from gemmtune.engine.platform import vendor_gemm as vendor
 from gemmtune.engine.records.measurement import ReferenceLevel
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.seams.space import Launchable
 from gemmtune.engine.statistics import estimate
 
-__all__ = ["Stand"]
+__all__ = ["ProblemSetup", "SetupCache"]
 
-_LEVELS = 16  # first readings of the reference that its nominal level is the median of
-_LEVELS_THAT_TELL = 6  # from which on their scatter is known; fewer may agree by chance
-_BESIDE_ITSELF = 0.03
-"""What the reference beside itself is off by, as a standard deviation: one of 34.8 µs took 33.3 beside candidates, and
-the first of them was corrected by 3 % in the wrong direction (64x4096x14336, H200, 2026-11-22)."""
+_MOST_LEVELS = 16
+"""Number of first reference levels whose median is the nominal level."""
+_LEAST_LEVELS = 6
+"""Number of reference levels from which their scatter is known; fewer may agree by chance."""
+_FIRST_SCATTER = 0.03
+"""Standard deviation of the first reference level, as a share of it; see experiments/measurement."""
+_NOMINAL_BLOCKS = 8
+"""Number of blocks behind a problem's first reference level."""
+_MOST_REST_SECONDS = 5e-3
+"""Longest rest between two of these blocks, in seconds."""
+_FIXED_COST_REST_SECONDS = 2e-3
+"""Rest before each block of the empty kernel, in seconds; a longer rest raises the fixed cost."""
+_DUTY = 0.15
+"""Share of busy time between these blocks, as in duty_cycle.py; more rest changes nothing."""
+
+_OUTPUT_SHARES = (1 / 16, 1 / 64)
+"""Shares of the GPU's memory to try for outputs, in this order."""
+_OPERAND_SHARES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
+"""Shares of the GPU's memory to try per kind of values; a sparsely filled region has few collisions."""
+_MOST_OF_FREE_MEMORY = 0.5
+"""Largest share of the free memory that one region takes, so that other processes find memory too."""
+_KEPT_SHARE = 0.2
+"""Share of the GPU's memory that problems may hold outside the shared regions before the oldest is dropped."""
+_PROBLEM_SHARE = 0.1
+"""Share of the GPU's memory that the operand sets of one problem may span."""
 
 
-class Stand:
-    """One problem on the bench."""
+class ProblemSetup:
+    """Operands, reference results and reference level of one problem."""
 
-    def __init__(self, problem: Problem, ring: OperandRing, level: ReferenceLevel) -> None:
-        """Set up.
+    def __init__(self, problem: Problem, sets: OperandSets, level: ReferenceLevel) -> None:
+        """Start without reference times.
 
         Args:
             problem: the GEMM.
-            ring: its operands.
-            level: the reference kernel's beside itself.
+            sets: its operand sets.
+            level: time of the reference kernel, measured beside itself.
         """
-        self.ring = ring
+        self.sets = sets
         self.level = level
         self._levels_ns: list[float] = []
         self._problem = problem
-        self._references: dict[int, Reference] = {}
+        self._references: dict[int, ReferenceResult] = {}
 
     @property
     def drift(self) -> Drift:
-        """Drift against the reference's level beside the first candidates, whose median no single one decides.
-
-        Before there is one: beside itself.
-        """
-        if len(self._levels_ns) < _LEVELS_THAT_TELL:
-            return Drift(median(self._levels_ns or [self.level.time_ns]), beside=_BESIDE_ITSELF)
+        """Drift against the median reference level beside the first candidates; until then, beside itself."""
+        if len(self._levels_ns) < _LEAST_LEVELS:
+            return Drift(median(self._levels_ns or [self.level.time_ns]), reference_scatter=_FIRST_SCATTER)
         nominal_ns = median(self._levels_ns)
-        return Drift(nominal_ns, beside=1.4826 * median(abs(log(ns / nominal_ns)) for ns in self._levels_ns))
+        deviations = (abs(log(ns / nominal_ns)) for ns in self._levels_ns)
+        return Drift(nominal_ns, reference_scatter=1.4826 * median(deviations))
 
-    def saw(self, reference_ns: Sequence[float]) -> None:
-        """The reference's launches beside one measurement.
+    def add_reference_times(self, reference_ns: Sequence[float]) -> None:
+        """Take the reference's times beside one candidate, in launch order.
 
-        Its last block counts. Where there was none nothing does: single launches come behind a pause of the GPU, and
-        are slower than those of a block.
+        Only the last block counts. Single launches are ignored: they follow a pause of the GPU and are slower.
         """
-        if len(reference_ns) >= SLOTS and len(self._levels_ns) < _LEVELS:
-            self._levels_ns.append(estimate(reference_ns[-SLOTS:]).time_ns)
+        if len(reference_ns) >= BLOCK_SAMPLES and len(self._levels_ns) < _MOST_LEVELS:
+            self._levels_ns.append(estimate(reference_ns[-BLOCK_SAMPLES:]).time_ns)
 
     @property
     def own_bytes(self) -> int:
-        """Device memory that it alone holds."""
-        return self.ring.own_bytes + sum(reference.nbytes for reference in self._references.values())
+        """Device memory that no other problem shares, in bytes."""
+        return self.sets.own_bytes + sum(reference.nbytes for reference in self._references.values())
 
-    def check(self, kernel: Launchable, number: int) -> Comparison:
-        """Launch on the operands of that number, the output poisoned before, and compare."""
+    def check(self, kernel: Launchable, number: int) -> OutputCheck:
+        """Launch the kernel once on operand set `number` and compare its output with the reference result."""
         return self.start_check(kernel, number)()
 
-    def start_check(self, kernel: Launchable, number: int) -> Callable[[], Comparison]:
-        """The same without waiting: what it returns waits, and tells."""
-        number %= len(self.ring.kernel)
-        operands = self.ring.kernel[number]
+    def start_check(self, kernel: Launchable, number: int) -> Callable[[], OutputCheck]:
+        """Start the check of `check`; call the returned function to wait for its result."""
+        number %= len(self.sets.kernel)
+        operands = self.sets.kernel[number]
         if number not in self._references:
-            self._references[number] = Reference(self._problem, operands)
+            self._references[number] = ReferenceResult(self._problem, operands)
         reference = self._references[number]
         poison(operands.out)
         kernel(*operands.arguments)
         norms = reference.norms(operands.out)
-        return lambda: reference.judge(norms, operands.out)
+        return lambda: reference.evaluate(norms, operands.out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    setup: ProblemSetup
+    timing: TimingSetup
+
+
+class SetupCache:
+    """Problem setups of the current GPU: made on first use, dropped in order of last use when memory runs short."""
+
+    def __init__(self, cold: bool, device: torch.device) -> None:
+        """Take the memory that all problems share; under a `cold` protocol no operand is in L2 at launch."""
+        properties = torch.cuda.get_device_properties(device)
+        self._cold = cold
+        self._device = device
+        self._l2_bytes = properties.L2_cache_size
+        self._memory_bytes = properties.total_memory
+        self._context = TimingContext(self._l2_bytes, device)
+        self._memory = OperandMemory(device, _sizes(device, _OUTPUT_SHARES), lambda: _sizes(device, _OPERAND_SHARES))
+        self._rest = partial(time.sleep, _FIXED_COST_REST_SECONDS)
+        self._gpu = f"GPU-{properties.uuid}"
+        self._warmed_up = False
+        self._entries: OrderedDict[Problem, _Entry] = OrderedDict()
+
+    def get(self, problem: Problem) -> ProblemSetup:
+        """Return the setup of the problem.
+
+        Raises:
+            torch.OutOfMemoryError: the operands do not fit.
+        """
+        return self._entry(problem).setup
+
+    def timer(self, kernel: Launchable, problem: Problem, run: Run | None = None) -> KernelTimer:
+        """Return a timer of one of the problem's kernels; it times single launches, or runs where `run` is given.
+
+        Raises:
+            torch.OutOfMemoryError: the operands do not fit.
+        """
+        return KernelTimer(kernel, self._entry(problem).timing, run)
+
+    def final_run(self, problem: Problem) -> Run:
+        """Measure what events cost now and return the run that finals of the problem are timed in.
+
+        Raises:
+            torch.OutOfMemoryError: the operands do not fit.
+        """
+        entry = self._entry(problem)
+        return entry.timing.calibrated_run(entry.setup.level.time_ns)
+
+    def _entry(self, problem: Problem) -> _Entry:
+        if problem not in self._entries:
+            self._drop_oldest()
+            timing, timed_beside = self._timing(problem), vendor.reference_problem(problem)
+            if timed_beside == problem:
+                level_ns = self._reference_level_ns(timing)
+            else:
+                level_ns = self._reference_level_ns(self._timing(timed_beside))
+                timing.calibrate(self._rest)
+            level = ReferenceLevel(f"torch {torch.__version__}", self._gpu, level_ns)
+            self._entries[problem] = _Entry(ProblemSetup(problem, timing.sets, level), timing)
+        self._entries.move_to_end(problem)
+        return self._entries[problem]
+
+    def _timing(self, problem: Problem) -> TimingSetup:
+        most_bytes = int(self._memory_bytes * _PROBLEM_SHARE)
+        return TimingSetup(
+            OperandSets.make(problem, self._cold, self._l2_bytes, most_bytes, self._memory), self._context
+        )
+
+    def _drop_oldest(self) -> None:
+        most_bytes = int(self._memory_bytes * _KEPT_SHARE)
+        while self._entries and sum(entry.setup.own_bytes for entry in self._entries.values()) > most_bytes:
+            self._entries.popitem(last=False)
+
+    def _reference_level_ns(self, timing: TimingSetup) -> float:
+        """Time the reference kernel beside itself; before the first problem, wait until the clocks are steady."""
+        timer = KernelTimer(reference_kernel, timing)
+
+        def level(rest: Callable[[], None]) -> float:
+            samples: list[float] = []
+            for number in range(_NOMINAL_BLOCKS):
+                rest()
+                block = timer.block(number)
+                samples += block.samples_ns + block.reference_ns
+            return estimate(samples).time_ns
+
+        if not self._warmed_up:
+            warm_up = WarmUp(time.perf_counter())
+            while not warm_up.done:
+                warm_up.add(level(lambda: None), time.perf_counter())
+            self._warmed_up = True
+        timing.calibrate(self._rest)
+        pause = min(_MOST_REST_SECONDS, timer.block(0).busy_ns / 1e9 / _DUTY)
+        nominal_ns = level(partial(time.sleep, pause))  # on clocks that nothing holds back
+        timer.close()
+        return nominal_ns
+
+
+def _sizes(device: torch.device, shares: Sequence[float]) -> list[int]:
+    """Return shares of the total memory in bytes: equal in every process, whatever is free at the moment."""
+    free, total = torch.cuda.mem_get_info(device)
+    return [int(total * share) for share in shares if total * share <= _MOST_OF_FREE_MEMORY * free]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from gemmtune.engine.records.artifact import Artifact
 
-__all__ = ["Library"]
+__all__ = ["SharedBuilds"]
 
 
-class Library:
+class SharedBuilds:
     """Artifacts by key, in a folder that the builder processes of one campaign share.
 
     An artifact that is handed out has a file of its own, which goes once it is measured; the library's copy stays.
@@ -27,14 +27,14 @@ class Library:
     def find(self, key: str, folder: Path, name: str) -> Artifact | None:
         """The artifact of that key, its file copied to `name` and the file's suffix in `folder`; None if unknown."""
         try:
-            kept: Artifact = pickle.loads(self._entry(key).read_bytes())  # noqa: S301 (written by `keep`)
+            kept: Artifact = pickle.loads(self._entry(key).read_bytes())  # noqa: S301 (written by `add`)
         except FileNotFoundError:
             return None
         copy = folder / f"{name}{Path(kept.path).suffix}"
         shutil.copyfile(kept.path, copy)
         return replace(kept, path=str(copy))
 
-    def keep(self, artifact: Artifact) -> None:
+    def add(self, artifact: Artifact) -> None:
         """Keep a copy; of several builders that bring one key at once, one is kept, and an entry is whole or absent."""
         self._folder.mkdir(exist_ok=True)
         suffix = Path(artifact.path).suffix

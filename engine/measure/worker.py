@@ -25,7 +25,7 @@ def worker_pool(
     environment: Mapping[str, str] | None = None,
     notify: Notify = log_notice,
 ) -> ProcessPool[MeasureJob | FinalJob, Reading | FinalReading]:
-    """One process on the first GPU it sees, and one that stands by with everything imported.
+    """One process on the first GPU it sees, and one that setups by with everything imported.
 
     Args:
         protocol: how it times.

@@ -1,37 +1,68 @@
-"""Which GPU is there, as a Device record."""
+"""Query the CUDA driver for the GPUs of this machine."""
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 from functools import cache
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 
-__all__ = ["present_device"]
+__all__ = ["equal_gpus", "present_device"]
 
 
 def present_device() -> Device | None:
-    """The first visible GPU: the catalogue's record where its name is known there, else one read from the driver.
+    """Return the record of the first visible GPU, or None without a GPU, a driver or cuda-bindings.
 
-    How many clusters it runs at once is always the driver's answer, because boards of one model differ; where it gives
-    none, the record's. None where there is no driver, no GPU, or cuda-bindings is not installed. No CUDA context is
-    left behind.
+    The record is the catalogue's if the catalogue knows the GPU's name; otherwise the driver is asked for every field.
+    GPUs of one model differ in the number of clusters they run at once, so that number is always asked of the driver;
+    the record's own is the fallback. No CUDA context stays open.
     """
+    handles = _visible_gpus()
+    if not handles:
+        return None
+    name = _name(handles[0])
+    device = catalogue.by_name(name) or _read(handles[0], name)
+    return replace(device, active_clusters=_clusters() or device.active_clusters) if device.has_clusters else device
+
+
+def equal_gpus() -> tuple[str, ...]:
+    """Return the UUIDs of the first visible GPU and of all others with its name, in CUDA's order.
+
+    Each UUID selects its GPU as a value of CUDA_VISIBLE_DEVICES. The result is empty without a GPU, a driver or
+    cuda-bindings. No CUDA context is created.
+    """
+    names = {_uuid(handle): _name(handle) for handle in _visible_gpus()}
+    return tuple(gpu for gpu, name in names.items() if name == next(iter(names.values())))
+
+
+def _visible_gpus() -> tuple[object, ...]:
+    """Return the driver's handles of all visible GPUs, in CUDA's order."""
     try:
         from cuda.bindings import driver
     except ImportError:
-        return None
+        return ()
     try:
         status, *_ = driver.cuInit(0)
     except RuntimeError:  # no driver library on this machine
-        return None
-    if status != driver.CUresult.CUDA_SUCCESS or not driver.cuDeviceGetCount()[1]:
-        return None
-    handle = driver.cuDeviceGet(0)[1]
-    name = driver.cuDeviceGetName(128, handle)[1].split(b"\0")[0].decode()
-    device = catalogue.by_name(name) or _read(handle, name)
-    return replace(device, active_clusters=_clusters() or device.active_clusters) if device.has_clusters else device
+        return ()
+    if status != driver.CUresult.CUDA_SUCCESS:
+        return ()
+    return tuple(driver.cuDeviceGet(number)[1] for number in range(driver.cuDeviceGetCount()[1]))
+
+
+def _uuid(handle: object) -> str:
+    from cuda.bindings import driver
+
+    return f"GPU-{uuid.UUID(bytes=bytes(driver.cuDeviceGetUuid(handle)[1].bytes))}"
+
+
+def _name(handle: object) -> str:
+    from cuda.bindings import driver
+
+    name: bytes = driver.cuDeviceGetName(128, handle)[1]
+    return name.split(b"\0")[0].decode()
 
 
 def _read(handle: object, name: str) -> Device:
@@ -55,7 +86,7 @@ def _read(handle: object, name: str) -> Device:
         max_threads_per_block=attribute("MAX_THREADS_PER_BLOCK"),
         warp_size=attribute("WARP_SIZE"),
         boost_clock_mhz=attribute("CLOCK_RATE") // 1000,
-        # double data rate: two transfers a clock
+        # double data rate: two transfers per clock
         memory_bandwidth_gb_s=2 * attribute("MEMORY_CLOCK_RATE") * attribute("GLOBAL_MEMORY_BUS_WIDTH") // 8_000_000,
         source="read from the CUDA driver",
     )
@@ -63,7 +94,7 @@ def _read(handle: object, name: str) -> Device:
 
 @cache
 def _clusters() -> tuple[tuple[int, int], ...]:
-    """The first visible GPU's, asked once a process; empty where it does not answer, which timing will then tell of."""
+    """Return the active clusters of the first visible GPU; empty if the driver refuses. Asked once per process."""
     from cuda.bindings import driver
 
     from gemmtune.engine.platform.occupancy import active_clusters

@@ -1,9 +1,9 @@
-"""Which ptxas Inductor has Triton run: not always Triton's own, and another one makes other binaries.
+"""Find the ptxas that Inductor has Triton run.
 
-Source: `_set_triton_ptxas_path` in torch/_inductor/runtime/compile_tasks.py. Torch's wheels for CUDA hold one up to
-2.12: in 2.11's for CUDA 13.0 it is of release 13.0, where Triton 3.6's own is of 12.8. A build has to run the same one,
-or the binary that is timed is not the one that is served. For Blackwell Triton has a ptxas apart, which Inductor leaves
-alone.
+Torch's wheels for CUDA contain a ptxas up to torch 2.12, and Inductor prefers it to Triton's own. A build must run the
+ptxas that Inductor runs; otherwise the binary that is timed differs from the one that production compiles. On Blackwell
+Triton runs a separate ptxas, which Inductor leaves alone. Source: `_set_triton_ptxas_path` in
+torch/_inductor/runtime/compile_tasks.py.
 """
 
 from __future__ import annotations
@@ -18,25 +18,39 @@ from pathlib import Path
 
 from gemmtune.engine.records.errors import ToolchainMissing
 
-__all__ = ["VARIABLE", "inductors_ptxas", "release", "tritons_ptxas"]
+__all__ = ["PTXAS_VARIABLE", "current_ptxas", "inductor_ptxas", "ptxas_release", "triton_ptxas"]
 
-VARIABLE = "TRITON_PTXAS_PATH"
+PTXAS_VARIABLE = "TRITON_PTXAS_PATH"
+"""Environment variable that names the ptxas to run."""
+
 _RELEASE = re.compile(r"\bV(\d+(?:\.\d+)+)")
 
 
-def inductors_ptxas(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The one that VARIABLE names, or that torch brings; None where Triton runs its own, as where VARIABLE is empty."""
-    if (given := environment.get(VARIABLE)) is not None:
+def inductor_ptxas(environment: Mapping[str, str]) -> Path | None:
+    """Return the ptxas that Inductor selects under these environment variables; None if Triton runs its own.
+
+    PTXAS_VARIABLE comes first, then the file in torch's wheel. An empty PTXAS_VARIABLE selects Triton's own.
+    """
+    if (given := environment.get(PTXAS_VARIABLE)) is not None:
         return Path(given) if given else None
     torch = find_spec("torch")  # does not import it
     if torch is None or torch.origin is None:
         return None
-    brought = Path(torch.origin).with_name("bin") / "ptxas"
-    return brought if brought.is_file() and os.access(brought, os.X_OK) else None
+    bundled = Path(torch.origin).with_name("bin") / "ptxas"
+    return bundled if bundled.is_file() and os.access(bundled, os.X_OK) else None
 
 
-def tritons_ptxas() -> Path | None:
-    """Triton's own; None where there is no Triton."""
+def current_ptxas() -> Path | None:
+    """Return the ptxas that Inductor selects in this process; None if Triton runs its own.
+
+    Inductor and Triton read the variable from the process environment themselves. Builds must follow them, so the
+    environment cannot be passed as an argument here.
+    """
+    return inductor_ptxas(os.environ)
+
+
+def triton_ptxas() -> Path | None:
+    """Return the path of Triton's own ptxas; None if Triton is not installed."""
     triton = find_spec("triton")
     if triton is None or triton.origin is None:
         return None
@@ -44,18 +58,18 @@ def tritons_ptxas() -> Path | None:
 
 
 @cache
-def release(ptxas: Path) -> str:
-    """What it says it is: `13.0.88`.
+def ptxas_release(ptxas: Path) -> str:
+    """Run `ptxas --version` and return the release, as in `13.0.88`.
 
     Raises:
-        ToolchainMissing: it does not run, or names no release.
+        ToolchainMissing: the file does not run, or its output names no release.
     """
-    way_out = f"name one that runs in {VARIABLE}, or unset that"
+    way_out = f"name one that runs in {PTXAS_VARIABLE}, or unset that"
     try:
-        asked = [str(ptxas), "--version"]
-        said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: S603
+        command = [str(ptxas), "--version"]
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolchainMissing(f"{ptxas} does not run ({error}): {way_out}") from None
-    if found := _RELEASE.search(said):
+    if found := _RELEASE.search(output):
         return found[1]
-    raise ToolchainMissing(f"{ptxas} --version names no release, but {said.strip()[-80:]!r}: {way_out}")
+    raise ToolchainMissing(f"{ptxas} --version names no release, but {output.strip()[-80:]!r}: {way_out}")

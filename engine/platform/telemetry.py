@@ -53,7 +53,7 @@ class Telemetry:
             self._highest_mhz = max(self._highest_mhz, self._last[1].sm_clock_mhz or 0)
         return self._last[1]
 
-    def may_be_held_back(self) -> bool:
+    def may_be_throttled(self) -> bool:
         """Whether anything may hold the clocks back, now or up to 10 ms ago.
 
         NVML names a reason, or the SM clock is lower than it has been; or the GPU does not report it.

@@ -1,6 +1,6 @@
 """The vendor library's GEMM (cuBLAS on NVIDIA): what the space `aten` offers, and what every kernel is timed beside.
 
-Which entry multiplies what: `addmm_out_cuda_impl`, `_int_mm_out_cuda` and `_scaled_mm_out_cuda` in
+Which operator_name multiplies what: `addmm_out_cuda_impl`, `_int_mm_out_cuda` and `_scaled_mm_out_cuda` in
 aten/src/ATen/native/cuda (torch 2.11 to 2.13), and `test__int_mm` in test/test_linalg.py for the layouts of int8.
 """
 
@@ -16,22 +16,22 @@ from gemmtune.engine.records.verdict import Verdict
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["entry", "multiply", "serves", "stand_in"]
+__all__ = ["multiply", "operator_name", "reference_problem", "supports"]
 
 _LEAST_ROWS_OF_INT8 = 17
 _MULTIPLE = {DType.INT8: 8, DType.E4M3: 16, DType.E5M2: 16}  # elements, of k and of n
 
 
-def entry(problem: Problem) -> str:
+def operator_name(problem: Problem) -> str:
     """The name of the operation that multiplies such operands, `aten::mm`."""
     if problem.a_dtype.itemsize > 1:
         return f"aten::{problem.op}"
     return "aten::_int_mm" if problem.a_dtype.is_integer else "aten::_scaled_mm"
 
 
-def serves(problem: Problem) -> Verdict:
+def supports(problem: Problem) -> Verdict:
     """Whether the library has a kernel for the problem."""
-    name = entry(problem)
+    name = operator_name(problem)
     if problem.op is not Op.MM and problem.a_dtype.itemsize == 1:
         return Verdict.no("operation", f"aten runs mm of {problem.a_dtype}, not {problem.op}")
     if problem.epilogue != "none":
@@ -52,12 +52,12 @@ def serves(problem: Problem) -> Verdict:
     return Verdict.yes()
 
 
-def stand_in(problem: Problem) -> Problem:
+def reference_problem(problem: Problem) -> Problem:
     """The problem itself where the library has a kernel for it, else the same product in bf16.
 
     Timed beside a candidate it tells what the clocks do meanwhile, for which a product of about the same kind will do.
     """
-    if serves(problem):
+    if supports(problem):
         return problem
     return replace(
         problem,
@@ -77,7 +77,7 @@ def stand_in(problem: Problem) -> Problem:
 def multiply(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None, *, allow_tf32: bool = False
 ) -> None:
-    """Enqueue out = a @ b, or bias + a @ b, of a problem that `serves` accepts.
+    """Enqueue out = a @ b, or bias + a @ b, of a problem that `supports` accepts.
 
     Of three dimensions a, b and out are batches. After the first call on a GPU it allocates nothing.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from gemmtune.engine.records.artifact import Resources, Toolchain
@@ -85,6 +85,24 @@ class Estimate:
     """Of the GPU that measured: by it, times of several GPUs of a kind compare. None where no reference was timed."""
     stopped: str = ""
     """Why racing made no more launches, for people; empty where it did not stop them."""
+
+    def scaled(self, factor: float) -> Estimate:
+        """Return this estimate with its times multiplied by `factor`."""
+        if factor == 1.0:
+            return self
+        time_ns, low_ns, high_ns = (ns * factor for ns in (self.time_ns, self.low_ns, self.high_ns))
+        return replace(self, time_ns=time_ns, low_ns=low_ns, high_ns=high_ns)
+
+    def at_level(self, level: ReferenceLevel | None) -> Estimate:
+        """Return this estimate scaled to the GPU of `level`, by the ratio of the reference kernel's times.
+
+        The estimate is returned unchanged if a level is missing or the levels belong to different reference kernels.
+        On one GPU it is unchanged too, because levels of two processes differ by noise alone.
+        """
+        own = self.level
+        if level is None or own is None or own.reference != level.reference or own.board == level.board:
+            return self
+        return replace(self.scaled(level.time_ns / own.time_ns), level=level)
 
 
 @dataclass(frozen=True, slots=True)

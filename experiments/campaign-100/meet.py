@@ -43,10 +43,10 @@ def main() -> None:
         for task, configs in meetings.items():
             jobs = [MeasureJob(task, config, built[task, config]) for config in configs]
             first = bench(FinalJob(tuple(jobs)))
-            again = sorted({0, *(s.number for s in first.standings[:LEAST])})
+            again = sorted({0, *(s.number for s in first.ranking[:LEAST])})
             last = bench(FinalJob(tuple(jobs[number] for number in again)))
             failed = [reason for _, reason in (*first.failed, *last.failed)]
-            found = {"met": len(configs), **standing([configs[number] for number in again], last.standings)}
+            found = {"met": len(configs), **standing([configs[number] for number in again], last.ranking)}
             rows.append({"problem": task.problem.name} | found | ({"failed": failed} if failed else {}))
             print(json.dumps(rows[-1]), flush=True)
             result.write_text(json.dumps({"rows": rows}) + "\n")  # at once: time may be over before the next

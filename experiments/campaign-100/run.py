@@ -27,7 +27,7 @@ from account import Resources
 from rehearsal import HERE, gpu
 from watch import watch, within
 
-from gemmtune.engine.platform.gpus import equal_gpus
+from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
 

@@ -20,7 +20,7 @@ from statistics import geometric_mean
 
 from rehearsal import HERE, gpu, truth_names
 
-from gemmtune.engine.platform.gpus import equal_gpus
+from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams import registry

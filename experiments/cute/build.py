@@ -20,7 +20,7 @@ from pathlib import Path
 from problems import CUTE_SPACES, tasks, thinned
 
 from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.measure.shared_builds import Library
+from gemmtune.engine.measure.shared_builds import SharedBuilds
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
@@ -52,7 +52,7 @@ def main() -> None:
     wanted = binaries(tasks(device, tuple(given["problems"])), given["limit"])
     folder, builders = out / "artifacts", max(1, len(os.sched_getaffinity(0)) - 1)
     folder.mkdir(exist_ok=True)
-    library, built, failed, began = Library(folder / "shared"), [], [], time.perf_counter()
+    library, built, failed, began = SharedBuilds(folder / "shared"), [], [], time.perf_counter()
     with closing(builder_pool(CUTE_SPACES, folder, builders, DEADLINE_SECONDS)) as pool:
         jobs = {next(iter(of_binary.values())): of_binary for of_binary in wanted.values()}
         for job in jobs:

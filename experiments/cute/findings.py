@@ -40,7 +40,7 @@ def candidates(device: Device, names: tuple[str, ...], limit: int | None) -> dic
 
 
 def findings(device: Device, names: tuple[str, ...], database: Path, limit: int | None) -> dict:
-    """What is known of every task, how good its prior was, and where the configs stand that QuACK tunes among."""
+    """What is known of every task, how good its prior was, and where the configs setup that QuACK tunes among."""
     objective = registry.objective("latency")
     found = {"tasks": defaultdict(dict), "prior": defaultdict(dict), "listed": {}}
     with Database.open(database, create=False) as store:
@@ -107,7 +107,7 @@ def drawn_share(times: list[float], k: int) -> float:
     """Mean share of the optimum that the best of k reaches, drawn without return from the sorted times."""
     total, left, reached = len(times), 1.0, 0.0
     for place, time in enumerate(times):
-        # The chance that the best of k stands at this place: none before it, itself among them.
+        # The chance that the best of k setups at this place: none before it, itself among them.
         chance = left * min(1.0, k / (total - place))
         reached += chance * times[0] / time
         left -= chance

@@ -11,7 +11,7 @@ from statistics import median
 import torch
 from cuda.bindings import driver
 
-from gemmtune.engine.measure.problem_setups import Stands
+from gemmtune.engine.measure.problem_setup import SetupCache
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
@@ -41,18 +41,18 @@ def main() -> None:
     device = present_device()
     if device is None:
         raise SystemExit("no GPU found: this experiment times on one")
-    stands = Stands(True, torch.device("cuda", 0))
+    setups = SetupCache(True, torch.device("cuda", 0))
     space, rows = TritonMmSpace(), []
     with tempfile.TemporaryDirectory() as folder:
         for text in PROBLEMS:
             task = Task(Problem.parse(text), device, "triton_mm")
             artifact = space.build(task, TILE, Path(folder))
-            operands = stands.of(task.problem).ring.kernel[0]
+            operands = setups.get(task.problem).sets.kernel[0]
             timers = {}
             for name, kind in (("preferred", CudaKernel), ("not", WithoutPreference)):
                 kernel = kind(artifact, task.problem)
                 kernel(operands.a, operands.b, operands.out)  # loads it
-                timers[name] = stands.timer(kernel, task.problem)
+                timers[name] = setups.timer(kernel, task.problem)
             samples = {name: [] for name in timers}
             for number in range(ROUNDS):
                 for name, timer in timers.items():

@@ -21,12 +21,12 @@ import torch
 from run import RATED, REPEATED, SELECTED
 
 from gemmtune.engine.measure.bench import Bench
-from gemmtune.engine.measure.deciding.finals import settle
-from gemmtune.engine.measure.deciding.screening import Terms
+from gemmtune.engine.measure.deciding.finals import hold_final
+from gemmtune.engine.measure.deciding.screening import LaunchLimits
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
-from gemmtune.engine.measure.operands.operand_sets import SLOTS
+from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES
 from gemmtune.engine.measure.operands.operands import make_operands
-from gemmtune.engine.measure.operands.reference import Reference
+from gemmtune.engine.measure.operands.reference import ReferenceResult
 from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.measure.worker import worker_pool
 from gemmtune.engine.processes.process_pool import wait_for_any
@@ -35,7 +35,7 @@ from gemmtune.engine.statistics import estimate
 
 PROTOCOL = protocol("graph-cold-l2")
 FINALISTS = 8
-SPARE_SECONDS = 5  # until the process that stands by has imported everything
+SPARE_SECONDS = 5  # until the process that setups by has imported everything
 TRUTH_ROUNDS = 16
 
 
@@ -67,7 +67,7 @@ def raced(items) -> dict:
         random.Random(0).shuffle(order)
         warm(bench, order[0])
         began = time.perf_counter()
-        readings = [bench(MeasureJob(*item, racing=True)) for item in order]
+        readings = [bench(MeasureJob(*item, early_stopping=True)) for item in order]
         screened = time.perf_counter()
         ranked = sorted(range(len(order)), key=lambda i: readings[i].estimate.time_ns)
         finalists = [order[i] for i in ranked[:FINALISTS]]
@@ -85,7 +85,7 @@ def raced(items) -> dict:
 def held(bench, finalists) -> dict:
     """A final as the bench holds it, with what it keeps to itself: what the reference took beside each finalist."""
     with timers_of(bench, finalists) as timers:
-        standings = settle(timers, Terms(), bench._telemetry.may_be_held_back)
+        standings = hold_final(timers, LaunchLimits(), bench._telemetry.may_be_throttled)
     names = [config.json for _, config, _ in finalists]
     return {
         "pick": names[standings[0].index],
@@ -102,13 +102,13 @@ def held(bench, finalists) -> dict:
 def timers_of(bench, items):
     """Timers of one problem's kernels, loaded anew and checked, as for a final."""
     problem, space = items[0][0].problem, registry.space("triton_mm")
-    stand = bench._stands.of(problem)
+    setup = bench._setups.get(problem)
     kernels = [space.load(artifact, task) for task, _, artifact in items]
     for kernel in kernels:
-        assert not (reason := stand.check(kernel, 0).reason), reason
-    run = bench._stands.run(problem)
-    timers = [bench._stands.timer(kernel, problem, run) for kernel in kernels]
-    yield [bench._calm(timer, stand) for timer in timers]
+        assert not (reason := setup.check(kernel, 0).reason), reason
+    run = bench._setups.final_run(problem)
+    timers = [bench._setups.timer(kernel, problem, run) for kernel in kernels]
+    yield [bench._calm(timer, setup) for timer in timers]
     for timer in timers:
         timer.close()
     for kernel in kernels:
@@ -118,7 +118,7 @@ def timers_of(bench, items):
 def rounds(samples_ns, reference_ns) -> dict:
     """Location of a kernel's samples and of the reference's beside them, round by round, in whole nanoseconds."""
     return {
-        which: [round(estimate(taken[i : i + SLOTS]).time_ns) for i in range(0, len(taken), SLOTS)]
+        which: [round(estimate(taken[i : i + BLOCK_SAMPLES]).time_ns) for i in range(0, len(taken), BLOCK_SAMPLES)]
         for which, taken in (("kernel", samples_ns), ("reference", reference_ns))
     }
 
@@ -210,7 +210,7 @@ def naive(items) -> dict:
     for name, group in by_problem(items, RATED).items():
         problem = group[0][0].problem
         operands = make_operands(problem, torch.device("cuda", 0))
-        reference, space = Reference(problem, operands), registry.space("triton_mm")
+        reference, space = ReferenceResult(problem, operands), registry.space("triton_mm")
         times = {}
         for lap in range(2):  # the first lap warms
             began = time.perf_counter()
@@ -218,7 +218,7 @@ def naive(items) -> dict:
                 kernel = space.load(artifact, task)
                 operands.out.fill_(float("nan"))
                 kernel(operands.a, operands.b, operands.out)
-                assert not reference.compare(operands.out).reason
+                assert not reference.check(operands.out).reason
                 pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(9)]
                 for start, end in pairs:
                     flush.zero_()
@@ -242,17 +242,17 @@ def rate(items) -> dict:
     for name, group in by_problem(items, RATED).items():
         random.Random(0).shuffle(group)
         through(pool, [MeasureJob(*group[0])])
-        seconds, raced_readings = through(pool, [MeasureJob(*item, racing=True) for item in group])
+        seconds, raced_readings = through(pool, [MeasureJob(*item, early_stopping=True) for item in group])
         best = sorted(range(len(group)), key=lambda i: raced_readings[i].estimate.time_ns)[:FINALISTS]
         final_seconds, (final,) = through(pool, [FinalJob(tuple(MeasureJob(*group[i]) for i in best))])
         full_seconds, full = through(pool, [MeasureJob(*item) for item in group])
         full_best = sorted(range(len(group)), key=lambda i: full[i].estimate.time_ns)[:FINALISTS]
         _, (full_final,) = through(pool, [FinalJob(tuple(MeasureJob(*group[i]) for i in full_best))])
         pick, full_pick = (
-            group[numbers[f.standings[0].number]][1].json for numbers, f in ((best, final), (full_best, full_final))
+            group[numbers[f.ranking[0].number]][1].json for numbers, f in ((best, final), (full_best, full_final))
         )
         bands = [
-            {group[numbers[s.number]][1].json for s in f.standings if s.behind[0] <= 0}
+            {group[numbers[s.number]][1].json for s in f.ranking if s.behind[0] <= 0}
             for numbers, f in ((best, final), (full_best, full_final))
         ]
         found[name] = {
@@ -265,7 +265,7 @@ def rate(items) -> dict:
             "full_pick": full_pick,
             "same_within_the_tie_band": full_pick in bands[0] or pick in bands[1],
             "full_pick_behind": next(
-                (s.behind for s in final.standings if group[best[s.number]][1].json == full_pick), None
+                (s.behind for s in final.ranking if group[best[s.number]][1].json == full_pick), None
             ),
         }
     pool.close()
@@ -286,12 +286,12 @@ def through(pool, jobs):
 
 STAGES = {  # file, functions
     "load": ("space", "load"),
-    "check": ("stand", "start_check"),
-    "judge": ("reference", "judge"),
-    "single launches": ("timing", "start_singles", "single"),
-    "capture": ("graphs", "__init__"),
-    "blocks": ("timing", "_replay"),
-    "rest": ("calm", "spent"),
+    "check": ("problem_setup", "start_check"),
+    "judge": ("reference", "evaluate"),
+    "single launches": ("kernel_timer", "start_singles", "single"),
+    "capture": ("cuda_graphs", "__init__"),
+    "blocks": ("kernel_timer", "_replay"),
+    "rest": ("duty_cycle", "add_busy"),
     "unload": ("kernel", "close"),
     "telemetry": ("telemetry", "read"),
     "statistics": ("statistics", "location_interval", "outliers"),
@@ -308,7 +308,7 @@ def profile(items) -> dict:
         began = time.perf_counter()
         profiler.enable()
         for item in group:
-            bench(MeasureJob(*item, racing=True))
+            bench(MeasureJob(*item, early_stopping=True))
         profiler.disable()
         seconds = time.perf_counter() - began
         entries = pstats.Stats(profiler).stats
@@ -338,15 +338,15 @@ def sum_of(entries, caller: str, callee: str) -> float:
 
 
 def crash(items) -> dict:
-    """Seconds from the death of the worker to the next result, with a process that stands by."""
+    """Seconds from the death of the worker to the next result, with a process that setups by."""
     pool = worker_pool(PROTOCOL, ("triton_mm",), 60.0)
     group = by_problem(items, RATED)[RATED[0]]
     delays = []
     for _ in range(2):
-        through(pool, [MeasureJob(*item, racing=True) for item in group[:5]])
+        through(pool, [MeasureJob(*item, early_stopping=True) for item in group[:5]])
         time.sleep(SPARE_SECONDS)
         os.kill(pool._slots[0].process._process.pid, signal.SIGKILL)
-        delays.append(through(pool, [MeasureJob(*group[0], racing=True)])[0])
+        delays.append(through(pool, [MeasureJob(*group[0], early_stopping=True)])[0])
     pool.close()
     return {"seconds": delays}
 

@@ -63,24 +63,24 @@ def timed(jobs: list[MeasureJob], made: int) -> list[dict]:
     """Nanoseconds between events, of Triton's kernel and of the library's, and what events cost by the setup."""
     from gemmtune.engine.measure.bench import Bench
     from gemmtune.engine.measure.protocols import protocol
+    from gemmtune.engine.measure.timing import timing_context
     from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
-    from gemmtune.engine.measure.timing.kernel_timer import timing_context as instruments
     from gemmtune.engine.statistics import estimate
 
-    instruments._EARLY_EXECUTABLES = made
+    timing_context._EARLY_EXECUTABLES = made
     bench, rows = Bench(protocol("graph-cold-l2")), []
     kernels = {job.task: registry.space(job.task.space).load(job.artifact, job.task) for job in jobs}
 
     def look(job: MeasureJob, when: str) -> None:
-        rig = bench._stands._place(job.task.problem).rig
-        timer, kernel_ns, library_ns = KernelTimer(kernels[job.task], rig), [], []
+        timing = bench._setups._entry(job.task.problem).timing
+        timer, kernel_ns, library_ns = KernelTimer(kernels[job.task], timing), [], []
         for number in range(BLOCKS):
             time.sleep(REST_SECONDS)
             block = timer.block(number)
             kernel_ns += block.samples_ns
             library_ns += block.reference_ns
         timer.close()
-        events_ns = rig.singly.cost_ns
+        events_ns = timing.one_launch.cost_ns
         rows.append(
             {
                 "problem": job.task.problem.name.partition(":")[0],
@@ -92,7 +92,7 @@ def timed(jobs: list[MeasureJob], made: int) -> list[dict]:
         )
 
     for job in jobs:
-        bench._stands.of(job.task.problem)
+        bench._setups.get(job.task.problem)
         look(job, "set up")
         bench(job)
         look(job, "measured")

@@ -24,9 +24,9 @@ from cuda.bindings import driver
 from run import built_by_job
 
 from gemmtune.engine.measure.builder import BuildJob
-from gemmtune.engine.measure.deciding.duty_cycle import Pacer
+from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle
 from gemmtune.engine.measure.operands.operand_sets import reference_kernel
-from gemmtune.engine.measure.problem_setups import Stands
+from gemmtune.engine.measure.problem_setup import SetupCache
 from gemmtune.engine.measure.timing.cuda_graphs import Executable, Graph
 from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
 from gemmtune.engine.platform.cuda_driver import checked
@@ -72,7 +72,7 @@ class NotUploaded(Executable):
 def made(timer: KernelTimer, way: str, another: Graph | None) -> dict[int, Executable]:
     """Executables made in one of the ways, by the turn in which they run."""
     of, uploaded = WAYS[way]
-    make, stream = (Executable if uploaded else NotUploaded), timer._rig.instruments.main_stream
+    make, stream = (Executable if uploaded else NotUploaded), timer._timing.context.main_stream
     if of == "another kernel":
         return {turn: make(another, stream) for turn in range(EXECUTABLES)}
     return {turn: make(timer._captured(turn + (of == "next part")), stream) for turn in range(EXECUTABLES)}
@@ -89,9 +89,9 @@ def main() -> None:
     results = {"device": device.name, "date": datetime.now(UTC).date().isoformat(), "torch": torch.__version__}
     with tempfile.TemporaryDirectory() as folder:
         kernels = kernels_of(device, Path(folder))
-        stands, pacer = Stands(True, torch.device("cuda", 0)), Pacer(time.perf_counter, time.sleep)
+        setups, duty_cycle = SetupCache(True, torch.device("cuda", 0)), DutyCycle(time.perf_counter, time.sleep)
         for name in (*RECORDED, *VENDORS):
-            results[name] = of_problem(stands, pacer, Problem.parse(name), kernels.get(name, {}), given.turns)
+            results[name] = of_problem(setups, duty_cycle, Problem.parse(name), kernels.get(name, {}), given.turns)
             given.out.write_text(json.dumps(results, separators=(",", ":")) + "\n")
             print(told(name, results[name]), flush=True)
 
@@ -110,16 +110,16 @@ def kernels_of(device, folder: Path) -> dict:
     return found
 
 
-def of_problem(stands, pacer, problem, kernels, turns: int) -> dict:
+def of_problem(setups, duty_cycle, problem, kernels, turns: int) -> dict:
     """Blocks of each kernel by the way of its executables, each turn's in the order of their running."""
-    stand = stands.of(problem)
-    rig = stands.timer(reference_kernel, problem)._rig
+    setup = setups.get(problem)
+    timing = setups.timer(reference_kernel, problem)._timing
     kernels = {"vendor": reference_kernel} | kernels
     for kernel in kernels.values():
-        reason = stand.check(kernel, 0).reason
+        reason = setup.check(kernel, 0).reason
         assert not reason, reason
-    graphs = {name: rig.capture(kernel, 0) for name, kernel in kernels.items()}
-    shared = {name: bool(rig.executables(graph)) for name, graph in graphs.items()}
+    graphs = {name: timing.capture(kernel, 0) for name, kernel in kernels.items()}
+    shared = {name: bool(timing.executables(graph)) for name, graph in graphs.items()}
     others = {
         name: next((graphs[o] for o in kernels if o != name and shared[o]), None) if shared[name] else None
         for name in kernels
@@ -130,36 +130,36 @@ def of_problem(stands, pacer, problem, kernels, turns: int) -> dict:
         runs = [(name, way) for name in kernels for way in (*WAYS, AS_IT_IS) if way != "another kernel" or others[name]]
         random.Random(turn).shuffle(runs)
         for name, way in runs:
-            timer = KernelTimer(kernels[name], rig)
+            timer = KernelTimer(kernels[name], timing)
             if way in WAYS:
                 timer._executables = made(timer, way, others[name])
             levels = []
             for number in range(BLOCKS):
                 block = timer.block(number)
-                pacer.spent(block.busy_ns / 1e9)
+                duty_cycle.add_busy(block.busy_ns / 1e9)
                 levels.append(round(estimate(block.samples_ns).time_ns, 1))
             timer.close()
             taken[name][way].append(levels)
         for name, kernel in kernels.items():
-            timer = KernelTimer(kernel, rig)
+            timer = KernelTimer(kernel, timing)
             timer.start_singles(8)
             from_stream[name].append(round(median(timer.single().samples_ns[0] for _ in range(8)), 1))
             time.sleep(0.002)
-    costs = {"graph": rig.singly.cost_ns, "stream": rig.single_cost_ns}
-    return {"vendor_ns": stand.level.time_ns, "cost_ns": costs} | {
+    costs = {"graph": timing.one_launch.cost_ns, "stream": timing.single_cost_ns}
+    return {"vendor_ns": setup.level.time_ns, "cost_ns": costs} | {
         name: {
             "shares": shared[name],
             "blocks_ns": taken[name],
             "stream_ns": from_stream[name],
-            "back_to_back_ns": back_to_back(rig, kernel),
+            "back_to_back_ns": back_to_back(timing, kernel),
         }
         for name, kernel in kernels.items()
     }
 
 
-def back_to_back(rig, kernel) -> list[float]:
+def back_to_back(timing, kernel) -> list[float]:
     """A launch's share of as many as there are operands, one behind the other in a graph, no events between them."""
-    tools, sets = rig.instruments, rig.ring.kernel
+    tools, sets = timing.context, timing.sets.kernel
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def enqueue() -> None:
@@ -170,8 +170,8 @@ def back_to_back(rig, kernel) -> list[float]:
     executable = Executable(graph, tools.main_stream)
     found = []
     for _ in range(9):
-        with tools.gate.held():
-            rig.lead()
+        with tools.barrier.held():
+            timing.lead()
             start.record()
             executable.launch(graph, tools.main_stream)
             end.record()

@@ -73,11 +73,11 @@ def jobs_of(device, folder: Path) -> list[tuple[str, list[MeasureJob]]]:
     built = built_by_job(builds, folder)
     found = []
     for task in tasks:
-        jobs = [MeasureJob(task, job.config, built[job], racing=True) for job in builds if job.task == task]
+        jobs = [MeasureJob(task, job.config, built[job], early_stopping=True) for job in builds if job.task == task]
         library = Task(task.problem, device, LIBRARY)
         nothing = Config({})
         artifact = registry.space(LIBRARY).build(library, nothing, folder)
-        found.append((task.problem.name, [*jobs, MeasureJob(library, nothing, artifact, racing=True)]))
+        found.append((task.problem.name, [*jobs, MeasureJob(library, nothing, artifact, early_stopping=True)]))
     return found
 
 
@@ -98,7 +98,7 @@ def measured(jobs: list[tuple[str, list[MeasureJob]]], rest_seconds: float) -> d
     for _ in range(FINALS):
         for name, kernels in jobs:
             time.sleep(rest_seconds)
-            standings = sorted(bench(FinalJob(tuple(kernels))).standings, key=lambda s: s.number)
+            standings = sorted(bench(FinalJob(tuple(kernels))).ranking, key=lambda s: s.number)
             finals[name].append([s.estimate.time_ns / 1e3 for s in standings])
     return {"race": race, "finals": finals}
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
-from gemmtune.engine.measure.deciding.finals import FinalStanding, settle
-from gemmtune.engine.measure.deciding.screening import Screened, Standing, Terms, screen
+from gemmtune.engine.measure.deciding.finals import FinalistResult, hold_final
+from gemmtune.engine.measure.deciding.screening import LaunchLimits, Leader, ScreeningResult, screen
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
@@ -29,8 +29,8 @@ NEAR = 1.005
 FINALISTS = 8
 LAUNCHES = 8
 """Of each kernel in a block."""
-TERMS = Terms()
-FULL = len(TERMS.limits) + LAUNCHES * TERMS.most_blocks
+LIMITS = LaunchLimits()
+FULL = len(LIMITS.slowness_limits) + LAUNCHES * LIMITS.most_blocks
 """Launches of a config that nothing stops."""
 
 
@@ -98,31 +98,31 @@ def race(landscape: Landscape, vendor: Landscape, draw: np.random.Generator) -> 
     optimum, stopped = min(times), [bool(each.stopped) for each in found]
     near = [ended for ended, time_ns in zip(stopped, times, strict=True) if time_ns <= NEAR * optimum]
     finalists = sorted(range(COUNT), key=lambda number: found[number].estimate.time_ns)[:FINALISTS]
-    standings = settle([timers[number] for number in finalists], TERMS)
+    ranking = hold_final([timers[number] for number in finalists], LIMITS)
     return {
         "stopped": sum(stopped),
         "after one": sum(len(each.samples_ns) == 1 for each in found),
         "launches": sum(len(each.samples_ns) for each in found),
         "optimum stopped": stopped[times.index(optimum)],
         "near stopped": all(near),
-        "of optimum": optimum / times[finalists[standings[0].index]],
-        "final": launches(standings),
+        "of optimum": optimum / times[finalists[ranking[0].index]],
+        "final": launches(ranking),
     }
 
 
-def screened(timers: Sequence[DrawnTimer], drift: Drift) -> list[Screened]:
+def screened(timers: Sequence[DrawnTimer], drift: Drift) -> list[ScreeningResult]:
     """Each beside the best so far."""
     leader, found = None, []
     for timer in timers:
-        found.append(screen(timer, drift, leader, TERMS))
+        found.append(screen(timer, drift, leader, LIMITS))
         estimate = found[-1].estimate
         if leader is None or estimate.time_ns < leader.estimate.time_ns:
-            leader = Standing(estimate)
+            leader = Leader(estimate)
     return found
 
 
-def launches(standings: Sequence[FinalStanding]) -> int:
-    return sum(len(standing.samples_ns) for standing in standings)
+def launches(ranking: Sequence[FinalistResult]) -> int:
+    return sum(len(standing.samples_ns) for standing in ranking)
 
 
 def share(orders: Sequence[dict[str, float]], name: str, of: int) -> float:

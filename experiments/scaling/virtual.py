@@ -29,7 +29,7 @@ from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.workers import measured_terms, problem_of
-from gemmtune.engine.measure.jobs import FinalJob, FinalReading, Reading, Settled
+from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, Reading
 from gemmtune.engine.processes.slot import Outcome
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Resources
@@ -159,7 +159,7 @@ class Site:
             estimate = Estimate(1e4, 9.9e3, 1.01e4)
             numbers = range(len(job.finalists))
             return self._given.final_seconds, FinalReading(
-                tuple(Settled(n, estimate, (1e4,) * 48, (0.001 * n, 0.01 * n)) for n in numbers)
+                tuple(FinalistReading(n, estimate, (1e4,) * 48, (0.001 * n, 0.01 * n)) for n in numbers)
             )
         draw = random.Random(job.config.digest)
         time_ns = 1e4 * (1 + 3 * draw.random())

@@ -6,7 +6,7 @@ import random
 import time
 
 from gemmtune.engine.measure.builder import BuildJob
-from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading, Settled
+from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Status
 
@@ -39,7 +39,9 @@ def measure():
             time.sleep(FINAL_SECONDS)
             estimate = Estimate(1e4, 9.9e3, 1.01e4)
             numbers = range(len(job.finalists))
-            return FinalReading(tuple(Settled(n, estimate, (1e4,) * 48, (0.001 * n, 0.01 * n)) for n in numbers))
+            return FinalReading(
+                tuple(FinalistReading(n, estimate, (1e4,) * 48, (0.001 * n, 0.01 * n)) for n in numbers)
+            )
         time.sleep(MEASURE_SECONDS)
         time_ns = 1e4 * (1 + 3 * random.Random(job.config.digest).random())
         samples = tuple(time_ns * random.uniform(0.99, 1.01) for _ in range(12))

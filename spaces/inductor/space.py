@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.platform.ptxas import inductors_ptxas, release, tritons_ptxas
+from gemmtune.engine.platform.ptxas import current_ptxas, ptxas_release, triton_ptxas
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
@@ -123,10 +123,10 @@ class InductorSpace(Space):
     def toolchain(self) -> Toolchain:
         """Inductor renders, Triton compiles; with ptxas, where Inductor has Triton run another than its own."""
         made_by = toolchain_of("torch", "triton")
-        ptxas = inductors_ptxas()
-        if ptxas is None or ptxas == tritons_ptxas():
+        ptxas = current_ptxas()
+        if ptxas is None or ptxas == triton_ptxas():
             return made_by
-        return Toolchain(tuple(sorted((*made_by.versions, ("ptxas", release(ptxas))))))
+        return Toolchain(tuple(sorted((*made_by.versions, ("ptxas", ptxas_release(ptxas))))))
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Render through Inductor and cross-compile for the task's device."""

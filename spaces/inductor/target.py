@@ -16,7 +16,7 @@ from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.template_heuristics import triton as heuristics
 from triton.backends.compiler import GPUTarget
 
-from gemmtune.engine.platform.ptxas import VARIABLE, inductors_ptxas
+from gemmtune.engine.platform.ptxas import PTXAS_VARIABLE, current_ptxas
 from gemmtune.engine.records.device import Device
 
 __all__ = ["environment", "target"]
@@ -28,8 +28,8 @@ _FIRST_WITH_TMA = (9, 0)
 def environment(folder: str) -> Iterator[None]:
     """Inductor's ptxas, and caches in a folder of this build, so that nothing piles up and nothing is shared."""
     values = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": os.path.join(folder, "triton")}
-    if ptxas := inductors_ptxas():
-        values[VARIABLE] = str(ptxas)
+    if ptxas := current_ptxas():
+        values[PTXAS_VARIABLE] = str(ptxas)
     with patch.dict(os.environ, values):
         yield
 

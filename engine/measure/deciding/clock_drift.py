@@ -1,4 +1,4 @@
-"""Clocks that wander: when they have settled under load, and how far they have moved since."""
+"""Clocks that wander: when they have steady under load, and how far they have moved since."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES, location_interval
 
-__all__ = ["Drift", "Settling"]
+__all__ = ["Drift", "WarmUp"]
 
 
-class Settling:
-    """Decides when clocks have settled, from readings of the reference kernel under uninterrupted load.
+class WarmUp:
+    """Decides when clocks have steady, from readings of the reference kernel under uninterrupted load.
 
     A reading is the location of so many launches that its own noise is far below the tolerance: 5 readings of noise s
     span about 2.3 s, so that 0.5 % asks for 100 launches a reading where one launch scatters by 1.5 %.
@@ -52,12 +52,12 @@ class Settling:
 
     @property
     def done(self) -> bool:
-        """Whether to stop waiting: the clocks have settled, or were given up on."""
-        return self._loaded_seconds >= self._most_seconds or bool(self.settled)
+        """Whether to stop waiting: the clocks have steady, or were given up on."""
+        return self._loaded_seconds >= self._most_seconds or bool(self.steady)
 
     @property
-    def settled(self) -> Verdict:
-        """Whether the clocks have settled; if not, why not."""
+    def steady(self) -> Verdict:
+        """Whether the clocks have steady; if not, why not."""
         if self._loaded_seconds < self._least_seconds:
             return Verdict.no("load", f"{self._loaded_seconds:.1f} s of load < {self._least_seconds:.1f} s")
         if len(self._last) < (self._last.maxlen or 0):
@@ -75,7 +75,7 @@ class Drift:
 
     nominal_ns: float
     """Location of the reference kernel's time when the problem was set up."""
-    beside: float = 0.0
+    reference_scatter: float = 0.0
     """Standard deviation of its level from one candidate to another on the same clocks, as a share of it; what it
     explains is no clock's doing. About 1.5 % for a reference of 50 µs or more, 3 % for one of 6 to 12 µs (H200,
     2026-11-22)."""
@@ -86,11 +86,11 @@ class Drift:
     (two passes over 200 configs agree to 0.25 % without and 0.34 % with a tolerance of 1 %: H200, 2026-11-21)."""
     step: float = field(default=0.01, kw_only=True)
     """Change between two blocks of one candidate, beside the same neighbour, that is a step of the clocks."""
-    held_back: float = field(default=0.05, kw_only=True)
+    slow_tolerance: float = field(default=0.05, kw_only=True)
     """Slowness of the reference beyond which a block is measured again after a rest. A power limit that sets in slows
     it by 4 to 20 %, one kernel more than the other, for tens of milliseconds (H200, GEMMs of 2048x4096x4096 and
     1024x1280x3420 in turns); other things may, too."""
-    may_be_clocks: Callable[[], bool] = field(default=lambda: True, kw_only=True)
+    may_be_throttled: Callable[[], bool] = field(default=lambda: True, kw_only=True)
     """Whether anything may hold the clocks back now; by default it is not known, and may be. Where nothing does, a
     reference that moved has reasons of its own: beside one candidate cuBLAS' kernel for 384x4096x14336 took 1.24 times
     its level, at 1980 MHz before and after, and 93 µs were taken for 75. Of 2,060 times 28 had been corrected by more
@@ -101,7 +101,7 @@ class Drift:
         """What to divide by what was timed beside these launches: 1 while the reference has not moved by the clocks.
 
         Beyond twice the tolerance it is the reference's location over its nominal level; from the tolerance on it goes
-        there from 1, without a jump. The tolerance is at least twice what `beside` says.
+        there from 1, without a jump. The tolerance is at least twice what `reference_scatter` says.
 
         Of fewer than 6 launches the fastest counts instead: one late launch would move the location of so few, and
         would make whatever ran beside it look fast, while no launch is early by chance.
@@ -112,18 +112,20 @@ class Drift:
         location, fastest, _ = location_interval(reference_ns)
         level = (fastest if len(reference_ns) < FULL_COVERAGE_SAMPLES else location) / self.nominal_ns
         change = level - 1
-        beyond = min(abs(change), 2 * max(0.0, abs(change) - max(self.tolerance, 2 * self.beside)))
-        return 1 + copysign(beyond, change) if beyond and self.may_be_clocks() else 1.0
+        beyond = min(abs(change), 2 * max(0.0, abs(change) - max(self.tolerance, 2 * self.reference_scatter)))
+        return 1 + copysign(beyond, change) if beyond and self.may_be_throttled() else 1.0
 
     def slowed(self, reference_ns: Sequence[float]) -> bool:
-        """Whether the clocks are held back: the reference is slower than its nominal level by more than `held_back`.
+        """Return whether the reference is slower than its nominal level by more than `slow_tolerance`.
 
-        And by more than three times what `beside` says.
+        And by more than three times what `reference_scatter` says.
 
         Raises:
             ValueError: there are no samples, or one is not finite.
         """
-        return location_interval(reference_ns)[0] > self.nominal_ns * (1 + max(self.held_back, 3 * self.beside))
+        return location_interval(reference_ns)[0] > self.nominal_ns * (
+            1 + max(self.slow_tolerance, 3 * self.reference_scatter)
+        )
 
     def moved(self, first_ns: Sequence[float], second_ns: Sequence[float]) -> bool:
         """Whether the reference moved between two blocks by more than `step` and its own noise.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from gemmtune.engine.measure.deciding.blocks import Block, Timer
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 
-__all__ = ["CalmTimer", "Pacer"]
+__all__ = ["DutyCycle", "DutyCycleTimer"]
 
 _RESTS_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 """One after the other, until the reference is as fast as it was. The first is short: of the blocks of kernels of 10 to
@@ -15,7 +15,7 @@ _RESTS_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 2026-11-22)."""
 
 
-class Pacer:
+class DutyCycle:
     """Keeps the GPU's share of busy time low over tens of milliseconds.
 
     GEMMs without a pause draw an H200 into its power limit within 12 to 25 ms; whatever is timed in the next tens of
@@ -46,31 +46,31 @@ class Pacer:
         self._debt_seconds = 0.0
         self._at = now()
 
-    def spent(self, busy_seconds: float) -> None:
+    def add_busy(self, busy_seconds: float) -> None:
         """The GPU was busy for so long, until now; rests where that was too much."""
-        self._settle()
+        self._recover()
         self._debt_seconds += busy_seconds
         if self._debt_seconds > self._burst_seconds:
             self._rest((self._debt_seconds - self._burst_seconds / 2) / self._duty)
-            self._settle()
+            self._recover()
 
-    def _settle(self) -> None:
+    def _recover(self) -> None:
         now = self._now()
         self._debt_seconds = max(0.0, self._debt_seconds - self._duty * (now - self._at))
         self._at = now
 
 
-class CalmTimer:
+class DutyCycleTimer:
     """A timer that paces its blocks; one whose reference was slow all the same is set aside, and measured again."""
 
-    def __init__(self, timer: Timer, drift: Drift, pacer: Pacer, rest: Callable[[float], None]) -> None:
+    def __init__(self, timer: Timer, drift: Drift, duty_cycle: DutyCycle, rest: Callable[[float], None]) -> None:
         """Use `timer` for one kernel; `rest` waits for so many seconds."""
         self._timer = timer
         self._drift = drift
-        self._pacer = pacer
+        self._duty_cycle = duty_cycle
         self._rest = rest
         self._rests = list(_RESTS_SECONDS)
-        self.set_aside: list[Block] = []
+        self.slow_blocks: list[Block] = []
 
     def single(self) -> Block:
         """One launch of each, whatever the clocks: it decides about large differences alone."""
@@ -80,12 +80,12 @@ class CalmTimer:
         """A block on calm clocks; once the rests for this kernel are used up, on such as there are."""
         block = self._paced(number)
         while self._rests and self._drift.slowed(block.reference_ns):
-            self.set_aside.append(block)
+            self.slow_blocks.append(block)
             self._rest(self._rests.pop(0))
             block = self._paced(number)
         return block
 
     def _paced(self, number: int) -> Block:
         block = self._timer.block(number)
-        self._pacer.spent(block.busy_ns / 1e9)
+        self._duty_cycle.add_busy(block.busy_ns / 1e9)
         return block

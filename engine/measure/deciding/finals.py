@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy.special import fdtri
 
 from gemmtune.engine.measure.deciding.blocks import Block, Timer, beyond_noise, of_blocks
-from gemmtune.engine.measure.deciding.screening import Terms
+from gemmtune.engine.measure.deciding.screening import LaunchLimits
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import location_interval
 
-__all__ = ["FinalStanding", "settle"]
+__all__ = ["FinalistResult", "hold_final"]
 
 _BY_CHANCE = 0.999
 """Probability up to which clocks alone may explain that the reference differs from finalist to finalist; clocks that
@@ -23,7 +23,7 @@ step every 100 launches follow the rounds for a while, so that at 0.99 they are 
 
 
 @dataclass(frozen=True, slots=True)
-class FinalStanding:
+class FinalistResult:
     """A finalist after the final."""
 
     index: int
@@ -41,52 +41,50 @@ class FinalStanding:
     """Rounds it took part in."""
 
 
-def settle(
-    timers: Sequence[Timer], terms: Terms, may_be_clocks: Callable[[], bool] = lambda: True
-) -> tuple[FinalStanding, ...]:
+def hold_final(
+    timers: Sequence[Timer], limits: LaunchLimits, may_be_throttled: Callable[[], bool] = lambda: True
+) -> tuple[FinalistResult, ...]:
     """The final: one block of each finalist a round, in reversed order every second round; best first.
 
-    What the reference does beside them is taken off as far as it is the clocks' doing, and only if `may_be_clocks` said
-    after a round that anything may hold them back, as in `Drift`. On one H200 the same kernels met in the finals of
-    three processes: their times over the library's differ by 1.4, 2.3, 0.9 % from process to process (one standard
-    deviation, below 6, 12 and 25 µs) as they are, by 1.6, 2.8 and 1.1 % less the reference (2026-11-22).
+    Drift correction: subtract the reference kernel's change, weighted by the share that clock changes explain, and only
+    if `may_be_throttled` returned True after a round; see experiments/measurement.
 
     A finalist is compared with the leader by the ratio of samples at the same position of the same round, so of the
     same operands: Hodges–Lehmann location and interval of its logarithm, wider where blocks of one of the two differ by
     more than their launches. The leader is whoever has the lowest. A finalist is out when its interval lies above 0,
-    from `terms.least_rounds` on. The final ends when one is left, when all that are left are equivalent, after
-    `terms.most_rounds` rounds, or before the round that would exceed both `terms.final_launches` and
-    `terms.final_seconds`.
+    from `limits.least_rounds` on. The final ends when one is left, when all that are left are equivalent, after
+    `limits.most_rounds` rounds, or before the round that would exceed both `limits.final_launches` and
+    `limits.final_seconds`.
 
     Raises:
         ValueError: there are no timers.
     """
     if not timers:
         raise ValueError("no finalists: a final needs at least one")
-    lanes = [_Lane(index, timer) for index, timer in enumerate(timers)]
-    racing, leader, launches, busy_ns, weight, held_back = lanes, lanes[0], 0, 0.0, 0.0, False
-    for played in range(1, terms.most_rounds + 1):
-        for lane in racing if played % 2 else reversed(racing):
-            busy_ns += lane.run()
-        launches += len(racing) * lanes[0].blocks[0].launches
-        held_back = held_back or may_be_clocks()
-        if played < terms.least_rounds:
+    finalists = [_Finalist(index, timer) for index, timer in enumerate(timers)]
+    remaining, leader, launches, busy_ns, weight, held_back = finalists, finalists[0], 0, 0.0, 0.0, False
+    for played in range(1, limits.most_rounds + 1):
+        for finalist in remaining if played % 2 else reversed(remaining):
+            busy_ns += finalist.run()
+        launches += len(remaining) * finalists[0].blocks[0].launches
+        held_back = held_back or may_be_throttled()
+        if played < limits.least_rounds:
             continue
-        weight = _reference_weight(lanes) if held_back else 0.0
-        for lane, apart in zip(lanes, _blocks_apart(lanes, weight), strict=True):
-            lane.apart = apart
-        leader = _leader(racing, leader, weight)
-        intervals = [_over(lane, leader, weight, terms.final_confidence)[1:] for lane in racing]
-        racing = [lane for lane, (low, _) in zip(racing, intervals, strict=True) if low <= 0]
-        decided = all(low > 0 or max(-low, high) <= terms.equivalence for low, high in intervals)
-        round_launches = len(racing) * lanes[0].blocks[0].launches
-        most_launches = max(terms.final_launches, terms.final_seconds * 1e9 * launches / busy_ns)
+        weight = _reference_weight(finalists) if held_back else 0.0
+        for finalist, apart in zip(finalists, _blocks_apart(finalists, weight), strict=True):
+            finalist.apart = apart
+        leader = _leader(remaining, leader, weight)
+        intervals = [_over(finalist, leader, weight, limits.final_confidence)[1:] for finalist in remaining]
+        remaining = [finalist for finalist, (low, _) in zip(remaining, intervals, strict=True) if low <= 0]
+        decided = all(low > 0 or max(-low, high) <= limits.equivalence for low, high in intervals)
+        round_launches = len(remaining) * finalists[0].blocks[0].launches
+        most_launches = max(limits.final_launches, limits.final_seconds * 1e9 * launches / busy_ns)
         if decided or launches + round_launches > most_launches:
             break
-    return _standings(lanes, leader, weight)
+    return _ranking(finalists, leader, weight)
 
 
-class _Lane:
+class _Finalist:
     """One finalist with its rounds."""
 
     def __init__(self, index: int, timer: Timer) -> None:
@@ -113,7 +111,7 @@ class _Lane:
         return np.log([block.samples_ns for block in self.blocks]) - weight * self.reference_logs()
 
 
-def _reference_weight(lanes: Sequence[_Lane]) -> float:
+def _reference_weight(finalists: Sequence[_Finalist]) -> float:
     """How much of the reference's logarithm to take off a finalist's, 0 to 1.
 
     All of it removes every drift, and doubles the noise where there is none. And the reference's level may differ from
@@ -125,35 +123,35 @@ def _reference_weight(lanes: Sequence[_Lane]) -> float:
     Mean regret of simulated finals of 8 kernels of 9 µs within 3 %: 0.03 % on steady clocks, whether the reference's
     level differs by 0, 2 or 5 %; with all variance within rounds taken for clocks it was 0.04, 0.56 and 0.97 %.
     """
-    if len(lanes) == 1:
+    if len(finalists) == 1:
         return 1.0
-    noise = np.concatenate([lane.reference_logs() for lane in lanes])
-    levels = np.concatenate([lane.reference_levels for lane in lanes])
+    noise = np.concatenate([finalist.reference_logs() for finalist in finalists])
+    levels = np.concatenate([finalist.reference_levels for finalist in finalists])
     noise -= levels[:, np.newaxis]
     noise -= np.median(noise, axis=0)  # what an operand set costs is the same in every block, and is no noise
     explained = (1.4826 * float(np.median(np.abs(noise)))) ** 2 / noise.shape[1]
-    played, additive = _additive(lanes)
+    played, additive = _additive(finalists)
     found, rest, *_ = np.linalg.lstsq(additive, levels)
     freedom = len(levels) - additive.shape[1]
     if freedom < 1 or not rest.sum():
         return 0.0
     beside = np.array([0.0, *found[played.max() :]])
     beside -= np.average(beside, weights=played)
-    moving, apart = float(rest.sum()) / freedom, float(played @ beside**2) / (len(lanes) - 1)
+    moving, apart = float(rest.sum()) / freedom, float(played @ beside**2) / (len(finalists) - 1)
     clocks: float = max(0.0, moving - explained)
-    by_chance = moving * float(fdtri(len(lanes) - 1, freedom, _BY_CHANCE))
+    by_chance = moving * float(fdtri(len(finalists) - 1, freedom, _BY_CHANCE))
     return clocks / moving if apart <= by_chance else clocks / apart
 
 
-def _additive(lanes: Sequence[_Lane]) -> tuple[NDArray[np.int_], NDArray[np.float64]]:
+def _additive(finalists: Sequence[_Finalist]) -> tuple[NDArray[np.int_], NDArray[np.float64]]:
     """Rounds of each finalist, and what takes a level of each block apart: its round, its finalist over the first."""
-    played = np.array([len(lane.blocks) for lane in lanes])
+    played = np.array([len(finalist.blocks) for finalist in finalists])
     rounds = np.concatenate([np.arange(count) for count in played])
-    of_round, of_lane = np.eye(played.max())[rounds], np.repeat(np.eye(len(lanes)), played, axis=0)
+    of_round, of_lane = np.eye(played.max())[rounds], np.repeat(np.eye(len(finalists)), played, axis=0)
     return played, np.hstack([of_round, of_lane[:, 1:]])
 
 
-def _blocks_apart(lanes: Sequence[_Lane], weight: float) -> list[float]:
+def _blocks_apart(finalists: Sequence[_Finalist], weight: float) -> list[float]:
     """Each finalist's variance from block to block, beyond the rounds' own and what the noise of launches explains.
 
     Launches of Triton's kernels scatter as much within a block as from one to the next. Those of cuBLAS do not: beside
@@ -161,11 +159,11 @@ def _blocks_apart(lanes: Sequence[_Lane], weight: float) -> list[float]:
     campaigns by 2.3 %, kernels by 0.6 %: H200, 2026-11-22), so that 24 launches of three blocks say less than they
     seem to. Part of that was executables that were not uploaded; since they are, it is 1.2 to 2.4 % below 45 µs.
     """
-    if len(lanes) == 1:
+    if len(finalists) == 1:
         return [0.0]
-    logs = [lane.logs(weight) for lane in lanes]
+    logs = [finalist.logs(weight) for finalist in finalists]
     levels = [np.median(rows, axis=1) for rows in logs]
-    played, additive = _additive(lanes)
+    played, additive = _additive(finalists)
     basis, all_levels = np.linalg.qr(additive)[0], np.concatenate(levels)
     rest = np.abs(all_levels - basis @ (basis.T @ all_levels))
     rest /= np.sqrt(np.maximum(1e-9, 1 - np.sum(basis**2, axis=1)))  # what the fit took away from each
@@ -173,36 +171,38 @@ def _blocks_apart(lanes: Sequence[_Lane], weight: float) -> list[float]:
     return [beyond_noise(own, rows) for own, rows in zip(rests, logs, strict=True)]
 
 
-def _leader(racing: Sequence[_Lane], previous: _Lane, weight: float) -> _Lane:
+def _leader(remaining: Sequence[_Finalist], previous: _Finalist, weight: float) -> _Finalist:
     """Whoever has the lowest location over the leader of the round before."""
-    return min(racing, key=lambda lane: _over(lane, previous, weight)[0])
+    return min(remaining, key=lambda finalist: _over(finalist, previous, weight)[0])
 
 
-def _over(lane: _Lane, leader: _Lane, weight: float, confidence: float = 0.95) -> tuple[float, float, float]:
+def _over(
+    finalist: _Finalist, leader: _Finalist, weight: float, confidence: float = 0.95
+) -> tuple[float, float, float]:
     """Logarithm of a finalist's time over the leader's, from the rounds that both took part in, with its interval."""
-    rounds = min(len(lane.blocks), len(leader.blocks))
-    ratios = lane.logs(weight)[:rounds] - leader.logs(weight)[:rounds]
-    apart = 0.0 if lane is leader else lane.apart + leader.apart
+    rounds = min(len(finalist.blocks), len(leader.blocks))
+    ratios = finalist.logs(weight)[:rounds] - leader.logs(weight)[:rounds]
+    apart = 0.0 if finalist is leader else finalist.apart + leader.apart
     return of_blocks(ratios, apart, confidence)
 
 
-def _standings(lanes: Sequence[_Lane], leader: _Lane, weight: float) -> tuple[FinalStanding, ...]:
+def _ranking(finalists: Sequence[_Finalist], leader: _Finalist, weight: float) -> tuple[FinalistResult, ...]:
     """The finalists with their numbers, the leader first, then by time over the leader's."""
-    clocks = weight * float(np.median(np.concatenate([lane.reference_levels for lane in lanes])))
+    clocks = weight * float(np.median(np.concatenate([finalist.reference_levels for finalist in finalists])))
     leader_time = location_interval(leader.logs(weight).ravel())[0] + clocks
 
-    def standing(lane: _Lane) -> tuple[float, FinalStanding]:
-        over, over_low, over_high = _over(lane, leader, weight)
-        own = of_blocks(lane.logs(weight), lane.apart)
+    def standing(finalist: _Finalist) -> tuple[float, FinalistResult]:
+        over, over_low, over_high = _over(finalist, leader, weight)
+        own = of_blocks(finalist.logs(weight), finalist.apart)
         time_ns, low_ns, high_ns = (exp(leader_time + over + end - own[0]) for end in own)
-        return over, FinalStanding(
-            index=lane.index,
+        return over, FinalistResult(
+            index=finalist.index,
             estimate=Estimate(time_ns, low_ns, high_ns),
-            samples_ns=tuple(sample for block in lane.blocks for sample in block.samples_ns),
-            reference_ns=tuple(sample for block in lane.blocks for sample in block.reference_ns),
+            samples_ns=tuple(sample for block in finalist.blocks for sample in block.samples_ns),
+            reference_ns=tuple(sample for block in finalist.blocks for sample in block.reference_ns),
             behind=(expm1(over_low), expm1(over_high)),
-            rounds=len(lane.blocks),
+            rounds=len(finalist.blocks),
         )
 
-    others = sorted((standing(lane) for lane in lanes if lane is not leader), key=lambda pair: pair[0])
+    others = sorted((standing(finalist) for finalist in finalists if finalist is not leader), key=lambda pair: pair[0])
     return (standing(leader)[1], *(other for _, other in others))

@@ -13,14 +13,14 @@ from gemmtune.engine.measure.deciding.blocks import Block, Timer, over_blocks
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 from gemmtune.engine.records.measurement import Estimate
 
-__all__ = ["Screened", "Standing", "Terms", "screen", "suspicious"]
+__all__ = ["LaunchLimits", "Leader", "ScreeningResult", "implausible_reason", "screen"]
 
 _LARGEST_LEAD = 0.10
 """Lead over the leader that is looked at twice."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Leader:
     """The leader so far."""
 
     estimate: Estimate
@@ -28,10 +28,10 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LaunchLimits:
     """How far to go before giving up on a candidate."""
 
-    limits: tuple[float, ...] = (5.0, 1.5, 1.1)
+    slowness_limits: tuple[float, ...] = (5.0, 1.5, 1.1)
     """Multiples of the leader's time; a candidate is out when the fastest of its first launches lies above: one launch
     against the first limit, two against the second, and so on. A single launch may take up to 5 times as long as it
     should (after idling; twice as long once in 200; H200, 2026-11-21), two in a row hardly ever do. No launch is fast
@@ -75,7 +75,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Screened:
+class ScreeningResult:
     """A candidate after its screening."""
 
     samples_ns: tuple[float, ...]
@@ -90,17 +90,17 @@ class Screened:
     """Why it was given up early, for people; empty when it was not."""
 
 
-def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) -> Screened:
+def screen(timer: Timer, drift: Drift, leader: Leader | None, limits: LaunchLimits) -> ScreeningResult:
     """Measure one candidate as closely as its rank deserves.
 
     Single launches end what is far behind. Then blocks are added until the candidate's interval lies below the
-    leader's, or above it by more than `terms.margin`, or there are `terms.most_blocks`, of long kernels fewer. A
-    candidate without a leader gets them all, and a short one up to `terms.alone_blocks`. The estimate is that of the
+    leader's, or above it by more than `limits.margin`, or there are `limits.most_blocks`, of long kernels fewer. A
+    candidate without a leader gets them all, and a short one up to `limits.alone_blocks`. The estimate is that of the
     blocks, where there are any: a single launch comes behind a pause of the GPU and takes up to 7 % longer.
 
-    A block beside which the reference moved against the block before is measured again, at most `terms.most_repeats`
+    A block beside which the reference moved against the block before is measured again, at most `limits.most_repeats`
     times: it decides nothing and does not count towards the cap. Its samples stay in with the others, since their own
-    reference launches stand beside them and carry the same clocks into the drift.
+    reference launches setup beside them and carry the same clocks into the drift.
     """
     samples: list[float] = []
     reference: list[float] = []
@@ -113,17 +113,17 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
     def more() -> bool:
         busy_seconds = (sum(samples[singles:]) + sum(reference[singles:])) / 1e9
         if leader is None:
-            return blocks < terms.most_blocks or (blocks < terms.alone_blocks and busy_seconds < terms.alone_seconds)
-        return blocks < terms.least_blocks or (blocks < terms.most_blocks and busy_seconds < terms.block_seconds)
+            return blocks < limits.most_blocks or (blocks < limits.alone_blocks and busy_seconds < limits.alone_seconds)
+        return blocks < limits.least_blocks or (blocks < limits.most_blocks and busy_seconds < limits.block_seconds)
 
-    def screened(stopped: str) -> Screened:
+    def screened(stopped: str) -> ScreeningResult:
         first = singles if len(samples) > singles else 0
         factor, raw = drift.factor(reference[first:]), over_blocks(samples[first:], launches)
         corrected = Estimate(raw.time_ns / factor, raw.low_ns / factor, raw.high_ns / factor)
-        return Screened(tuple(samples), tuple(reference), corrected, factor, stopped)
+        return ScreeningResult(tuple(samples), tuple(reference), corrected, factor, stopped)
 
     if leader is not None:
-        for count, limit in enumerate(terms.limits, start=1):
+        for count, limit in enumerate(limits.slowness_limits, start=1):
             take(timer.single())
             clocks = max(1.0, min(reference) / drift.nominal_ns)  # none are faster than those that nothing holds back
             multiple = min(samples) / clocks / leader.estimate.time_ns
@@ -139,14 +139,14 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
         take(block)
         disturbed = previous is not None and drift.moved(previous.reference_ns, block.reference_ns)
         previous = block
-        if disturbed and repeats < terms.most_repeats:
+        if disturbed and repeats < limits.most_repeats:
             repeats += 1
             continue
         blocks += 1
         if leader is None:
             continue
         so_far = screened("")
-        if so_far.estimate.low_ns > leader.estimate.high_ns * (1 + terms.margin):
+        if so_far.estimate.low_ns > leader.estimate.high_ns * (1 + limits.margin):
             gap = so_far.estimate.low_ns / leader.estimate.high_ns - 1
             return replace(
                 so_far, stopped=f"after {len(samples)} launches its interval lies {gap:.2%} above the leader's"
@@ -156,7 +156,7 @@ def screen(timer: Timer, drift: Drift, leader: Standing | None, terms: Terms) ->
     return screened("")
 
 
-def suspicious(result: Estimate, leader: Standing | None, floor_ns: float) -> str:
+def implausible_reason(result: Estimate, leader: Leader | None, floor_ns: float) -> str:
     """Why a result is too good to be believed without a second look; empty when it is not.
 
     Args:

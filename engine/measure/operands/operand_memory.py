@@ -10,14 +10,14 @@ from contextlib import suppress
 
 import torch
 
-from gemmtune.engine.measure.operands.operands import Drawn, Values
+from gemmtune.engine.measure.operands.operands import SeparateTensors, Values
 
-__all__ = ["Arena", "Places"]
+__all__ = ["OperandAllocator", "OperandMemory"]
 
 _ALIGNMENT = 512  # bytes, as torch's allocator aligns what it gives out
 
 
-class Arena:
+class OperandMemory:
     """Large pieces of memory that the operands of all problems lie in: one of values of each kind, one of outputs.
 
     Where operands lie in memory moves a kernel that is bound by bandwidth by up to 4 %, the kernels of one problem all
@@ -58,7 +58,7 @@ class Arena:
         return torch.empty(0, dtype=dtype, device=self.device)
 
 
-class Places:
+class OperandAllocator:
     """Where the operands of one problem lie in an arena, none of them over another: a source of operands.
 
     A tensor has a place of its own, derived from its name, or one behind it where that is taken. What fits nowhere is
@@ -68,20 +68,20 @@ class Places:
     own_bytes: int
     """Memory of what was drawn apart."""
 
-    def __init__(self, arena: Arena) -> None:
+    def __init__(self, arena: OperandMemory) -> None:
         """Begin with nothing taken."""
         self.own_bytes = 0
         self._arena = arena
-        self._apart = Drawn(arena.device)
+        self._apart = SeparateTensors(arena.device)
         self._taken: defaultdict[Values | None, list[tuple[int, int]]] = defaultdict(list)
 
     def normal(self, values: Values, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        """As in `Source`."""
+        """As in `TensorSource`."""
         placed = self._placed(values, values.dtype, shape, name)
         return self._noted(self._apart.normal(values, shape, name)) if placed is None else placed
 
     def empty(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        """As in `Source`."""
+        """As in `TensorSource`."""
         placed = self._placed(None, dtype, shape, name)
         return self._noted(self._apart.empty(dtype, shape, name)) if placed is None else placed
 

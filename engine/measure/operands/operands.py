@@ -11,7 +11,7 @@ import torch
 
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 
-__all__ = ["Drawn", "Operands", "Source", "Values", "make_operands"]
+__all__ = ["Operands", "SeparateTensors", "TensorSource", "Values", "make_operands"]
 
 _INTEGER_SCALE = 32.0  # a value in 16,000 is cut off at 127
 _LARGEST_FP16 = 65504.0
@@ -41,7 +41,7 @@ class Values:
         return tensor
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """Where the tensors of operands come from."""
 
     def normal(self, values: Values, shape: tuple[int, ...], name: str) -> torch.Tensor:
@@ -51,7 +51,7 @@ class Source(Protocol):
         """A contiguous tensor to be written to."""
 
 
-class Drawn:
+class SeparateTensors:
     """Every tensor in memory of its own, on one device."""
 
     def __init__(self, device: torch.device) -> None:
@@ -59,11 +59,11 @@ class Drawn:
         self._device = device
 
     def normal(self, values: Values, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        """As in `Source`."""
+        """As in `TensorSource`."""
         return values.fill(torch.empty(shape, dtype=values.dtype, device=self._device), name)
 
     def empty(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        """As in `Source`."""
+        """As in `TensorSource`."""
         return torch.empty(shape, dtype=dtype, device=self._device)
 
 
@@ -91,7 +91,9 @@ class Operands:
         return sum(tensor.nbytes for tensor in self.arguments)
 
 
-def make_operands(problem: Problem, device: torch.device, number: int = 0, source: Source | None = None) -> Operands:
+def make_operands(
+    problem: Problem, device: torch.device, number: int = 0, source: TensorSource | None = None
+) -> Operands:
     """Standard-normal A and B, and a bias; an output that holds anything.
 
     Normal values because zeros run faster: 8192³ in bf16 is 13 % faster on zeros than on random data (H200). Integers
@@ -107,7 +109,7 @@ def make_operands(problem: Problem, device: torch.device, number: int = 0, sourc
         torch.OutOfMemoryError: they do not fit.
     """
     name = f"{problem.name}#{number}" if number else problem.name
-    source, scale = source or Drawn(device), _integer_scale(problem)
+    source, scale = source or SeparateTensors(device), _integer_scale(problem)
     batch = (problem.batch,) if problem.op is Op.BMM else ()
 
     def operand(which: str, rows: int, columns: int, dtype: DType, layout: Layout) -> torch.Tensor:
@@ -133,7 +135,7 @@ def _integer_scale(problem: Problem) -> float:
 def _bias(problem: Problem, device: torch.device, name: str, integer_scale: float) -> torch.Tensor:
     """Normal, with a share of the product's standard deviation, so that a kernel that leaves it out is told."""
     shape = (problem.n,) if problem.bias is Bias.VECTOR else (problem.m, problem.n)
-    values = Drawn(device).normal(Values(torch.float32), shape, name)
+    values = SeparateTensors(device).normal(Values(torch.float32), shape, name)
     values *= _BIAS_OF_PRODUCT * math.sqrt(problem.k)
     return (values * integer_scale**2 if problem.a_dtype.is_integer else values).to(_dtype(problem.out_dtype))
 

@@ -10,7 +10,7 @@ import torch
 from gemmtune.engine.measure.operands.operands import Operands
 from gemmtune.engine.records.problem import DType, Problem
 
-__all__ = ["Comparison", "Reference", "poison"]
+__all__ = ["OutputCheck", "ReferenceResult", "poison"]
 
 # ‖out − reference‖ / ‖reference‖ that rounding alone may cause. Rounding the output to a 2⁻ᵖ grid costs 2⁻ᵖ/√12 to
 # 2⁻ᵖ/√3 in this norm; the bounds leave a factor of about four, and fp32 accumulation over any k stays far below.
@@ -26,7 +26,7 @@ _WORST_ELEMENT = 6.0
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class OutputCheck:
     """One output beside the reference."""
 
     error_norm: float
@@ -40,7 +40,7 @@ def poison(out: torch.Tensor) -> None:
     out.fill_(float("nan") if out.is_floating_point() else torch.iinfo(out.dtype).min)
 
 
-class Reference:
+class ReferenceResult:
     """The result of one problem's operands in float64, kept in float32."""
 
     def __init__(self, problem: Problem, operands: Operands) -> None:
@@ -66,9 +66,9 @@ class Reference:
         """Device memory it holds."""
         return self._expected.nbytes
 
-    def compare(self, out: torch.Tensor) -> Comparison:
+    def check(self, out: torch.Tensor) -> OutputCheck:
         """Compare an output that was poisoned before the launch."""
-        return self.judge(self.norms(out), out)
+        return self.evaluate(self.norms(out), out)
 
     def norms(self, out: torch.Tensor) -> torch.Tensor:
         """‖out − reference‖ and the largest absolute difference, as a tensor of two; nothing is waited for."""
@@ -77,7 +77,7 @@ class Reference:
             [torch.linalg.vector_norm(difference), torch.linalg.vector_norm(difference, ord=float("inf"))]
         )
 
-    def judge(self, norms: torch.Tensor, out: torch.Tensor) -> Comparison:
+    def evaluate(self, norms: torch.Tensor, out: torch.Tensor) -> OutputCheck:
         """What `norms` says of the output they were computed from."""
         norm, largest = norms.tolist()
         error_norm, worst = norm / self._norm, largest / self._rms
@@ -86,7 +86,7 @@ class Reference:
             reason = _missing(out) or f"error norm {error_norm:.2e} > {self._tolerance:.0e}"
         elif worst > worst_bound:
             reason = f"an element is off by {worst:.2e} of the output's root mean square > {worst_bound:.1e}"
-        return Comparison(error_norm, reason)
+        return OutputCheck(error_norm, reason)
 
 
 def _tolerance(problem: Problem) -> float:

@@ -29,7 +29,7 @@ def joules_per_launch(
         energy_mj: reads the counter, in millijoules; None where there is none.
 
     Returns:
-        None where the GPU counts no energy, or its counter stands still.
+        None where the GPU counts no energy, or its counter setups still.
     """
     if energy_mj() is None:
         return None

@@ -1,4 +1,4 @@
-"""The few things timing needs of the CUDA driver: two small kernels and a gate. Imports torch."""
+"""The few things timing needs of the CUDA driver: two small kernels and a barrier. Imports torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cuda.bindings import driver
 
 from gemmtune.engine.platform.cuda_driver import checked
 
-__all__ = ["Gate", "HelperKernels"]
+__all__ = ["HelperKernels", "StreamBarrier"]
 
 # Any GPU since Volta runs it: the driver compiles it for the one that is there.
 _PTX = b"""
@@ -80,7 +80,7 @@ class HelperKernels:
         _launch(self._evict, self._blocks, _THREADS, values, (ctypes.c_void_p, ctypes.c_uint64))
 
 
-class Gate:
+class StreamBarrier:
     """Holds the stream back while launches are enqueued, so that no host time lies between them when they run."""
 
     def __init__(self) -> None:

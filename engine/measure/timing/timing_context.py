@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import torch
 
-from gemmtune.engine.measure.operands.operand_sets import COLD_BYTES_PER_L2, SLOTS
+from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES, COLD_BYTES_PER_L2
 from gemmtune.engine.measure.timing.cuda_graphs import Executable, Graph
-from gemmtune.engine.measure.timing.helper_kernels import Gate, HelperKernels
+from gemmtune.engine.measure.timing.helper_kernels import HelperKernels, StreamBarrier
 
-__all__ = ["EventPair", "Instruments"]
+__all__ = ["EventPair", "TimingContext"]
 
 _EARLY_EXECUTABLES, _EARLY_KERNELS = 64, 32
 """Executables that are made first and never run, and the kernels of each, so that none of the first times anything.
@@ -41,18 +41,18 @@ class EventPair:
         return milliseconds * 1e6
 
 
-class Instruments:
-    """Events, gate, helper kernels, and the stream that graphs are captured from."""
+class TimingContext:
+    """Events, barrier, helper kernels, and the stream that graphs are captured from."""
 
     def __init__(self, l2_bytes: int, device: torch.device) -> None:
         """Take them."""
         self.helpers = HelperKernels(COLD_BYTES_PER_L2 * l2_bytes, device)
-        self.gate = Gate()
+        self.barrier = StreamBarrier()
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.main_stream = torch.cuda.current_stream(device)
-        self.kernel_events = [EventPair() for _ in range(SLOTS)]
-        self.reference_events = [EventPair() for _ in range(SLOTS)]
-        self.single_events = [EventPair(external=False) for _ in range(SLOTS)]
+        self.kernel_events = [EventPair() for _ in range(BLOCK_SAMPLES)]
+        self.reference_events = [EventPair() for _ in range(BLOCK_SAMPLES)]
+        self.single_events = [EventPair(external=False) for _ in range(BLOCK_SAMPLES)]
         self.helpers.empty()
         self.helpers.evict()
         early = self.capture(self._many_empty)

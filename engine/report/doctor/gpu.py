@@ -6,8 +6,7 @@ import os
 
 import pynvml
 
-from gemmtune.engine.platform.gpu_info import present_device
-from gemmtune.engine.platform.gpus import equal_gpus
+from gemmtune.engine.platform.gpu_info import equal_gpus, present_device
 from gemmtune.engine.platform.telemetry import Telemetry, gpu_names
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.report.doctor.check import Check, advice, fault, fine

@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from gemmtune.engine.platform.ptxas import inductors_ptxas, release, tritons_ptxas
+from gemmtune.engine.platform.ptxas import inductor_ptxas, ptxas_release, triton_ptxas
 from gemmtune.engine.records.errors import StoreError, ToolchainMissing
 from gemmtune.engine.report.doctor.check import Check, advice, fault, fine
 from gemmtune.engine.report.layout import count
@@ -84,13 +84,13 @@ def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
     else:
         c_compiler = fine("C compiler", f"{compiler}, with {headers}")
     compilers = [c_compiler, *_cxx_checks(environment)]
-    own = tritons_ptxas()
+    own = triton_ptxas()
     if own is None:
         return compilers
-    used = inductors_ptxas(environment) or own
+    used = inductor_ptxas(environment) or own
     try:
         whose = "triton's own" if used == own else f"{used}, which Inductor has triton run"
-        return [*compilers, fine("ptxas", f"{release(used)}, {whose}")]
+        return [*compilers, fine("ptxas", f"{ptxas_release(used)}, {whose}")]
     except ToolchainMissing as error:
         return [*compilers, fault("ptxas", str(error), "pip install --force-reinstall triton torch")]
 

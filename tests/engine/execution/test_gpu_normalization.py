@@ -16,7 +16,7 @@ from gemmtune.engine.execution.gpu_normalization import OneScale
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.execution.workers import Terms
-from gemmtune.engine.measure.jobs import FinalJob, FinalReading, Reading, Settled
+from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, Reading
 from gemmtune.engine.processes.slot import Outcome
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
@@ -70,7 +70,9 @@ class Bench:
         best = readings[order[0]].estimate.time_ns
         return FinalReading(
             tuple(
-                Settled(n, readings[n].estimate, readings[n].samples_ns, (readings[n].estimate.time_ns / best - 1,) * 2)
+                FinalistReading(
+                    n, readings[n].estimate, readings[n].samples_ns, (readings[n].estimate.time_ns / best - 1,) * 2
+                )
                 for n in order
             )
         )

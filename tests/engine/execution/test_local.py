@@ -11,7 +11,7 @@ import pytest
 from gemmtune.engine.execution import local as local_executor
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.measure.builder import BuildFailure
-from gemmtune.engine.measure.jobs import FinalJob, FinalReading, Reading, Settled
+from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, Reading
 from gemmtune.engine.processes.process_pool import Loss, Outcome
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
@@ -148,7 +148,7 @@ def measured(executor: LocalExecutor, *xs: int) -> list[Measurement]:
 
 def standings(*numbers: int) -> FinalReading:
     """A final in which these positions came in this order."""
-    return FinalReading(tuple(Settled(n, Estimate(9.0, 8.0, 10.0), (9.0,), (0.0, 0.0)) for n in numbers))
+    return FinalReading(tuple(FinalistReading(n, Estimate(9.0, 8.0, 10.0), (9.0,), (0.0, 0.0)) for n in numbers))
 
 
 def test_the_binaries_of_the_eight_fastest_stay_until_the_final_is_over(site):
@@ -182,7 +182,7 @@ def test_a_config_races_against_the_best_before_it_unless_all_samples_are_wanted
         measured(executor, x)
     leaders = [job.leader and job.leader.estimate.time_ns for job in site.measured]
     assert leaders == ([None, 1005.0, 1003.0] if races else [None] * 3)
-    assert {job.racing for job in site.measured} == {races}
+    assert {job.early_stopping for job in site.measured} == {races}
 
 
 def test_a_final_of_what_an_earlier_run_measured_builds_it_again(site):
@@ -218,7 +218,7 @@ def test_a_final_for_which_nothing_builds_is_not_held(site):
 
 def test_a_finalist_that_fails_its_check_is_refuted_with_the_reason(site):
     executor = site.executor()
-    site.final_answers.append(FinalReading(standings(2, 0).standings, ((1, "off by 0.3"),)))
+    site.final_answers.append(FinalReading(standings(2, 0).ranking, ((1, "off by 0.3"),)))
     executor.settle(candidates(1, 2, 3))
     (final,) = drained(executor, 1)
     assert final.failed == (FailedFinalist(TASK, config(2), "off by 0.3"),)

@@ -14,9 +14,9 @@ from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.execution.workers import Terms
-from gemmtune.engine.measure.deciding import screening as race
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
+from gemmtune.engine.measure.deciding.screening import LaunchLimits, screen
 from gemmtune.engine.measure.jobs import Reading
 from gemmtune.engine.processes.slot import Outcome
 from gemmtune.engine.records.artifact import Artifact, Toolchain
@@ -81,7 +81,7 @@ def tuned(recorded, path, *, racing=True):
         (answer,) = replay.collect(0.0)
         if answer.status is not Status.OK:
             return Reading(answer.status, answer.reason)
-        found = race.screen(Steady(answer.estimate.time_ns), Drift(1000.0), job.leader, race.Terms())
+        found = screen(Steady(answer.estimate.time_ns), Drift(1000.0), job.leader, LaunchLimits())
         estimate = replace(found.estimate, level=ReferenceLevel("torch 2.11.0", "GPU-a", 1000.0), stopped=found.stopped)
         return Reading(answer.status, "", found.samples_ns, estimate)
 

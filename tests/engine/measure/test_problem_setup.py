@@ -8,70 +8,70 @@ from gemmtune.engine.records.problem import Problem
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmtune.engine.measure.operands.operand_memory import Arena  # noqa: E402 (it imports torch)
-from gemmtune.engine.measure.operands.operand_sets import OperandRing  # noqa: E402 (as above)
-from gemmtune.engine.measure.problem_setup import Stand  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.operands.operand_memory import OperandMemory  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.operands.operand_sets import OperandSets  # noqa: E402 (as above)
+from gemmtune.engine.measure.problem_setup import ProblemSetup  # noqa: E402 (it imports torch)
 
 PROBLEM = Problem.parse("64x48x80")
 LEVEL = ReferenceLevel("torch 2.13.0", "GPU-0", 1000.0)
 
 
 CPU = torch.device("cpu")
-ARENA = Arena(CPU, [], list)
-RING = OperandRing.make(PROBLEM, True, 1, 1 << 20, ARENA)
+ARENA = OperandMemory(CPU, [], list)
+RING = OperandSets.make(PROBLEM, True, 1, 1 << 20, ARENA)
 
 
 @pytest.fixture
-def stand():
-    return Stand(PROBLEM, RING, LEVEL)
+def setup():
+    return ProblemSetup(PROBLEM, RING, LEVEL)
 
 
-def test_the_first_level_is_the_references_beside_itself(stand):
-    assert stand.drift.nominal_ns == 1000.0
+def test_the_first_level_is_the_references_beside_itself(setup):
+    assert setup.drift.nominal_ns == 1000.0
 
 
-def test_the_level_is_the_median_of_the_first_candidates_and_then_stays(stand):
+def test_the_level_is_the_median_of_the_first_candidates_and_then_stays(setup):
     for level in (1020.0, 1300.0, 1040.0):
-        stand.saw([level] * 8)
-    assert stand.drift.nominal_ns == 1040.0
+        setup.add_reference_times([level] * 8)
+    assert setup.drift.nominal_ns == 1040.0
     for _ in range(13):
-        stand.saw([1050.0] * 8)
+        setup.add_reference_times([1050.0] * 8)
     for _ in range(100):
-        stand.saw([2000.0] * 8)
-    assert stand.drift.nominal_ns == 1050.0
+        setup.add_reference_times([2000.0] * 8)
+    assert setup.drift.nominal_ns == 1050.0
 
 
 def test_how_much_the_level_differs_between_candidates_is_learned_from_them():
-    stand = Stand(PROBLEM, RING, ReferenceLevel("torch 2.13.0", "GPU-0", 10_000.0))
-    assert stand.drift.beside == 0.03  # until it is known
+    setup = ProblemSetup(PROBLEM, RING, ReferenceLevel("torch 2.13.0", "GPU-0", 10_000.0))
+    assert setup.drift.reference_scatter == 0.03  # until it is known
     for level in (9_000.0, 9_500.0, 10_000.0, 10_500.0, 11_000.0, 10_000.0, 9_800.0):
-        stand.saw([level] * 8)
-    assert stand.drift.nominal_ns == 10_000.0
-    assert stand.drift.beside == pytest.approx(1.4826 * 0.05, rel=0.05)
+        setup.add_reference_times([level] * 8)
+    assert setup.drift.nominal_ns == 10_000.0
+    assert setup.drift.reference_scatter == pytest.approx(1.4826 * 0.05, rel=0.05)
 
 
-def test_single_launches_set_no_level_and_blocks_behind_them_do(stand):
-    stand.saw([1500.0] * 3)
-    assert stand.drift.nominal_ns == 1000.0
-    stand.saw([1500.0] * 3 + [1030.0] * 8)
-    assert stand.drift.nominal_ns == 1030.0
+def test_single_launches_set_no_level_and_blocks_behind_them_do(setup):
+    setup.add_reference_times([1500.0] * 3)
+    assert setup.drift.nominal_ns == 1000.0
+    setup.add_reference_times([1500.0] * 3 + [1030.0] * 8)
+    assert setup.drift.nominal_ns == 1030.0
 
 
-def test_a_check_says_of_each_set_of_operands_whether_the_output_is_right(stand):
+def test_a_check_says_of_each_set_of_operands_whether_the_output_is_right(setup):
     def right(a, b, out):
         out.copy_((a.double() @ b.double()).to(out.dtype))
 
     def leaves_a_row(a, b, out):
         out[1:] = (a[1:].double() @ b.double()).to(out.dtype)
 
-    assert [stand.check(right, number).reason for number in (0, 1, -1)] == ["", "", ""]
-    assert "NaN or were not written" in stand.check(leaves_a_row, 0).reason
+    assert [setup.check(right, number).reason for number in (0, 1, -1)] == ["", "", ""]
+    assert "NaN or were not written" in setup.check(leaves_a_row, 0).reason
 
 
 @pytest.mark.parametrize(("dtype", "missing"), [("int8", "were not written"), ("e4m3", "are NaN or were not written")])
 def test_an_output_of_8_bit_operands_that_was_not_written_is_caught_on_every_launch(dtype, missing):
     problem = Problem.parse(f"64x48x80:{dtype}:nt")
-    stand = Stand(problem, OperandRing.make(problem, True, 1, 1 << 20, ARENA), LEVEL)
+    setup = ProblemSetup(problem, OperandSets.make(problem, True, 1, 1 << 20, ARENA), LEVEL)
 
     def right(a, b, out):
         out.copy_((a.double() @ b.double()).to(out.dtype))
@@ -79,7 +79,7 @@ def test_an_output_of_8_bit_operands_that_was_not_written_is_caught_on_every_lau
     def leaves_a_row(a, b, out):
         out[1:] = (a[1:].double() @ b.double()).to(out.dtype)
 
-    assert [stand.check(kernel, 0).reason for kernel in (right, leaves_a_row, right)] == [
+    assert [setup.check(kernel, 0).reason for kernel in (right, leaves_a_row, right)] == [
         "",
         f"48 of 3072 output elements {missing}",
         "",

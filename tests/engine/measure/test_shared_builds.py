@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmtune.engine.measure.shared_builds import Library
+from gemmtune.engine.measure.shared_builds import SharedBuilds
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 
 
@@ -13,8 +13,8 @@ def artifact(folder, key="shared", binary=b"kernel"):
 
 
 def test_what_is_kept_is_found_in_a_file_of_its_own(tmp_path):
-    library, built = Library(tmp_path / "shared"), artifact(tmp_path)
-    library.keep(built)
+    library, built = SharedBuilds(tmp_path / "shared"), artifact(tmp_path)
+    library.add(built)
     Path(built.path).unlink()  # its task has been measured
     for name in ("first", "second"):
         found = library.find("shared", tmp_path, name)
@@ -25,13 +25,13 @@ def test_what_is_kept_is_found_in_a_file_of_its_own(tmp_path):
 
 
 def test_an_unknown_key_is_not_found_and_leaves_nothing(tmp_path):
-    assert Library(tmp_path / "shared").find("shared", tmp_path, "first") is None
+    assert SharedBuilds(tmp_path / "shared").find("shared", tmp_path, "first") is None
     assert not any(tmp_path.iterdir())
 
 
 def test_another_library_on_the_same_folder_finds_it(tmp_path):
-    Library(tmp_path / "shared").keep(artifact(tmp_path))
-    Library(tmp_path / "shared").keep(artifact(tmp_path, binary=b"the same key again"))
-    found = Library(tmp_path / "shared").find("shared", tmp_path, "first")
+    SharedBuilds(tmp_path / "shared").add(artifact(tmp_path))
+    SharedBuilds(tmp_path / "shared").add(artifact(tmp_path, binary=b"the same key again"))
+    found = SharedBuilds(tmp_path / "shared").find("shared", tmp_path, "first")
     assert Path(found.path).read_bytes() == b"the same key again"
-    assert Library(tmp_path / "shared").find("another", tmp_path, "first") is None
+    assert SharedBuilds(tmp_path / "shared").find("another", tmp_path, "first") is None

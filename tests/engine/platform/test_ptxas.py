@@ -20,7 +20,7 @@ INDUCTORS = f"""
 import os
 from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path
 _set_triton_ptxas_path()
-print(os.environ.get("{ptxas.VARIABLE}", ""))
+print(os.environ.get("{ptxas.PTXAS_VARIABLE}", ""))
 """
 
 
@@ -34,40 +34,40 @@ def script(path: Path, said: str) -> Path:
 @pytest.mark.parametrize("given", [None, "", "/named/ptxas"])
 def test_it_is_the_one_that_inductor_names(given: str | None, monkeypatch):
     pytest.importorskip("torch")
-    monkeypatch.delenv(ptxas.VARIABLE, raising=False)
+    monkeypatch.delenv(ptxas.PTXAS_VARIABLE, raising=False)
     if given is not None:
-        monkeypatch.setenv(ptxas.VARIABLE, given)
+        monkeypatch.setenv(ptxas.PTXAS_VARIABLE, given)
     answer = subprocess.run([sys.executable, "-c", INDUCTORS], capture_output=True, text=True, check=True).stdout
     named = answer.strip()
-    assert ptxas.inductors_ptxas() == (Path(named) if named else None)
+    assert ptxas.current_ptxas() == (Path(named) if named else None)
 
 
 def test_torchs_is_found_beside_it(tmp_path: Path, monkeypatch):
-    monkeypatch.delenv(ptxas.VARIABLE, raising=False)
+    monkeypatch.delenv(ptxas.PTXAS_VARIABLE, raising=False)
     torch = type("Spec", (), {"origin": str(tmp_path / "torch" / "__init__.py")})
     monkeypatch.setattr(ptxas, "find_spec", lambda _name: torch)
-    assert ptxas.inductors_ptxas() is None
+    assert ptxas.current_ptxas() is None
     brought = script(tmp_path / "torch" / "bin" / "ptxas", "")
-    assert ptxas.inductors_ptxas() == brought
+    assert ptxas.current_ptxas() == brought
     brought.chmod(0o644)
-    assert ptxas.inductors_ptxas() is None
+    assert ptxas.current_ptxas() is None
 
 
 def test_what_the_variable_names_comes_first_and_is_in_the_toolchain(tmp_path: Path, monkeypatch):
     pytest.importorskip("triton")
     named = script(tmp_path / "bin" / "ptxas", "Cuda compilation tools, release 13.9, V13.9.77")
-    monkeypatch.setenv(ptxas.VARIABLE, str(named))
-    assert ptxas.inductors_ptxas() == named
+    monkeypatch.setenv(ptxas.PTXAS_VARIABLE, str(named))
+    assert ptxas.current_ptxas() == named
     assert dict(registry.space("triton_mm").toolchain().versions)["ptxas"] == "13.9.77"
-    monkeypatch.setenv(ptxas.VARIABLE, str(ptxas.tritons_ptxas()))
+    monkeypatch.setenv(ptxas.PTXAS_VARIABLE, str(ptxas.triton_ptxas()))
     assert "ptxas" not in dict(registry.space("triton_mm").toolchain().versions)
 
 
 def test_tritons_own_runs():
-    own = ptxas.tritons_ptxas()
+    own = ptxas.triton_ptxas()
     if own is None:
         pytest.skip("needs triton")
-    assert len(ptxas.release(own).split(".")) == 3
+    assert len(ptxas.ptxas_release(own).split(".")) == 3
 
 
 @pytest.mark.parametrize(("said", "why"), [(None, "does not run"), ("hello", "names no release, but 'hello'")])
@@ -76,15 +76,15 @@ def test_one_that_is_none_is_refused_with_the_way_out(tmp_path: Path, said: str 
     if said is not None:
         script(path, said)
     with pytest.raises(ToolchainMissing, match=rf"{why}.*unset that"):
-        ptxas.release(path)
+        ptxas.ptxas_release(path)
 
 
 def test_a_build_runs_it_and_names_it(tmp_path: Path, monkeypatch):
     pytest.importorskip("torch")
-    own = ptxas.tritons_ptxas()
+    own = ptxas.triton_ptxas()
     if own is None:
         pytest.skip("needs triton")
-    monkeypatch.delenv(ptxas.VARIABLE, raising=False)
+    monkeypatch.delenv(ptxas.PTXAS_VARIABLE, raising=False)
     torch = type("Spec", (), {"origin": str(tmp_path / "torch" / "__init__.py")})
     monkeypatch.setattr(ptxas, "find_spec", lambda name: torch if name == "torch" else find_spec(name))
     brought = script(tmp_path / "torch" / "bin" / "ptxas", "")
@@ -94,4 +94,4 @@ def test_a_build_runs_it_and_names_it(tmp_path: Path, monkeypatch):
     artifact = space.build(task, space.seeds(task)[0], tmp_path)
     assert "sm_90a" in calls.read_text()
     assert artifact.toolchain == space.toolchain()
-    assert dict(artifact.toolchain.versions)["ptxas"] == ptxas.release(own)
+    assert dict(artifact.toolchain.versions)["ptxas"] == ptxas.ptxas_release(own)

@@ -91,19 +91,19 @@ def test_what_the_gpu_does_not_support_is_none_and_the_rest_is_read(nvml, monkey
         ((1410, 1410), 0x000, False),  # locked
     ],
 )
-def test_clocks_may_be_held_back_for_a_reason_or_below_what_they_were(nvml, monkeypatch, clocks_mhz, bits, held):
+def test_clocks_may_be_throttled_for_a_reason_or_below_what_they_were(nvml, monkeypatch, clocks_mhz, bits, held):
     monkeypatch.setattr(telemetry, "_FRESH_SECONDS", -1)
     monkeypatch.setattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", lambda handle: bits)
     reading = Telemetry("GPU-1")
     for clock_mhz in clocks_mhz:
         monkeypatch.setattr(nvml, "nvmlDeviceGetClockInfo", lambda handle, kind, mhz=clock_mhz: mhz)
-        answer = reading.may_be_held_back()
+        answer = reading.may_be_throttled()
     assert answer is held
 
 
 def test_where_the_gpu_does_not_report_its_clock_anything_may_hold_it_back(nvml, monkeypatch):
     monkeypatch.setenv("FAKE_NVML_FAILS", "nvmlDeviceGetClockInfo=NotSupported")
-    assert Telemetry("GPU-1").may_be_held_back()
+    assert Telemetry("GPU-1").may_be_throttled()
 
 
 def test_a_lost_gpu_is_an_error(nvml, monkeypatch):
@@ -116,7 +116,7 @@ def test_a_lost_gpu_is_an_error(nvml, monkeypatch):
 def test_the_present_gpu_reports_plausible_values():
     if present_device() is None:
         pytest.skip("no NVIDIA GPU on this machine")
-    from gemmtune.engine.platform.gpus import equal_gpus
+    from gemmtune.engine.platform.gpu_info import equal_gpus
 
     gpu = Telemetry(equal_gpus()[0])
     before, state, after = gpu.energy_mj(), gpu.read(), gpu.energy_mj()

@@ -7,7 +7,7 @@ from gemmtune.engine.records.problem import Problem
 
 
 @pytest.mark.parametrize(
-    ("problem", "entry"),
+    ("problem", "operator_name"),
     [
         ("1x1x1:bf16:tt", "aten::mm"),
         ("7x5x3:fp16:nn", "aten::mm"),
@@ -23,11 +23,11 @@ from gemmtune.engine.records.problem import Problem
         ("17x8x24:int8:nt", "aten::_int_mm"),
     ],
 )
-def test_the_library_serves_a_problem_by_the_entry_for_its_types(problem, entry):
+def test_the_library_serves_a_problem_by_the_entry_for_its_types(problem, operator_name):
     served = Problem.parse(problem)
-    assert vendor.serves(served)
-    assert vendor.entry(served) == entry
-    assert vendor.stand_in(served) == served
+    assert vendor.supports(served)
+    assert vendor.operator_name(served) == operator_name
+    assert vendor.reference_problem(served) == served
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_the_library_serves_a_problem_by_the_entry_for_its_types(problem, entry)
 )
 def test_what_the_library_has_no_kernel_for_is_said_and_a_bf16_product_stands_in(problem, rule, reason):
     unserved = Problem.parse(problem)
-    verdict = vendor.serves(unserved)
+    verdict = vendor.supports(unserved)
     assert (verdict.rule, verdict.reason) == (rule, reason)
-    instead = vendor.stand_in(unserved)
-    assert vendor.serves(instead)
+    instead = vendor.reference_problem(unserved)
+    assert vendor.supports(instead)
     layout = f"{unserved.a_layout}{unserved.b_layout}"
     assert instead.name == f"{unserved.m}x{unserved.n}x{unserved.k}:bf16:{layout}"
 
@@ -75,14 +75,14 @@ def test_what_the_library_has_no_kernel_for_is_said_and_a_bf16_product_stands_in
 def test_what_it_multiplies_is_right(problem):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from gemmtune.engine.measure.operands.operands import make_operands
-    from gemmtune.engine.measure.operands.reference import Reference, poison
+    from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
 
     served = Problem.parse(problem)
-    assert vendor.serves(served)
+    assert vendor.supports(served)
     operands = make_operands(served, torch.device("cpu"))
     poison(operands.out)
     vendor.multiply(*operands.arguments)
-    assert Reference(served, operands).compare(operands.out).reason == ""
+    assert ReferenceResult(served, operands).check(operands.out).reason == ""
 
 
 def test_the_mode_of_tf32_is_what_was_asked_for_and_off_unless_asked():

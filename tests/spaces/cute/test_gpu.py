@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cutlass.operators", reason="nvidia-cutlass-operators is not installed")
 
 from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (it imports torch)
-from gemmtune.engine.measure.operands.reference import Reference, poison  # noqa: E402 (as above)
+from gemmtune.engine.measure.operands.reference import ReferenceResult, poison  # noqa: E402 (as above)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,7 +50,7 @@ def test_a_kernel_is_right_on_every_set_of_operands(task, tmp_path):
             poison(operands.out)
             kernel(operands.a, operands.b, operands.out)
             torch.cuda.synchronize()
-            comparison = Reference(task.problem, operands).compare(operands.out)
+            comparison = ReferenceResult(task.problem, operands).check(operands.out)
             assert not comparison.reason, (config, comparison)
         kernel.close()
 
@@ -62,7 +62,7 @@ def allocations():
 
 def test_a_launch_can_be_captured_allocates_nothing_and_runs_on_the_current_stream(task, tmp_path):
     operands = make_operands(task.problem, torch.device("cuda"))
-    reference = Reference(task.problem, operands)
+    reference = ReferenceResult(task.problem, operands)
     for config in sample(task, 3):
         kernel = SPACE.load(SPACE.build(task, config, tmp_path), task)
         kernel(operands.a, operands.b, operands.out)  # loads the cubin
@@ -75,10 +75,10 @@ def test_a_launch_can_be_captured_allocates_nothing_and_runs_on_the_current_stre
             kernel(operands.a, operands.b, operands.out)
         poison(operands.out)
         torch.cuda.synchronize()
-        assert "were not written" in reference.compare(operands.out).reason  # captured, not run
+        assert "were not written" in reference.check(operands.out).reason  # captured, not run
         graph.replay()
         torch.cuda.synchronize()
-        assert not reference.compare(operands.out).reason, config
+        assert not reference.check(operands.out).reason, config
         del graph
         kernel.close()
 
@@ -110,7 +110,7 @@ def test_the_bench_times_it_beside_the_vendors_kernel_or_one_that_stands_in(prob
     from gemmtune.engine.measure.bench import Bench
 
     of = {space: Task(Problem.parse(problem), present_device(), space) for space in ("aten", "cute_gemm")}
-    assert (vendor.entry(of["aten"].problem) if vendor.serves(of["aten"].problem) else "") == entry
+    assert (vendor.operator_name(of["aten"].problem) if vendor.supports(of["aten"].problem) else "") == entry
     bench, readings = Bench(protocol("graph-cold-l2")), {}
     for space in (AtenSpace(), SPACE) if entry else (SPACE,):
         one = of["aten" if isinstance(space, AtenSpace) else "cute_gemm"]

@@ -70,14 +70,14 @@ def loaded(target, config, folder):
 def check(kernel, problem, numbers=(0, 1)):
     """Launch on several sets of operands, outputs poisoned, and compare each."""
     from gemmtune.engine.measure.operands.operands import make_operands
-    from gemmtune.engine.measure.operands.reference import Reference, poison
+    from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
 
     for number in numbers:
         operands = make_operands(problem, torch.device("cuda"), number)
         poison(operands.out)
         kernel(*operands.arguments)
         torch.cuda.synchronize()
-        assert Reference(problem, operands).compare(operands.out).reason == ""
+        assert ReferenceResult(problem, operands).check(operands.out).reason == ""
 
 
 @pytest.mark.parametrize(("space", "problem"), KERNELS)
@@ -93,12 +93,12 @@ def test_a_kernel_is_right_on_every_set_of_operands(space, problem, tmp_path):
 @pytest.mark.parametrize(("space", "problem"), KERNELS)
 def test_a_launch_can_be_captured_and_allocates_nothing(space, problem, tmp_path):
     from gemmtune.engine.measure.operands.operands import make_operands
-    from gemmtune.engine.measure.operands.reference import Reference, poison
+    from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
 
     target = task(space, problem)
     skip_unless_offered(target)
     operands = make_operands(target.problem, torch.device("cuda"))
-    reference = Reference(target.problem, operands)
+    reference = ReferenceResult(target.problem, operands)
     kernel = loaded(target, sample(target, 1)[0], tmp_path)
     kernel(*operands.arguments)
     torch.cuda.synchronize()
@@ -110,10 +110,10 @@ def test_a_launch_can_be_captured_and_allocates_nothing(space, problem, tmp_path
         kernel(*operands.arguments)
     poison(operands.out)
     torch.cuda.synchronize()
-    assert "were not written" in reference.compare(operands.out).reason  # captured, not run
+    assert "were not written" in reference.check(operands.out).reason  # captured, not run
     graph.replay()
     torch.cuda.synchronize()
-    assert reference.compare(operands.out).reason == ""
+    assert reference.check(operands.out).reason == ""
     del graph
     kernel.close()
 
@@ -159,7 +159,7 @@ def test_the_bench_times_it_beside_the_vendors_kernel(space, problem, tmp_path):
 
     target, baseline = task(space, problem), task("aten", problem)
     skip_unless_offered(target)
-    assert vendor.serves(target.problem)
+    assert vendor.supports(target.problem)
     bench, jobs = Bench(protocol("graph-cold-l2")), []
     for one in (baseline, target):
         its = registry.space(one.space)
@@ -170,4 +170,4 @@ def test_the_bench_times_it_beside_the_vendors_kernel(space, problem, tmp_path):
         assert len(reading.samples_ns) >= 8
         assert 0.5 < reading.drift < 2
     final = bench(FinalJob(tuple(jobs)))
-    assert (len(final.standings), final.failed) == (len(jobs), ())
+    assert (len(final.ranking), final.failed) == (len(jobs), ())

@@ -157,7 +157,7 @@ def loaded(artifacts):
 def test_a_kernel_is_right_on_each_set_of_operands_and_allocates_nothing(loaded, name, number):
     import torch
 
-    from gemmtune.engine.measure.operands.reference import Reference
+    from gemmtune.engine.measure.operands.reference import ReferenceResult
 
     kernel, problem, (one, other) = loaded(name, number, 2)
     kernel(one.a, one.b, one.out)
@@ -166,7 +166,7 @@ def test_a_kernel_is_right_on_each_set_of_operands_and_allocates_nothing(loaded,
     kernel(other.a, other.b, other.out)
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
     for operands in (one, other):
-        assert Reference(problem, operands).compare(operands.out).reason == ""
+        assert ReferenceResult(problem, operands).check(operands.out).reason == ""
 
 
 @pytest.mark.gpu
@@ -176,7 +176,7 @@ def test_a_kernel_is_right_on_each_set_of_operands_and_allocates_nothing(loaded,
 def test_a_captured_launch_replays_on_the_stream_of_the_graph(loaded, name, number):
     import torch
 
-    from gemmtune.engine.measure.operands.reference import Reference
+    from gemmtune.engine.measure.operands.reference import ReferenceResult
 
     kernel, problem, (one, other) = loaded(name, number, 2)
     kernel(one.a, one.b, one.out)  # loads the cubin, which cannot be captured
@@ -186,4 +186,4 @@ def test_a_captured_launch_replays_on_the_stream_of_the_graph(loaded, name, numb
         kernel(other.a, other.b, other.out)
     assert bool(other.out.isnan().all())  # captured, not run
     graph.replay()
-    assert Reference(problem, other).compare(other.out).reason == ""
+    assert ReferenceResult(problem, other).check(other.out).reason == ""

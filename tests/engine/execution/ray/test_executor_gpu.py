@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from gemmtune.engine.platform.gpu_info import present_device
-from gemmtune.engine.platform.gpus import equal_gpus
+from gemmtune.engine.platform.gpu_info import equal_gpus, present_device
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.store.database import Database
 

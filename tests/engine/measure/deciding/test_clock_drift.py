@@ -3,46 +3,44 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmtune.engine.measure.deciding.clock_drift import Drift, Settling
+from gemmtune.engine.measure.deciding.clock_drift import Drift, WarmUp
 
 
-def settle(settling, readings, start=100.0, step=0.1):
+def feed(warm_up, readings, start=100.0, step=0.1):
     """Feed readings, one every `step` seconds, until done; returns how many were taken."""
     for count, reading in enumerate(readings, start=1):
-        settling.add(reading, start + count * step)
-        if settling.done:
+        warm_up.add(reading, start + count * step)
+        if warm_up.done:
             return count
     return None
 
 
 def test_settled_once_the_last_five_readings_agree():
-    settling = Settling(100.0)
-    assert settle(settling, [1370.0, 1400.0, 1450.0, 1500.0, 1520.0, 1521.0, 1519.0, 1522.0, 1520.0, 1520.0]) == 9
-    assert settling.settled
+    warm_up = WarmUp(100.0)
+    assert feed(warm_up, [1370.0, 1400.0, 1450.0, 1500.0, 1520.0, 1521.0, 1519.0, 1522.0, 1520.0, 1520.0]) == 9
+    assert warm_up.steady
 
 
 def test_agreement_before_the_least_load_does_not_count():
-    assert settle(Settling(100.0), [1500.0] * 100, step=1 / 64) == 26
-    assert settle(Settling(100.0, least_seconds=0.8), [1500.0] * 100, step=1 / 64) == 52
+    assert feed(WarmUp(100.0), [1500.0] * 100, step=1 / 64) == 26
+    assert feed(WarmUp(100.0, least_seconds=0.8), [1500.0] * 100, step=1 / 64) == 52
 
 
 def test_fewer_than_five_readings_show_nothing():
-    assert settle(Settling(100.0), [1500.0] * 10, step=0.5) == 5
+    assert feed(WarmUp(100.0), [1500.0] * 10, step=0.5) == 5
 
 
 def test_clocks_that_never_settle_are_given_up_on_and_say_so():
-    settling = Settling(100.0)
-    assert settle(settling, [1500.0, 1530.0] * 50) == 30
-    assert not settling.settled
-    assert settling.settled.reason == (
-        "the last 5 readings of the reference kernel span 2.0% > 0.5% after 3.0 s of load"
-    )
+    warm_up = WarmUp(100.0)
+    assert feed(warm_up, [1500.0, 1530.0] * 50) == 30
+    assert not warm_up.steady
+    assert warm_up.steady.reason == ("the last 5 readings of the reference kernel span 2.0% > 0.5% after 3.0 s of load")
 
 
 def test_before_any_reading_it_is_neither_done_nor_settled():
-    settling = Settling(100.0)
-    assert not settling.done
-    assert settling.settled.reason == "0.0 s of load < 0.4 s"
+    warm_up = WarmUp(100.0)
+    assert not warm_up.done
+    assert warm_up.steady.reason == "0.0 s of load < 0.4 s"
 
 
 def test_factor_is_the_reference_over_its_nominal_level():
@@ -68,7 +66,7 @@ def test_factor_of_few_launches_is_not_moved_by_a_late_one():
 
 def test_a_reference_that_moves_while_nothing_holds_the_clocks_back_corrects_nothing():
     asked = []
-    drift = Drift(62_500.0, beside=0.03, may_be_clocks=lambda: asked.append(True) or len(asked) > 1)
+    drift = Drift(62_500.0, reference_scatter=0.03, may_be_throttled=lambda: asked.append(True) or len(asked) > 1)
     assert drift.factor([77_000.0] * 8) == 1.0
     assert drift.factor([77_000.0] * 8) == pytest.approx(1.232)
     assert drift.factor([62_600.0] * 8) == 1.0
@@ -76,7 +74,7 @@ def test_a_reference_that_moves_while_nothing_holds_the_clocks_back_corrects_not
 
 
 def test_clocks_that_are_held_back_are_told_from_another_neighbour():
-    drift = Drift(200.0, held_back=0.05)
+    drift = Drift(200.0, slow_tolerance=0.05)
     assert drift.slowed([211.0] * 8)
     assert not drift.slowed([208.0] * 8)
     assert not drift.slowed([150.0] * 8)
@@ -84,7 +82,7 @@ def test_clocks_that_are_held_back_are_told_from_another_neighbour():
 
 
 def test_what_its_neighbours_explain_is_no_clock():
-    drift = Drift(200.0, beside=0.04)
+    drift = Drift(200.0, reference_scatter=0.04)
     assert drift.factor([214.0] * 8) == 1.0
     assert not drift.slowed([222.0] * 8)
     assert drift.factor([240.0] * 8) == pytest.approx(1.2)

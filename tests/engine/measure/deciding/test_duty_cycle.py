@@ -4,7 +4,7 @@ import pytest
 
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
-from gemmtune.engine.measure.deciding.duty_cycle import CalmTimer, Pacer
+from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle, DutyCycleTimer
 
 
 class Clock:
@@ -21,39 +21,39 @@ class Clock:
         self.rests.append(seconds)
         self.seconds += seconds
 
-    def busy(self, pacer, seconds):
+    def busy(self, duty_cycle, seconds):
         self.seconds += seconds
-        pacer.spent(seconds)
+        duty_cycle.add_busy(seconds)
 
 
 def paced(clock, **terms):
-    return Pacer(clock.now, clock.rest, **terms)
+    return DutyCycle(clock.now, clock.rest, **terms)
 
 
 def test_a_gpu_that_is_busy_all_the_time_comes_down_to_its_duty():
     clock = Clock()
-    pacer = paced(clock, duty=0.5, burst_seconds=0.01)
+    duty_cycle = paced(clock, duty=0.5, burst_seconds=0.01)
     for _ in range(1000):
-        clock.busy(pacer, 0.002)
+        clock.busy(duty_cycle, 0.002)
     assert 2.0 / clock.seconds == pytest.approx(0.5, rel=0.01)
     assert max(clock.rests) < 0.03
 
 
 def test_a_gpu_that_waits_for_its_host_is_never_held_up():
     clock = Clock()
-    pacer = paced(clock, duty=0.5, burst_seconds=0.01)
+    duty_cycle = paced(clock, duty=0.5, burst_seconds=0.01)
     for _ in range(1000):
         clock.seconds += 0.001
-        clock.busy(pacer, 0.0009)
+        clock.busy(duty_cycle, 0.0009)
     assert clock.rests == []
 
 
 def test_a_burst_after_a_rest_is_not_held_up():
     clock = Clock()
-    pacer = paced(clock, duty=0.5, burst_seconds=0.01)
+    duty_cycle = paced(clock, duty=0.5, burst_seconds=0.01)
     clock.seconds += 100.0
     for _ in range(8):
-        clock.busy(pacer, 0.002)
+        clock.busy(duty_cycle, 0.002)
     assert clock.rests == []
 
 
@@ -72,7 +72,7 @@ class Scripted:
 
 
 def calm(clock, *levels):
-    return CalmTimer(Scripted(*levels), Drift(100.0), paced(clock), clock.rest)
+    return DutyCycleTimer(Scripted(*levels), Drift(100.0), paced(clock), clock.rest)
 
 
 def test_a_block_on_clocks_that_are_held_back_is_set_aside_and_measured_again_after_longer_and_longer_rests():
@@ -80,7 +80,7 @@ def test_a_block_on_clocks_that_are_held_back_is_set_aside_and_measured_again_af
     timer = calm(clock, 1.2, 1.1, 1.02, 1.15, 1.0)
     assert timer.block(0).reference_ns[0] == pytest.approx(102.0)
     assert timer.block(0).reference_ns[0] == pytest.approx(100.0)
-    assert [round(block.reference_ns[0]) for block in timer.set_aside] == [120, 110, 115]
+    assert [round(block.reference_ns[0]) for block in timer.slow_blocks] == [120, 110, 115]
     assert clock.rests == [0.001, 0.005, 0.01]
 
 
@@ -88,7 +88,7 @@ def test_clocks_that_stay_held_back_are_taken_as_they_are():
     clock = Clock()
     timer = calm(clock, *[1.2] * 9)
     assert [timer.block(0).reference_ns[0] for _ in range(3)] == pytest.approx([120.0] * 3)
-    assert len(timer.set_aside) == len(clock.rests) == 6
+    assert len(timer.slow_blocks) == len(clock.rests) == 6
 
 
 def test_a_single_launch_is_taken_as_it_is():
@@ -103,6 +103,6 @@ def test_a_run_is_paced_by_all_its_launches():
             return Block((1e6,) * 8, (1e5,) * 8, run=5)  # 40.8 ms
 
     clock = Clock()
-    timer = CalmTimer(Runs(), Drift(1e5), paced(clock, duty=0.1, burst_seconds=0.0), clock.rest)
+    timer = DutyCycleTimer(Runs(), Drift(1e5), paced(clock, duty=0.1, burst_seconds=0.0), clock.rest)
     timer.block(0)
     assert clock.rests == [pytest.approx(0.408)]

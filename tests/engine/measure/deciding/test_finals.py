@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gemmtune.engine.measure.deciding.finals import settle
-from gemmtune.engine.measure.deciding.screening import Terms
+from gemmtune.engine.measure.deciding.finals import hold_final
+from gemmtune.engine.measure.deciding.screening import LaunchLimits
 
-from .simulated_clock import PARTS, SLOTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
+from .simulated_clock import BLOCK_SAMPLES, PARTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
 
-TERMS = Terms()
+LIMITS = LaunchLimits()
 
 
 def finalists(times, seed=0, noise=0.015, level=steady):
@@ -22,46 +22,46 @@ def finalists(times, seed=0, noise=0.015, level=steady):
 
 def test_final_returns_the_best_first_with_what_separates_the_rest():
     _, timers = finalists([46_000.0, 45_000.0, 48_000.0, 45_500.0])
-    standings = settle(timers, TERMS)
-    assert [standing.index for standing in standings] == [1, 3, 0, 2]
-    assert standings[0].behind == (0.0, 0.0)
-    for standing, time_ns in zip(standings, [45_000.0, 45_500.0, 46_000.0, 48_000.0], strict=True):
+    ranking = hold_final(timers, LIMITS)
+    assert [standing.index for standing in ranking] == [1, 3, 0, 2]
+    assert ranking[0].behind == (0.0, 0.0)
+    for standing, time_ns in zip(ranking, [45_000.0, 45_500.0, 46_000.0, 48_000.0], strict=True):
         assert standing.behind[0] <= time_ns / 45_000.0 - 1 <= standing.behind[1]
         assert standing.estimate.time_ns == pytest.approx(time_ns, rel=0.02)
         assert standing.estimate.low_ns < standing.estimate.time_ns < standing.estimate.high_ns
-        assert len(standing.samples_ns) == len(standing.reference_ns) == SLOTS * standing.rounds
+        assert len(standing.samples_ns) == len(standing.reference_ns) == BLOCK_SAMPLES * standing.rounds
 
 
 def test_final_gives_up_who_is_clearly_behind_and_ends_when_one_is_left():
     clock, timers = finalists([45_000.0, 50_000.0, 55_000.0])
-    assert [standing.rounds for standing in settle(timers, TERMS)] == [TERMS.least_rounds] * 3
-    assert clock.launches == TERMS.least_rounds * 3 * 2 * SLOTS
+    assert [standing.rounds for standing in hold_final(timers, LIMITS)] == [LIMITS.least_rounds] * 3
+    assert clock.launches == LIMITS.least_rounds * 3 * 2 * BLOCK_SAMPLES
 
 
 def test_final_ends_when_all_that_are_left_are_equivalent():
     clock = SimulatedClock(0, noise=0.0005)
-    kernel = SimulatedKernel(450_000.0, np.ones(PARTS * SLOTS))
-    standings = settle([SimulatedTimer(clock, kernel, kernel) for _ in range(2)], TERMS)
-    assert standings[0].rounds < TERMS.most_rounds
-    assert max(map(abs, standings[1].behind)) <= TERMS.equivalence
+    kernel = SimulatedKernel(450_000.0, np.ones(PARTS * BLOCK_SAMPLES))
+    ranking = hold_final([SimulatedTimer(clock, kernel, kernel) for _ in range(2)], LIMITS)
+    assert ranking[0].rounds < LIMITS.most_rounds
+    assert max(map(abs, ranking[1].behind)) <= LIMITS.equivalence
 
 
 def test_final_ends_after_the_most_rounds():
     _, timers = finalists([45_000.0, 45_010.0])
-    assert [standing.rounds for standing in settle(timers, replace(TERMS, most_rounds=5))] == [5, 5]
+    assert [standing.rounds for standing in hold_final(timers, replace(LIMITS, most_rounds=5))] == [5, 5]
 
 
 def test_final_ends_before_its_launches_are_spent():
     clock, timers = finalists([45_000.0 + i for i in range(8)])
-    settle(timers, replace(TERMS, final_launches=600, final_seconds=0.0))
-    assert 600 - 8 * 2 * SLOTS < clock.launches <= 600
+    hold_final(timers, replace(LIMITS, final_launches=600, final_seconds=0.0))
+    assert 600 - 8 * 2 * BLOCK_SAMPLES < clock.launches <= 600
 
 
 def test_final_of_short_kernels_goes_on_until_its_seconds_are_spent():
     clock, timers = finalists([15_000.0 + i for i in range(8)])
-    settle(timers, replace(TERMS, final_launches=600, final_seconds=0.04))
+    hold_final(timers, replace(LIMITS, final_launches=600, final_seconds=0.04))
     most = 0.04 / 30e-6  # a finalist takes 15 µs and the reference 45, so a launch 30
-    assert most - 8 * 2 * SLOTS < clock.launches <= 1.05 * most
+    assert most - 8 * 2 * BLOCK_SAMPLES < clock.launches <= 1.05 * most
 
 
 def test_runs_count_with_all_their_launches_and_their_time():
@@ -75,12 +75,12 @@ def test_runs_count_with_all_their_launches_and_their_time():
 
     def rounds(**terms):
         timers = [InRuns(timer) for timer in finalists([15_000.0, 15_001.0])[1]]
-        settle(timers, replace(TERMS, **terms))
+        hold_final(timers, replace(LIMITS, **terms))
         return timers[0].blocks
 
-    a_round = 2 * SLOTS * (4 + 1)
+    a_round = 2 * BLOCK_SAMPLES * (4 + 1)
     assert rounds(final_launches=7 * a_round, final_seconds=0.0) == 7
-    assert rounds(final_launches=0, final_seconds=7.5 * 2 * SLOTS * (4 * 15e-6 + 45e-6)) == 7
+    assert rounds(final_launches=0, final_seconds=7.5 * 2 * BLOCK_SAMPLES * (4 * 15e-6 + 45e-6)) == 7
 
 
 def test_final_alternates_the_order_of_its_rounds():
@@ -95,13 +95,13 @@ def test_final_alternates_the_order_of_its_rounds():
             return self.timer.block(number)
 
     _, timers = finalists([45_000.0, 45_010.0, 45_020.0])
-    settle([Noting(name, timer) for name, timer in zip("abc", timers, strict=True)], replace(TERMS, most_rounds=3))
+    hold_final([Noting(name, timer) for name, timer in zip("abc", timers, strict=True)], replace(LIMITS, most_rounds=3))
     assert "".join(order[:9]) == "abccbaabc"
 
 
 def test_final_of_one_has_a_leader():
     _, timers = finalists([45_000.0])
-    (standing,) = settle(timers, TERMS)
+    (standing,) = hold_final(timers, LIMITS)
     assert standing.estimate.time_ns == pytest.approx(45_000, rel=0.01)
     assert standing.behind == (0.0, 0.0)
 
@@ -115,8 +115,8 @@ def short_finals(seeds, sd):
         kernels = [SimulatedKernel.draw(true_ns, rng) for true_ns in times]
         beside = np.exp(sd * rng.standard_normal(8))
         timers = [SimulatedTimer(clock, k, reference, b) for k, b in zip(kernels, beside, strict=True)]
-        standings = settle(timers, TERMS)
-        yield times[standings[0].index] / times.min() - 1, max(0.0, *(-s.behind[0] for s in standings))
+        ranking = hold_final(timers, LIMITS)
+        yield times[ranking[0].index] / times.min() - 1, max(0.0, *(-s.behind[0] for s in ranking))
 
 
 @pytest.mark.parametrize("sd", [0.0, 0.02, 0.05])
@@ -139,12 +139,12 @@ class OtherReference:
 
 
 def test_the_reference_tells_nothing_while_nothing_may_hold_the_clocks_back():
-    def settled(may_be_clocks, restless):
+    def settled(may_be_throttled, restless):
         _, timers = finalists([9_000.0, 9_050.0, 9_100.0], noise=0.02)
         rng = np.random.default_rng(7)
         kernels = [OtherReference(timer, rng) for timer in timers] if restless else timers
-        standings = settle(kernels, replace(TERMS, most_rounds=6), may_be_clocks)
-        return [(s.index, s.estimate, s.behind) for s in standings]
+        ranking = hold_final(kernels, replace(LIMITS, most_rounds=6), may_be_throttled)
+        return [(s.index, s.estimate, s.behind) for s in ranking]
 
     assert settled(lambda: False, restless=True) == settled(lambda: False, restless=False)
     assert settled(lambda: True, restless=True) != settled(lambda: True, restless=False)
@@ -161,7 +161,7 @@ def finals_with_restless_blocks(seeds):
         clock, reference = SimulatedClock([seed, 2], noise=0.03), SimulatedKernel.draw(12_500.0, rng)
         kernels = [SimulatedKernel.draw(true_ns, rng) for true_ns in times]
         timers = [SimulatedTimer(clock, k, reference, apart=0.05 * (k is kernels[0])) for k in kernels]
-        first, *others = settle(timers, TERMS)
+        first, *others = hold_final(timers, LIMITS)
         yield from (
             (times[other.index] / times[first.index] - 1, *other.behind)
             for other in others
@@ -177,4 +177,4 @@ def test_blocks_that_differ_make_no_kernel_faster_than_another():
 
 def test_no_finalists_are_refused():
     with pytest.raises(ValueError, match="at least one"):
-        settle([], TERMS)
+        hold_final([], LIMITS)

@@ -10,15 +10,15 @@ import pytest
 
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
-from gemmtune.engine.measure.deciding.finals import settle
-from gemmtune.engine.measure.deciding.screening import Screened, Standing, Terms, screen, suspicious
+from gemmtune.engine.measure.deciding.finals import hold_final
+from gemmtune.engine.measure.deciding.screening import LaunchLimits, Leader, ScreeningResult, implausible_reason, screen
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import estimate
 
-from .simulated_clock import PARTS, SLOTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
+from .simulated_clock import BLOCK_SAMPLES, PARTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
 
-TERMS = Terms()
-LEADER = Standing(Estimate(10_000.0, 9_950.0, 10_050.0))
+LIMITS = LaunchLimits()
+LEADER = Leader(Estimate(10_000.0, 9_950.0, 10_050.0))
 DRIFT = Drift(20_000.0)
 
 
@@ -106,13 +106,13 @@ def run_campaign(seed):
     drift = Drift(estimate(list(setup)).time_ns)
     leader, scores = None, []
     for timer in timers:
-        result = screen(timer, drift, leader, TERMS)
+        result = screen(timer, drift, leader, LIMITS)
         scores.append(result.estimate.time_ns)
         if leader is None or result.estimate.time_ns < leader.estimate.time_ns:
-            leader = Standing(result.estimate)
+            leader = Leader(result.estimate)
     finalists = np.argsort(scores)[:8]
-    standings = settle([timers[i] for i in finalists], TERMS)
-    pick = times[finalists[standings[0].index]]
+    ranking = hold_final([timers[i] for i in finalists], LIMITS)
+    pick = times[finalists[ranking[0].index]]
 
     fixed = SimulatedClock([seed, 4], level, tail=tail)
     medians = [np.median(fixed.times(kernel.true_ns * np.resize(kernel.slots, 100))) for kernel in kernels]
@@ -120,7 +120,7 @@ def run_campaign(seed):
         truth,
         pick / times.min() - 1,
         pick / times[finalists].min() - 1,
-        max(0.0, *(-standing.behind[0] for standing in standings)),
+        max(0.0, *(-standing.behind[0] for standing in ranking)),
         clock.launches,
         times[np.argmin(medians)] / times.min() - 1,
         fixed.launches,
@@ -188,22 +188,22 @@ ON_A_PAR = [(10_000.0, 20_000.0)] * 3
 
 
 def test_one_launch_ends_what_is_far_behind():
-    result = screen(Scripted([(61_000.0, 20_000.0)]), DRIFT, LEADER, TERMS)
-    assert result == Screened(
+    result = screen(Scripted([(61_000.0, 20_000.0)]), DRIFT, LEADER, LIMITS)
+    assert result == ScreeningResult(
         (61_000.0,), (20_000.0,), Estimate(61_000.0, 61_000.0, 61_000.0), 1.0, "one launch took 6.1 times the leader's"
     )
 
 
 def test_three_launches_end_what_is_clearly_behind():
     timer = Scripted([(11_300.0, 20_000.0), (11_200.0, 20_000.0), (11_500.0, 20_000.0)])
-    result = screen(timer, DRIFT, LEADER, TERMS)
+    result = screen(timer, DRIFT, LEADER, LIMITS)
     assert result.stopped == "the fastest of 3 launches took 1.12 times the leader's"
     assert len(result.samples_ns) == 3
 
 
 def test_late_launches_do_not_end_a_good_candidate():
     timer = Scripted([(48_000.0, 20_000.0), (10_100.0, 20_000.0), (25_000.0, 20_000.0)], repeat(block()))
-    result = screen(timer, DRIFT, LEADER, TERMS)
+    result = screen(timer, DRIFT, LEADER, LIMITS)
     assert not result.stopped
     assert result.samples_ns[:3] == (48_000.0, 10_100.0, 25_000.0)  # kept
     assert result.estimate.time_ns == pytest.approx(10_000, rel=5e-3)
@@ -211,67 +211,67 @@ def test_late_launches_do_not_end_a_good_candidate():
 
 def test_slow_clocks_do_not_end_a_good_candidate():
     timer = Scripted([(11_500.0, 23_000.0)] * 3, repeat(block(11_500.0, 23_000.0)))
-    result = screen(timer, DRIFT, LEADER, TERMS)
+    result = screen(timer, DRIFT, LEADER, LIMITS)
     assert not result.stopped
     assert result.drift == pytest.approx(1.15, rel=1e-3)
     assert result.estimate.time_ns == pytest.approx(10_000, rel=2e-3)
 
 
 def test_a_late_reference_launch_makes_no_leader_of_a_candidate_that_was_ended():
-    result = screen(Scripted([(18_000.0, 90_000.0), (18_100.0, 20_000.0)]), DRIFT, LEADER, TERMS)
+    result = screen(Scripted([(18_000.0, 90_000.0), (18_100.0, 20_000.0)]), DRIFT, LEADER, LIMITS)
     assert result.stopped == "the fastest of 2 launches took 1.8 times the leader's"
     assert result.estimate.time_ns == pytest.approx(18_050)
 
 
 @pytest.mark.parametrize(
-    ("time_ns", "blocks"), [(10_000.0, TERMS.alone_blocks), (200_000.0, 6), (400_000.0, TERMS.most_blocks)]
+    ("time_ns", "blocks"), [(10_000.0, LIMITS.alone_blocks), (200_000.0, 6), (400_000.0, LIMITS.most_blocks)]
 )
 def test_without_a_leader_a_candidate_gets_every_block_and_no_single_and_a_short_one_more(time_ns, blocks):
-    result = screen(Scripted(blocks=repeat(block(time_ns, 50_000.0))), Drift(50_000.0), None, TERMS)
-    assert len(result.samples_ns) == len(result.reference_ns) == blocks * SLOTS
+    result = screen(Scripted(blocks=repeat(block(time_ns, 50_000.0))), Drift(50_000.0), None, LIMITS)
+    assert len(result.samples_ns) == len(result.reference_ns) == blocks * BLOCK_SAMPLES
     assert not result.stopped
 
 
 def test_on_a_par_with_the_leader_a_candidate_gets_every_block():
-    result = screen(Scripted(ON_A_PAR, repeat(block())), DRIFT, LEADER, TERMS)
-    assert len(result.samples_ns) == 3 + TERMS.most_blocks * SLOTS
+    result = screen(Scripted(ON_A_PAR, repeat(block())), DRIFT, LEADER, LIMITS)
+    assert len(result.samples_ns) == 3 + LIMITS.most_blocks * BLOCK_SAMPLES
     assert not result.stopped
 
 
-@pytest.mark.parametrize(("time_ns", "blocks"), [(60_000.0, 4), (100_000.0, 3), (1e6, TERMS.least_blocks)])
+@pytest.mark.parametrize(("time_ns", "blocks"), [(60_000.0, 4), (100_000.0, 3), (1e6, LIMITS.least_blocks)])
 def test_of_a_long_kernel_fewer_blocks_say_as_much(time_ns, blocks):
-    leader = Standing(Estimate(time_ns, 0.99 * time_ns, 1.01 * time_ns))
+    leader = Leader(Estimate(time_ns, 0.99 * time_ns, 1.01 * time_ns))
     level = Scripted([(time_ns, time_ns)] * 3, repeat(block(time_ns, time_ns)))
-    result = screen(level, Drift(time_ns), leader, TERMS)
-    assert len(result.samples_ns) == 3 + blocks * SLOTS
+    result = screen(level, Drift(time_ns), leader, LIMITS)
+    assert len(result.samples_ns) == 3 + blocks * BLOCK_SAMPLES
     assert not result.stopped
 
 
 def test_blocks_end_when_the_interval_lies_above_the_leaders():
-    result = screen(Scripted([(10_500.0, 20_000.0)] * 3, repeat(block(10_500.0))), DRIFT, LEADER, TERMS)
-    assert len(result.samples_ns) == 3 + SLOTS
+    result = screen(Scripted([(10_500.0, 20_000.0)] * 3, repeat(block(10_500.0))), DRIFT, LEADER, LIMITS)
+    assert len(result.samples_ns) == 3 + BLOCK_SAMPLES
     assert result.stopped.startswith("after 11 launches its interval lies 3.90% above")
     assert result.estimate.low_ns > LEADER.estimate.high_ns
 
 
 def test_blocks_end_when_the_interval_lies_below_the_leaders():
-    result = screen(Scripted([(9_000.0, 20_000.0)] * 3, repeat(block(9_000.0))), DRIFT, LEADER, TERMS)
-    assert len(result.samples_ns) == 3 + SLOTS
+    result = screen(Scripted([(9_000.0, 20_000.0)] * 3, repeat(block(9_000.0))), DRIFT, LEADER, LIMITS)
+    assert len(result.samples_ns) == 3 + BLOCK_SAMPLES
     assert not result.stopped
 
 
 def test_a_block_beside_which_the_clocks_moved_is_measured_again_and_kept():
     slow = block(10_500.0, 21_000.0)
-    unsure = Standing(Estimate(10_200.0, 9_800.0, 10_600.0))
-    result = screen(Scripted(ON_A_PAR, [block(), slow, slow, slow, slow]), DRIFT, unsure, TERMS)
+    unsure = Leader(Estimate(10_200.0, 9_800.0, 10_600.0))
+    result = screen(Scripted(ON_A_PAR, [block(), slow, slow, slow, slow]), DRIFT, unsure, LIMITS)
     assert result.samples_ns == (10_000.0,) * 3 + block().samples_ns + 4 * slow.samples_ns
     assert result.drift == pytest.approx(1.0337, rel=1e-3)  # four blocks of five on clocks 5 % slower
 
 
 def test_clocks_that_keep_moving_are_not_waited_for():
     moving = [block(), block(10_500.0, 21_000.0)] * 10
-    result = screen(Scripted(ON_A_PAR, moving), DRIFT, LEADER, TERMS)
-    assert len(result.samples_ns) == 3 + (TERMS.most_blocks + TERMS.most_repeats) * SLOTS
+    result = screen(Scripted(ON_A_PAR, moving), DRIFT, LEADER, LIMITS)
+    assert len(result.samples_ns) == 3 + (LIMITS.most_blocks + LIMITS.most_repeats) * BLOCK_SAMPLES
 
 
 def test_drift_correction_ranks_configs_that_were_timed_on_different_clocks():
@@ -279,9 +279,9 @@ def test_drift_correction_ranks_configs_that_were_timed_on_different_clocks():
         rng = np.random.default_rng([seed, 1])
         slower, faster, reference = (SimulatedKernel.draw(true_ns, rng) for true_ns in (51_500.0, 50_000.0, 45_000.0))
         clock = SimulatedClock([seed, 2], lambda launches: 1 + 0.1 * np.clip(launches / 200, 0, 1))
-        early = screen(SimulatedTimer(clock, slower, reference), Drift(45_000.0), None, TERMS)
+        early = screen(SimulatedTimer(clock, slower, reference), Drift(45_000.0), None, LIMITS)
         clock.times(np.full(200, 45_000.0))
-        late = screen(SimulatedTimer(clock, faster, reference), Drift(45_000.0), None, TERMS)
+        late = screen(SimulatedTimer(clock, faster, reference), Drift(45_000.0), None, LIMITS)
         assert estimate(early.samples_ns).time_ns < estimate(late.samples_ns).time_ns
         assert early.estimate.time_ns > late.estimate.time_ns
 
@@ -296,7 +296,7 @@ def test_drift_correction_ranks_configs_that_were_timed_on_different_clocks():
     ],
 )
 def test_results_too_good_to_be_believed_say_why(time_ns, leader, reason):
-    assert suspicious(Estimate(time_ns, time_ns, time_ns), leader, 8_000.0) == reason
+    assert implausible_reason(Estimate(time_ns, time_ns, time_ns), leader, 8_000.0) == reason
 
 
 # The final.
@@ -305,8 +305,8 @@ def test_results_too_good_to_be_believed_say_why(time_ns, leader, reason):
 def test_blocks_that_differ_widen_the_interval_of_a_kernel_alone():
     covered = []
     for seed in range(100):
-        clock, kernel = SimulatedClock(seed, noise=0.02), SimulatedKernel(12_000.0, np.ones(PARTS * SLOTS))
+        clock, kernel = SimulatedClock(seed, noise=0.02), SimulatedKernel(12_000.0, np.ones(PARTS * BLOCK_SAMPLES))
         timer = SimulatedTimer(clock, kernel, kernel, apart=0.03)
-        found = screen(timer, Drift(12_000.0), None, TERMS).estimate
+        found = screen(timer, Drift(12_000.0), None, LIMITS).estimate
         covered.append(found.low_ns <= 12_000.0 <= found.high_ns)
     assert np.mean(covered) >= 0.8  # 57 % where all launches count as independent

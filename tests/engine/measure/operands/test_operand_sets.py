@@ -9,10 +9,10 @@ from gemmtune.engine.records.problem import Problem
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from gemmtune.engine.measure.operands.operand_memory import Arena  # noqa: E402 (it imports torch)
-from gemmtune.engine.measure.operands.operand_sets import SLOTS, OperandRing, reference_kernel  # noqa: E402 (as above)
+from gemmtune.engine.measure.operands.operand_memory import OperandMemory  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES, OperandSets, reference_kernel  # noqa: E402 (as above)
 from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (as above)
-from gemmtune.engine.measure.operands.reference import Reference  # noqa: E402 (as above)
+from gemmtune.engine.measure.operands.reference import ReferenceResult  # noqa: E402 (as above)
 
 CPU = torch.device("cpu")
 PROBLEM = Problem.parse("64x64x64")
@@ -20,19 +20,19 @@ BYTES = 3 * 64 * 64 * 2
 
 
 def arena(nbytes):
-    return Arena(CPU, [nbytes], lambda: [nbytes])
+    return OperandMemory(CPU, [nbytes], lambda: [nbytes])
 
 
 def ring(cold=True, l2_bytes=1, memory_bytes=1 << 30, problem=PROBLEM):
-    return OperandRing.make(problem, cold, l2_bytes, memory_bytes, arena(0))
+    return OperandSets.make(problem, cold, l2_bytes, memory_bytes, arena(0))
 
 
 def test_a_cold_ring_has_a_set_for_every_slot_of_eight_blocks_and_of_one_for_the_reference():
     cold = ring()
-    assert (len(cold.kernel), len(cold.reference), cold.parts) == (8 * SLOTS, SLOTS, 8)
+    assert (len(cold.kernel), len(cold.reference), cold.parts) == (8 * BLOCK_SAMPLES, BLOCK_SAMPLES, 8)
     places = {tensor.data_ptr() for operands in (*cold.kernel, *cold.reference) for tensor in (operands.a, operands.b)}
-    assert len(places) == 2 * 9 * SLOTS
-    assert cold.own_bytes == 9 * SLOTS * BYTES
+    assert len(places) == 2 * 9 * BLOCK_SAMPLES
+    assert cold.own_bytes == 9 * BLOCK_SAMPLES * BYTES
     assert not torch.equal(cold.kernel[0].a, cold.kernel[1].a)
     assert not torch.equal(cold.kernel[0].a, cold.reference[0].a)
 
@@ -52,14 +52,14 @@ def test_memory_bounds_the_sets_but_one_is_always_there(memory_bytes, sets):
 @pytest.mark.parametrize(("memory_bytes", "sets"), [(16 * BYTES, 8), (23 * BYTES, 8), (24 * BYTES, 16), (1 << 30, 64)])
 def test_memory_beyond_one_block_adds_whole_blocks(memory_bytes, sets):
     made = ring(memory_bytes=memory_bytes)
-    assert (len(made.kernel), len(made.reference), made.parts) == (sets, SLOTS, sets // SLOTS)
+    assert (len(made.kernel), len(made.reference), made.parts) == (sets, BLOCK_SAMPLES, sets // BLOCK_SAMPLES)
 
 
 def test_operands_lie_where_they_would_without_the_problems_before_and_are_nobodys_own():
     def places(*before):
         shared = arena(256 << 20)
         for problem in (*before, PROBLEM):
-            made = OperandRing.make(problem, True, 1, 1 << 20, shared)
+            made = OperandSets.make(problem, True, 1, 1 << 20, shared)
         assert made.own_bytes == 0
         return [operands.b.storage_offset() for operands in made.kernel]
 
@@ -67,8 +67,8 @@ def test_operands_lie_where_they_would_without_the_problems_before_and_are_nobod
 
 
 def test_l2_is_emptied_besides_where_the_sets_cannot_do_it():
-    assert not ring(l2_bytes=SLOTS * BYTES // 4).evicts
-    assert ring(l2_bytes=SLOTS * BYTES).evicts
+    assert not ring(l2_bytes=BLOCK_SAMPLES * BYTES // 4).evicts
+    assert ring(l2_bytes=BLOCK_SAMPLES * BYTES).evicts
 
 
 def types(operands):
@@ -87,19 +87,19 @@ def test_the_reference_has_the_kernels_types_where_the_vendor_multiplies_them(co
 )
 def test_every_set_of_another_operation_has_all_that_it_takes(problem):
     parsed = Problem.parse(problem)
-    made = OperandRing.make(parsed, True, 1, 1 << 30, arena(64 << 20))
+    made = OperandSets.make(parsed, True, 1, 1 << 30, arena(64 << 20))
     sizes = [tensor.shape for tensor in make_operands(parsed, CPU).arguments]
     for operands in (*made.kernel, *made.reference):
         assert [tensor.shape for tensor in operands.arguments] == sizes
     operands = made.reference[0]
     reference_kernel(*operands.arguments)
-    assert Reference(parsed, operands).compare(operands.out).reason == ""
+    assert ReferenceResult(parsed, operands).check(operands.out).reason == ""
 
 
 @pytest.mark.parametrize("cold", [True, False])
 def test_the_reference_is_a_bf16_product_where_the_vendor_has_no_kernel(cold):
     made = ring(cold, problem=Problem.parse("16x64x64:int8:nt"))
-    assert len(made.reference) == (SLOTS if cold else 1)
+    assert len(made.reference) == (BLOCK_SAMPLES if cold else 1)
     for operands in made.kernel:
         assert types(operands) == [torch.int8, torch.int8, torch.int32]
     for operands in made.reference:

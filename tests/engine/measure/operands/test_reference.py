@@ -7,7 +7,7 @@ from gemmtune.engine.records.problem import Problem
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (it imports torch)
-from gemmtune.engine.measure.operands.reference import Reference  # noqa: E402 (as above)
+from gemmtune.engine.measure.operands.reference import ReferenceResult  # noqa: E402 (as above)
 
 CPU = torch.device("cpu")
 
@@ -17,7 +17,7 @@ def prepared(text):
     problem = Problem.parse(text)
     operands = make_operands(problem, CPU)
     right = (operands.a.double() @ operands.b.double()).to(operands.out.dtype)
-    return operands, Reference(problem, operands), right
+    return operands, ReferenceResult(problem, operands), right
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
@@ -89,7 +89,7 @@ SIZES = ("64x48x512", "1x1x1", "1x1x4096", "1x512x4096", "512x1x100", "33x65x1",
 def test_a_rounded_product_is_right(size, dtype):
     operands, reference, right = prepared(f"{size}:{dtype}:nt")
     for out in (right, operands.a @ operands.b):
-        comparison = reference.compare(out)
+        comparison = reference.check(out)
         assert comparison.reason == ""
         assert 0 <= comparison.error_norm < 2e-3
 
@@ -98,12 +98,12 @@ def test_a_rounded_product_is_right(size, dtype):
 @pytest.mark.parametrize("dtype", ["e4m3", "e5m2", "int8"])
 def test_a_product_of_8_bits_is_right_and_one_of_integers_exactly(size, dtype):
     _, reference, right = prepared(f"{size}:{dtype}:nt")
-    comparison = reference.compare(right)
+    comparison = reference.check(right)
     assert comparison.reason == ""
     assert comparison.error_norm < (1e-12 if dtype == "int8" else 3e-3)
     if dtype == "int8":
         right[0, 0] += 1 + int(right.double().pow(2).mean() ** 0.5) // 100
-        assert reference.compare(right).reason
+        assert reference.check(right).reason
 
 
 @pytest.mark.parametrize("k", [64, 16384])
@@ -111,47 +111,47 @@ def test_sums_of_integers_stay_within_the_range_of_an_fp16_output(k):
     operands, reference, right = prepared(f"64x512x{k}:int8:nt:out_dtype=fp16")
     assert len(operands.a.unique()) > 30
     assert bool(right.isfinite().all())
-    assert reference.compare(right).reason == ""
+    assert reference.check(right).reason == ""
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_a_product_of_any_layout_is_right(layout):
     operands, reference, right = prepared(f"100x60x300:bf16:{layout}")
-    assert reference.compare(right).reason == ""
-    assert reference.compare(operands.a @ operands.b).reason == ""
+    assert reference.check(right).reason == ""
+    assert reference.check(operands.a @ operands.b).reason == ""
 
 
 @pytest.mark.parametrize("bias", ["vector", "matrix"])
 @pytest.mark.parametrize("size", ["64x48x512", "1x1x1", "1x512x28672", "300x1x99"])
 def test_a_bias_is_part_of_the_result_and_told_where_it_is_missing(size, bias):
     operands, reference, product = prepared(f"{size}:bf16:nt:addmm:bias={bias}")
-    assert reference.compare(torch.addmm(operands.bias, operands.a, operands.b)).reason == ""
+    assert reference.check(torch.addmm(operands.bias, operands.a, operands.b)).reason == ""
     if operands.bias.numel() > 1:  # one value may be near 0
-        assert reference.compare(product).error_norm > 0.1
-        assert reference.compare(product).reason.startswith("error norm")
+        assert reference.check(product).error_norm > 0.1
+        assert reference.check(product).reason.startswith("error norm")
 
 
 def test_a_bias_of_the_wrong_row_is_told():
     operands, reference, product = prepared("64x48x28672:bf16:nt:addmm:bias=matrix")
-    assert reference.compare(product + operands.bias).reason == ""
-    assert reference.compare(product + operands.bias[0]).reason.startswith("error norm")
+    assert reference.check(product + operands.bias).reason == ""
+    assert reference.check(product + operands.bias[0]).reason.startswith("error norm")
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 def test_a_batch_of_products_is_right_and_one_in_another_place_is_told(layout):
     operands, reference, right = prepared(f"3x30x60x50:bf16:{layout}:bmm")
-    assert reference.compare(right).reason == ""
-    assert reference.compare(operands.a @ operands.b).reason == ""
-    assert reference.compare(right.flip(0)).reason.startswith("error norm")
+    assert reference.check(right).reason == ""
+    assert reference.check(operands.a @ operands.b).reason == ""
+    assert reference.check(right.flip(0)).reason.startswith("error norm")
     right[2, 29, 59] = float("nan")
-    assert reference.compare(right).reason == "1 of 5400 output elements are NaN or were not written"
+    assert reference.check(right).reason == "1 of 5400 output elements are NaN or were not written"
 
 
 def test_bf16_output_has_the_error_of_rounding_and_fp32_has_none():
     # an error uniform in half a step, where a step is 2⁻⁸ to 2⁻⁷ of the value: 2⁻⁸/√12 to 2⁻⁷/√12
     for text, low, high in (("256x256x512:bf16", 1.1e-3, 2.3e-3), ("256x256x512:fp32", 0.0, 1e-12)):
         _, reference, right = prepared(text)
-        assert low <= reference.compare(right).error_norm <= high
+        assert low <= reference.check(right).error_norm <= high
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "tf32"])
@@ -162,13 +162,13 @@ def test_one_wrong_element_is_caught(size, dtype):
     for wrong in (0.0, -float(right[at]), float("inf")):
         out = right.clone()
         out[at] = wrong
-        assert reference.compare(out).reason
+        assert reference.check(out).reason
 
 
 def test_one_wrong_element_of_a_large_output_is_told_by_its_size():
     _, reference, right = prepared("1024x1024x64:bf16:nt")
     right[1023, 1023] += 12  # 1.5 times the root mean square of an element, √64
-    comparison = reference.compare(right)
+    comparison = reference.check(right)
     assert comparison.error_norm < 8e-3  # it drowns in the norm
     assert comparison.reason == "an element is off by 1.50e+00 of the output's root mean square > 4.8e-02"
 
@@ -177,7 +177,7 @@ def test_an_unwritten_element_is_counted():
     _, reference, right = prepared("64x48x512:fp16:tn")
     right[63, 47] = float("nan")
     right[0, 0] = float("nan")
-    comparison = reference.compare(right)
+    comparison = reference.check(right)
     assert comparison.reason == "2 of 3072 output elements are NaN or were not written"
     assert comparison.error_norm != comparison.error_norm  # NaN
 
@@ -185,7 +185,7 @@ def test_an_unwritten_element_is_counted():
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32", "tf32"])
 def test_a_transposed_output_is_caught(dtype):
     _, reference, right = prepared(f"64x64x512:{dtype}:nt")
-    comparison = reference.compare(right.t().contiguous())
+    comparison = reference.check(right.t().contiguous())
     assert 1 < comparison.error_norm < 2  # of independent elements: √2
     assert comparison.reason.startswith("error norm 1.")
 
@@ -197,7 +197,7 @@ def test_an_accumulator_of_the_operands_dtype_is_caught(dtype, k):
     for start in range(0, k, 32):  # one step of a kernel with BLOCK_K 32
         step = slice(start, start + 32)
         total = (total.float() + operands.a[:, step].float() @ operands.b[step].float()).to(right.dtype)
-    assert reference.compare(total).reason.startswith("error norm")
+    assert reference.check(total).reason.startswith("error norm")
 
 
 def sum_in_tensor_core(a, b, step, round_off):
@@ -230,10 +230,10 @@ def cut_at_14_bits(total, a, b):
 )
 def test_the_short_sums_of_a_tensor_core_are_right_and_a_dropped_step_of_them_is_not(types, step, round_off, k):
     operands, reference, right = prepared(f"32x32x{k}:{types}")
-    comparison = reference.compare(sum_in_tensor_core(operands.a, operands.b, step, round_off).to(right.dtype))
+    comparison = reference.check(sum_in_tensor_core(operands.a, operands.b, step, round_off).to(right.dtype))
     assert comparison.reason == ""
     tail = operands.a[:, -step:].double() @ operands.b[-step:].double()
-    assert reference.compare((right.double() - tail).to(right.dtype)).reason
+    assert reference.check((right.double() - tail).to(right.dtype)).reason
 
 
 @pytest.mark.parametrize("k", [513, 4093])
@@ -241,14 +241,14 @@ def test_a_dropped_tail_of_k_is_caught(k):
     operands, reference, right = prepared(f"64x64x{k}:bf16:nt")
     whole = k // 32 * 32
     out = (operands.a[:, :whole].double() @ operands.b[:whole].double()).to(right.dtype)
-    assert reference.compare(out).reason.startswith("error norm")
+    assert reference.check(out).reason.startswith("error norm")
 
 
 def test_tf32_operands_are_right_only_where_the_problem_allows_them():
     for dtype, right in (("tf32", True), ("fp32", False)):
         operands, reference, _ = prepared(f"128x128x1024:{dtype}:nt")
         a, b = (to_tf32(values) for values in (operands.a, operands.b))
-        assert (reference.compare((a.double() @ b.double()).float()).reason == "") is right
+        assert (reference.check((a.double() @ b.double()).float()).reason == "") is right
 
 
 def to_tf32(values):
@@ -261,4 +261,4 @@ def test_a_zero_output_is_caught_at_every_size():
     for size in SIZES:
         _, reference, right = prepared(f"{size}:bf16:nt")
         if float(right.abs().max()) > 0.1:
-            assert reference.compare(torch.zeros_like(right)).reason
+            assert reference.check(torch.zeros_like(right)).reason

@@ -35,10 +35,10 @@ def bench():
 def timers(bench, problem, kernels):
     """A timer for each kernel of one problem, each launched once."""
     parsed = Problem.parse(problem)
-    operands = bench._stands.of(parsed).ring.kernel[0]
+    operands = bench._setups.of(parsed).ring.kernel[0]
     for kernel in kernels:
         kernel(operands.a, operands.b, operands.out)
-    return [bench._stands.timer(kernel, parsed) for kernel in kernels]
+    return [bench._setups.timer(kernel, parsed) for kernel in kernels]
 
 
 def middle(timer, blocks=5):
@@ -50,7 +50,7 @@ def test_a_short_reference_has_its_level_without_what_events_cost(bench):
 
     cold, problem = bench("graph-cold-l2"), "2x2048x192"
     (vendor,) = timers(cold, problem, [partial(mm, torch)])
-    level_ns = cold._stands.of(Problem.parse(problem)).level.time_ns
+    level_ns = cold._setups.of(Problem.parse(problem)).level.time_ns
     assert level_ns == pytest.approx(middle(vendor), abs=1000)  # events cost 4 µs
 
 
@@ -59,10 +59,10 @@ def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_it
 
     cold = bench("graph-cold-l2")
     empty, vendor = timers(
-        cold, "2048x2048x2048", [lambda *_: cold._stands._instruments.helpers.empty(), partial(mm, torch)]
+        cold, "2048x2048x2048", [lambda *_: cold._setups._context.helpers.empty(), partial(mm, torch)]
     )
     assert middle(empty) < 1500
-    assert middle(vendor) == pytest.approx(cold._stands.of(Problem.parse("2048x2048x2048")).drift.nominal_ns, rel=0.1)
+    assert middle(vendor) == pytest.approx(cold._setups.of(Problem.parse("2048x2048x2048")).drift.nominal_ns, rel=0.1)
     block = vendor.block(0)
     assert len(block.samples_ns) == len(block.reference_ns) == 8
     assert len(vendor.single().samples_ns) == 1
@@ -73,15 +73,15 @@ def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_it
 def test_short_kernels_are_timed_in_runs_and_take_what_single_launches_take(bench, name, problem, launches):
     import torch
 
-    stands, parsed = bench(name)._stands, Problem.parse(problem)
-    run = stands.run(parsed)
+    setups, parsed = bench(name)._setups, Problem.parse(problem)
+    run = setups.run(parsed)
     assert run.launches == launches
 
     def nothing(*_):
-        stands._instruments.helpers.empty()
+        setups._context.helpers.empty()
 
     for kernel, least_ns in ((partial(mm, torch), 100), (nothing, 0)):
-        in_runs, singly = stands.timer(kernel, parsed, run), stands.timer(kernel, parsed)
+        in_runs, singly = setups.timer(kernel, parsed, run), setups.timer(kernel, parsed)
         assert in_runs.block(0).run == launches
         assert least_ns <= middle(in_runs) == pytest.approx(middle(singly), abs=1000, rel=0.1)
 
@@ -134,7 +134,7 @@ def test_a_kernel_loaded_in_the_place_of_another_is_the_one_that_runs(bench, tmp
         assert times == pytest.approx(first, rel=0.2)
     for _ in range(6):
         for job, time_ns in zip(jobs, first, strict=True):  # some are out before a graph of theirs is launched
-            assert cold(replace(job, racing=True)).estimate.time_ns > 0.8 * time_ns
+            assert cold(replace(job, early_stopping=True)).estimate.time_ns > 0.8 * time_ns
 
 
 def test_an_error_while_launches_are_enqueued_leaves_the_stream_open(bench):
@@ -145,7 +145,7 @@ def test_an_error_while_launches_are_enqueued_leaves_the_stream_open(bench):
 
     cold = bench("graph-cold-l2")
     good, _ = timers(cold, "64x512x256", [partial(mm, torch), partial(mm, torch)])
-    bad = cold._stands.timer(fails, Problem.parse("64x512x256"))
+    bad = cold._setups.timer(fails, Problem.parse("64x512x256"))
     for attempt in (bad.single, partial(bad.block, 0)):
         with pytest.raises(RuntimeError, match="no launch"):
             attempt()

@@ -8,7 +8,7 @@ import numpy as np
 
 from gemmtune.engine.measure.deciding.blocks import Block
 
-SLOTS = 8
+BLOCK_SAMPLES = 8
 PARTS = 4
 _AHEAD = 4096
 
@@ -25,7 +25,7 @@ class SimulatedKernel:
 
     @classmethod
     def draw(cls, true_ns, rng):
-        slots = rng.uniform(0.99, 1.01, PARTS * SLOTS)
+        slots = rng.uniform(0.99, 1.01, PARTS * BLOCK_SAMPLES)
         return cls(true_ns, slots / slots.mean())
 
 
@@ -75,15 +75,15 @@ class SimulatedTimer:
 
     def __init__(self, clock, kernel, reference, beside=1.0, apart=0.0):
         self._clock, self._apart = clock, apart
-        self._both = np.empty((PARTS, 2 * SLOTS))
-        self._both[:, 0::2] = kernel.true_ns * kernel.slots.reshape(PARTS, SLOTS)
-        self._both[:, 1::2] = beside * reference.true_ns * reference.slots[:SLOTS]
+        self._both = np.empty((PARTS, 2 * BLOCK_SAMPLES))
+        self._both[:, 0::2] = kernel.true_ns * kernel.slots.reshape(PARTS, BLOCK_SAMPLES)
+        self._both[:, 1::2] = beside * reference.true_ns * reference.slots[:BLOCK_SAMPLES]
 
     def single(self):
         return self._block(0, 2)
 
     def block(self, number):
-        return self._block(number, 2 * SLOTS)
+        return self._block(number, 2 * BLOCK_SAMPLES)
 
     def _block(self, number, launches):
         both = self._both[number % PARTS, :launches].copy()
