@@ -1,4 +1,4 @@
-"""What became of a table's rows: which came, went, changed their winner, or take another time beyond the noise."""
+"""Differences between two tables: rows added or gone, other winners, and times that differ beyond the noise."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ __all__ = ["Change", "TableDiff", "diff_tables", "terms"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row of both tables."""
+    """One problem's rows in both tables."""
 
     before: Row
-    """The first table's."""
+    """Row of the first table."""
     after: Row
-    """The second's."""
+    """Row of the second table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableDiff:
-    """Where two tables differ; each row stands in one place."""
+    """Differences between two tables; each row stands in one field at most."""
 
     added: tuple[Row, ...]
-    """Rows that only the second has."""
+    """Rows that only the second table has."""
     gone: tuple[Row, ...]
-    """Rows that only the first has."""
+    """Rows that only the first table has."""
     winner: tuple[Change, ...]
     """Rows whose first choice is another config or space."""
     terms: tuple[Change, ...]
-    """Rows of one winner whose times come of other evidence or another protocol, and are not comparable."""
+    """Rows of one winner whose times have other evidence or another protocol, and are not comparable."""
     time: tuple[Change, ...]
-    """Rows of one winner that takes another time, beyond the intervals of both."""
+    """Rows of one winner whose times differ beyond the intervals of both."""
     ranges_added: tuple[RangeRow, ...] = ()
-    """Ranges of m that only the second has: there, or with this choice."""
+    """Ranges of m that only the second table has, with the same ends and choice."""
     ranges_gone: tuple[RangeRow, ...] = ()
-    """Ranges that only the first has."""
+    """Ranges of m that only the first table has."""
 
     @property
     def same(self) -> bool:
@@ -53,11 +53,11 @@ class TableDiff:
 def diff_tables(before: Table, after: Table) -> TableDiff:
     """Compare two tables of one device and objective, row by row, in the order of the problems' names.
 
-    Times differ where one is faster than the other, as `ranking.faster` has it.
+    Two times differ where one choice is faster than the other by `ranking.faster`.
 
     Raises:
-        DeviceError: they are of two GPUs.
-        TableError: they minimise two things.
+        DeviceError: the tables are for two GPUs.
+        TableError: the tables minimise two objectives.
     """
     require_device(after, before.device)
     if before.objective != after.objective:
@@ -80,17 +80,17 @@ def diff_tables(before: Table, after: Table) -> TableDiff:
 
 
 def terms(choice: Choice) -> tuple[str, str]:
-    """What two times must share to be compared: evidence and protocol."""
+    """Return evidence and protocol, which two times must share to be compared."""
     return choice.evidence.value, choice.protocol
 
 
 def _range_key(row: RangeRow) -> tuple[Problem, int, int, str, str]:
-    """Where a range lies, and what runs there."""
+    """Return the GEMM, ends and choice of a range."""
     return of_one_gemm(row.problem), row.first, row.last, row.choice.space, row.choice.config.json
 
 
 def _kind(before: Choice, after: Choice) -> str:
-    """The place of a change, empty for none."""
+    """Return the field of TableDiff that a change belongs to; empty for no change."""
     if (before.space, before.config) != (after.space, after.config):
         return "winner"
     if terms(before) != terms(after):

@@ -1,4 +1,4 @@
-"""What a consumer is given of a table: the one place that refuses."""
+"""Export of a table, which refuses estimated rows unless they are asked for."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ __all__ = ["export_table"]
 
 
 def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -> Mapping[str, str]:
-    """The exporter's files; rows whose first choice is an estimate are exported only where `estimated` asks for them.
+    """Return the exporter's files, name to text.
+
+    Args:
+        exporter: exporter of the consumer.
+        table: table to export.
+        estimated: whether to export rows whose first choice is an estimate.
 
     Raises:
-        TableError: as the exporter, or the table has estimated rows that nobody asked for.
+        TableError: the exporter refuses the table, or the table has estimated rows and `estimated` is False.
     """
     rows = [row for row in table.rows if row.choices[0].evidence is Evidence.ESTIMATED]
     if rows and not estimated:

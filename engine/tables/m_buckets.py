@@ -1,4 +1,4 @@
-"""Where a row may serve other sizes than its own, as far as the table's own numbers show."""
+"""Buckets of m: rows that may serve every size that rounds up to their m."""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ from gemmtune.engine.records.table import Choice, Row
 __all__ = ["ROUNDING_BOUND", "rounded_loss", "rounded_up"]
 
 ROUNDING_BOUND = 0.02
-"""Largest measured loss with which a row may serve other sizes of m: well within the 0.7 to 3.5 % that one config
-spreads across GPUs of one model (H200, 2026-11)."""
+"""Largest measured loss of a row at other sizes, as a fraction: within the spread of one config across GPUs of one
+model, see `experiments/measurement`."""
 
 
 def rounded_up(m: int) -> int:
-    """The least power of two from m on: the bucket of an m."""
+    """Return the bucket of an m: the least power of two from m on."""
     return 1 << (m - 1).bit_length()
 
 
 def rounded_loss(row: Row, by_m: Mapping[int, Row]) -> float | None:
-    """What the row's first choice loses at worst, where it was measured from m/2 to m; None: it serves its m alone.
+    """Return the largest loss of a row's first choice at the sizes that round up to its m.
 
-    A row may serve the sizes that round up to its m only if m is a power of two, the table has a row at m/2, and at
-    that size and at every size of the table between, this very choice (config and toolchain) was measured beside the
-    row's best, by the same protocol. Its loss at a size is the upper end of its interval over the lower end of the
-    best's, minus 1, and 0 where it is the best; the largest must not exceed ROUNDING_BOUND. The best is a row's first
-    choice, so that what a portfolio gave up at a size is not counted again.
-
-    What the choice loses at sizes between that were not measured is not known: more rows make the statement stronger.
+    The loss is known only if m is a power of two and the table has a row at m/2. At every size from m/2 to m, the
+    choice must have been measured beside the best choice, with one toolchain and protocol. The loss at a size is the
+    upper end of the choice's interval over the lower end of the best one's, minus 1. Sizes that were not measured stay
+    unknown: more rows make the statement stronger.
 
     Args:
-        row: the row, with the choices that compete: of one space where a consumer runs no other.
-        by_m: the rows of the table whose problem differs from the row's in m alone, by their m; the row itself too.
-            Each has a choice.
+        row: the row, with choices of a single space if the consumer runs no other.
+        by_m: rows that differ from `row` in m alone, by m, with the row itself. Each has a choice.
+
+    Returns:
+        The loss, a fraction from 0 to ROUNDING_BOUND; None if the row serves its own m alone.
     """
     m = row.problem.m
     if m < 2 or m != rounded_up(m) or m // 2 not in by_m:
@@ -49,7 +48,7 @@ def rounded_loss(row: Row, by_m: Mapping[int, Row]) -> float | None:
 
 
 def _loss(choice: Choice, row: Row) -> float | None:
-    """What `choice` loses to the row's best; None where the two were not measured side by side."""
+    """Return the loss of `choice` against the row's best; None if the two were not measured side by side."""
     best = row.choices[0]
     same = next((c for c in row.choices if _identity(c) == _identity(choice)), None)
     if same is None or {same.evidence, best.evidence, choice.evidence} != {Evidence.MEASURED}:

@@ -1,4 +1,4 @@
-"""What ranges of m lose, at the sizes they were made from and at those that were held out."""
+"""Losses of ranges of m, at the sizes that made them and at held-out sizes."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ __all__ = ["RangesReport", "SizeLoss", "ranges_report"]
 
 @dataclass(frozen=True, slots=True)
 class SizeLoss:
-    """What runs at a size, and what it loses there."""
+    """Choice that serves one size, with its loss."""
 
     problem: Problem
-    """The GEMM, at this size."""
+    """Problem of this size."""
     space: str
-    """The space of the choice that serves it."""
+    """Space of the choice that serves the size; `none` without a range and a baseline."""
     loss: float | None
-    """Score over that of what the table would run with what was measured at the size, minus 1; None where it was not
-    measured there itself."""
+    """Score over that of the choice the table would run with the measurements at this size, minus 1; None where the
+    serving choice was not measured."""
     in_range: bool
-    """Whether a range serves it; else the vendor library does."""
+    """Whether a range serves the size; else the vendor library does."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangesReport:
-    """The ranges of a table, and the other way to make them."""
+    """Losses of a table's ranges, and of ranges with the other kind of edges."""
 
     ranges: int
-    """How many there are."""
+    """Number of ranges in the table."""
     tuned: tuple[SizeLoss, ...]
-    """At the sizes that were tuned."""
+    """Losses at the tuned sizes."""
     probed: tuple[SizeLoss, ...]
-    """At those between them that were measured, too, and not searched: probes and spots."""
+    """Losses at sizes that were measured and not searched."""
     held_out: tuple[SizeLoss, ...]
-    """At those that were held out."""
+    """Losses at the held-out sizes."""
     otherwise: tuple[SizeLoss, ...]
-    """The held-out ones if the ranges ended at powers of two; where they do, if they ended where measurements say."""
+    """Losses at the held-out sizes with powers of two as edges; with measured edges if the table has the former."""
 
 
 def ranges_report(
@@ -54,7 +54,17 @@ def ranges_report(
     probed: Set[Problem] = frozenset(),
     spotted: Set[Problem] = frozenset(),
 ) -> RangesReport:
-    """Look at every size of every GEMM that has ranges; arguments as `build_ranges` takes them."""
+    """Report the losses at every size of every GEMM that has ranges.
+
+    Args:
+        rows: ranges that `build_ranges` built with the other arguments.
+        rankings: rankings of all problems.
+        limits: limits of these ranges.
+        margin: lead over the baseline that a row needs to ship another choice, as a fraction.
+        held_out: problems that check the ranges.
+        probed: problems at which a few choices were measured and nothing was searched.
+        spotted: problems at which only the kernel of a range was measured, beside the baseline.
+    """
     other = RangeLimits(limits.worst, not limits.buckets)
     others = build_ranges(rankings, other, margin=margin, held_out=held_out, probed=probed, spotted=spotted)
     ranged = {of_one_gemm(row.problem) for row in rows}
@@ -71,17 +81,16 @@ def ranges_report(
 
 
 def _losses(rows: Sequence[RangeRow], rankings: Iterable[Ranking], margin: float) -> tuple[SizeLoss, ...]:
-    return tuple(_at(rows, ranking, margin) for ranking in rankings)
+    return tuple(_size_loss(rows, ranking, margin) for ranking in rankings)
 
 
-def _at(rows: Sequence[RangeRow], ranking: Ranking, margin: float) -> SizeLoss:
-    problem = ranking.problem
-    for row in rows:
-        if of_one_gemm(row.problem) == of_one_gemm(problem) and row.first <= problem.m <= row.last:
-            choice = row.choice
-            return SizeLoss(problem, choice.space, loss_at(ranking, choice.space, choice.config.json, margin), True)
-    baseline = ranking.baseline
-    if baseline is None:
-        return SizeLoss(problem, "none", None, False)
-    choice = baseline.choice
-    return SizeLoss(problem, choice.space, loss_at(ranking, choice.space, choice.config.json, margin), False)
+def _size_loss(rows: Sequence[RangeRow], ranking: Ranking, margin: float) -> SizeLoss:
+    problem, gemm = ranking.problem, of_one_gemm(ranking.problem)
+    serving = (row.choice for row in rows if of_one_gemm(row.problem) == gemm and row.first <= problem.m <= row.last)
+    choice = next(serving, None)
+    in_range = choice is not None
+    if choice is None and ranking.baseline is not None:
+        choice = ranking.baseline.choice
+    if choice is None:
+        return SizeLoss(problem, "none", None, in_range=False)
+    return SizeLoss(problem, choice.space, loss_at(ranking, choice.space, choice.config.json, margin), in_range)

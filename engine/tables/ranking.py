@@ -1,4 +1,4 @@
-"""The contenders of each problem, in the order in which they deserve to run."""
+"""Rankings: the comparable measurements of each problem, best first."""
 
 from __future__ import annotations
 
@@ -19,67 +19,67 @@ from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
 __all__ = ["MIN_MARGIN", "SHIP_MARGIN", "Contender", "Ranking", "faster", "rank"]
 
 MIN_MARGIN = 0.02
-"""Lead a choice needs over another where an interval covers less than 95 %: the spread of one config across GPUs of
-one model is 0.7 to 3.5 % (H200, 2026-11)."""
+"""Lead over another choice that is needed where an interval covers less than 95 %, as a fraction. It equals the spread
+of one config across GPUs of one model, see `experiments/measurement`."""
 
 SHIP_MARGIN = 0.02
-"""Lead over the baseline that is worth a kernel of one's own, by default: the same spread, for the table serves other
-boards than the one that was measured."""
+"""Default lead over the baseline that is worth shipping a kernel, as a fraction: a table serves other boards than the
+measured one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A choice with what it is ranked by."""
+    """A choice and the numbers that rank it."""
 
     choice: Choice
-    """The choice, by the times of the final where it was a finalist."""
+    """Choice, with its times in the final if it was a finalist."""
     score: float
-    """The objective's score of those times, to minimise."""
-    place: int
-    """Place in the final; after the last finalist's for a config that was none."""
+    """Objective's score of those times, to minimise."""
+    rank: int
+    """Rank in the final from 0 on; the number of finalists for a config outside the final."""
     finalist: Finalist | None
-    """What became of it in the final."""
+    """Result in the final; None for a config outside the final."""
 
     @property
     def order(self) -> tuple[int, float, str, str]:
-        """What contenders are sorted by."""
-        return self.place, self.score, self.choice.space, self.choice.config.json
+        """Sort key of contenders, best first."""
+        return self.rank, self.score, self.choice.space, self.choice.config.json
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """One problem's comparable measurements, one contender a config."""
+    """Comparable measurements of one problem, one contender per config."""
 
     problem: Problem
-    """The GEMM, with the heaviest weight it was measured with."""
+    """Problem, with the largest weight it was measured with."""
     contenders: tuple[Contender, ...]
-    """The fastest first; there is one."""
+    """Contenders, fastest first; at least one."""
     baseline: Contender | None
-    """The vendor library's."""
+    """Contender of the vendor library."""
     final: Final | None
-    """The last final of the problem by the objective's protocol."""
+    """Last final of the problem by the objective's protocol."""
 
     @property
     def fastest(self) -> Contender:
-        """The first contender."""
+        """First of the contenders."""
         return self.contenders[0]
 
     @property
-    def settled(self) -> bool:
-        """Whether the fastest is the leader of the final."""
+    def led_by_final(self) -> bool:
+        """Whether the fastest contender is the leader of the final."""
         return self.final is not None and self.fastest.finalist is self.final.leader
 
     def beats(self, one: Contender, other: Contender) -> bool:
-        """Whether one is faster than the other beyond the noise.
+        """Return whether `one` is faster than `other` beyond the noise.
 
-        The leader of the final beats a finalist that the tie band leaves out; else the intervals say it.
+        The leader of the final beats every finalist outside its tie band. All other pairs are judged by `faster`.
         """
-        if self.settled and one is self.fastest and other.finalist is not None:
+        if self.led_by_final and one is self.fastest and other.finalist is not None:
             return other.finalist.behind[0] > 0
         return faster(one.choice, other.choice)
 
     def may_ship(self, contender: Contender, margin: float) -> bool:
-        """Whether it is the baseline, or beats it beyond the noise and by the margin."""
+        """Return whether a contender is the baseline, or beats it beyond the noise and by `margin`, a fraction."""
         if self.baseline is None or contender is self.baseline:
             return True
         ahead = self.baseline.choice.time_ns >= contender.choice.time_ns * (1 + margin)
@@ -87,9 +87,9 @@ class Ranking:
 
 
 def faster(one: Choice, other: Choice) -> bool:
-    """Whether the interval of one lies below the other's.
+    """Return whether the interval of `one` lies below that of `other`.
 
-    Where fewer than FULL_COVERAGE_SAMPLES samples stand behind one of the two, it must also lead by MIN_MARGIN.
+    Where one of them has fewer than FULL_COVERAGE_SAMPLES samples, `one` must also lead by MIN_MARGIN.
     """
     apart = one.high_ns < other.low_ns
     if min(one.samples, other.samples) < FULL_COVERAGE_SAMPLES:
@@ -105,17 +105,27 @@ def rank(
     *,
     finals: Iterable[Final] = (),
 ) -> tuple[Ranking, ...]:
-    """One ranking a problem that has an ok measurement, sorted by the problem's name.
+    """Rank the contenders of every problem that has an ok measurement.
 
-    Contenders are ranked by the objective's score, then by space and the config's JSON. The last of the `finals` of a
-    problem on this device by the objective's protocol comes before all that: its finalists rank first and in its order,
-    by the times of the final instead of those of their measurements.
+    Only comparable numbers are ranked:
 
-    Only comparable numbers are ranked: replayed measurements are left out where the problem has been measured, and
-    estimates where it has been measured or replayed; measured ones of a protocol other than the objective's are left
-    out; of one config measured more than once the run with the most samples counts, then the latest. A config that gave
-    a wrong result on the problem once, or that any of its finals refuted, is out for good. The order of `measurements`
-    does not matter.
+    - replayed measurements count only where none was measured, estimates only where none was measured or replayed;
+    - measured ones count only with the objective's protocol;
+    - of one config, the run with the most samples counts, then the latest;
+    - a config that gave a wrong result on the problem once, or that a final refuted, is left out.
+
+    The finalists of the last final by the objective's protocol rank first, in its order and by its times. The others
+    follow by score, then by space and the config's JSON.
+
+    Args:
+        device: the GPU of the measurements.
+        objective: score to minimise, with its protocol.
+        measurements: measurements in any order.
+        baseline_space: space of the vendor library.
+        finals: finals in the order in which they were held; those of other devices are ignored.
+
+    Returns:
+        Rankings sorted by the problem's name.
 
     Raises:
         DeviceError: a measurement was made on another device; the message names both.
@@ -124,11 +134,11 @@ def rank(
     for measurement in measurements:
         _check_device(device, measurement.task.device)
         groups[measurement.task.problem].append(measurement)
-    held: defaultdict[Problem, list[Final]] = defaultdict(list)
+    finals_of: defaultdict[Problem, list[Final]] = defaultdict(list)
     for final in finals:
         if final.device == device:
-            held[final.problem].append(final)
-    rankings = (_ranking(group, held[problem], objective, baseline_space) for problem, group in groups.items())
+            finals_of[final.problem].append(final)
+    rankings = (_ranking(group, finals_of[problem], objective, baseline_space) for problem, group in groups.items())
     return tuple(sorted((r for r in rankings if r is not None), key=lambda r: (r.problem.name, repr(r.problem))))
 
 
@@ -152,14 +162,14 @@ def _ranking(
 def _comparable(
     group: Sequence[Measurement], objective: Objective, refuted: Set[tuple[str, Config]]
 ) -> list[Measurement]:
-    """The ok measurements that may be ranked against each other, one a config."""
+    """Return the ok measurements that may be ranked against each other, one per config."""
     wrong = {_key(m) for m in group if m.status is Status.WRONG_RESULT} | refuted
     ok = [m for m in group if m.status is Status.OK and _key(m) not in wrong]
     measured = [m for m in ok if m.evidence is Evidence.MEASURED and m.protocol == objective.protocol]
     replayed = [m for m in ok if m.evidence is Evidence.REPLAYED]
     estimated = [m for m in ok if m.evidence is Evidence.ESTIMATED]
     best: dict[tuple[str, Config], Measurement] = {}
-    for m in sorted(measured or replayed or estimated, key=_weight_of_evidence):
+    for m in sorted(measured or replayed or estimated, key=_reliability):
         best[_key(m)] = m
     return list(best.values())
 
@@ -168,13 +178,13 @@ def _key(measurement: Measurement) -> tuple[str, Config]:
     return measurement.task.space, measurement.config
 
 
-def _weight_of_evidence(m: Measurement) -> tuple[int, str, str, tuple[float, ...]]:
-    """More samples first, then newer; the rest only makes the order total."""
+def _reliability(m: Measurement) -> tuple[int, str, str, tuple[float, ...]]:
+    """Return a sort key: more samples last, then newer; the rest only makes the order total."""
     return len(m.samples_ns), m.created_at, m.worker, m.samples_ns
 
 
 def _contender(m: Measurement, objective: Objective, final: Final | None) -> Contender:
-    place, finalist = _seat(m, final)
+    final_rank, finalist = _final_rank(m, final)
     if finalist is not None:
         m = replace(m, estimate=finalist.estimate, samples_ns=finalist.samples_ns)
     assert m.estimate is not None, f"{m.task.key} {m.config} is ok and has no estimate"
@@ -189,15 +199,15 @@ def _contender(m: Measurement, objective: Objective, final: Final | None) -> Con
         toolchain=m.toolchain.text,
         protocol=m.protocol,
     )
-    return Contender(choice, objective.score(m), place, finalist)
+    return Contender(choice, objective.score(m), final_rank, finalist)
 
 
-def _seat(m: Measurement, final: Final | None) -> tuple[int, Finalist | None]:
-    """The place in the final of what was measured, the same build of the same config, and what became of it there."""
+def _final_rank(m: Measurement, final: Final | None) -> tuple[int, Finalist | None]:
+    """Return the measured build's rank and finalist record; (number of finalists, None) outside the final."""
     finalists = final.finalists if final is not None and m.evidence is Evidence.MEASURED else ()
-    for place, finalist in enumerate(finalists):
+    for number, finalist in enumerate(finalists):
         if (finalist.task.space, finalist.config, finalist.toolchain) == (m.task.space, m.config, m.toolchain):
-            return place, finalist
+            return number, finalist
     return len(finalists), None
 
 
@@ -208,5 +218,5 @@ def _check_device(expected: Device, found: Device) -> None:
     field = "sku" if "sku" in differing else differing[0]
     raise DeviceError(
         f"a measurement was made on {found.name} ({field}={getattr(found, field)!r}), the table is for "
-        f"{expected.name} ({field}={getattr(expected, field)!r}): build one table a device"
+        f"{expected.name} ({field}={getattr(expected, field)!r}): build one table per device"
     )

@@ -1,4 +1,4 @@
-"""From rankings to rows: what production should run for each problem."""
+"""Rows of a table: the choice that production should run for each problem, made from rankings."""
 
 from __future__ import annotations
 
@@ -23,23 +23,21 @@ def build_table(
     portfolio: Portfolio | None = None,
     choices: int = 3,
 ) -> Table:
-    """One row a ranking.
+    """Build a table with one row per ranking.
 
-    A row has the first `choices` choices, and behind them the best of every space that has none among those: there are
-    consumers that run one space alone. The fastest comes first only if it may ship, that is, if it beats the baseline
-    beyond the noise and by the margin. Otherwise the baseline comes first. Where a portfolio has picked a config of a
-    space for the problem, it comes before the others of that space.
-
-    The tie band holds the configs of the fastest's own space that it does not beat beyond the noise, itself first. If
-    the fastest leads the problem's final, the tie band and the regret bound are the final's.
+    - The fastest choice comes first if it beats the baseline beyond the noise and by the margin. Otherwise the baseline
+      comes first. A portfolio's config comes before the others of its space.
+    - A row has the first `choices` choices, and the best of every further space, for consumers that run one space.
+    - The tie band holds the fastest config, then the configs of its space that it does not beat beyond the noise. If
+      the fastest leads the problem's final, tie band and regret bound are the final's.
 
     Args:
-        device: the GPU of the rankings.
-        objective_name: what they were ranked by.
-        rankings: one a problem.
-        margin: lead over the baseline that a row needs to ship anything else, as a fraction.
-        portfolio: chosen from these rankings with this margin.
-        choices: choices a row has, at least 1.
+        device: GPU of the rankings.
+        objective_name: name of the objective that ranked them.
+        rankings: one ranking per problem.
+        margin: lead over the baseline that a row needs to ship another choice, as a fraction.
+        portfolio: portfolio chosen from these rankings with this margin.
+        choices: number of choices per row, at least 1.
 
     Raises:
         ValueError: `choices` is below 1.
@@ -51,20 +49,20 @@ def build_table(
 
 
 def unserved(table: Table, measurements: Iterable[Measurement]) -> tuple[Problem, ...]:
-    """The problems that were tried and have no row, because nothing that may be ranked was ok; sorted by name."""
+    """Return the measured problems without a row, because no comparable measurement was ok; sorted by name."""
     served = {row.problem for row in table.rows}
     return tuple(sorted({m.task.problem for m in measurements} - served, key=lambda p: (p.name, repr(p))))
 
 
 def _row(ranking: Ranking, margin: float, portfolio: Portfolio | None, limit: int) -> Row:
-    fastest, baseline, settled = ranking.fastest, ranking.baseline, ranking.settled
+    fastest, baseline, final = ranking.fastest, ranking.baseline, ranking.final if ranking.led_by_final else None
     ordered = _picked_first(ranking, portfolio) if portfolio else list(ranking.contenders)
     if baseline is not None and not ranking.may_ship(fastest, margin):
         ordered = [baseline, *(c for c in ordered if c is not baseline)]
     rivals = [
         c
         for c in ranking.contenders
-        if c.choice.space == fastest.choice.space and (c.finalist is not None or not settled)
+        if c.choice.space == fastest.choice.space and (c.finalist is not None or final is None)
     ]
     return Row(
         problem=ranking.problem,
@@ -72,25 +70,26 @@ def _row(ranking: Ranking, margin: float, portfolio: Portfolio | None, limit: in
         baseline=None if baseline is None else baseline.choice,
         margin=0.0 if baseline is None else baseline.choice.time_ns / fastest.choice.time_ns - 1,
         tie_band=tuple(c.choice.config for c in rivals if not ranking.beats(fastest, c)),
-        regret_bound=ranking.final.regret_bound if ranking.final is not None and settled else None,
+        regret_bound=None if final is None else final.regret_bound,
         loss=max(0.0, ordered[0].score / fastest.score - 1),
     )
 
 
 def _picked_first(ranking: Ranking, portfolio: Portfolio) -> list[Contender]:
-    """The contenders, each pick in the place of the first of its space, and the others of that space behind it."""
+    """Return the contenders with each pick moved before the others of its space."""
     ordered = list(ranking.contenders)
     for pick in portfolio.of(ranking.problem):
-        first = next(place for place, c in enumerate(ordered) if c.choice.space == pick.space)
-        found = next(c for c in ordered if (c.choice.space, c.choice.config) == (pick.space, pick.config))
-        ordered.remove(found)
-        ordered.insert(first, found)
+        first = next(i for i, c in enumerate(ordered) if c.choice.space == pick.space)
+        picked = next(c for c in ordered if (c.choice.space, c.choice.config) == (pick.space, pick.config))
+        ordered.remove(picked)
+        ordered.insert(first, picked)
     return ordered
 
 
 def _kept(ordered: Sequence[Choice], limit: int) -> tuple[Choice, ...]:
+    """Return the first `limit` choices, and behind them the best of each further space."""
     best = {choice.space: choice for choice in reversed(ordered)}
-    return tuple(choice for place, choice in enumerate(ordered) if place < limit or best[choice.space] is choice)
+    return tuple(choice for i, choice in enumerate(ordered) if i < limit or best[choice.space] is choice)
 
 
 def _row_order(row: Row) -> tuple[str, str]:

@@ -1,0 +1,103 @@
+"""Lone sizes: no range of a dynamic m serves a single size.
+
+The guards of such a range would pin m, which torch refuses for a dimension marked dynamic (ConstraintViolationError).
+The rule is decided here, once, when the ranges are made: exporters and loaders read ranges that keep it. In this order,
+
+1. the size joins a neighbour, or the nearest size of a neighbour joins it, whichever loses less. The choice must have
+   been measured there, not be slower than the baseline, and lose at most twice the limit;
+2. the range reaches one m further, where nothing was measured; the last range begins one m earlier;
+3. the neighbour that loses less serves the size, whatever it loses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from gemmtune.engine.tables.segments import LEAST_DYNAMIC_M, Segment, Size, Span, fast_enough, spans
+
+__all__ = ["without_lone_sizes"]
+
+_LIMIT_FACTOR = 2
+"""Largest loss at a size that would else be alone, in units of the limit."""
+
+
+def without_lone_sizes(segments: list[Segment], worst: float, *, buckets: bool) -> tuple[list[Segment], list[Span]]:
+    """Return segments of a dynamic m, none of a single size, with the span of each; none if only one size is left.
+
+    Args:
+        segments: segments of one GEMM, by m.
+        worst: largest loss of a choice at a size, as a fraction.
+        buckets: whether segments hold whole buckets, which join a neighbour as a whole.
+    """
+    while lone := _lone(spans(segments, buckets=buckets)):
+        ways = [way for number in lone for way in _joined(segments, number, worst, buckets=buckets)]
+        ways = [(loss, way) for loss, way in ways if loss <= _LIMIT_FACTOR * worst]
+        ways = [(loss, way) for loss, way in ways if len(_lone(spans(way, buckets=buckets))) < len(lone)]
+        if not ways:
+            break
+        _, segments = min(ways, key=lambda way: way[0])
+    found = _extended(segments, spans(segments, buckets=buckets))
+    while (lone := _lone(found)) and len(segments) > 1:
+        segments = _joined_to_neighbour(segments, lone[0])
+        found = _extended(segments, spans(segments, buckets=buckets))
+    return ([], []) if lone else (segments, found)
+
+
+def _lone(found: Sequence[Span]) -> list[int]:
+    """Return the indices of spans with fewer than two sizes from 2 on."""
+    return [number for number, (first, last) in enumerate(found) if max(first, LEAST_DYNAMIC_M) >= last]
+
+
+def _joined(
+    segments: Sequence[Segment], number: int, worst: float, *, buckets: bool
+) -> Iterator[tuple[float, list[Segment]]]:
+    """Yield the ways to give a lone segment company, each with its largest loss."""
+    lone = segments[number]
+    for other in _neighbours(segments, number):
+        nearest = segments[other].sizes[0 if other > number else -1]
+        moves = [(lone.sizes, number, other), ((nearest,), other, number)]
+        for sizes, giver, taker in moves[:1] if buckets else moves:
+            key = segments[taker].key
+            if all(key in fast_enough(size, worst) for size in sizes):
+                yield max(size.losses[key] for size in sizes), _moved(segments, sizes, giver, taker)
+
+
+def _joined_to_neighbour(segments: Sequence[Segment], number: int) -> list[Segment]:
+    """Move a segment's sizes to the neighbour that loses less there; an unmeasured loss counts as infinite."""
+    sizes = segments[number].sizes
+
+    def loss(other: int) -> float:
+        return max(size.losses.get(segments[other].key, math.inf) for size in sizes)
+
+    return _moved(segments, sizes, number, min(_neighbours(segments, number), key=loss))
+
+
+def _neighbours(segments: Sequence[Segment], number: int) -> list[int]:
+    return [other for other in (number + 1, number - 1) if 0 <= other < len(segments)]
+
+
+def _moved(segments: Sequence[Segment], sizes: Sequence[Size], giver: int, taker: int) -> list[Segment]:
+    """Move sizes from one segment to another; drop an empty segment and merge neighbours of one choice."""
+    contents = [list(segment.sizes) for segment in segments]
+    contents[giver] = [size for size in contents[giver] if size not in sizes]
+    contents[taker] = sorted([*contents[taker], *sizes], key=lambda size: size.m)
+    found: list[Segment] = []
+    for segment, inside in zip(segments, contents, strict=True):
+        if inside and found and found[-1].key == segment.key:
+            found[-1] = Segment((*found[-1].sizes, *inside), segment.key)
+        elif inside:
+            found.append(Segment(tuple(inside), segment.key))
+    return found
+
+
+def _extended(segments: Sequence[Segment], found: Sequence[Span]) -> list[Span]:
+    """Extend each lone span by one m at which nothing was measured; the last one begins one m earlier."""
+    ends = [found[0][0] - 1, *(last for _, last in found)]
+    for number, (segment, other) in enumerate(pairwise(segments), start=1):
+        if max(ends[number - 1] + 1, LEAST_DYNAMIC_M) >= ends[number] and ends[number] + 1 < other.sizes[0].m:
+            ends[number] += 1
+        if number == len(segments) - 1 and ends[number] + 1 == ends[-1] and ends[number] > segment.sizes[-1].m:
+            ends[number] -= 1
+    return [(before + 1, last) for before, last in pairwise(ends)]
