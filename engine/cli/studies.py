@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,14 +12,14 @@ from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.cli.out_folder import make_folder, write_all
-from gemmtune.engine.records.errors import ToolchainMissing, UsageError
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report import studies as study_report
+from gemmtune.engine.report.curves import check_drawing, curves_html, curves_png
 from gemmtune.engine.report.progress.display import progress_bar
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.studies.comparison import Comparison
 from gemmtune.engine.studies.comparison import compare as compare_arms
-from gemmtune.engine.studies.sampler_study import campaigns, replay_study, searchable
+from gemmtune.engine.studies.sampler_study import replay_study, replays, searchable
 
 __all__ = ["compare", "replay"]
 
@@ -71,20 +70,20 @@ def compare(
         raise UsageError(f"--samplers {samplers!r} names none; known: {', '.join(registry.names(Sampler))}")
     for name in names:
         registry.sampler(name)
-    draw_png, draw_html = _drawing()
+    check_drawing()
     landscapes = searchable(session.read_all(files))
     make_folder(out)  # before hours of searching, not after
     terms = {"seeds": seeds, "batch": batch, "workers": workers}
     found = {}
     for name in names:
         with progress_bar(f"searches of {name}", quiet=as_json) as count:
-            found[name] = list(campaigns(landscapes, name, budget, **terms, cold=cold, apart=apart, progress=count))
+            found[name] = list(replays(landscapes, name, budget, **terms, cold=cold, apart=apart, progress=count))
     result = compare_arms(landscapes, found, budget)
     record = {**result.to_json(), "batch": batch, "cold": cold, "apart": apart}
     contents: dict[str, str | bytes] = {
         "comparison.json": json.dumps(record, indent=1) + "\n",
-        "curves.png": draw_png(result),
-        "curves.html": draw_html(result),
+        "curves.png": curves_png(result),
+        "curves.html": curves_html(result),
     }
     written = write_all(contents, out)
     if as_json:
@@ -92,17 +91,3 @@ def compare(
     else:
         print(study_report.comparison(result, output.columns()))
         print("\n" + "\n".join(map(str, written)))
-
-
-def _drawing() -> tuple[Callable[[Comparison], bytes], Callable[[Comparison], str]]:
-    """What draws curves as a picture and as a page.
-
-    Raises:
-        ToolchainMissing: matplotlib or plotly is not installed.
-    """
-    try:
-        from gemmtune.engine.report.curves_html import curves_html
-        from gemmtune.engine.report.curves_png import curves_png
-    except ImportError as error:
-        raise ToolchainMissing(f"compare needs {error.name} to draw curves: pip install 'gemmtune[study]'") from None
-    return curves_png, curves_html

@@ -1,16 +1,16 @@
-"""What `gemmtune replay` and `gemmtune compare` print."""
+"""Text of `gemmtune replay` and `gemmtune compare`."""
 
 from __future__ import annotations
 
 from gemmtune.engine.report.layout import count, table_text
-from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Course
+from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult
 
 __all__ = ["comparison", "study"]
 
 
 def study(result: StudyResult) -> str:
-    """One line a problem, the mean last."""
+    """Return a table with one line per problem and the mean last."""
     rows = [[name, f"{fraction:.4f}"] for name, fraction in result.problems.items()]
     rows.append(["mean", f"{result.fraction_of_optimum:.4f}"])
     terms = f"sampler {result.sampler}, budget {result.budget}, {count(result.seeds, 'seed')}"
@@ -19,18 +19,18 @@ def study(result: StudyResult) -> str:
 
 
 def comparison(result: Comparison, width: int | None = None) -> str:
-    """A table over all landscapes, then one of P by landscape."""
+    """Return a table over all landscapes, and one of the score P per landscape."""
     terms = f"{count(len(result.landscapes), 'landscape')}, budget {result.budget}, {count(result.seeds, 'seed')}"
     budgets = [budget for budget in BUDGETS if budget <= result.budget]
     headers = ["sampler", *map(str, budgets), *(f"to {goal:.0%}" for goal in GOALS), "P"]
-    rows = [_row(result.of(arm), budgets, result.seeds, result.budget) for arm in result.arms]
+    rows = [_row(result.curve(arm), budgets, result.seeds, result.budget) for arm in result.arms]
     parts = [
         f"{terms}: optimum / best found after so many evaluations (± half of the 95 % interval),\n"
         f"evaluations in the median search to find so much of the optimum, and the performance score P",
         table_text(headers, rows, left=("sampler",), width=width),
     ]
     if len(result.landscapes) > 1:
-        by_landscape = [[name, *(_score(result.of(arm, name)) for arm in result.arms)] for name in result.landscapes]
+        by_landscape = [[name, *(_score(result.curve(arm, name)) for arm in result.arms)] for name in result.landscapes]
         parts += ["P by landscape", table_text(["landscape", *result.arms], by_landscape, left=("landscape",))]
     short = [
         f"{found[1]} of {name}"
@@ -42,17 +42,17 @@ def comparison(result: Comparison, width: int | None = None) -> str:
     return "\n\n".join(parts)
 
 
-def _row(course: Course, budgets: list[int], seeds: int, most: int) -> list[str]:
-    cells = [course.arm]
+def _row(curve: Curve, budgets: list[int], seeds: int, most: int) -> list[str]:
+    cells = [curve.arm]
     for budget in budgets:
-        half = (course.high[budget - 1] - course.low[budget - 1]) / 2
-        cells.append(f"{course.mean[budget - 1]:.3f}" + (f" ± {half:.3f}" if seeds > 1 else ""))
-    medians = [course.reached[goal].median for goal in GOALS]
+        half = (curve.high[budget - 1] - curve.low[budget - 1]) / 2
+        cells.append(f"{curve.mean[budget - 1]:.3f}" + (f" ± {half:.3f}" if seeds > 1 else ""))
+    medians = [curve.reached[goal].median for goal in GOALS]
     cells += [f"> {most}" if median is None else str(median) for median in medians]
-    return [*cells, _score(course)]
+    return [*cells, _score(curve)]
 
 
-def _score(course: Course) -> str:
-    """`0.81 [0.78, 0.84]`; a dash where the landscape has no P."""
-    score = course.score
+def _score(curve: Curve) -> str:
+    """Return the score as `0.81 [0.78, 0.84]`; a dash where P is undefined."""
+    score = curve.score
     return "-" if score is None else f"{score.value:.2f} [{score.low:.2f}, {score.high:.2f}]"

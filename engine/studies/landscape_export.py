@@ -1,4 +1,4 @@
-"""A swept space as a landscape."""
+"""Turn the measurements of a swept space into a landscape."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["landscape_from"]
 def landscape_from(
     task: Task, space: Space, order: Iterable[Config], measurements: Mapping[Config, Measurement]
 ) -> Landscape:
-    """The landscape of one task, its points in the given order; configs without a measurement are left out."""
+    """Return the landscape of one task, its points in the given order, without the configs that were not measured."""
     points = {config: _point(measurements[config]) for config in order if config in measurements}
-    some = next(iter(measurements.values()))
+    first = next(iter(measurements.values()))
     return Landscape(
         name=task.problem.name,
         source="",
@@ -28,8 +28,8 @@ def landscape_from(
         context={
             "space": task.space,
             "device": task.device.sku,
-            "protocol": some.protocol,
-            "toolchain": some.toolchain.text,
+            "protocol": first.protocol,
+            "toolchain": first.toolchain.text,
             "date": min(m.created_at for m in measurements.values())[:10],
         },
     )

@@ -1,9 +1,8 @@
-"""The performance score P: how much of the way from random search to the optimum a search keeps over its time.
+"""Performance score P of Willemsen et al.: how far a search stays ahead of random search over its time.
 
-Willemsen, Schoonhoven, Filipovič, Tørring, van Nieuwpoort, van Werkhoven: "A methodology for comparing optimization
-algorithms for auto-tuning", FGCS 159 (2024), doi 10.1016/j.future.2024.05.021, as package autotuning_methodology 1.1.0
-computes it (`searchspace_statistics.py`, `baseline.py`, `curves.py`, `report_experiments.py`); but the package fits its
-regression to random parts of the data, so that its score varies by some 0.003, and this one fits it to all.
+"A methodology for comparing optimization algorithms for auto-tuning", FGCS 159 (2024),
+doi 10.1016/j.future.2024.05.021. The package autotuning_methodology 1.1.0 defines the details. It fits its regression
+to random parts of the data; this module fits all data, so that a score is reproducible: see experiments/peers.
 """
 
 from __future__ import annotations
@@ -17,30 +16,32 @@ from numpy.typing import NDArray
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 
-__all__ = ["Scale"]
+__all__ = ["PerformanceScore"]
 
 _START, _END = 0.01, 0.95
-"""The score's range: from here to there on the way of random search from the median to the optimum."""
+"""Fractions of the way from the median to the optimum at which random search starts and ends the score's range."""
 
 _STEPS = 1000
-"""Points in time the score is the mean of (`resolution` in experiments_defaults.json)."""
+"""Points in time that the score averages (`resolution` in experiments_defaults.json)."""
 
 _Floats = NDArray[np.float64]
 
 
-class Scale:
-    """What P is measured against on one landscape.
+class PerformanceScore:
+    """Scores searches of one landscape against random search.
 
-    Time is what the evaluations cost when they were recorded, failures included; where the landscape does not say,
-    every evaluation costs one unit.
+    Time is the recorded cost of the evaluations, failures included. Without recorded costs, each evaluation costs one
+    unit.
     """
 
     evaluations: tuple[int, int] | None
-    """First and last evaluation of random search that the score looks at; None where there is no score, because nothing
-    is ok, or the median or random search is as good as the optimum."""
+    """First and last evaluation of random search in the score's range; None where the score is undefined.
+
+    The score is undefined if nothing is ok, or if the median or random search is as good as the optimum.
+    """
 
     def __init__(self, landscape: Landscape) -> None:
-        """Compute what random search is expected to find."""
+        """Compute the curve that random search is expected to follow."""
         points = [point for point in landscape.points.values() if point.status is not Status.INVALID]
         known = all(point.cost_seconds is not None for point in points)
         costs = np.array([(point.cost_seconds or 0.0) if known else 1.0 for point in points])
@@ -63,13 +64,12 @@ class Scale:
             self.evaluations = None
 
     def score(self, searches: Sequence[Sequence[Trial]]) -> float | None:
-        """P of several searches of the landscape: 0 as random search, 1 for the optimum from the start.
+        """Return P of several searches: 0 for random search, 1 for the optimum from the start.
 
-        What they had found at a time is an isotonic regression over the ranks of all of them. A search that ended by
-        itself counts to the end of the range with what it had found. None where the scale is undefined, or nothing was
-        found in its range.
+        An isotonic regression over the ranks of all searches gives the best found per time. A search that ended early
+        keeps its last best. Return None where the score is undefined, or nothing was found in its range.
         """
-        from sklearn.isotonic import IsotonicRegression  # takes a second, which no other command has to wait
+        from sklearn.isotonic import IsotonicRegression  # takes a second to import
 
         if self.evaluations is None:
             return None
@@ -104,7 +104,7 @@ class Scale:
         return first, last
 
     def _reached(self, share: float) -> int | None:
-        """Evaluations in which random search comes that share of the way from the median to the optimum."""
+        """Return the evaluations that random search needs for this share of the way from the median to the optimum."""
         worst_first = self._sorted[::-1]
         optimum, median = self._sorted[0], np.median(self._sorted)
         rank = int(np.argmax(worst_first <= optimum + (median - optimum) * (1 - share)))
@@ -113,12 +113,12 @@ class Scale:
         return math.ceil(rank / (len(worst_first) + 1 - rank)) if rank >= 0 else None
 
     def _expected(self, draws: NDArray[np.int_]) -> _Floats:
-        """The best time that so many draws without replacement are expected to hold, smoothed over the draws."""
+        """Return the expected best of so many draws without replacement, smoothed over the draws, shape (times,)."""
         from scipy.interpolate import PchipInterpolator
 
         count = len(self._sorted)
-        places = np.minimum(np.round(draws * (count + 1) / (draws + 1)), count - 1).astype(int)
-        values: _Floats = self._sorted[::-1][places]
+        ranks = np.minimum(np.round(draws * (count + 1) / (draws + 1)), count - 1).astype(int)
+        values: _Floats = self._sorted[::-1][ranks]
         steps, first = np.unique(draws, return_index=True)
         if len(steps) < 2:
             return values

@@ -1,4 +1,4 @@
-"""How good a sampler is on recorded landscapes."""
+"""Measure samplers by replaying recorded landscapes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import fmean
 
 from gemmtune.engine.records.errors import LandscapeError
-from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.scheduling.landscape_search import RecordedTask
@@ -19,32 +20,34 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscapes.cells import file_stem
 
-__all__ = ["Campaign", "StudyResult", "campaigns", "labels", "replay_study", "searchable"]
+__all__ = ["Replay", "SamplerLike", "StudyResult", "labels", "replay_study", "replays", "sampler_label", "searchable"]
 
-Campaign = list[tuple[Trial, ...]]
-"""The trials of each landscape's search, by one sampler with one seed."""
+Replay = list[tuple[Trial, ...]]
+"""Trials of each landscape's search, by one sampler with one seed."""
+SamplerLike = str | type[Sampler]
+"""Name of a registered sampler, or a Sampler class."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyResult:
-    """What a sampler found, as the fraction optimum time / best time found; 0 where it found nothing."""
+    """Fractions of the optimum a sampler found: optimum time / best time found, 0 where it found nothing."""
 
     sampler: str
-    """The sampler's name."""
+    """Name of the sampler."""
     budget: int
-    """Evaluations of each search, failures included."""
+    """Evaluations per search, failures included."""
     seeds: int
-    """Searches of each landscape, seeds 0 to seeds - 1."""
+    """Searches per landscape, with seeds 0 to seeds - 1."""
     problems: Mapping[str, float]
-    """Mean fraction over the seeds, by the landscape's name."""
+    """Mean fraction over the seeds, per landscape name."""
 
     @property
     def fraction_of_optimum(self) -> float:
-        """Mean over problems and seeds."""
+        """Mean fraction over problems and seeds."""
         return fmean(self.problems.values())
 
     def to_json(self) -> dict[str, object]:
-        """The object `gemmtune replay --json` prints."""
+        """Return the object that `gemmtune replay --json` prints."""
         return {
             "sampler": self.sampler,
             "budget": self.budget,
@@ -56,7 +59,7 @@ class StudyResult:
 
 def replay_study(
     landscapes: Sequence[Landscape],
-    sampler_name: str,
+    sampler: SamplerLike,
     budget: int,
     *,
     seeds: int,
@@ -65,22 +68,9 @@ def replay_study(
     cold: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> StudyResult:
-    """Search the landscapes in their order, once a seed.
+    """Measure how close to the optimum a sampler gets within a budget; the arguments are those of `replays`.
 
-    The searches of one seed are a campaign: a sampler that learns is given what the earlier searches of the same space
-    found, each with the same budget. A landscape of a single config, such as a baseline's, leaves nothing to search and
-    is left out.
-
-    Args:
-        landscapes: what to search; recorded configs are feasible unless they were invalid.
-        sampler_name: a registered sampler.
-        budget: evaluations a search, at least 1.
-        seeds: searches a landscape, at least 1.
-        batch: configs asked for at once.
-        workers: processes; the result does not depend on it.
-        cold: keep from the sampler the seeds of the space that a landscape names; by default it has them, as in a
-            campaign. A landscape that names no registered space has none.
-        progress: called with the searches done and their total, after each campaign.
+    A landscape of a single config, such as a baseline's, leaves nothing to search and is left out.
 
     Raises:
         UnknownPlugin: no sampler of that name.
@@ -89,32 +79,17 @@ def replay_study(
     """
     searched = searchable(landscapes)
     found = list(
-        campaigns(
-            searched, sampler_name, budget, seeds=seeds, batch=batch, workers=workers, cold=cold, progress=progress
-        )
+        replays(searched, sampler, budget, seeds=seeds, batch=batch, workers=workers, cold=cold, progress=progress)
     )
     means = [
-        fmean(_fraction(landscape, campaign[number]) for campaign in found) for number, landscape in enumerate(searched)
+        fmean(_fraction(landscape, replay[number]) for replay in found) for number, landscape in enumerate(searched)
     ]
-    return StudyResult(sampler_name, budget, seeds, dict(zip(labels(searched), means, strict=True)))
+    return StudyResult(sampler_label(sampler), budget, seeds, dict(zip(labels(searched), means, strict=True)))
 
 
-def searchable(landscapes: Sequence[Landscape]) -> list[Landscape]:
-    """Those that leave something to search.
-
-    Raises:
-        LandscapeError: none does.
-    """
-    searched = [landscape for landscape in landscapes if len(_feasible(landscape)) > 1]
-    if not searched:
-        names = ", ".join(landscape.name for landscape in landscapes) or "none given"
-        raise LandscapeError(f"nothing to search: no landscape with 2 feasible configs or more ({names})")
-    return searched
-
-
-def campaigns(
+def replays(
     landscapes: Sequence[Landscape],
-    sampler_name: str,
+    sampler: SamplerLike,
     budget: int,
     *,
     seeds: int,
@@ -123,74 +98,59 @@ def campaigns(
     cold: bool = False,
     apart: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Iterator[Campaign]:
-    """Search the landscapes in their order, once a seed, in the order of the seeds.
+) -> Iterator[Replay]:
+    """Search every landscape in order, once per seed; yield one replay per seed.
 
-    The arguments are those of `replay_study`, and it raises what that raises; `apart` keeps from each search what those
-    before it found.
+    Within a replay, a sampler that learns is given the earlier searches of the same space, each with the same budget.
+
+    Args:
+        landscapes: recorded tasks; every recorded config is feasible unless it was invalid.
+        sampler: a registered name or a Sampler class; worker processes must be able to import the class.
+        budget: evaluations per search, at least 1.
+        seeds: searches per landscape, at least 1.
+        batch: configs asked for at once.
+        workers: processes; the result does not depend on it.
+        cold: withhold the seeds of the space that a landscape names; a landscape of no registered space has none.
+        apart: withhold the earlier searches.
+        progress: called with the searches done and their total.
+
+    Raises:
+        UnknownPlugin: no sampler of that name.
+        ValueError: budget, seeds, batch or workers is below 1.
     """
     for name, value in {"budget": budget, "seeds": seeds, "batch": batch, "workers": workers}.items():
         if value < 1:
             raise ValueError(f"{name}={value} is below 1")
-    registered = registry.sampler(sampler_name)  # an unknown name fails here, not in a worker
-    step = -(-seeds // workers)  # the landscapes travel once a chunk, not once a seed
-    chunks = [range(start, min(start + step, seeds)) for start in range(0, seeds, step)]
-    jobs = [(landscapes, registered, budget, chunk, batch, cold, apart) for chunk in chunks]
+    # An unknown name fails here, not in a worker process.
+    kind = registry.sampler(sampler) if isinstance(sampler, str) else sampler
+    search = partial(_replay_seeds, landscapes, kind, budget, batch, cold, apart)
     done = 0
-    for found in _results(jobs, workers):
+    for found in _in_processes(search, seeds, workers) if workers > 1 else (search([seed]) for seed in range(seeds)):
         done += len(found)
         progress(done * len(landscapes), seeds * len(landscapes))
         yield from found
 
 
-_Job = tuple[Sequence[Landscape], type[Sampler], int, range, int, bool, bool]
+def sampler_label(sampler: SamplerLike) -> str:
+    """Return the name that reports show for a sampler."""
+    return sampler if isinstance(sampler, str) else sampler.__name__
 
 
-def _results(jobs: Sequence[_Job], workers: int) -> Iterator[list[Campaign]]:
-    """Campaigns, in the order of the seeds."""
-    if workers == 1:
-        for landscapes, sampler, budget, seeds, batch, cold, apart in jobs:
-            yield from (_campaigns(landscapes, sampler, budget, range(s, s + 1), batch, cold, apart) for s in seeds)
-        return
-    with ProcessPoolExecutor(min(workers, len(jobs)), mp_context=get_context("spawn")) as pool:
-        yield from (future.result() for future in [pool.submit(_campaigns, *job) for job in jobs])
+def searchable(landscapes: Sequence[Landscape]) -> list[Landscape]:
+    """Return the landscapes with at least two feasible configs.
 
-
-def _campaigns(
-    landscapes: Sequence[Landscape],
-    sampler: type[Sampler],
-    budget: int,
-    seeds: range,
-    batch: int,
-    cold: bool,
-    apart: bool,
-) -> list[Campaign]:
-    """One campaign a seed: the later searches learn from those before, unless they are apart."""
-    tasks = [RecordedTask(landscape, cold=cold) for landscape in landscapes]
-    found = []
-    for seed in seeds:
-        history: dict[object, list[SourceTask]] = {}
-        campaign = []
-        for task in tasks:
-            earlier = history.setdefault(task.kind, [])
-            campaign.append(task.search(sampler, budget, seed=seed, batch=batch, history=earlier))
-            if not apart:
-                earlier.append(task.as_source(campaign[-1]))
-        found.append(campaign)
-    return found
-
-
-def _fraction(landscape: Landscape, trials: Sequence[Trial]) -> float:
-    best = min((trial.score for trial in trials if trial.score is not None), default=None)
-    return 0.0 if best is None else landscape.optimum_ns / best
-
-
-def _feasible(landscape: Landscape) -> list[Point]:
-    return [point for point in landscape.points.values() if point.status is not Status.INVALID]
+    Raises:
+        LandscapeError: no landscape has two.
+    """
+    searched = [x for x in landscapes if sum(p.status is not Status.INVALID for p in x.points.values()) > 1]
+    if not searched:
+        names = ", ".join(landscape.name for landscape in landscapes) or "none given"
+        raise LandscapeError(f"nothing to search: no landscape with 2 feasible configs or more ({names})")
+    return searched
 
 
 def labels(landscapes: Sequence[Landscape]) -> list[str]:
-    """Each landscape's name, made unique where several share it: by file, then device and space, then number."""
+    """Return each landscape's name; names that repeat get the file, then device and space, then a number in front."""
     names = [landscape.name for landscape in landscapes]
     names = _qualify(names, (file_stem(Path(landscape.source)) for landscape in landscapes))
     facts = (landscape.context for landscape in landscapes)
@@ -204,3 +164,39 @@ def _qualify(names: Sequence[str], prefixes: Iterable[str]) -> list[str]:
         f"{prefix}/{name}" if count[name] > 1 and prefix not in ("", name) else name
         for name, prefix in zip(names, prefixes, strict=True)
     ]
+
+
+def _in_processes(search: Callable[[Sequence[int]], list[Replay]], seeds: int, workers: int) -> Iterator[list[Replay]]:
+    """Yield the replays in the order of the seeds; one chunk per process, so that the landscapes travel once."""
+    step = -(-seeds // workers)
+    chunks = [range(start, min(start + step, seeds)) for start in range(0, seeds, step)]
+    with ProcessPoolExecutor(len(chunks), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(search, chunks)
+
+
+def _replay_seeds(
+    landscapes: Sequence[Landscape],
+    sampler: type[Sampler],
+    budget: int,
+    batch: int,
+    cold: bool,
+    apart: bool,
+    seeds: Sequence[int],
+) -> list[Replay]:
+    tasks = [RecordedTask(landscape, cold=cold) for landscape in landscapes]
+    found = []
+    for seed in seeds:
+        history: dict[object, list[SourceTask]] = {}
+        replay = []
+        for task in tasks:
+            earlier = history.setdefault(task.kind, [])
+            replay.append(task.search(sampler, budget, seed=seed, batch=batch, history=earlier))
+            if not apart:
+                earlier.append(task.as_source(replay[-1]))
+        found.append(replay)
+    return found
+
+
+def _fraction(landscape: Landscape, trials: Sequence[Trial]) -> float:
+    best = min((trial.score for trial in trials if trial.score is not None), default=None)
+    return 0.0 if best is None else landscape.optimum_ns / best

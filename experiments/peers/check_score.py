@@ -21,8 +21,8 @@ from autotuning_methodology.searchspace_statistics import SearchspaceStatistics
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
-from gemmtune.engine.studies.performance_score import Scale
-from gemmtune.engine.studies.sampler_study import campaigns
+from gemmtune.engine.studies.performance_score import PerformanceScore
+from gemmtune.engine.studies.sampler_study import replays
 
 
 def main() -> None:
@@ -33,13 +33,13 @@ def main() -> None:
     given = arguments.parse_args()
     for path in given.landscapes:
         [landscape] = read_landscapes(path)
-        scale = Scale(landscape)
-        budget = int(1.5 * scale.evaluations[1])
+        scorer = PerformanceScore(landscape)
+        budget = int(1.5 * scorer.evaluations[1])
         for sampler in given.samplers:
-            searches = [found for [found] in campaigns([landscape], sampler, budget, seeds=given.seeds)]
+            searches = [found for [found] in replays([landscape], sampler, budget, seeds=given.seeds)]
             theirs = package_scores(landscape, searches)
             spread = f"{np.mean(theirs):.4f} ± {np.std(theirs):.4f}"
-            print(f"{landscape.name} {sampler}: ours {scale.score(searches):.4f}, theirs {spread}", flush=True)
+            print(f"{landscape.name} {sampler}: ours {scorer.score(searches):.4f}, theirs {spread}", flush=True)
 
 
 def package_scores(landscape: Landscape, searches: Sequence[Sequence[Trial]], draws: int = 10) -> list[float]:

@@ -20,8 +20,8 @@ from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 from gemmtune.engine.studies.comparison import BUDGETS, compare
-from gemmtune.engine.studies.performance_score import Scale
-from gemmtune.engine.studies.sampler_study import Campaign
+from gemmtune.engine.studies.performance_score import PerformanceScore
+from gemmtune.engine.studies.sampler_study import Replay
 
 PEERS = ("genetic_algorithm", "adaptive_tabu_greywolf", "hybrid_vndx")
 OURS = ("random", "evolution", "transfer", "tpe")
@@ -42,7 +42,7 @@ def main() -> None:
     known = {(result["landscape"], result["arm"]) for result in results}
     for path in given.landscapes:
         [landscape] = read_landscapes(path)
-        first, last = Scale(landscape).evaluations  # of all these landscapes there are some
+        first, last = PerformanceScore(landscape).evaluations  # of all these landscapes there are some
         budget = min(max(int(PAST * last), BUDGETS[-1]), len(landscape.points))
         for arm in given.arms:
             if (landscape.name, arm) in known or budget > MOST.get(arm, budget):
@@ -55,7 +55,7 @@ def main() -> None:
             print(json.dumps(results[-1]), flush=True)
 
 
-def searches(landscape: Landscape, arm: str, budget: int, seeds: int) -> Iterable[Campaign]:
+def searches(landscape: Landscape, arm: str, budget: int, seeds: int) -> Iterable[Replay]:
     if arm in PEERS:
         peer = KernelTunerArm(landscape)
         return ([peer.search(arm, budget, seed)] for seed in range(seeds))
@@ -71,10 +71,10 @@ def ours(task: RecordedTask, arm: str, budget: int, seed: int) -> tuple[Trial, .
 
 
 def record(
-    landscape: Landscape, arm: str, found: list[Campaign], budget: int, scored: tuple[int, int], seconds: float
+    landscape: Landscape, arm: str, found: list[Replay], budget: int, scored: tuple[int, int], seconds: float
 ) -> dict[str, object]:
     evaluated = sum(len(search) for [search] in found) / len(found)
-    course = compare([landscape], {arm: found}, budget).of(arm, landscape.name)
+    course = compare([landscape], {arm: found}, budget).curve(arm, landscape.name)
     return {
         "landscape": landscape.name,
         "arm": arm,

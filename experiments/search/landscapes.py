@@ -17,7 +17,7 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 from gemmtune.engine.studies.comparison import BUDGETS, Score, compare
-from gemmtune.engine.studies.performance_score import Scale
+from gemmtune.engine.studies.performance_score import PerformanceScore
 
 CHOSEN_ON = (
     "16x4096x4096:bf16:nt",
@@ -63,7 +63,7 @@ class ForeignTask:
     def __init__(self, path: Path) -> None:
         [landscape] = read_landscapes(path)
         self.task = RecordedTask(landscape)
-        last = Scale(landscape).evaluations[1]  # of all these landscapes there is a range
+        last = PerformanceScore(landscape).evaluations[1]  # of all these landscapes there is a range
         self._budget = min(max(int(_PAST * last), BUDGETS[-1]), len(landscape.points))
 
     def run(self, sampler: type[Sampler], seed: int, batch: int = 1) -> tuple[Trial, ...]:
@@ -75,7 +75,7 @@ class ForeignTask:
 
     def score(self, runs: Sequence[Sequence[Trial]]) -> Score:
         """P of several searches, with its interval."""
-        return compare([self.task.landscape], {"": [[trials] for trials in runs]}, self._budget).of("").score
+        return compare([self.task.landscape], {"": [[trials] for trials in runs]}, self._budget).curve("").score
 
 
 def fractions(task: RecordedTask, trials: Sequence[Trial], budgets: Sequence[int]) -> list[float]:

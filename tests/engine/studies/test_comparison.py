@@ -12,7 +12,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.studies.comparison import Reached, compare
-from gemmtune.engine.studies.sampler_study import campaigns
+from gemmtune.engine.studies.sampler_study import replays
 
 
 def landscape(times: Sequence[float], name: str = "p") -> Landscape:
@@ -30,43 +30,43 @@ P = landscape([10.0, 20.0, 40.0, 80.0])
 
 def test_a_curve_is_the_mean_over_the_seeds_of_optimum_over_best_so_far():
     found = compare([P], {"arm": [[search(40, 20, 80)], [search(None, 80, 10)]]}, 3)
-    assert found.of("arm", "p").mean == pytest.approx((0.125, (0.5 + 0.125) / 2, 0.75))
+    assert found.curve("arm", "p").mean == pytest.approx((0.125, (0.5 + 0.125) / 2, 0.75))
     assert (found.seeds, found.landscapes, found.arms) == (2, ("p",), ("arm",))
 
 
 def test_a_search_that_ended_stays_as_it_was_and_one_without_success_is_zero():
     found = compare([P], {"ended": [[search(20)]], "failed": [[search(None, None)]]}, 3)
-    assert found.of("ended").mean == (0.5, 0.5, 0.5)
-    assert found.of("failed").mean == (0, 0, 0)
+    assert found.curve("ended").mean == (0.5, 0.5, 0.5)
+    assert found.curve("failed").mean == (0, 0, 0)
 
 
 def test_the_interval_is_students_over_the_seeds_and_one_seed_has_none():
-    found = compare([P], {"arm": [[search(10)], [search(20)], [search(40)]]}, 1).of("arm")
+    found = compare([P], {"arm": [[search(10)], [search(20)], [search(40)]]}, 1).curve("arm")
     half = 4.302653 * stdev([1, 0.5, 0.25]) / 3**0.5
     assert (found.low[0], found.high[0]) == (0, 1)
     assert half > 0.58  # so that both ends are cut to what a fraction can be
-    near = compare([P], {"arm": [[search(20)], [search(20)], [search(40)]]}, 1).of("arm")
+    near = compare([P], {"arm": [[search(20)], [search(20)], [search(40)]]}, 1).curve("arm")
     half = 4.302653 * stdev([0.5, 0.5, 0.25]) / 3**0.5
     assert near.high[0] - near.mean[0] == pytest.approx(half, rel=1e-5)
-    alone = compare([P], {"arm": [[search(20)]]}, 1).of("arm")
+    alone = compare([P], {"arm": [[search(20)]]}, 1).curve("arm")
     assert alone.low == alone.mean == alone.high
 
 
 def test_evaluations_to_a_fraction_are_those_of_the_median_search():
     there, late, never = search(10), search(80, 40, 10), search(80, 80, 80)
     found = compare([P], {"arm": [[there], [late], [never]]}, 3)
-    assert found.of("arm").reached[0.95] == Reached(3, pytest.approx(2 / 3))
+    assert found.curve("arm").reached[0.95] == Reached(3, pytest.approx(2 / 3))
     half = compare([P], {"arm": [[there], [never]]}, 3)
-    assert half.of("arm").reached[0.99] == Reached(None, 0.5)
+    assert half.curve("arm").reached[0.99] == Reached(None, 0.5)
 
 
 def test_all_landscapes_together_weigh_the_same():
     q = landscape([5.0, 10.0], "q")
     found = compare([P, q], {"arm": [[search(40), search(5)], [search(20), search(10)]]}, 1)
-    assert found.of("arm").mean == pytest.approx(((0.25 + 1 + 0.5 + 0.5) / 4,))
-    assert found.of("arm", "q").mean == pytest.approx((0.75,))
+    assert found.curve("arm").mean == pytest.approx(((0.25 + 1 + 0.5 + 0.5) / 4,))
+    assert found.curve("arm", "q").mean == pytest.approx((0.75,))
     with pytest.raises(KeyError):
-        found.of("arm", "r")
+        found.curve("arm", "r")
 
 
 def wide(name: str = "wide") -> Landscape:
@@ -76,23 +76,23 @@ def wide(name: str = "wide") -> Landscape:
 def test_the_score_needs_a_budget_that_covers_its_range():
     studied = [wide()]
     short, enough = (
-        compare(studied, {"random": campaigns(studied, "random", budget, seeds=8)}, budget) for budget in (8, 64)
+        compare(studied, {"random": replays(studied, "random", budget, seeds=8)}, budget) for budget in (8, 64)
     )
     assert short.ranges == enough.ranges
-    assert short.of("random").score is None
-    score = enough.of("random").score
+    assert short.curve("random").score is None
+    score = enough.curve("random").score
     assert score.low < score.value < score.high
     assert abs(score.value) < 0.3
 
 
 def test_a_score_does_not_depend_on_what_it_is_compared_with():
     studied = [wide(), wide("other")]
-    arms = {name: list(campaigns(studied, name, 64, seeds=3)) for name in ("random", "evolution")}
+    arms = {name: list(replays(studied, name, 64, seeds=3)) for name in ("random", "evolution")}
     alone, both = compare(studied, {"random": arms["random"]}, 64), compare(studied, arms, 64)
-    assert both.of("random") == alone.of("random")
+    assert both.curve("random") == alone.curve("random")
     assert (
-        both.of("evolution", "other").score
-        == compare(studied[1:], {"e": [c[1:] for c in arms["evolution"]]}, 64).of("e").score
+        both.curve("evolution", "other").score
+        == compare(studied[1:], {"e": [c[1:] for c in arms["evolution"]]}, 64).curve("e").score
     )
 
 
@@ -110,7 +110,7 @@ def test_the_json_object_holds_curves_counts_and_scores():
 
 
 def test_arms_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="arm one: 1 searches a campaign for 2 landscapes"):
+    with pytest.raises(ValueError, match="arm one: 1 searches per replay for 2 landscapes"):
         compare([P, wide()], {"one": [[search(10)]]}, 1)
-    with pytest.raises(ValueError, match=r"different numbers of campaigns: {'a': 1, 'b': 2}"):
+    with pytest.raises(ValueError, match=r"different numbers of replays: {'a': 1, 'b': 2}"):
         compare([P], {"a": [[search(10)]], "b": [[search(10)], [search(10)]]}, 1)

@@ -10,7 +10,7 @@ import pytest
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.studies.performance_score import Scale
+from gemmtune.engine.studies.performance_score import PerformanceScore
 
 SIZE = 600
 
@@ -49,19 +49,19 @@ def trials(points: Sequence[Point]) -> tuple[Trial, ...]:
 
 def test_the_score_is_that_of_the_package_that_defines_it():
     found = uneven()
-    scale = Scale(found)
-    assert scale.evaluations == (2, 36)
+    scorer = PerformanceScore(found)
+    assert scorer.evaluations == (2, 36)
     # autotuning_methodology 1.1.0, ten times: 0.237 ± 0.008 and 0.044 ± 0.011 (`package_scores` of
     # experiments/peers/check_score.py), the spread being that of its regression over random parts of the data.
-    assert scale.score([keen(found, seed) for seed in range(30)]) == pytest.approx(0.237, abs=0.02)
-    assert scale.score([shuffled(found, seed) for seed in range(30)]) == pytest.approx(0.044, abs=0.02)
+    assert scorer.score([keen(found, seed) for seed in range(30)]) == pytest.approx(0.237, abs=0.02)
+    assert scorer.score([shuffled(found, seed) for seed in range(30)]) == pytest.approx(0.044, abs=0.02)
 
 
 def test_the_optimum_at_once_is_one_and_the_median_forever_is_below_random_search():
     found = uneven()
     best_first = sorted((p for p in found.points.values() if p.time_ns), key=lambda p: p.time_ns)
-    assert Scale(found).score([trials(best_first)]) == pytest.approx(1)
-    assert Scale(found).score([trials(best_first[len(best_first) // 2 :])]) < -1
+    assert PerformanceScore(found).score([trials(best_first)]) == pytest.approx(1)
+    assert PerformanceScore(found).score([trials(best_first[len(best_first) // 2 :])]) < -1
 
 
 def test_a_failure_costs_time_and_earns_nothing():
@@ -69,17 +69,17 @@ def test_a_failure_costs_time_and_earns_nothing():
     points = list(found.points.values())
     failures = [p for p in points if not p.time_ns][:12]
     *_, worst = slowest_last = sorted((p for p in points if p.time_ns), key=lambda p: p.time_ns)
-    at_once = Scale(found).score([trials([worst, slowest_last[0]])])
-    after_failures = Scale(found).score([trials([worst, *failures, slowest_last[0]])])
+    at_once = PerformanceScore(found).score([trials([worst, slowest_last[0]])])
+    after_failures = PerformanceScore(found).score([trials([worst, *failures, slowest_last[0]])])
     assert after_failures < 0.9 < at_once
-    assert Scale(found).score([trials(failures)]) is None
+    assert PerformanceScore(found).score([trials(failures)]) is None
 
 
 def test_where_no_cost_is_recorded_every_evaluation_costs_the_same():
     times = [1e6 * (1 + (7919 * i % SIZE) / 100) for i in range(SIZE)]
     bare, priced = landscape(times), landscape(times, [3.0] * SIZE)
     searches = [keen(bare, seed) for seed in range(5)]
-    assert Scale(bare).score(searches) == pytest.approx(Scale(priced).score(searches))
+    assert PerformanceScore(bare).score(searches) == pytest.approx(PerformanceScore(priced).score(searches))
 
 
 def test_a_search_that_ended_by_itself_counts_with_what_it_had_found():
@@ -87,12 +87,15 @@ def test_a_search_that_ended_by_itself_counts_with_what_it_had_found():
     whole = keen(found, 1)
     best = min(t.score for t in whole[:20] if t.score)
     without_better = [t for t in whole[20:] if t.score is None or t.score > best]
-    ended, idle = Scale(found).score([whole[:20]]), Scale(found).score([(*whole[:20], *without_better)])
+    ended, idle = (
+        PerformanceScore(found).score([whole[:20]]),
+        PerformanceScore(found).score([(*whole[:20], *without_better)]),
+    )
     assert ended == pytest.approx(idle, abs=0.02)
 
 
 @pytest.mark.parametrize("times", [[None, None], [5.0, 5.0, 5.0], [5.0, 4.0]])
 def test_a_landscape_without_a_way_from_the_median_to_the_optimum_has_no_score(times):
     found = landscape(times)
-    assert Scale(found).evaluations is None
-    assert Scale(found).score([shuffled(found, 0)]) is None
+    assert PerformanceScore(found).evaluations is None
+    assert PerformanceScore(found).score([shuffled(found, 0)]) is None

@@ -1,4 +1,4 @@
-"""A study's figure is optimum over best found, its mean, and nothing else."""
+"""Tests of studies that replay landscapes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from gemmtune.engine.records.errors import LandscapeError, UnknownPlugin
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
-from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
@@ -43,11 +42,8 @@ class FromSeed(Sampler):
 
 @pytest.fixture(autouse=True)
 def from_seed(monkeypatch):
-    """`registry.sampler("from_seed")`, beside those that are installed."""
     monkeypatch.setattr(FromSeed, "searches", [])
     monkeypatch.setattr(FromSeed, "told", [])
-    real = registry.sampler
-    monkeypatch.setattr(registry, "sampler", lambda name: FromSeed if name == "from_seed" else real(name))
 
 
 def landscape(times: Sequence[float | Status], name: str = "p", source: str = "f.csv.gz", **context: str) -> Landscape:
@@ -59,31 +55,31 @@ def landscape(times: Sequence[float | Status], name: str = "p", source: str = "f
     return Landscape(name, source, (Param("x", tuple(range(len(times)))),), points, context=context)
 
 
-def test_the_fraction_is_optimum_over_best_found_and_its_mean_over_seeds():
-    result = replay_study([landscape([40.0, 20.0, 10.0, 50.0])], "from_seed", 2, seeds=3)
+def test_fraction_is_optimum_over_best_found_averaged_over_seeds():
+    result = replay_study([landscape([40.0, 20.0, 10.0, 50.0])], FromSeed, 2, seeds=3)
     assert result.problems == {"p": pytest.approx((10 / 20 + 1 + 1) / 3)}
     assert result.fraction_of_optimum == result.problems["p"]
 
 
-def test_the_mean_of_a_study_is_over_its_problems():
+def test_mean_of_a_study_is_over_its_problems():
     studied = [landscape([40.0, 20.0, 10.0], "a"), landscape([10.0, 20.0, 30.0], "b")]
-    result = replay_study(studied, "from_seed", 1, seeds=2)
+    result = replay_study(studied, FromSeed, 1, seeds=2)
     assert result.problems == {"a": pytest.approx((0.25 + 0.5) / 2), "b": pytest.approx((1 + 0.5) / 2)}
     assert result.fraction_of_optimum == pytest.approx((0.375 + 0.75) / 2)
 
 
 def test_a_failed_evaluation_counts_and_nothing_found_is_zero():
-    result = replay_study([landscape([FAILED, FAILED, 10.0])], "from_seed", 2, seeds=1)
+    result = replay_study([landscape([FAILED, FAILED, 10.0])], FromSeed, 2, seeds=1)
     assert result.problems == {"p": 0.0}
     assert [(trial.status, trial.score) for trial in FromSeed.told] == [(FAILED, None)] * 2
 
 
 def test_a_landscape_without_any_success_is_zero():
-    assert replay_study([landscape([FAILED, FAILED])], "from_seed", 2, seeds=2).fraction_of_optimum == 0.0
+    assert replay_study([landscape([FAILED, FAILED])], FromSeed, 2, seeds=2).fraction_of_optimum == 0.0
 
 
-def test_every_recorded_config_is_feasible_but_the_invalid():
-    replay_study([landscape([5.0, INVALID, FAILED, 7.0])], "from_seed", 9, seeds=2)
+def test_every_recorded_config_that_was_not_invalid_is_feasible():
+    replay_study([landscape([5.0, INVALID, FAILED, 7.0])], FromSeed, 9, seeds=2)
     for seed, search in enumerate(FromSeed.searches):
         assert [config.integer("x") for config in search.feasible] == [0, 2, 3]
         assert (search.seeds, search.budget, search.seed) == ((), 9, seed)
@@ -92,11 +88,11 @@ def test_every_recorded_config_is_feasible_but_the_invalid():
 
 def test_a_landscape_with_nothing_to_search_is_left_out():
     baseline = landscape([3.0], "baseline")
-    assert set(replay_study([landscape([1.0, 2.0]), baseline], "from_seed", 1, seeds=1).problems) == {"p"}
+    assert set(replay_study([landscape([1.0, 2.0]), baseline], FromSeed, 1, seeds=1).problems) == {"p"}
     with pytest.raises(LandscapeError, match=r"nothing to search.*baseline"):
-        replay_study([baseline], "from_seed", 1, seeds=1)
+        replay_study([baseline], FromSeed, 1, seeds=1)
     with pytest.raises(LandscapeError, match="none given"):
-        replay_study([], "from_seed", 1, seeds=1)
+        replay_study([], FromSeed, 1, seeds=1)
 
 
 def test_names_shared_by_files_are_prefixed_and_only_those():
@@ -105,25 +101,25 @@ def test_names_shared_by_files_are_prefixed_and_only_those():
         landscape([1.0, 2.0], "shared", "h100.csv"),
         landscape([1.0, 2.0], "own", "h100.csv"),
     ]
-    result = replay_study(studied, "from_seed", 1, seeds=1)
+    result = replay_study(studied, FromSeed, 1, seeds=1)
     assert list(result.problems) == ["h200/shared", "h100/shared", "own"]
 
 
-def test_names_shared_within_a_file_are_told_apart_by_space_or_number():
+def test_names_shared_within_a_file_are_prefixed_by_space_or_number():
     studied = [
         landscape([1.0, 2.0], "p", space="a", device="H200"),
         landscape([1.0, 2.0], "p", space="b", device="H200"),
         landscape([1.0, 2.0], "gemm", "one/gemm.csv"),
         landscape([1.0, 2.0], "gemm", "two/gemm.csv"),
     ]
-    result = replay_study(studied, "from_seed", 1, seeds=1)
+    result = replay_study(studied, FromSeed, 1, seeds=1)
     assert list(result.problems) == ["H200/a/f/p", "H200/b/f/p", "3/gemm", "4/gemm"]
 
 
-def test_the_json_object_is_the_documented_one():
-    printed = json.dumps(replay_study([landscape([10.0, 20.0])], "from_seed", 1, seeds=2).to_json())
+def test_json_object_has_the_documented_keys():
+    printed = json.dumps(replay_study([landscape([10.0, 20.0])], FromSeed, 1, seeds=2).to_json())
     assert printed == (
-        '{"sampler": "from_seed", "budget": 1, "seeds": 2, "fraction_of_optimum": 0.75, "problems": {"p": 0.75}}'
+        '{"sampler": "FromSeed", "budget": 1, "seeds": 2, "fraction_of_optimum": 0.75, "problems": {"p": 0.75}}'
     )
 
 
@@ -139,41 +135,40 @@ def test_an_unknown_sampler_and_empty_studies_are_refused():
         replay_study([landscape([1.0, 2.0])], "nosuch", 1, seeds=1)
     for wrong in ({"budget": 0, "seeds": 1}, {"budget": 1, "seeds": 0}, {"budget": 1, "seeds": 1, "workers": 0}):
         with pytest.raises(ValueError, match="=0 is below 1"):
-            replay_study([landscape([1.0, 2.0])], "from_seed", **wrong)
+            replay_study([landscape([1.0, 2.0])], FromSeed, **wrong)
 
 
-def test_a_landscape_of_a_known_space_gives_the_sampler_that_spaces_seeds_unless_the_study_is_cold():
+def test_sampler_is_given_the_seeds_of_a_known_space_unless_the_study_is_cold():
     recorded = [x for path in embedded("triton_mm") for x in read_landscapes(path) if x.name == "16x4096x4096:bf16:nt"]
-    replay_study(recorded, "from_seed", 1, seeds=1)
-    replay_study(recorded, "from_seed", 1, seeds=1, cold=True)
-    replay_study([landscape([3.0, 1.0])], "from_seed", 1, seeds=1)
+    replay_study(recorded, FromSeed, 1, seeds=1)
+    replay_study(recorded, FromSeed, 1, seeds=1, cold=True)
+    replay_study([landscape([3.0, 1.0])], FromSeed, 1, seeds=1)
     warm, cold, foreign = FromSeed.searches
     assert warm.seeds
     assert set(warm.seeds) <= set(warm.feasible)
     assert cold.seeds == foreign.seeds == ()
 
 
-def test_progress_is_told_after_each_campaign():
-    heard = []
+def test_progress_is_reported_after_each_seed():
+    reported = []
     replay_study(
         [landscape([3.0, 1.0]), landscape([2.0, 1.0], "q")],
-        "from_seed",
+        FromSeed,
         2,
         seeds=3,
-        progress=lambda done, total: heard.append((done, total)),
+        progress=lambda done, total: reported.append((done, total)),
     )
-    assert heard == [(2, 6), (4, 6), (6, 6)]
+    assert reported == [(2, 6), (4, 6), (6, 6)]
 
 
-class Hears(FromSeed):
-    """Learns, and says what it was taught."""
+class Learner(FromSeed):
+    """Learns from earlier searches, and keeps what it was given."""
 
     learns = True
 
 
-def test_a_sampler_that_learns_is_taught_by_the_earlier_searches_of_its_space(monkeypatch):
-    monkeypatch.setattr(registry, "sampler", lambda name: Hears)
+def test_sampler_that_learns_is_given_the_earlier_searches_of_its_space():
     problems = [landscape([3.0, 1.0], "a"), landscape([2.0, 4.0], "b"), landscape([5.0, 6.0], "c", space="another")]
-    replay_study(problems, "hears", 1, seeds=2)
-    taught = [[[t.score for t in past.trials] for past in search.history] for search in Hears.searches]
-    assert taught == [[], [[3.0]], [], [], [[1.0]], []]
+    replay_study(problems, Learner, 1, seeds=2)
+    given = [[[t.score for t in past.trials] for past in search.history] for search in Learner.searches]
+    assert given == [[], [[3.0]], [], [], [[1.0]], []]
