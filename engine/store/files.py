@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Write files whole or not at all, and name what they hold."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from pathlib import Path
 
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["write_whole"]
+__all__ = ["file_stem", "write_whole"]
+
+
+def file_stem(file: Path) -> str:
+    """Return `conv_a100` for `folder/conv_a100.csv.gz`: the name of a task that has no other."""
+    return file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".json")
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file; what was there before stays until the new content is on disk, and stays where that fails.
+    """Write a file; an existing one stays until the new content is on disk, and stays if that fails.
 
     Raises:
         UsageError: the folder is missing or not writable, or the disk is full; nothing was changed.

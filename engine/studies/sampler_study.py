@@ -18,7 +18,7 @@ from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.store.landscapes.cells import file_stem
+from gemmtune.engine.store.files import file_stem
 
 __all__ = ["Replay", "SamplerLike", "StudyResult", "labels", "replay_study", "replays", "sampler_label", "searchable"]
 

@@ -1,1 +1,1 @@
-"""Read and write recorded landscapes."""
+"""Read and write landscapes: recorded spaces with the outcome of every config."""

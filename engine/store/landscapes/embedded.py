@@ -1,4 +1,4 @@
-"""The landscapes that ship with gemmtune."""
+"""Find the landscapes that ship with gemmtune."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["embedded"]
 
 
 def embedded(space: str | None = None) -> tuple[Path, ...]:
-    """The shipped landscape files, sorted by name; with `space`, those that hold a task of that space."""
+    """Return the shipped landscape files, sorted by name; with `space`, those that hold a task of that space."""
     entries = (Path(str(entry)) for entry in resources.files(recorded).iterdir())
     files = sorted(path for path in entries if path.name.endswith(".csv.gz"))
     return tuple(path for path in files if space is None or _holds(path, space))

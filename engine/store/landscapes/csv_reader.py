@@ -1,0 +1,256 @@
+"""Read landscapes from CSV text; `landscape_file` explains the columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+from gemmtune.engine.records.artifact import Resources
+from gemmtune.engine.records.config import Config, Param, Value
+from gemmtune.engine.records.errors import LandscapeError, ProblemError
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.store.files import file_stem
+
+__all__ = ["BUILD_SECONDS", "COST_SECONDS", "RESOURCES", "parse", "read_status", "recorded_param"]
+
+RESOURCES = {f"build.{field.name}": field.name for field in fields(Resources)}
+"""Columns of the resources that a block occupies, each with its field of `Resources`."""
+BUILD_SECONDS = "build.seconds"
+"""Column of the build time, in seconds."""
+COST_SECONDS = "cost.seconds"
+"""Column of the total cost of an evaluation, in seconds."""
+
+_TIME = {"time_us": 3, "time_ms": 6}  # columns, each with the power of ten that converts it to nanoseconds
+_TIMES = {"times_us": 3, "times_ms": 6}
+_COST = {COST_SECONDS: 1.0, "compile_ms": 1e-3, "bench_ms": 1e-3, "framework_ms": 1e-3}  # columns and their units
+_NOT_PARAMS = {*_TIME, *_TIMES, "status", "n_reps", *_COST}
+_FOREIGN_STATUS = {
+    # recorded landscapes of AutoTuningAssociation/benchmark_hub
+    "compile_error": Status.BUILD_FAILED,
+    "runtime_error": Status.RUN_FAILED,
+    # `invalidity` of the T4 results schema
+    "correct": Status.OK,
+    "constraints": Status.INVALID,
+    "compile": Status.BUILD_FAILED,
+    "runtime": Status.RUN_FAILED,
+    "correctness": Status.WRONG_RESULT,
+    "timeout": Status.TIMED_OUT,
+    # Kernel Tuner's error classes
+    "invalidconfig": Status.INVALID,
+    "compilationfailedconfig": Status.BUILD_FAILED,
+    "runtimefailedconfig": Status.RUN_FAILED,
+}
+_T = TypeVar("_T")
+
+
+def parse(file: Path, text: str) -> tuple[Landscape, ...]:
+    """Return every landscape of the text, in the order of their first rows; `file` names them and the errors.
+
+    Raises:
+        LandscapeError: the text breaks the format.
+    """
+    try:
+        lines = csv.reader(io.StringIO(text, newline=""))
+        names = [name.strip() for name in next(lines, [])]
+        _check_header(file, names)
+        rows = [_row(file, lines.line_num, names, cells) for cells in lines if cells]
+    except csv.Error as error:
+        raise LandscapeError(f"{file} is not CSV: {error}") from None
+    if not rows:
+        raise LandscapeError(f"{file} holds no rows; a landscape is a header line and one row per config")
+    identity = [name for name in names if name.startswith("problem.") or name in ("task.space", "task.device")]
+    tasks: dict[tuple[str, ...], list[_Row]] = {}
+    for row in rows:
+        tasks.setdefault(tuple(row.cells[name] for name in identity), []).append(row)
+    return tuple(_landscape(names, task_rows) for task_rows in tasks.values())
+
+
+def read_status(text: str) -> tuple[Status, str]:
+    """Return status and reason; an unknown word means a failed run, with the word as its reason."""
+    head, _, reason = text.partition(":")
+    word = head.strip().lower()
+    try:
+        status = Status(word)
+    except ValueError:
+        status, reason = _FOREIGN_STATUS.get(word, Status.RUN_FAILED), text
+    return status, "" if status is Status.OK else reason.strip()
+
+
+def recorded_param(name: str, configs: Iterable[Config]) -> Param:
+    """Return the parameter with every value that the configs have; it is ordered if all values are numbers."""
+    values = {repr(config[name]): config[name] for config in configs}.values()  # repr keeps 1 and True apart
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) == len(values):
+        return Param(name, tuple(sorted(numbers)), ordered=True)
+    return Param(name, tuple(values), ordered=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """Cells of one line by column; `line` is the last one where a quoted cell spans several."""
+
+    file: Path
+    line: int
+    cells: Mapping[str, str]
+
+    def error(self, column: str, message: str, text: str | None = None) -> LandscapeError:
+        value = self.cells[column] if text is None else text
+        return LandscapeError(f"{self.file}, line {self.line}, column {column}, value {value!r}: {message}")
+
+    def read(self, column: str, read_cell: Callable[[str], _T], expected: str) -> _T:
+        try:
+            return read_cell(self.cells[column])
+        except ValueError:
+            raise self.error(column, f"expected {expected}") from None
+
+
+def _row(file: Path, line: int, names: Sequence[str], cells: Sequence[str]) -> _Row:
+    if len(cells) != len(names):
+        found = f"{len(cells)} cells under {len(names)} columns"
+        raise LandscapeError(f"{file}, line {line}: {found}; quote a cell that holds a comma")
+    return _Row(file, line, dict(zip(names, map(str.strip, cells), strict=True)))
+
+
+def _check_header(file: Path, names: Sequence[str]) -> None:
+    listed = f"its columns are {', '.join(names) or 'none'}"
+    for index, name in enumerate(names):
+        if not name:
+            raise LandscapeError(f"{file}: column {index + 1} has no name; name or remove it")
+        if name in names[:index]:
+            raise LandscapeError(f"{file}: two columns are named {name!r}; rename or remove one")
+    if "status" not in names:
+        raise LandscapeError(f"{file}: no column status (ok, or the reason why not); {listed}")
+    if "task.space" not in names and not any(map(_is_param, names)):  # a vendor library has one config, no parameter
+        raise LandscapeError(f"{file}: no parameter column, and no task.space; give one of them; {listed}")
+    for kind in (_TIME, _TIMES):
+        found = [name for name in names if name in kind]
+        if len(found) > 1:
+            raise LandscapeError(f"{file}: both {' and '.join(found)} are there; keep one")
+        if kind is _TIME and not found:
+            raise LandscapeError(f"{file}: no column time_us or time_ms; {listed}")
+
+
+def _is_param(column: str) -> bool:
+    return column not in _NOT_PARAMS and "." not in column
+
+
+def _landscape(names: Sequence[str], rows: Sequence[_Row]) -> Landscape:
+    first = rows[0]
+    facts = [name for name in names if name.startswith("task.")]
+    params = tuple(name for name in names if _is_param(name) and any(row.cells[name] for row in rows))
+    points: dict[Config, Point] = {}
+    lines: dict[Config, int] = {}
+    for row in rows:
+        for name in facts:
+            if row.cells[name] != first.cells[name]:
+                before = f"it is {first.cells[name]!r} on line {first.line}"
+                raise row.error(name, f"{before}; a task has one value in all its rows")
+        point = _point(params, row)
+        if point.config in lines:
+            before = f"{point.config} is on line {lines[point.config]} already"
+            raise LandscapeError(f"{row.file}, line {row.line}: {before}; keep one row per config")
+        points[point.config], lines[point.config] = point, row.line
+    problem, name = _problem(first)
+    context = {fact.removeprefix("task."): first.cells[fact] for fact in facts if first.cells[fact]}
+    recorded = tuple(recorded_param(param, points) for param in params)
+    return Landscape(name, str(first.file), recorded, points, problem, context)
+
+
+def _problem(row: _Row) -> tuple[Problem | None, str]:
+    cells = {name: text for name, text in row.cells.items() if name.startswith("problem.") and text}
+    texts = {name.removeprefix("problem."): text for name, text in cells.items()}
+    if not texts:
+        return None, file_stem(row.file)
+    try:
+        problem = Problem.from_fields(texts)
+    except ProblemError:
+        sizes = {name: text for name, text in texts.items() if name in ("m", "n", "k")}
+        if len(sizes) == 3:  # a GEMM of another tool may have types we lack, but its sizes must be sizes
+            try:
+                Problem.from_fields(sizes)
+            except ProblemError as error:
+                raise LandscapeError(f"{row.file}, line {row.line}: {error}") from None
+        return None, ",".join(f"{name}={text}" for name, text in texts.items())
+    return problem, problem.name
+
+
+def _point(params: tuple[str, ...], row: _Row) -> Point:
+    cells = row.cells
+    for param in params:
+        if not cells[param]:
+            raise row.error(param, "a parameter is blank; fill it, or leave it blank in all rows of the task")
+    if not cells["status"]:
+        raise row.error("status", "expected ok, or the reason why not")
+    status, reason = read_status(cells["status"])
+    time_ns, samples_ns = _times(row) if status is Status.OK else (None, ())
+    resources = build_seconds = None
+    if any(cells.get(column) for column in RESOURCES):
+        if not all(cells.get(column) for column in RESOURCES):
+            raise LandscapeError(f"{row.file}, line {row.line}: give all of {', '.join(RESOURCES)}, or none")
+        resources = Resources(**{f: row.read(c, _whole_number, "a whole number") for c, f in RESOURCES.items()})
+    if cells.get(BUILD_SECONDS):
+        build_seconds = row.read(BUILD_SECONDS, _duration, "a number of seconds")
+    costs = [unit * row.read(c, _duration, "a number, 0 or more") for c, unit in _COST.items() if cells.get(c)]
+    config = _config(params, tuple(cells[param] for param in params))
+    return Point(config, status, time_ns, samples_ns, reason, resources, build_seconds, sum(costs) if costs else None)
+
+
+def _times(row: _Row) -> tuple[float, tuple[float, ...]]:
+    """Return the recorded time and the single launches, in nanoseconds."""
+    [(column, power)] = [(name, power) for name, power in _TIME.items() if name in row.cells]
+    time_ns = row.read(column, lambda text: _nanoseconds(text, power), "a time above 0")
+    samples_ns = []
+    for times_column, times_power in _TIMES.items():
+        for text in filter(None, row.cells.get(times_column, "").split(";")):
+            try:
+                samples_ns.append(_nanoseconds(text, times_power))
+            except ValueError:
+                raise row.error(times_column, "expected times above 0, joined by ';'", text) from None
+    return time_ns, tuple(samples_ns)
+
+
+def _nanoseconds(text: str, power: int) -> float:
+    try:
+        nanoseconds = float(f"{text}e{power}")  # float(text) * 1000 would round: a written time must read back equal
+    except ValueError:
+        nanoseconds = float(text) * 10**power  # the text has an exponent, or is no number
+    if not 0 < nanoseconds < math.inf:
+        raise ValueError(text)
+    return nanoseconds
+
+
+def _whole_number(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(text)
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    if not 0 <= float(text) < math.inf:
+        raise ValueError(text)
+    return float(text)
+
+
+@lru_cache(2**14)
+def _config(params: tuple[str, ...], texts: tuple[str, ...]) -> Config:
+    """Return one Config object for equal cells: the tasks of a file share most configs, and so their hashes."""
+    return Config({param: _value(text) for param, text in zip(params, texts, strict=True)})
+
+
+def _value(text: str) -> Value:
+    if re.fullmatch(r"[+-]?\d{1,18}", text):
+        return int(text)
+    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text):
+        return float(text)
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return text

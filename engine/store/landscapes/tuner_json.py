@@ -1,0 +1,188 @@
+"""Read the JSON files of other auto-tuners: cache files of Kernel Tuner, and results in the T4 format.
+
+Each file is one landscape, with every config that was evaluated.
+
+    Kernel Tuner, times in milliseconds:
+    {"device_name": "NVIDIA A100", "kernel_name": "convolution", "tune_params_keys": ["block_size_x", "tile"],
+     "cache": {"16,1": {"block_size_x": 16, "tile": 1, "time": 3.87, "times": [3.97, 3.77], "compile_time": 918.6, ...},
+               "16,2": {"block_size_x": 16, "tile": 2, "time": "RuntimeFailedConfig", ...}}}
+    T4, FAIR sharing of auto-tuning data, times in `timeunit`:
+    {"metadata": {"timeunit": "milliseconds"},
+     "results": [{"configuration": {"block_size_x": 16, "tile": 1}, "objectives": ["time"], "invalidity": "correct",
+                  "times": {"compilation": 918.6, "benchmark": 126.4, "runtimes": [3.97, 3.77], ...},
+                  "measurements": [{"name": "time", "value": 3.87, "unit": "ms"}]}, ...]}
+
+Sources: `process_cache`, `correct_open_cache` and `store_cache` in kernel_tuner/util.py and `get_t4_results` in
+kernel_tuner/file_utils.py, version 1.5.0; results-schema.json of github.com/odgaard/TuningSchema, branch T4.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.store.files import file_stem
+from gemmtune.engine.store.landscapes.csv_reader import read_status, recorded_param
+
+__all__ = ["parse"]
+
+_CACHE_ERRORS = ("InvalidConfig", "CompilationFailedConfig", "RuntimeFailedConfig", "ErrorConfig")
+_CACHE_COSTS = ("compile_time", "verification_time", "benchmark_time", "framework_time", "strategy_time")
+_T4_COSTS = ("compilation", "benchmark", "framework", "search_algorithm", "validation")
+_UNITS_NS = {
+    **dict.fromkeys(("s", "second", "seconds"), 1e9),
+    **dict.fromkeys(("ms", "millisecond", "milliseconds", "miliseconds"), 1e6),  # the last in files of benchmark_hub
+    **dict.fromkeys(("us", "µs", "microsecond", "microseconds"), 1e3),
+    **dict.fromkeys(("ns", "nanosecond", "nanoseconds"), 1.0),
+}
+
+
+def parse(file: Path, text: str) -> Landscape:
+    """Return the landscape of a JSON file; `file` names it and the errors.
+
+    Raises:
+        LandscapeError: the text is no JSON, or of neither format, or breaks its format.
+    """
+    found = _load(file, text)
+    if "cache" in found:
+        return _parse_cache(file, found)
+    if "results" in found:
+        return _parse_t4(file, found)
+    keys = ", ".join(found) or "none"
+    raise LandscapeError(
+        f"{file} has neither 'cache', as a cache file of Kernel Tuner, nor 'results', as the T4 format; it has: {keys}"
+    )
+
+
+def _load(file: Path, text: str) -> Mapping[str, object]:
+    stripped = text.strip()
+    try:
+        return _object(str(file), json.loads(stripped))
+    except json.JSONDecodeError as error:
+        try:  # the cache of a run that goes on, or was broken off, ends behind an entry and its comma
+            return _object(str(file), json.loads(stripped.removesuffix(",") + "}}"))
+        except json.JSONDecodeError:
+            raise LandscapeError(f"{file} is not JSON: {error}") from None
+
+
+def _parse_cache(file: Path, found: Mapping[str, object]) -> Landscape:
+    names = [str(name) for name in _array(f"{file}, tune_params_keys", found.get("tune_params_keys"))]
+    entries = _object(f"{file}, cache", found["cache"])
+    points = [
+        _cache_point(f"{file}, cache entry {key}", names, _object(f"{file}, {key}", entry))
+        for key, entry in entries.items()
+    ]
+    context = {"device": found.get("device_name"), "kernel": found.get("kernel_name")}
+    return _landscape(file, names, points, {name: str(fact) for name, fact in context.items() if fact})
+
+
+def _cache_point(where: str, names: Sequence[str], entry: Mapping[str, object]) -> Point:
+    config = _config(where, {name: entry[name] for name in names if name in entry})
+    cost = _sum(where, entry, _CACHE_COSTS)
+    cost_seconds = None if cost is None else cost / 1e3
+    # The error class has a key of its own since version 1.0; before, it took the place of the objective.
+    failure = next((value for value in entry.values() if isinstance(value, str) and value in _CACHE_ERRORS), None)
+    if failure is not None:
+        status, _ = read_status(failure)
+        return Point(config, status, None, reason=failure, cost_seconds=cost_seconds)
+    time_ns = _number(f"{where}, time", entry.get("time"), above=0) * _UNITS_NS["ms"]
+    samples_ns = _samples_ns(f"{where}, times", entry.get("times", []), _UNITS_NS["ms"])
+    return Point(config, Status.OK, time_ns, samples_ns, cost_seconds=cost_seconds)
+
+
+def _parse_t4(file: Path, found: Mapping[str, object]) -> Landscape:
+    unit = str(_object(f"{file}, metadata", found.get("metadata", {})).get("timeunit", "seconds"))
+    if unit.lower() not in _UNITS_NS:
+        raise LandscapeError(f"{file}: unknown metadata.timeunit {unit!r}; known: {', '.join(_UNITS_NS)}")
+    points = []
+    for index, result in enumerate(_array(f"{file}, results", found["results"])):
+        where = f"{file}, results[{index}]"
+        points.append(_t4_point(where, _object(where, result), _UNITS_NS[unit.lower()]))
+    return _landscape(file, list(points[0].config) if points else [], points, {})
+
+
+def _t4_point(where: str, result: Mapping[str, object], unit_ns: float) -> Point:
+    config = _config(f"{where}, configuration", _object(f"{where}, configuration", result.get("configuration")))
+    times = _object(f"{where}, times", result.get("times"))
+    cost = _sum(f"{where}, times", times, _T4_COSTS)
+    cost_seconds = None if cost is None else cost * unit_ns / 1e9
+    status, reason = read_status(str(result.get("invalidity", "")))
+    if status is not Status.OK:
+        return Point(config, status, None, reason=reason, cost_seconds=cost_seconds)
+    samples_ns = _samples_ns(f"{where}, times.runtimes", times.get("runtimes", []), unit_ns)
+    return Point(config, status, _t4_time_ns(where, result, samples_ns), samples_ns, cost_seconds=cost_seconds)
+
+
+def _t4_time_ns(where: str, result: Mapping[str, object], samples_ns: Sequence[float]) -> float:
+    """Return the objective if it is a time, else the measurement `time`, else the mean of the launches."""
+    measured = {}
+    for entry in _array(f"{where}, measurements", result.get("measurements", [])):
+        measurement = _object(f"{where}, measurements", entry)
+        measured[str(measurement.get("name"))] = measurement
+    objectives = [str(name) for name in _array(f"{where}, objectives", result.get("objectives", []))]
+    for name in (*objectives, "time"):
+        unit_ns = _UNITS_NS.get(str(measured[name].get("unit", "")).lower()) if name in measured else None
+        if unit_ns is not None:
+            return _number(f"{where}, measurement {name}", measured[name].get("value"), above=0) * unit_ns
+    if samples_ns:
+        return fmean(samples_ns)
+    known = ", ".join(f"{name} [{m.get('unit', '')}]" for name, m in measured.items()) or "none"
+    raise LandscapeError(f"{where}: no time: times.runtimes is empty, and no measurement has a unit of time ({known})")
+
+
+def _landscape(file: Path, names: Sequence[str], points: Iterable[Point], context: Mapping[str, str]) -> Landscape:
+    found: dict[Config, Point] = {}
+    for point in points:
+        if set(point.config) != set(names):
+            raise LandscapeError(f"{file}: {point.config} does not have the parameters {', '.join(names) or 'of any'}")
+        found.setdefault(point.config, point)  # a tuner that returns to a config writes it again, at a cost of 0
+    if not found or not names:
+        raise LandscapeError(f"{file} holds no config; a landscape has at least one, with at least one parameter")
+    return Landscape(
+        file_stem(file), str(file), tuple(recorded_param(name, found) for name in names), found, context=context
+    )
+
+
+def _config(where: str, values: Mapping[str, object]) -> Config:
+    plain: dict[str, Value] = {}
+    for name, value in values.items():
+        if not isinstance(value, bool | int | float | str):
+            raise LandscapeError(f"{where}, {name}: expected true, false, a number or a text, found {value!r}")
+        plain[name] = value
+    return Config(plain)
+
+
+def _sum(where: str, times: Mapping[str, object], names: Sequence[str]) -> float | None:
+    """Return the sum of those entries of `times` that are there, in the file's unit; None if there are none."""
+    found = [_number(f"{where}, {name}", times[name]) for name in names if name in times]
+    return sum(found) if found else None
+
+
+def _samples_ns(where: str, launches: object, unit_ns: float) -> tuple[float, ...]:
+    return tuple(_number(where, launch, above=0) * unit_ns for launch in _array(where, launches))
+
+
+def _object(where: str, found: object) -> Mapping[str, object]:
+    if not isinstance(found, Mapping):
+        raise LandscapeError(f"{where}: expected an object, found {found!r}")
+    return found
+
+
+def _array(where: str, found: object) -> Sequence[object]:
+    if not isinstance(found, list):
+        raise LandscapeError(f"{where}: expected an array, found {found!r}")
+    return found
+
+
+def _number(where: str, found: object, *, above: float = -math.inf) -> float:
+    if isinstance(found, bool) or not isinstance(found, int | float) or not above < found < math.inf:
+        bound = "" if above == -math.inf else f" above {above:g}"
+        raise LandscapeError(f"{where}: expected a number{bound}, found {found!r}")
+    return float(found)
