@@ -34,17 +34,24 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.scheduling.stopping import Limits
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
-__all__ = ["Plan", "read_plan"]
+__all__ = ["Plan", "Plugins", "read_plan"]
 
 _T = TypeVar("_T")
 _KINDS: dict[type, str] = {
@@ -63,6 +70,20 @@ _KEYS = {"problem", "problems", "hold_out", "space", "sampler", "pruner", "objec
 
 
 @dataclass(frozen=True, slots=True)
+class Plugins:
+    """The plug-ins of a plan."""
+
+    spaces: Mapping[str, Space]
+    """Spaces by name: the baseline's, then those to search."""
+    sampler: type[Sampler]
+    """Sampler class of every task."""
+    pruners: Mapping[str, Pruner]
+    """Pruners by name."""
+    objective: Objective
+    """Objective to minimise."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """A campaign before it meets a device."""
 
@@ -70,8 +91,8 @@ class Plan:
     """What to tune for, each once; empty for every problem of the embedded landscapes."""
     spaces: tuple[str, ...] = ("triton_mm",)
     """The spaces to search."""
-    sampler: str = "transfer"
-    """The sampler of every task."""
+    sampler: str | type[Sampler] = "transfer"
+    """Sampler of every task: a registered name, or a class."""
     pruners: tuple[str, ...] = ()
     """Asked before and after each build."""
     objective: str = "latency"
@@ -94,7 +115,12 @@ class Plan:
     """Problems that are tuned to check the ranges, each once: they get no row."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of bounds, nothing to search, and a problem named twice."""
+        """Refuse numbers out of bounds, nothing to search, a problem named twice, and unknown plug-ins.
+
+        Raises:
+            UsageError: a value is out of bounds; the message names it.
+            UnknownPlugin: no plug-in has one of the names.
+        """
         for name, least in (("budget", 1), ("batch", 1), ("seed", 0)):
             value = getattr(self, name)
             if value < least:
@@ -109,6 +135,32 @@ class Plan:
                 raise UsageError(f"problem {name} is named {times} times; name it once, with the sum of its weights")
         if self.held_out and self.ranges is None:
             raise UsageError(f"{self.held_out[0].name} is held out, and there are no ranges to check: ask for ranges")
+        if isinstance(self.sampler, str):
+            registry.look_up(Sampler, self.sampler)
+        registry.look_up(Objective, self.objective)
+        for name in self.spaces:
+            registry.look_up(Space, name)
+        for name in self.pruners:
+            registry.look_up(Pruner, name)
+
+    @cached_property
+    def plugins(self) -> Plugins:
+        """The plan's plug-ins; loaded once, at the first use.
+
+        Raises:
+            ContractError: a name is registered for something that is no plug-in of its kind.
+        """
+        return Plugins(
+            spaces={name: registry.space(name) for name in dict.fromkeys((BASELINE_SPACE, *self.spaces))},
+            sampler=registry.sampler(self.sampler) if isinstance(self.sampler, str) else self.sampler,
+            pruners={name: registry.pruner(name) for name in self.pruners},
+            objective=registry.objective(self.objective),
+        )
+
+    @property
+    def scores(self) -> int:
+        """Number of scores per trial."""
+        return max(1, len(self.plugins.objective.parts))
 
 
 def read_plan(path: Path) -> Plan:
@@ -149,7 +201,7 @@ def _plan(content: Mapping[str, object]) -> Plan:
             *(problem for block in blocks for problem in block.problems("m")),
         ),
         spaces=names("space", default.spaces),
-        sampler=one("sampler", str, default.sampler),
+        sampler=_kind("sampler", content.get("sampler", default.sampler), str),
         pruners=names("pruner", default.pruners),
         objective=one("objective", str, default.objective),
         budget=one("budget", int, default.budget),

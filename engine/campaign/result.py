@@ -1,16 +1,16 @@
-"""What a campaign found, read from its database one problem at a time: all of it would not fit into memory."""
+"""Read from the database what a campaign found, one problem at a time: all measurements would not fit into memory."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.range_rounds import RangeMeasurements
 from gemmtune.engine.execution.gpu_normalization import OneScale
-from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.problem import Problem
@@ -28,7 +28,7 @@ from gemmtune.engine.tables.ranges_report import RangesReport, ranges_report
 from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 
-__all__ = ["Finding", "Result", "read_rankings", "read_result"]
+__all__ = ["Finding", "ProblemResult", "Result", "ResultReader", "read_problem", "read_result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,125 +70,174 @@ class Result:
     """What serves the problems in each space; None where each was given its own best."""
     ranges: RangesReport | None = None
     """What the ranges of m lose; None where there are none."""
+    sampler: str = ""
+    """Name of the sampler that searched the spaces."""
 
 
-def read_rankings(
-    plan: Plan, device: Device, searches: Sequence[TaskSearch], executor: Executor, database: Database
-) -> Iterator[Ranking]:
-    """One a problem that has any, sorted by its name, from everything the database holds of the tasks."""
-    return _Reader(plan, device, searches, executor, database).rankings()
+_Best = tuple[Config, float] | tuple[None, None]
+_NOTHING: _Best = None, None
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemResult:
+    """What a campaign found for one problem."""
+
+    ranking: Ranking | None
+    """The problem's contenders; None where nothing was ok."""
+    findings: tuple[Finding, ...]
+    """One finding per search of a space other than the baseline's, in the plan's order."""
+    measurements: tuple[Measurement, ...]
+    """Measurements of the problem that `Result` keeps."""
+
+
+def read_problem(
+    tasks: Sequence[Task], executor: Executor, database: Database
+) -> tuple[dict[Task, dict[Config, Measurement]], list[Final]]:
+    """Return what the database holds of one problem's tasks as the executor measures them: measurements and finals.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    scale = OneScale(database)
+    finals: list[Final] = []
+    if executor.settles:
+        held = database.finals(tasks[0].problem, tasks[0].device, executor.protocol(tasks[0]))
+        finals = [scale.of_final(final) for final in held]
+    return {task: scale.known(task, executor) for task in tasks}, finals
+
+
+class ResultReader:
+    """Reads problems' results from the database.
+
+    With `keep`, a result is read once and kept until `forget` says that the problem was measured again.
+    """
+
+    def __init__(self, plan: Plan, backend: Backend, database: Database, *, keep: bool) -> None:
+        """Read nothing yet."""
+        self._objective = plan.plugins.objective
+        self._keeps_measurements = plan.portfolio is not None or bool(self._objective.parts)
+        self._backend = backend
+        self._database = database
+        self._keep = keep
+        self._kept: dict[Problem, ProblemResult] = {}
+
+    def results(self, searches: Iterable[TaskSearch]) -> Iterator[ProblemResult]:
+        """Yield the result of each problem that is searched, sorted by the problem's name."""
+        of_problem: dict[Problem, list[TaskSearch]] = {}
+        for search in searches:
+            of_problem.setdefault(search.task.problem, []).append(search)
+        for problem in sorted(of_problem, key=lambda p: (p.name, repr(p))):
+            result = self._kept.get(problem) or self._read(problem, of_problem[problem])
+            if self._keep:
+                self._kept[problem] = result
+            yield result
+
+    def rankings(self, searches: Iterable[TaskSearch]) -> list[Ranking]:
+        """Return the ranking of each problem that is searched and has one, sorted by the problem's name."""
+        return [result.ranking for result in self.results(searches) if result.ranking is not None]
+
+    def forget(self, searches: Iterable[TaskSearch]) -> None:
+        """Read the results of these searches' problems again when they are next asked for."""
+        for search in searches:
+            self._kept.pop(search.task.problem, None)
+
+    def _read(self, problem: Problem, searches: Sequence[TaskSearch]) -> ProblemResult:
+        device = self._backend.device
+        known, finals = read_problem([search.task for search in searches], self._backend.executor, self._database)
+        best = {search.task: _best(search, self._objective, known[search.task], finals) for search in searches}
+        _, baseline_score = best.get(Task(problem, device, BASELINE_SPACE), _NOTHING)
+        measurements = [m for found in known.values() for m in found.values()]
+        kept = measurements
+        if not self._keeps_measurements:
+            kept = [
+                next(iter(found.values())) if config is None else found[config]
+                for task, found in known.items()
+                for config, _ in (best[task],)
+                if found
+            ]
+        rankings = rank(device, self._objective, measurements, BASELINE_SPACE, finals=finals)
+        findings = (
+            self._finding(search, known[search.task], best[search.task], baseline_score)
+            for search in searches
+            if search.task.space != BASELINE_SPACE
+        )
+        return ProblemResult(rankings[0] if rankings else None, tuple(findings), tuple(kept))
+
+    def _finding(
+        self, search: TaskSearch, known: Mapping[Config, Measurement], best: _Best, baseline_score: float | None
+    ) -> Finding:
+        config, score = best
+        optimum = self._backend.optimum(search.task)
+        trials = search.tuner.trials
+        measured = (known[trial.config] for trial in trials if trial.config in known)
+        return Finding(
+            problem=search.task.problem,
+            space=search.task.space,
+            config=config,
+            score=score,
+            baseline_score=baseline_score,
+            evaluations=len(trials),
+            failures=dict(Counter(trial.status.value for trial in trials if trial.status is not Status.OK)),
+            fraction_of_optimum=None if optimum is None else optimum / score if score else 0.0,
+            stopped_after=tuple(len(m.samples_ns) for m in measured if m.estimate is not None and m.estimate.stopped),
+        )
 
 
 def read_result(
     plan: Plan,
-    device: Device,
+    backend: Backend,
     searches: Sequence[TaskSearch],
-    executor: Executor,
-    database: Database,
-    probed: Sequence[TaskSearch] = (),
-    spotted: Sequence[TaskSearch] = (),
+    reader: ResultReader,
+    measured: RangeMeasurements,
 ) -> Result:
-    """The table from everything the database holds of the tasks, and what the searches found.
+    """Return the table from everything the database holds of the tasks, and what the searches found.
 
-    What was measured at probes and spots counts for the ranges alone: none has a row, a finding or a share in a
-    portfolio.
+    Args:
+        plan: what was tuned.
+        backend: what answered.
+        searches: the finished searches of the plan's tasks.
+        reader: reads the problems' results.
+        measured: what was measured for the ranges alone: it counts for no row, finding or portfolio.
     """
-    reader = _Reader(plan, device, searches, executor, database)
-    rankings = reader.rankings()
+    findings: dict[Task, Finding] = {}
+    kept: list[Measurement] = []
+
+    def ranked() -> Iterator[Ranking]:
+        for result in reader.results(searches):
+            findings.update((Task(f.problem, backend.device, f.space), f) for f in result.findings)
+            kept.extend(result.measurements)
+            if result.ranking is not None:
+                yield result.ranking
+
+    rankings: Iterable[Ranking] = ranked()
     portfolio = ranges = None
     rows: tuple[RangeRow, ...] = ()
     if plan.ranges is not None:
-        ranked, held_out = tuple(rankings), frozenset(plan.held_out)
-        sizes = (*ranked, *read_rankings(plan, device, (*probed, *spotted), executor, database))
-        between = {"probed": probed, "spotted": spotted}
-        apart = {name: frozenset(search.task.problem for search in its) for name, its in between.items()}
-        apart["held_out"] = held_out
+        rankings = tuple(rankings)
+        held_out = frozenset(plan.held_out)
+        sizes = (*rankings, *reader.rankings((*measured.probe_searches, *measured.interior_searches)))
+        apart = {"probed": measured.probed, "spotted": measured.interior, "held_out": held_out}
         rows = build_ranges(sizes, plan.ranges, margin=plan.margin, **apart)
         ranges = ranges_report(rows, sizes, plan.ranges, margin=plan.margin, **apart)
-        rankings = (ranking for ranking in ranked if ranking.problem not in held_out)
+        rankings = (ranking for ranking in rankings if ranking.problem not in held_out)
     if plan.portfolio is not None:
-        ranked = tuple(rankings)
-        portfolio = choose(ranked, plan.portfolio, margin=plan.margin, alone=_spaces_run_alone())
-        rankings = iter(ranked)
-    table = build_table(device, plan.objective, rankings, margin=plan.margin, portfolio=portfolio)
-    return Result(replace(table, ranges=rows), reader.findings(), tuple(reader.kept), portfolio, ranges)
+        rankings = tuple(rankings)
+        portfolio = choose(rankings, plan.portfolio, margin=plan.margin, alone=_spaces_run_alone())
+    table = build_table(backend.device, plan.objective, rankings, margin=plan.margin, portfolio=portfolio)
+    return Result(
+        replace(table, ranges=rows),
+        tuple(findings[search.task] for search in searches if search.task.space != BASELINE_SPACE),
+        tuple(kept),
+        portfolio,
+        ranges,
+        registry.name_of(backend.sampler(plan)),
+    )
 
 
 def _spaces_run_alone() -> frozenset[str]:
     """Spaces of consumers that have no vendor library behind them: each needs a config for every problem."""
     consumed = (registry.exporter(name).spaces for name in registry.names(Exporter))
     return frozenset(space for spaces in consumed if BASELINE_SPACE not in spaces for space in spaces)
-
-
-_Best = tuple[Config, float] | tuple[None, None]
-
-
-class _Reader:
-    """Goes through the problems once, and keeps little of each."""
-
-    def __init__(
-        self, plan: Plan, device: Device, searches: Sequence[TaskSearch], executor: Executor, database: Database
-    ) -> None:
-        self.kept: list[Measurement] = []
-        self._objective = registry.objective(plan.objective)
-        self._keeps_all = plan.portfolio is not None or bool(self._objective.parts)
-        self._device = device
-        self._searches = searches
-        self._executor = executor
-        self._database = database
-        self._scale = OneScale(database)
-        self._best: dict[Task, _Best] = {}
-        self._stopped_after: dict[Task, tuple[int, ...]] = {}
-
-    def rankings(self) -> Iterator[Ranking]:
-        """One a problem that has any, sorted by its name."""
-        of_problem: dict[Problem, list[TaskSearch]] = {}
-        for search in self._searches:
-            of_problem.setdefault(search.task.problem, []).append(search)
-        for problem in sorted(of_problem, key=lambda p: (p.name, repr(p))):
-            yield from self._ranking(problem, of_problem[problem])
-
-    def findings(self) -> tuple[Finding, ...]:
-        """One a task of the searched spaces; ask once the rankings are read."""
-        return tuple(self._finding(search) for search in self._searches if search.task.space != BASELINE_SPACE)
-
-    def _ranking(self, problem: Problem, searches: Sequence[TaskSearch]) -> Sequence[Ranking]:
-        held: list[Final] = []
-        if self._executor.settles:
-            found = self._database.finals(problem, self._device, self._executor.protocol(searches[0].task))
-            held = [self._scale.of_final(final) for final in found]
-        measured: list[Measurement] = []
-        for search in searches:
-            task = search.task
-            known = self._scale.known(task, self._executor)
-            config, _ = self._best[task] = _best(search, self._objective, known, held)
-            self._stopped_after[task] = _stopped_after(search, known)
-            measured += known.values()
-            if self._keeps_all:
-                self.kept += known.values()
-            elif known:
-                self.kept.append(next(iter(known.values())) if config is None else known[config])
-        return rank(self._device, self._objective, measured, BASELINE_SPACE, finals=held)
-
-    def _finding(self, search: TaskSearch) -> Finding:
-        task = search.task
-        _, baseline_score = self._best.get(Task(task.problem, task.device, BASELINE_SPACE), (None, None))
-        config, score = self._best[task]
-        failures = Counter(t.status.value for t in search.tuner.trials if t.status is not Status.OK)
-        fraction = None
-        if isinstance(self._executor, ReplayExecutor):
-            fraction = self._executor.optimum_ns(task) / score if score else 0.0
-        return Finding(
-            problem=task.problem,
-            space=task.space,
-            config=config,
-            score=score,
-            baseline_score=baseline_score,
-            evaluations=search.tuner.evaluations,
-            failures=dict(failures),
-            fraction_of_optimum=fraction,
-            stopped_after=self._stopped_after[task],
-        )
 
 
 def _best(
@@ -207,9 +256,3 @@ def _best(
     scored = [(t.config, t.score) for t in search.tuner.trials if t.score is not None and t.config not in refuted]
     # Of like scores the one the table puts first: estimates are often alike.
     return min(scored, key=lambda trial: (trial[1], trial[0].json), default=(None, None))
-
-
-def _stopped_after(search: TaskSearch, known: Mapping[Config, Measurement]) -> tuple[int, ...]:
-    """Launches of each config of the search that racing stopped."""
-    measured = (known[trial.config] for trial in search.tuner.trials if trial.config in known)
-    return tuple(len(m.samples_ns) for m in measured if m.estimate is not None and m.estimate.stopped)

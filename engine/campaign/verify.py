@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from pathlib import Path
 
-from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.result import read_rankings
+from gemmtune.engine.campaign.replayed_backend import completed, read_all
+from gemmtune.engine.campaign.result import read_problem
+from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Table
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import run
-from gemmtune.engine.scheduling.task_search import TaskSearch, prepare_all
+from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
 from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at, of_one_gemm
-from gemmtune.engine.tables.ranking import Ranking
+from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
+from gemmtune.engine.tables.table_file import require_device
 
-__all__ = ["Check", "CheckedRange", "Verified", "verify", "verifying_searches"]
+__all__ = ["Check", "CheckedRange", "Verified", "open_executor", "verify", "verifying_searches"]
 
 WORST = 0.02
 """What a choice may lose to the best of its row's contenders and still hold: what one config spreads across GPUs of one
@@ -81,6 +88,32 @@ class Verified:
         return all(row.holds for row in self.rows) and all(each.holds for each in self.ranges)
 
 
+def open_executor(
+    table: Table, *, landscapes: Sequence[Path] = (), builders: int | None = None, notify: Notify = log_notice
+) -> Executor:
+    """Open the executor that measures a table again.
+
+    Args:
+        table: the table to verify.
+        landscapes: files to answer from; without any, this machine's GPUs measure.
+        builders: builder processes; by default one per core that feeds no GPU.
+        notify: called with lines for a person.
+
+    Raises:
+        DeviceError: there is no GPU here.
+        TableError: the GPU here is not the table's.
+        LandscapeError: the landscapes cannot be read.
+    """
+    if landscapes:
+        return ReplayExecutor(completed(read_all(landscapes), ["triton_mm"], table.device))
+    device = present_device()
+    if device is None:
+        raise DeviceError("verify measures, and there is no GPU here (or gemmtune[triton] is not installed)")
+    require_device(table, device)
+    spaces = dict.fromkeys(search.task.space for search in verifying_searches(table))
+    return LocalExecutor(tuple(spaces), registry.objective(table.objective).protocol, builders=builders, notify=notify)
+
+
 def verifying_searches(table: Table) -> list[TaskSearch]:
     """One search a task, over what the table holds of it: choices, tie band, a range's choice, the baseline.
 
@@ -89,12 +122,14 @@ def verifying_searches(table: Table) -> list[TaskSearch]:
     contenders: dict[Task, dict[Config, None]] = {}
     for problem, name, config in _contenders(table):
         contenders.setdefault(Task(problem, table.device, name), {})[config] = None
+    objective = registry.objective(table.objective)
+    spaces = {name: registry.space(name) for name in dict.fromkeys(task.space for task in contenders)}
     found = []
     for task, configs in contenders.items():
-        space = registry.space(task.space)
+        space = spaces[task.space]
         feasible = tuple(config for config in configs if space.check(task, config))
         if feasible:
-            found.append(prepare_all(task, feasible, seed=0))
+            found.append(exhaustive_search(task, space, feasible, max(1, len(objective.parts))))
     return found
 
 
@@ -107,9 +142,15 @@ def verify(
     callbacks: Sequence[Callback],
 ) -> Verified:
     """Measure the contenders of every row and see whether its first choice still deserves its place."""
-    run(searches, executor, database, registry.objective(table.objective), callbacks)
-    plan = Plan(objective=table.objective, margin=margin)
-    rankings = tuple(read_rankings(plan, table.device, searches, executor, database))
+    objective = registry.objective(table.objective)
+    run(searches, executor, database, objective, callbacks)
+    tasks: dict[Problem, list[Task]] = {}
+    for search in searches:
+        tasks.setdefault(search.task.problem, []).append(search.task)
+    held = [read_problem(of_problem, executor, database) for of_problem in tasks.values()]
+    measurements = (m for known, _ in held for found in known.values() for m in found.values())
+    finals = (final for _, finals in held for final in finals)
+    rankings = rank(table.device, objective, measurements, BASELINE_SPACE, finals=finals)
     of_problem = {ranking.problem: ranking for ranking in rankings}
     with_row = {row.problem for row in table.rows}
     checks = tuple(_check(of_problem.get(row.problem), row.problem, row.choices[0], margin) for row in table.rows)

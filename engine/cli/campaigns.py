@@ -6,29 +6,23 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gemmtune.engine.campaign import execute as session
-from gemmtune.engine.campaign.backend import connected, origin
+from gemmtune.engine.campaign.execute import execute
+from gemmtune.engine.campaign.measured_backend import MeasuredBackend, unsearched
+from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.gpus import gpu_or_fail, locked_clocks
+from gemmtune.engine.cli.gpus import gpu_or_fail
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, LockClocks, Problems
 from gemmtune.engine.cli.out_folder import database_url, export_what_can_be
-from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.gpu_normalization import OneScale
 from gemmtune.engine.execution.local import LocalExecutor
-from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.measure.builder import prepare_builders
-from gemmtune.engine.platform.telemetry import gpu_names
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report import campaign as campaign_report
@@ -37,11 +31,6 @@ from gemmtune.engine.report.progress.json_lines import EventFile
 from gemmtune.engine.scheduling.callbacks import notify
 from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.stopping import Limits
-from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.objective import Objective
-from gemmtune.engine.seams.pruner import Pruner
-from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
@@ -119,29 +108,28 @@ def tune(
         ranges=RangeLimits(buckets=True) if buckets else base.ranges or (RangeLimits() if ranges else None),
         held_out=_parse(hold_out) if hold_out else base.held_out,
     )
-    _look_up(plan)
-    wanted = catalogue.device(device) if device else None
-    if lock_clocks is not None and fleet_place != "local":
-        raise UsageError(f"--lock-clocks locks GPUs of this machine, and --fleet {fleet_place} measures on a cluster's")
-    asked, cluster = out / "asked.json", connected(fleet_place, os.environ.get("RAY_ADDRESS"))
-    if cluster is None and not replay and not asked.exists() and gpu_names():  # there will be something to build
-        prepare_builders(plan.spaces)
+    finished = out / "asked.json"
     with ExitStack() as opened:
         event_files = [opened.enter_context(EventFile(events))] if events else []
-        progress = show_progress(quiet=as_json, unit=registry.objective(plan.objective).unit)
+        progress = show_progress(quiet=as_json, unit=plan.plugins.objective.unit)
         callbacks = (*opened.enter_context(progress), *event_files)
-        tell = partial(notify, callbacks)
-        target, searches, executor = origin(plan, wanted, replay or [], builders, cluster, tell)
-        if isinstance(executor, EstimateExecutor):
-            plan = replace(plan, sampler="exhaustive")  # as the searches have it
-        opened.enter_context(closing(executor))
-        opened.enter_context(locked_clocks(lock_clocks, executor))
+        backend = open_backend(
+            plan,
+            device=catalogue.device(device) if device else None,
+            landscapes=replay or (),
+            builders=builders,
+            cluster=fleet_place,
+            ray_address=os.environ.get("RAY_ADDRESS"),
+            clock_mhz=lock_clocks,
+            builds=not finished.exists(),
+            notify=partial(notify, callbacks),
+        )
+        opened.enter_context(closing(backend))
         store = opened.enter_context(Database.open(database_url(out, database)))
-        if isinstance(executor, ReplayExecutor) and not replay:
-            _say_why_replayed()
-        elif isinstance(executor, EstimateExecutor):
-            _say_what_estimates(target, executor.protocol(searches[0].task))
-        result = session.execute(plan, target, searches, executor, store, callbacks, asked)
+        for note in backend.notes:
+            _say(note)
+        result = execute(plan, backend, store, callbacks, finished=finished)
+    target = backend.device
     write_table(out / "table.json", result.table)
     exported, notes = export_what_can_be(out / "table.json", out)
     written = [out / "table.json", *exported, out / "summary.txt"]
@@ -167,30 +155,31 @@ def record(
     """
     spaces = tuple(dict.fromkeys((*(space or ["triton_mm"]), BASELINE_SPACE)))
     plan = Plan(_parse(problem or []), spaces, "exhaustive", (), objective, budget=sys.maxsize, batch=256)
-    _look_up(plan)
     target = gpu_or_fail("record")
-    searches, minimised = session.measured_searches(plan, target), registry.objective(objective)
-    store_url = database_url(out, database)
-    with (
-        show_progress(quiet=False, unit=minimised.unit) as callbacks,
-        # Without racing, every config gets all samples.
-        closing(
-            LocalExecutor(
-                spaces, minimised.protocol, builders=builders, racing=False, notify=partial(notify, callbacks)
-            )
-        ) as executor,
-        locked_clocks(lock_clocks, executor),
-        Database.open(store_url) as store,
-    ):
-        for notice in session.unserved(plan, searches):
-            notify(callbacks, notice)
+    minimised = plan.plugins.objective
+    with ExitStack() as opened:
+        callbacks = opened.enter_context(show_progress(quiet=False, unit=minimised.unit))
+        tell = partial(notify, callbacks)
+        open_executor = partial(
+            LocalExecutor,
+            protocol_name=minimised.protocol,
+            builders=builders,
+            racing=False,  # every config gets all its launches
+            notify=tell,
+        )
+        backend = MeasuredBackend(plan, target, open_executor, clock_mhz=lock_clocks, notify=tell)
+        opened.enter_context(closing(backend))
+        executor, searches = backend.executor, backend.searches(plan)
+        store = opened.enter_context(Database.open(database_url(out, database)))
+        for line in unsearched(plan, [search.task for search in searches]):
+            tell(line)
         run(searches, executor, store, minimised, callbacks, settle=False)
         scale = OneScale(store)
         for name in spaces:
             landscapes = [
                 landscape_from(
                     search.task,
-                    registry.space(name),
+                    plan.plugins.spaces[name],
                     [trial.config for trial in search.tuner.trials],
                     scale.known(search.task, executor),
                 )
@@ -206,22 +195,5 @@ def _parse(problems: Sequence[str]) -> tuple[Problem, ...]:
     return tuple(Problem.parse(problem) for problem in problems)
 
 
-def _look_up(plan: Plan) -> None:
-    """Every name in the plan, before anything is started or written."""
-    registry.look_up(Sampler, plan.sampler)
-    registry.look_up(Objective, plan.objective)
-    for name in plan.spaces:
-        registry.look_up(Space, name)
-    for name in plan.pruners:
-        registry.look_up(Pruner, name)
-
-
-def _say_why_replayed() -> None:
-    names = gpu_names()
-    why = f"{names[0]} found, but not gemmtune[triton]: pip install 'gemmtune[triton]'" if names else "No GPU found"
-    print(f"{why}; using the recorded landscapes.", file=sys.stderr)
-
-
-def _say_what_estimates(target: Device, protocol: str) -> None:
-    why = f"{target.name} found, but not gemmtune[triton]" if target.name in gpu_names() else f"No {target.name} here"
-    print(f"{why}: kernels are built for it and not timed ({protocol}).", file=sys.stderr)
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.replayed_backend import read_all
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.cli.out_folder import make_folder, write_all
@@ -38,7 +38,7 @@ def replay(
 ) -> None:
     """Measure a sampler on recorded landscapes: optimum over best found, mean over problems and seeds."""
     registry.sampler(sampler)
-    landscapes = session.read_all(files)
+    landscapes = read_all(files)
     terms = {"seeds": seeds, "batch": batch, "workers": workers}
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_study(landscapes, sampler, budget, **terms, cold=cold, progress=count)
@@ -71,7 +71,7 @@ def compare(
     for name in names:
         registry.sampler(name)
     check_drawing()
-    landscapes = searchable(session.read_all(files))
+    landscapes = searchable(read_all(files))
     make_folder(out)  # before hours of searching, not after
     terms = {"seeds": seeds, "batch": batch, "workers": workers}
     found = {}

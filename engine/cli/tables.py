@@ -11,16 +11,11 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.campaign import execute as session
-from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.verify import open_executor, verifying_searches
 from gemmtune.engine.campaign.verify import verify as verify_table
-from gemmtune.engine.campaign.verify import verifying_searches
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.gpus import gpu_or_fail
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl
 from gemmtune.engine.cli.out_folder import database_url, write_all
-from gemmtune.engine.execution.local import LocalExecutor
-from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.report import contents as holdings
@@ -29,7 +24,6 @@ from gemmtune.engine.report import verify as verification_report
 from gemmtune.engine.report.progress.display import progress_bar, show_progress
 from gemmtune.engine.scheduling.callbacks import notify
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.diff import diff_tables
@@ -83,15 +77,8 @@ def verify(
     """
     content = read_table(table)
     searches = verifying_searches(content)
-    objective = registry.objective(content.objective)
-    spaces = list({search.task.space for search in searches})
-    with show_progress(quiet=as_json, unit=objective.unit) as callbacks:
-        if replay:
-            executor: Executor = ReplayExecutor(session.completed(session.read_all(replay), Plan(), content.device))
-        else:
-            require_device(content, gpu_or_fail("verify"))
-            tell = partial(notify, callbacks)
-            executor = LocalExecutor(spaces, objective.protocol, builders=builders, notify=tell)
+    with show_progress(quiet=as_json, unit=registry.objective(content.objective).unit) as callbacks:
+        executor = open_executor(content, landscapes=replay or (), builders=builders, notify=partial(notify, callbacks))
         with closing(executor), Database.open(database_url(out, database)) as store:
             found = verify_table(content, margin, searches, executor, store, callbacks)
     write_table(out / "table.json", found.mended)

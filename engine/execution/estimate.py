@@ -7,7 +7,6 @@ import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
 
 from gemmtune.engine.execution.artifact_cache import discard
@@ -20,9 +19,9 @@ from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.executor import Finished
+from gemmtune.engine.seams.executor import Finished, Load
 from gemmtune.engine.seams.pruner import Candidate, Pruner
+from gemmtune.engine.seams.space import Space
 
 __all__ = ["EstimateExecutor"]
 
@@ -39,7 +38,7 @@ class EstimateExecutor:
 
     def __init__(
         self,
-        spaces: Sequence[str],
+        spaces: Mapping[str, Space],
         *,
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
@@ -49,16 +48,17 @@ class EstimateExecutor:
         """Nothing starts before the first config is submitted.
 
         Args:
-            spaces: names of the spaces to build for.
+            spaces: the spaces to build for, by name.
             builders: builder processes; by default one a core.
             pruners: by name, asked before the build and again after it.
             build_deadline_seconds: run time of one build.
-            notify: receives a line for each thing that a person should know.
+            notify: called with a line for each thing that a person should know.
 
         Raises:
             ToolchainMissing: a space cannot build here.
         """
-        self._toolchains = {name: registry.space(name).toolchain() for name in spaces}
+        self._toolchains = {name: space.toolchain() for name, space in spaces.items()}
+        self._spaces = dict(spaces)
         self._pruners = dict(pruners or {})
         self._size = builders or len(os.sched_getaffinity(0))
         self._build_deadline_seconds = build_deadline_seconds
@@ -68,11 +68,7 @@ class EstimateExecutor:
         self._priors: dict[Task, Prior] = {}
         self._history: dict[Task, list[Measurement]] = {}
         self._finished: list[Finished] = []
-
-    @cached_property
-    def _builders(self) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
-        folder = Path(self._folder.name)
-        return builder_pool(tuple(self._toolchains), folder, self._size, self._build_deadline_seconds, self._notify)
+        self._builders: ProcessPool[BuildJob, Artifact | BuildFailure] | None = None
 
     def toolchain(self, task: Task) -> Toolchain:
         """The installed versions the task's space builds with."""
@@ -80,16 +76,21 @@ class EstimateExecutor:
 
     def protocol(self, task: Task) -> str:
         """`estimate: ` and the model with its version: what another version estimates is another number."""
-        return f"estimate: {self._prior(task).model}"
+        return f"estimate: {self.prior(task).model}"
 
     def submit(self, task: Task, config: Config) -> None:
         """Queue the build, unless a pruner drops the config or the model has no opinion of it."""
         reason = dropped(self._pruners, Candidate(task, config), self._history.get(task, ()))
         if reason:
             self._finish(task, config, Status.INVALID, reason, protocol=UNBUILT)
-        elif config not in self._prior(task).times_ns:
-            self._finish(task, config, Status.INVALID, f"{self._prior(task).model} has no estimate of it")
+        elif config not in self.prior(task).times_ns:
+            self._finish(task, config, Status.INVALID, f"{self.prior(task).model} has no estimate of it")
         else:
+            if self._builders is None:
+                folder = Path(self._folder.name)
+                self._builders = builder_pool(
+                    tuple(self._spaces), folder, self._size, self._build_deadline_seconds, self._notify
+                )
             self._builders.submit(BuildJob(task, config))
 
     def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
@@ -104,31 +105,32 @@ class EstimateExecutor:
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
         """What has finished; waits up to the timeout for at least one build."""
-        if self._started:
-            self._hear()
+        if self._builders is not None:
+            self._take_builds(self._builders)
             if not self._finished and self._builders.pending:
                 wait_for_any([self._builders], timeout_seconds)
-                self._hear()
+                self._take_builds(self._builders)
         finished, self._finished = self._finished, []
         return finished
 
+    def load(self) -> Load | None:
+        """Return None: nothing is timed."""
+        return None
+
     def close(self) -> None:
         """End every process and delete what is left of their work."""
-        if self._started:
+        if self._builders is not None:
             self._builders.close()
         self._folder.cleanup()
 
-    @property
-    def _started(self) -> bool:
-        return "_builders" in self.__dict__
-
-    def _prior(self, task: Task) -> Prior:
+    def prior(self, task: Task) -> Prior:
+        """Return what the task's space estimates of its configs."""
         if task not in self._priors:
-            self._priors[task] = registry.space(task.space).prior(task)
+            self._priors[task] = self._spaces[task.space].prior(task)
         return self._priors[task]
 
-    def _hear(self) -> None:
-        for outcome in self._builders.collect():
+    def _take_builds(self, builders: ProcessPool[BuildJob, Artifact | BuildFailure]) -> None:
+        for outcome in builders.collect():
             self._after_build(outcome.job.task, outcome.job.config, built(outcome))
 
     def _after_build(self, task: Task, config: Config, result: Artifact | FailedBuild) -> None:
@@ -149,7 +151,7 @@ class EstimateExecutor:
         *,
         protocol: str | None = None,
     ) -> None:
-        time_ns = self._prior(task).times_ns.get(config, 0.0)
+        time_ns = self.prior(task).times_ns.get(config, 0.0)
         measurement = Measurement(
             task=task,
             config=config,

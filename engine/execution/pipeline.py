@@ -13,7 +13,6 @@ from gemmtune.engine.execution.artifact_cache import Shelf, discard
 from gemmtune.engine.execution.build_queue import BuildQueue
 from gemmtune.engine.execution.dispatcher import Done
 from gemmtune.engine.execution.drift_monitor import DriftWatch
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, built, dropped
 from gemmtune.engine.execution.workers import Site, Terms
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
@@ -26,7 +25,7 @@ from gemmtune.engine.records.final import FailedFinalist, Final, Finalist, Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.executor import FINALISTS, Finished
+from gemmtune.engine.seams.executor import FINALISTS, Finished, Load
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
 __all__ = ["BuildMeasurePipeline"]

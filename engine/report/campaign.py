@@ -62,7 +62,7 @@ def summary(
     problems = {m.task.problem for m in result.measurements}
     lines = [
         f"{device.name}, {source}: {count(len(problems), 'problem')} in {', '.join(plan.spaces)}",
-        f"sampler {plan.sampler}, budget {plan.budget}, seed {plan.seed}",
+        f"sampler {result.sampler}, budget {plan.budget}, seed {plan.seed}",
         "",
         *([table_text(list(columns), rows, ("problem", "space", "ships", "best config"), width), ""] if rows else []),
     ]
@@ -93,7 +93,7 @@ def summary_record(
         "device": device.sku,
         "objective": plan.objective,
         "unit": objective.unit,
-        "sampler": plan.sampler,
+        "sampler": result.sampler,
         "budget": plan.budget,
         "seed": plan.seed,
         "fraction_of_optimum": _mean_fraction(result.findings),

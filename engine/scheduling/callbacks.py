@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.seams.executor import Load
 
 __all__ = ["Callback", "notify"]
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from gemmtune.engine.execution.gpu_normalization import OneScale
-from gemmtune.engine.execution.load import Gauged
 from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
@@ -28,7 +27,7 @@ from gemmtune.engine.store.database import Database
 
 __all__ = ["run"]
 
-_CONFIGS_A_WORKER = 128
+_CONFIGS_PER_WORKER = 128
 """Configs on their way at a time, for each worker: binaries that wait to be timed, and what the builders of one GPU
 have in hand and next. A batch ends with its last config, and samplers ask for few at first, so that it takes many
 tasks. What a task evaluates does not depend on it."""
@@ -60,45 +59,42 @@ def run(
     for callback in callbacks:
         callback.on_begin(searches)
     database.tell(partial(notify, callbacks))
-    tasks = [search.task for search in searches]
-    scale = OneScale(database)
-    finals = Finals(tasks, executor, database, objective, scale) if settle and executor.settles else None
-    clock = Clock(limits, executor.parallel, now)
-    _Run(executor, database, objective, callbacks, finals, clock, limits.regret, scale).run(searches)
+    _Scheduler(searches, executor, database, objective, callbacks, limits, settle=settle, now=now).run()
 
 
-class _Run:
-    """One campaign on its way."""
+class _Scheduler:
+    """The searches of one campaign on one executor."""
 
     def __init__(
         self,
+        searches: Sequence[TaskSearch],
         executor: Executor,
         database: Database,
         objective: Objective,
         callbacks: Sequence[Callback],
-        finals: Finals | None,
-        clock: Clock,
-        regret: float | None,
-        scale: OneScale,
+        limits: Limits,
+        *,
+        settle: bool,
+        now: Callable[[], float],
     ) -> None:
         self._executor = executor
-        self._gauge = executor if isinstance(executor, Gauged) else None
         self._database = database
         self._objective = objective
         self._callbacks = callbacks
-        self._finals = finals
-        self._clock = clock
-        self._regret = regret
-        self._scale = scale
-        self._waiting: deque[TaskSearch] = deque()
-        self._told: deque[TaskSearch] = deque()  # every config of the batch has its result
+        self._scale = OneScale(database)
+        tasks = [search.task for search in searches]
+        self._finals = (
+            Finals(tasks, executor, database, objective, self._scale) if settle and executor.settles else None
+        )
+        self._clock = Clock(limits, executor.parallel, now)
+        self._regret = limits.regret
+        self._waiting = deque(searches)
+        self._complete: deque[TaskSearch] = deque()  # every config of the batch has its result
         self._active: dict[Task, TaskSearch] = {}
-        self._most = _CONFIGS_A_WORKER * executor.parallel
-        self._turns = Turns((), self._most)
-
-    def run(self, searches: Sequence[TaskSearch]) -> None:
-        self._waiting.extend(searches)
+        self._most = _CONFIGS_PER_WORKER * executor.parallel
         self._turns = Turns(searches, self._most)
+
+    def run(self) -> None:
         thinking = self._give()
         while thinking or self._active or (self._finals and self._finals.open):
             finished = self._executor.collect(0.0 if thinking else _WAIT_SECONDS)
@@ -111,9 +107,9 @@ class _Run:
         A sampler is asked once at most: it may take a tenth of a second, and there are builders that have nothing to do
         until the executor is looked at again. Where it has little, what was asked for goes before what has not begun.
         """
-        thought = bool(self._told)
-        if self._told:
-            search = self._told.popleft()
+        thought = bool(self._complete)
+        if self._complete:
+            search = self._complete.popleft()
             if self._ask(search):
                 self._turns.add(search)
         while self._in_work < self._most and (self._waiting or self._turns):
@@ -126,7 +122,7 @@ class _Run:
             else:
                 thought = True
                 self._begin_next()
-        return bool(self._told or (self._in_work < self._most and (self._waiting or self._turns)))
+        return bool(self._complete or (self._in_work < self._most and (self._waiting or self._turns)))
 
     def _begin_next(self) -> None:
         """Begin the next search of the plan."""
@@ -145,8 +141,6 @@ class _Run:
         return sum(len(search.batch) - len(search.results) for search in self._active.values())
 
     def _stop(self) -> None:
-        for search in self._waiting:
-            search.forgo()
         for search in (*self._turns.clear(), *self._waiting):
             search.cut_short = True
             self._end(search, "time is over")
@@ -170,14 +164,14 @@ class _Run:
                 self._finals.over(final)
                 for callback in self._callbacks:
                     callback.on_final(final)
-        load = self._gauge.load() if self._gauge else None
+        load = self._executor.load()
         for callback in self._callbacks:
             callback.on_load(load, self._clock.seconds_left)
         for task in dict.fromkeys(measurement.task for measurement in measured):
             search = self._active[task]
             if len(search.results) == len(search.batch):
                 del self._active[task]
-                self._told.append(search)
+                self._complete.append(search)
 
     def _report(self, measurement: Measurement, *, known: bool) -> None:
         score = score_of(measurement, self._objective)
@@ -197,7 +191,7 @@ class _Run:
                 return False
             search.batch = search.tuner.next_batch()
             if not search.batch:
-                self._end(search, "budget spent" if search.evaluations < search.feasible else "all evaluated")
+                self._end(search, "budget spent" if search.budget < search.feasible else "all evaluated")
                 return False
             for config in search.batch:
                 known = search.known.pop(config, None)
@@ -207,13 +201,10 @@ class _Run:
         return True
 
     def _end(self, search: TaskSearch, why: str) -> None:
-        self._turns.spent(search.evaluations - search.tuner.evaluations)
-        search.known = {}
-        search.batch = []
-        search.results = {}
+        search.close()
+        self._turns.spent(search.budget - search.tuner.evaluations)
         for callback in self._callbacks:
             callback.on_search_end(search, why)
-        search.close()
         if self._finals is not None:
             self._finals.ended(search.task)
 

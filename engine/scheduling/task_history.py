@@ -1,9 +1,8 @@
-"""What is known of other tasks, for the samplers that learn from them: the database's, and what ships with gemmtune."""
+"""Trials of other tasks, for samplers that learn from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import cache, partial
+from collections.abc import Collection, Iterator, Mapping
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.measurement import Evidence, Trial
@@ -12,72 +11,86 @@ from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.scheduling.scoring import trial_of
-from gemmtune.engine.scheduling.task_search import TaskSearch
-from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.task_features import TaskFeatures
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
-__all__ = ["teach"]
+__all__ = ["TaskHistory"]
 
 
-def teach(
-    searches: Sequence[TaskSearch],
-    executor: Executor,
-    database: Database,
-    objective: Objective,
-    *,
-    apart: Collection[Problem] = (),
-) -> None:
-    """Give each search whose sampler learns what was measured of other tasks of its space, by its protocol.
+class TaskHistory:
+    """Trials of other tasks of a space, from the database and from the shipped landscapes.
 
-    What the campaign itself measures is no part of it: a campaign that was killed is taught the same when it goes on,
-    and so asks what it asked before. Its tasks teach those of later campaigns. Nor do the problems `apart`, which it
-    measures without a search.
+    The campaign's own tasks are left out: a campaign that was killed then learns the same when it continues, and asks
+    for the same configs. Its measurements serve later campaigns.
 
-    Where an executor measures times, the landscapes that ship with gemmtune teach too, of the same space and kind of
-    GPU: who tunes for the first time need not begin with nothing. An executor that replays them is not told the
-    answers.
-
-    Nothing is read before a search asks for it: meanwhile the baselines are built, and what builds and measures begins.
-    A StoreError, where the database cannot be read, comes then.
+    The shipped landscapes of the space and the GPU's kind are included where the executor measures times. An executor
+    that replays them would learn its own answers.
     """
-    own = {search.task for search in searches}
-    lessons: dict[tuple[str, str], Callable[[], tuple[SourceTask, ...]]] = {}
 
-    def lesson(of: Task, protocol: str) -> tuple[SourceTask, ...]:
-        measured = (
-            past
-            for task in database.tasks()
-            if task.space == of.space and task not in own and task.problem not in apart
-            for past in _pasts(task, protocol, executor, database, objective)
-        )
-        times = executor.evidence is Evidence.MEASURED and objective.unit == "ns"
-        return *(_shipped(of) if times else ()), *measured
+    def __init__(
+        self,
+        database: Database,
+        executor: Executor,
+        objective: Objective,
+        spaces: Mapping[str, Space],
+        *,
+        own: Collection[Task],
+        excluded: Collection[Problem] = (),
+    ) -> None:
+        """Read nothing yet.
 
-    for search in searches:
-        if search.sampler.learns:
-            terms = (search.task.space, executor.protocol(search.task))
-            search.teach(lessons.setdefault(terms, cache(partial(lesson, search.task, terms[1]))))
+        Args:
+            database: holds the measurements.
+            executor: tells by which protocol and evidence measurements compare.
+            objective: scores the measurements.
+            spaces: the campaign's spaces by name.
+            own: the campaign's tasks.
+            excluded: problems that the campaign measures without a search.
+        """
+        self._database = database
+        self._executor = executor
+        self._objective = objective
+        self._spaces = spaces
+        self._own = own
+        self._excluded = excluded
+        self._read: dict[tuple[str, str], tuple[SourceTask, ...]] = {}
+
+    def __call__(self, task: Task) -> tuple[SourceTask, ...]:
+        """Return the trials for a task; read once per space and protocol.
+
+        Raises:
+            StoreError: the database cannot be read.
+        """
+        key = task.space, self._executor.protocol(task)
+        if key not in self._read:
+            times = self._executor.evidence is Evidence.MEASURED and self._objective.unit == "ns"
+            shipped = _shipped(task) if times else ()
+            self._read[key] = (*shipped, *self._measured(*key))
+        return self._read[key]
+
+    def _measured(self, space: str, protocol: str) -> Iterator[SourceTask]:
+        """Yield the database's trials of one space and protocol, each toolchain's of a task apart."""
+        for task in self._database.tasks():
+            if task.space != space or task in self._own or task.problem in self._excluded:
+                continue
+            trials: dict[Toolchain, list[Trial]] = {}
+            for measurement in self._database.measurements(task):
+                if (measurement.protocol, measurement.evidence) == (protocol, self._executor.evidence):
+                    trials.setdefault(measurement.toolchain, []).append(trial_of(measurement, self._objective))
+            features = TaskFeatures(self._spaces[space], task)
+            for comparable in trials.values():
+                yield SourceTask(tuple(comparable), features)
 
 
 def _shipped(task: Task) -> Iterator[SourceTask]:
-    """What is recorded of the task's space on its kind of GPU."""
+    """Yield the shipped trials of the task's space on its kind of GPU."""
     for path in embedded(task.space):
         for landscape in read_landscapes(path):
             if (landscape.context["space"], landscape.context["device"]) == (task.space, task.device.sku):
                 recorded = RecordedTask(landscape)
                 yield recorded.as_source([recorded.outcome(config) for config in recorded.feasible])
-
-
-def _pasts(task: Task, protocol: str, executor: Executor, database: Database, objective: Objective) -> list[SourceTask]:
-    """A task's outcomes, each toolchain's by themselves: only they compare with each other."""
-    trials: dict[Toolchain, list[Trial]] = {}
-    for measurement in database.measurements(task):
-        if (measurement.protocol, measurement.evidence) == (protocol, executor.evidence):
-            trials.setdefault(measurement.toolchain, []).append(trial_of(measurement, objective))
-    features = TaskFeatures(registry.space(task.space), task)
-    return [SourceTask(tuple(told), features) for told in trials.values()]

@@ -1,147 +1,137 @@
-"""One task of a running campaign: its search, and what became of the batch that was asked last."""
+"""The search of one task within a campaign, with the batch that is being evaluated."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.expectation import expected_gain, regret_bound
-from gemmtune.engine.scheduling.tuner import Tuner, check_takes
-from gemmtune.engine.seams import registry
+from gemmtune.engine.scheduling.tuner import Tuner, check_objectives
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.enumeration import LazyConfigs
+from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 from gemmtune.engine.search.task_features import TaskFeatures
 
-__all__ = ["TaskSearch", "prepare", "prepare_all"]
+__all__ = ["History", "TaskSearch", "exhaustive_search", "no_history"]
 
-_Begin = Callable[[tuple[SourceTask, ...]], Tuner]
-"""Makes a search that is taught by other tasks."""
+History = Callable[[Task], tuple[SourceTask, ...]]
+"""Function from a task to the trials of other tasks that its sampler may learn from."""
 
 
-@dataclass(slots=True)
+def no_history(task: Task) -> tuple[SourceTask, ...]:
+    """Return no trials of other tasks."""
+    return ()
+
+
 class TaskSearch:
-    """One task of a running campaign.
+    """The search of one task.
 
-    Its tuner is made when it is first asked for: of a hundred tasks the first are built and timed while the feasible
-    configs of the others are still unknown.
+    Its tuner is made when it is first used. A campaign can therefore build and time its first tasks before it has
+    enumerated the configs of the last.
     """
 
-    task: Task
-    """What is searched."""
-    sampler: type[Sampler]
-    """What searches it."""
-    evaluations: int
-    """Evaluations it will spend."""
-    begin: _Begin
-    """Makes the tuner."""
-    teacher: Callable[[], tuple[SourceTask, ...]] = tuple
-    """Tells what other tasks taught before it began; asked when somebody wants to know."""
-    known: dict[Config, Measurement] = field(default_factory=dict)
-    """What the database held when the search began, and has not been asked for yet."""
-    batch: list[Config] = field(default_factory=list)
-    """The configs now being evaluated, in the order they were asked."""
-    results: dict[Config, Measurement] = field(default_factory=dict)
-    """Those of the batch that are done."""
-    cut_short: bool = False
-    """Whether time was over before it was."""
-    _tuner: Tuner | None = None
+    def __init__(
+        self,
+        task: Task,
+        space: Space,
+        configs: Callable[[], Sequence[Config]],
+        sampler: type[Sampler],
+        budget: int,
+        *,
+        seed: int,
+        batch: int,
+        objectives: int = 1,
+        history: History = no_history,
+    ) -> None:
+        """Describe the search; nothing is enumerated yet.
+
+        Args:
+            task: what is searched.
+            space: the task's space.
+            configs: returns the feasible configs in the order of enumeration; called once, when the search begins.
+            sampler: proposes the configs.
+            budget: evaluations to spend, at most the number of configs.
+            seed: the campaign's seed; every task draws from its own stream of it.
+            batch: configs that the sampler is asked for at once.
+            objectives: scores per trial.
+            history: returns the trials of other tasks; called once, when the search begins, if the sampler learns.
+
+        Raises:
+            UsageError: there are several objectives, and the sampler takes one.
+        """
+        check_objectives(sampler, objectives)
+        self.task = task
+        self.space = space
+        self.sampler = sampler
+        self.budget = budget
+        self.known: dict[Config, Measurement] = {}
+        """Measurements that the database held when the search began and that the sampler has not asked for yet."""
+        self.batch: list[Config] = []
+        """Configs that are being evaluated, in the order they were asked."""
+        self.results: dict[Config, Measurement] = {}
+        """Measurements of the batch so far."""
+        self.cut_short = False
+        """Whether the campaign's time was over before the search ended."""
+        self._configs = configs
+        self._seed = seed
+        self._batch = batch
+        self._objectives = objectives
+        self._history = history
+        self._tuner: Tuner | None = None
 
     @property
     def tuner(self) -> Tuner:
-        """Its search."""
+        """State machine of the search; the first use begins the search."""
         if self._tuner is None:
-            self._tuner = self.begin(self.history)
+            configs = tuple(self._configs())
+            members = set(configs)
+            own_seed = hashlib.sha256(f"{self._seed}/{self.task.key}".encode()).digest()[:4]
+            search = Search(
+                params=self.space.params(self.task),
+                feasible=configs,
+                seeds=tuple(config for config in self.space.seeds(self.task) if config in members),
+                budget=self.budget,
+                seed=int.from_bytes(own_seed, "big"),
+                campaign_seed=self._seed,
+                objectives=self._objectives,
+                features=TaskFeatures(self.space, self.task),
+                history=self._history(self.task) if self.sampler.learns else (),
+            )
+            self._tuner = Tuner(self.sampler(search), self.budget, self._batch)
         return self._tuner
 
     @property
-    def history(self) -> tuple[SourceTask, ...]:
-        """What other tasks taught before it began."""
-        return self.teacher()
-
-    @property
     def feasible(self) -> int:
-        """Configs there are."""
+        """Number of feasible configs."""
         return self.tuner.feasible
 
-    def teach(self, teacher: Callable[[], tuple[SourceTask, ...]]) -> None:
-        """It begins anew, taught by other tasks."""
-        self.teacher = teacher
-        self._tuner = None
-
-    def forgo(self) -> None:
-        """If it has not begun, it never will."""
-        self.begin, self.teacher = _nothing_to_search, tuple
-
     def close(self) -> None:
-        """Let go of all but the trials: a campaign has thousands of searches."""
-        self.forgo()
-        self.tuner.close()
+        """Drop everything but the trials. A search that has not begun ends without any."""
+        if self._tuner is None:
+            self._tuner = Tuner(ExhaustiveSampler(Search(params=(), feasible=(), seeds=(), budget=0, seed=0)), 0)
+        self._tuner.close()
+        self._configs, self._history = tuple, no_history
+        self.known, self.batch, self.results = {}, [], {}
 
     @property
     def regret_bound(self) -> float:
-        """How much slower than the best of the feasible set the best found may be, as a fraction."""
+        """Fraction by which the best found may be slower than the best of the feasible set."""
         return regret_bound(self.tuner.scores, self.tuner.evaluations, self.feasible)
 
     @property
     def expected_gain(self) -> float:
-        """Time, or whatever is minimised, that the next batch should save where the problem is called."""
+        """Expected improvement of the score by the next batch, times the problem's weight."""
         gain = expected_gain(self.tuner.scores, self.tuner.evaluations, len(self.batch) or self.tuner.batch)
         return self.task.problem.weight * gain
 
 
-def prepare(
-    task: Task,
-    space: Space,
-    feasible: Iterable[Config],
-    sampler: type[Sampler],
-    budget: int,
-    seed: int,
-    batch: int,
-    objectives: int = 1,
-) -> TaskSearch:
-    """A fresh search of one task; every task draws from its own stream of the campaign's seed.
-
-    No more of the feasible configs than the budget are drawn before it begins.
-
-    Raises:
-        UsageError: the search has several objectives, and the sampler takes one.
-    """
-    check_takes(sampler, objectives)
-    own_seed = int.from_bytes(hashlib.sha256(f"{seed}/{task.key}".encode()).digest()[:4], "big")
-    configs = LazyConfigs(feasible)
-    budget = configs.count(budget)
-
-    def begin(history: tuple[SourceTask, ...]) -> Tuner:
-        found = configs.all()
-        members = set(found)
-        search = Search(
-            params=space.params(task),
-            feasible=found,
-            seeds=tuple(config for config in space.seeds(task) if config in members),
-            budget=budget,
-            seed=own_seed,
-            campaign_seed=seed,
-            objectives=objectives,
-            features=TaskFeatures(space, task),
-            history=history,
-        )
-        return Tuner(sampler(search), budget, batch)
-
-    return TaskSearch(task, sampler, budget, begin)
-
-
-def prepare_all(task: Task, configs: Sequence[Config], seed: int) -> TaskSearch:
-    """One that has nothing to search for: all of these configs in one batch."""
-    sampler = registry.sampler("exhaustive")
-    return prepare(task, registry.space(task.space), configs, sampler, len(configs), seed, len(configs))
-
-
-def _nothing_to_search(history: tuple[SourceTask, ...]) -> Tuner:
-    search = Search(params=(), feasible=(), seeds=(), budget=0, seed=0, history=history)
-    return Tuner(registry.sampler("exhaustive")(search), 0)
+def exhaustive_search(task: Task, space: Space, configs: Sequence[Config], objectives: int = 1) -> TaskSearch:
+    """Return a search that evaluates all of these configs in one batch."""
+    count = len(configs)
+    return TaskSearch(
+        task, space, lambda: configs, ExhaustiveSampler, count, seed=0, batch=max(count, 1), objectives=objectives
+    )

@@ -12,7 +12,7 @@ from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
-__all__ = ["Tuner", "check_takes"]
+__all__ = ["Tuner", "check_objectives"]
 
 
 class Tuner:
@@ -37,7 +37,7 @@ class Tuner:
         """
         if budget < 0 or batch < 1:
             raise ValueError(f"budget={budget} is below 0 or batch={batch} below 1")
-        check_takes(type(sampler), sampler.search.objectives)
+        check_objectives(type(sampler), sampler.search.objectives)
         self._sampler = sampler
         self.feasible = len(sampler.search.feasible)
         """Configs there are."""
@@ -160,17 +160,16 @@ class Tuner:
         return ContractError(f"sampler {type(self._sampler).__qualname__} {what}")
 
 
-def check_takes(sampler: type[Sampler], objectives: int) -> None:
-    """Refuse a sampler that takes one objective where there are more.
+def check_objectives(sampler: type[Sampler], objectives: int) -> None:
+    """Refuse a sampler that takes one objective where there are several.
 
     Raises:
-        UsageError: it is such a one; the message names those that take several.
+        UsageError: the sampler takes one objective; the message names the samplers that take several.
     """
     if objectives == 1 or sampler.multi_objective:
         return
-    registered = {registry.sampler(name): name for name in registry.names(Sampler)}
-    several = ", ".join(name for kind, name in registered.items() if kind.multi_objective)
-    name = registered.get(sampler, sampler.__qualname__)
+    several = ", ".join(name for name in registry.names(Sampler) if registry.sampler(name).multi_objective)
     raise UsageError(
-        f"sampler {name} takes one objective, the search has {objectives}; samplers for several: {several}"
+        f"sampler {registry.name_of(sampler)} takes one objective, the search has {objectives}; "
+        f"samplers for several: {several}"
     )

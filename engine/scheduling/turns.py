@@ -30,8 +30,8 @@ class Turns:
         """
         self._most = most
         self._number = {search.task: number for number, search in enumerate(searches)}
-        self._left = sum(search.evaluations for search in searches)
-        self._longest = max((search.evaluations for search in searches), default=0)  # and so its batches, at most
+        self._left = sum(search.budget for search in searches)
+        self._longest = max((search.budget for search in searches), default=0)  # and so its batches, at most
         self._heap: list[_Turn] = []
 
     def __bool__(self) -> bool:
@@ -75,4 +75,4 @@ class Turns:
 
 
 def _batches_left(search: TaskSearch) -> int:
-    return -(-(search.evaluations - search.tuner.evaluations) // search.tuner.batch)
+    return -(-(search.budget - search.tuner.evaluations) // search.tuner.batch)

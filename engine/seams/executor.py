@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -11,10 +12,24 @@ from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
 
-__all__ = ["FINALISTS", "Executor", "Finished"]
+__all__ = ["FINALISTS", "Executor", "Finished", "Load"]
 
 FINALISTS = 8
 """Configs of one problem's searched spaces that meet in its final; the baseline is there besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Numbers of configs that an executor has at one moment, and its workers."""
+
+    queued: int
+    """Configs that wait for a builder."""
+    building: int
+    """Configs that are being built, or that a builder takes next."""
+    timing: int
+    """Configs that are built, and are being timed or wait for it."""
+    workers: Mapping[str, bool]
+    """Worker's name to whether it has a config to time; lost workers are left out."""
 
 
 Finished = Measurement | Final | FinalNotHeld
@@ -54,6 +69,9 @@ class Executor(Protocol):
         Every final that was enqueued comes back once, held or not. Waits up to the timeout for at least one; empty
         when it passed, or when nothing is enqueued.
         """
+
+    def load(self) -> Load | None:
+        """Return the work at hand; None from an executor that answers at once."""
 
     def close(self) -> None:
         """End every process; what has not been collected is lost."""

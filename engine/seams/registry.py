@@ -11,7 +11,7 @@ from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["exporter", "look_up", "names", "objective", "pruner", "sampler", "space"]
+__all__ = ["exporter", "look_up", "name_of", "names", "objective", "pruner", "sampler", "space"]
 
 _KINDS: dict[type, str] = {
     Space: "space",
@@ -37,6 +37,13 @@ def look_up(kind: type, name: str) -> EntryPoint:
         if point.name == name:
             return point
     raise UnknownPlugin(f"no {_KINDS[kind]} {name!r}; known: {', '.join(names(kind))}")
+
+
+def name_of(plugin: type) -> str:
+    """Return the name that a plug-in class is registered under, or the class's own name."""
+    value = f"{plugin.__module__}:{plugin.__qualname__}"
+    kinds = (kind for kind in _KINDS if issubclass(plugin, kind))
+    return next((point.name for kind in kinds for point in _points(kind) if point.value == value), plugin.__qualname__)
 
 
 def space(name: str) -> Space:

@@ -10,7 +10,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.ray.cluster import Cluster, Node
 from gemmtune.engine.execution.ray.executor import RaySite, Seat
@@ -25,7 +24,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.executor import Finished
+from gemmtune.engine.seams.executor import Finished, Load
 
 __all__ = ["SimulatedExecutor"]
 

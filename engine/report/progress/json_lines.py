@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.seams.executor import Load
 
 __all__ = ["EventFile"]
 
@@ -50,7 +50,7 @@ class EventFile(Callback):
 
     def on_begin(self, searches: Sequence[TaskSearch]) -> None:
         """Write `began`: evaluations per task."""
-        self._write("began", tasks={search.task.key: search.evaluations for search in searches})
+        self._write("began", tasks={search.task.key: search.budget for search in searches})
 
     def on_measurement(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
         """Write `measured`: one evaluation."""

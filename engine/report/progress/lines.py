@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.seams.executor import Load
 
 __all__ = ["LINE_SECONDS", "LineWriter", "no_final", "write_line"]
 

@@ -11,13 +11,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.layout import readable, readable_unit
 from gemmtune.engine.report.progress.lines import no_final
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback
+from gemmtune.engine.seams.executor import Load
 
 __all__ = ["LiveView"]
 

@@ -6,7 +6,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.problem import Problem
@@ -14,6 +13,7 @@ from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.report.layout import count, readable, readable_unit
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.seams.executor import Load
 
 __all__ = ["CampaignState", "ProblemState", "WorkerState", "duration"]
 
@@ -98,12 +98,12 @@ class CampaignState(Callback):
     def on_begin(self, searches: Sequence[TaskSearch]) -> None:
         """Add a round of searches to the work; a task may be searched again in a later round."""
         self.tasks += len(searches)
-        self.total += sum(search.evaluations for search in searches)
+        self.total += sum(search.budget for search in searches)
         self._spent = {}
         for search in searches:
             problem = self.problems.setdefault(search.task.problem, ProblemState())
             problem.tasks += 1
-            problem.total += search.evaluations
+            problem.total += search.budget
 
     def on_measurement(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
         """Count one evaluation, and update the best score of its problem."""
@@ -129,7 +129,7 @@ class CampaignState(Callback):
 
     def on_search_end(self, search: TaskSearch, reason: str) -> None:
         """Count the search as ended, and take its unspent evaluations off the total."""
-        unspent = search.evaluations - self._spent.get(search.task, 0)
+        unspent = search.budget - self._spent.get(search.task, 0)
         self.total -= unspent
         problem = self.problems[search.task.problem]
         problem.total -= unspent

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Param
@@ -24,6 +23,7 @@ from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_search import TaskSearch, prepare
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space

@@ -16,7 +16,6 @@ pytest.importorskip("ray", reason="needs gemmtune[ray]")
 from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.dispatcher import Done
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.execution.ray.executor import RayExecutor, RaySite, Seat
 from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
@@ -27,6 +26,7 @@ from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
 

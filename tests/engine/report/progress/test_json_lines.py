@@ -8,12 +8,12 @@ from datetime import datetime
 
 import pytest
 
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import StoreError, UsageError
 from gemmtune.engine.records.final import Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.report.progress.json_lines import EventFile
+from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 MEASURED = example_measurement()

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from gemmtune.engine.execution.load import Load
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.report.progress.live import LiveView
 from gemmtune.engine.report.progress.state import CampaignState, ProblemState
+from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 MEASURED = replace(example_measurement(), worker="host/gpu0")

@@ -1,0 +1,120 @@
+"""The backend of a campaign that measures on GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import islice
+
+from gemmtune.engine.campaign.backend import Backend, TaskConfigs
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.platform.clock_lock import ClockLock
+from gemmtune.engine.platform.gpu_info import equal_gpus
+from gemmtune.engine.processes.process_pool import Notify, log_notice
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.executor import Executor
+from gemmtune.engine.seams.space import Space
+from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
+
+__all__ = ["MeasuredBackend", "OpenExecutor", "named_problems", "reason_of_none", "unsearched"]
+
+OpenExecutor = Callable[[tuple[str, ...]], Executor]
+"""Function that opens an executor for the spaces of these names."""
+
+
+class MeasuredBackend(Backend):
+    """GPUs of one model, in this machine or in a cluster."""
+
+    notes = ()
+
+    def __init__(
+        self,
+        plan: Plan,
+        device: Device,
+        open_executor: OpenExecutor,
+        *,
+        clock_mhz: int | None = None,
+        notify: Notify = log_notice,
+    ) -> None:
+        """Find the plan's tasks and open the executor.
+
+        A problem is searched in those spaces of the plan that have a config for it. A problem that the vendor has no
+        kernel for has no baseline.
+
+        Args:
+            plan: what to tune.
+            device: the GPU's model.
+            open_executor: opens the executor, given the names of the spaces that have tasks.
+            clock_mhz: SM clock to lock this machine's GPUs at until the backend is closed; None to leave the clocks.
+            notify: called with lines about the clock lock.
+
+        Raises:
+            UsageError: nothing to tune, or no space of the plan has a feasible config for a problem.
+            DeviceError: the GPU has no such clock.
+        """
+        self.device = device
+        self.tasks = tuple(_tasks(plan, device))
+        with ExitStack() as opened:
+            self.executor = open_executor(tuple(dict.fromkeys(each.task.space for each in self.tasks)))
+            opened.callback(self.executor.close)
+            if clock_mhz is not None:
+                for gpu in equal_gpus():
+                    opened.enter_context(ClockLock(gpu, clock_mhz, notify))
+            self._opened = opened.pop_all()
+
+    def close(self) -> None:
+        """Restore the clocks and end every process of the executor."""
+        self._opened.close()
+
+
+def named_problems(plan: Plan) -> tuple[Problem, ...]:
+    """Return the problems that the plan names, those held out last.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if not plan.problems:
+        raise UsageError("no problem to tune: name one, for example --problem 2048x4096x4096:bf16:nt")
+    return (*plan.problems, *plan.held_out)
+
+
+def unsearched(plan: Plan, tasks: Sequence[Task]) -> Iterator[str]:
+    """Yield a line per space of the plan that some problems are not searched in: how many, and why the first is not."""
+    problems = {task.problem: task.device for task in tasks}
+    for name in dict.fromkeys(plan.spaces):
+        searched = {task.problem for task in tasks if task.space == name}
+        if absent := [problem for problem in problems if problem not in searched]:
+            why = reason_of_none(plan.plugins.spaces[name], Task(absent[0], problems[absent[0]], name))
+            yield f"{len(absent)} of {len(problems)} problems are not searched in {name}: {why}"
+
+
+def reason_of_none(space: Space, task: Task) -> str:
+    """Return why no config of the space is feasible for the task."""
+    why = "; ".join(dict.fromkeys(enumerate_space(space, task).examples.values()))
+    return f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}"
+
+
+def _tasks(plan: Plan, device: Device) -> Iterator[TaskConfigs]:
+    for problem in named_problems(plan):
+        tasks = {name: Task(problem, device, name) for name in plan.plugins.spaces}
+        counts = {name: _count(space, tasks[name], plan.budget) for name, space in plan.plugins.spaces.items()}
+        if not any(counts[name] for name in plan.spaces):
+            reasons = (reason_of_none(plan.plugins.spaces[name], tasks[name]) for name in dict.fromkeys(plan.spaces))
+            raise UsageError("; ".join(reasons))
+        for name, space in plan.plugins.spaces.items():
+            if counts[name]:
+                yield TaskConfigs(tasks[name], counts[name], partial(_configs, space, tasks[name]))
+
+
+def _count(space: Space, task: Task, most: int) -> int:
+    """Return the number of feasible configs, or `most` where there are more; no more are enumerated."""
+    return sum(1 for _ in islice(feasible_configs(space, task), most))
+
+
+def _configs(space: Space, task: Task) -> Sequence[Config]:
+    return tuple(feasible_configs(space, task))

@@ -1,0 +1,203 @@
+"""Choose what answers for a campaign: the GPUs here or in a cluster, recorded landscapes, or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.campaign.backend import Backend
+from gemmtune.engine.campaign.estimated_backend import EstimatedBackend
+from gemmtune.engine.campaign.measured_backend import MeasuredBackend, OpenExecutor
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all, recorded_device
+from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.measure.builder import prepare_builders
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.platform.telemetry import gpu_names
+from gemmtune.engine.processes.process_pool import Notify, log_notice
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.seams.executor import Executor
+from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.store.landscapes.embedded import embedded
+
+if TYPE_CHECKING:
+    from gemmtune.engine.execution.ray.cluster import Cluster  # imports ray, which is optional
+
+__all__ = ["open_backend"]
+
+
+def open_backend(
+    plan: Plan,
+    *,
+    device: Device | None = None,
+    landscapes: Sequence[Path] = (),
+    builders: int | None = None,
+    cluster: str = "local",
+    ray_address: str | None = None,
+    clock_mhz: int | None = None,
+    builds: bool = True,
+    notify: Notify = log_notice,
+) -> Backend:
+    """Open the backend that answers for a plan.
+
+    | landscapes named | device              | answers                                             |
+    |------------------|---------------------|-----------------------------------------------------|
+    | yes              | theirs, or none     | these landscapes                                    |
+    | no               | the GPU's, or none  | the GPUs of this machine or of the cluster          |
+    | no               | no GPU is there     | the shipped landscapes, where they hold the spaces  |
+    | no               | neither of them     | a model of the space: kernels are built, not timed  |
+
+    Args:
+        plan: what to tune. Without problems, the recorded ones are tuned.
+        device: the device that the table is for; None for the one that is there or was recorded.
+        landscapes: files to answer from.
+        builders: builder processes; by default one per core that feeds no GPU.
+        cluster: local for this machine, ray, or ray://HOST:PORT.
+        ray_address: the cluster that `ray` stands for; by default one that runs here, or a new one of this machine.
+        clock_mhz: SM clock to lock this machine's GPUs at until the backend is closed.
+        builds: whether kernels will have to be built; if so, the imports of builders begin at once.
+        notify: called with lines for a person while the campaign runs.
+
+    Raises:
+        UsageError: the arguments contradict each other, nothing is to be tuned, or a pruner cannot judge here.
+        DeviceError: the device can neither be measured nor replayed nor estimated; the message says why.
+        LandscapeError: the landscapes do not hold what the plan asks for.
+        ToolchainMissing: Ray is not installed, or a space cannot build.
+    """
+    if clock_mhz is not None and cluster != "local":
+        raise UsageError(f"--lock-clocks locks GPUs of this machine, and --fleet {cluster} measures on a cluster's")
+    connection = _connected(cluster, ray_address)
+    if connection is None and builds and not landscapes and gpu_names():
+        prepare_builders(plan.spaces)
+    present = None if landscapes else _cluster_device(connection, device) if connection else present_device()
+    if present is not None:
+        if device not in (None, present):
+            return _estimated(
+                plan, device, builders, clock_mhz, notify, f"the GPU here is {present.name} ({present.sku})"
+            )
+        return _measured(plan, present, connection, builders, clock_mhz, notify)
+    found = completed(read_all(list(landscapes) or embedded()), plan.spaces, device)
+    recorded = recorded_device(found)
+    if device not in (None, recorded):
+        if not landscapes:
+            reason = f"there is no GPU here and the recorded landscapes are of {recorded.sku}"
+            return _estimated(plan, device, builders, clock_mhz, notify, reason)
+        raise DeviceError(f"--device {device.sku}, but the landscapes are of {recorded.sku}")
+    spaces = {landscape.context["space"] for landscape in found}
+    missing = ", ".join(name for name in plan.spaces if name not in spaces)
+    if device is not None and missing and not landscapes:
+        reason = f"there is no GPU here and nothing is recorded in space {missing}"
+        return _estimated(plan, device, builders, clock_mhz, notify, reason)
+    notes = _unlocked(clock_mhz, "recorded landscapes answer")
+    if not landscapes:
+        names = gpu_names()
+        why = f"{names[0]} found, but not gemmtune[triton]: pip install 'gemmtune[triton]'" if names else "No GPU found"
+        notes += (f"{why}; using the recorded landscapes.",)
+    return ReplayedBackend(plan, found, _replay_executor(plan, found, connection, notify), notes=notes)
+
+
+def _measured(
+    plan: Plan,
+    device: Device,
+    cluster: Cluster | None,
+    builders: int | None,
+    clock_mhz: int | None,
+    notify: Notify,
+) -> Backend:
+    if not plan.problems:
+        plan = replace(plan, problems=_recorded_problems(plan))
+    protocol, pruners = plan.plugins.objective.protocol, _pruners_of_builds(plan)
+    open_executor: OpenExecutor
+    if cluster is None:
+        open_executor = partial(
+            LocalExecutor, protocol_name=protocol, builders=builders, pruners=pruners, notify=notify
+        )
+    else:
+        from gemmtune.engine.execution.ray.executor import RayExecutor
+
+        open_executor = partial(
+            RayExecutor, cluster, device.sku, protocol_name=protocol, builders=builders, pruners=pruners, notify=notify
+        )
+    return MeasuredBackend(plan, device, open_executor, clock_mhz=clock_mhz, notify=notify)
+
+
+def _estimated(
+    plan: Plan, device: Device, builders: int | None, clock_mhz: int | None, notify: Notify, reason: str
+) -> Backend:
+    pruners = _pruners_of_builds(plan)
+    found = f"{device.name} found, but not gemmtune[triton]" if device.name in gpu_names() else f"No {device.name} here"
+    notes = _unlocked(clock_mhz, "a model answers")
+    try:
+        return EstimatedBackend(plan, device, found, builders=builders, pruners=pruners, notes=notes, notify=notify)
+    except (UsageError, ToolchainMissing) as error:
+        raise DeviceError(f"--device {device.sku}, but {reason}; nor can it be estimated: {error}") from None
+
+
+def _unlocked(clock_mhz: int | None, answers: str) -> tuple[str, ...]:
+    """Return the line that clocks stay as they are, where a lock was asked for."""
+    return () if clock_mhz is None else (f"clocks are not locked: {answers}, nothing is measured",)
+
+
+def _connected(cluster: str, ray_address: str | None) -> Cluster | None:
+    """Connect to a Ray cluster; None for this machine's own processes."""
+    if cluster == "local":
+        return None
+    if cluster != "ray" and not cluster.startswith("ray://"):
+        raise UsageError(f"no fleet {cluster!r}; known: local, ray, ray://HOST:PORT")
+    try:
+        from gemmtune.engine.execution.ray.cluster import Cluster
+    except ImportError:
+        raise ToolchainMissing(f"--fleet {cluster} needs Ray: pip install 'gemmtune[ray]'") from None
+    return Cluster(ray_address if cluster == "ray" else cluster)
+
+
+def _cluster_device(cluster: Cluster, wanted: Device | None) -> Device | None:
+    """Return the cluster's GPU model that is wanted, or its only one; None where it has no GPU."""
+    devices = cluster.devices()
+    skus = list(dict.fromkeys(device.sku for device in devices))
+    if wanted is not None and wanted.sku in skus:
+        return wanted
+    if len(skus) > 1:
+        raise DeviceError(f"the cluster has {' and '.join(skus)}, and a campaign is of one: choose it with --device")
+    return devices[0] if devices else None
+
+
+def _replay_executor(
+    plan: Plan, landscapes: Sequence[Landscape], cluster: Cluster | None, notify: Notify
+) -> Executor | None:
+    """Return the executor that replays in the cluster's actors, one per core; None to replay in this process."""
+    if cluster is None:
+        return None
+    if plan.pruners:
+        raise UsageError(f"--pruner {plan.pruners[0]} replays in this process: leave out --fleet")
+    from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
+
+    return SimulatedExecutor(landscapes, cluster, workers=max(1, cluster.nodes()[0].cpus), notify=notify)
+
+
+def _pruners_of_builds(plan: Plan) -> dict[str, Pruner]:
+    """Return the plan's pruners for an executor that builds.
+
+    Raises:
+        UsageError: a pruner judges by launches, which such an executor does not show.
+    """
+    for name, pruner in plan.plugins.pruners.items():
+        if pruner.judges_launches:
+            raise UsageError(
+                f"--pruner {name} judges the launches of recorded landscapes; on a GPU every launch races against the "
+                f"task's best already: leave it out, or add --replay FILE"
+            )
+    return dict(plan.plugins.pruners)
+
+
+def _recorded_problems(plan: Plan) -> tuple[Problem, ...]:
+    """Return the shipped landscapes' problems in the plan's spaces."""
+    landscapes = read_all(embedded())
+    found = (x.problem for x in landscapes if x.context.get("space") in plan.spaces and x.problem is not None)
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,251 @@
+"""Measure what ranges of m need besides the searches, in rounds that build little or nothing.
+
+| round    | where                                             | configs                                             |
+|----------|---------------------------------------------------|-----------------------------------------------------|
+| winners  | every tuned m                                     | the best config of every other tuned m of the GEMM  |
+| probes   | 2^e and 3·2^e between neighbouring tuned m        | the best of both neighbours, and the vendor library |
+| interior | eighths of an octave within ranges of a kernel    | the range's kernel, and the vendor library          |
+| held out | m that are held out                               | what the ranges run there                           |
+
+Probes and interior points are measured only where the executor measures. They get no row.
+See experiments/tables for what each round finds.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import RangeRow
+from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
+from gemmtune.engine.seams.space import Space
+from gemmtune.engine.search.enumeration import feasible_configs
+from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, of_one_gemm
+from gemmtune.engine.tables.ranking import Ranking
+
+__all__ = [
+    "RangeMeasurements",
+    "interior_problems",
+    "measure_ranges",
+    "probe_problems",
+    "probe_searches",
+    "winner_searches",
+]
+
+_PER_NEIGHBOUR = 5
+"""Configs of a space that a probe takes from each neighbour; the winners alone miss the best (experiments/tables)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeMeasurements:
+    """What was measured for the ranges alone."""
+
+    probe_searches: Sequence[TaskSearch] = ()
+    """Finished searches at the probes."""
+    interior_searches: Sequence[TaskSearch] = ()
+    """Finished searches at the interior points of ranges."""
+
+    @property
+    def probed(self) -> frozenset[Problem]:
+        """Problems that were probed."""
+        return frozenset(search.task.problem for search in self.probe_searches)
+
+    @property
+    def interior(self) -> frozenset[Problem]:
+        """Problems that were measured inside of ranges."""
+        return frozenset(search.task.problem for search in self.interior_searches)
+
+
+def measure_ranges(
+    plan: Plan,
+    limits: RangeLimits,
+    searches: Sequence[TaskSearch],
+    *,
+    measures: bool,
+    run: Callable[[Sequence[TaskSearch]], None],
+    rankings: Callable[[Sequence[TaskSearch]], list[Ranking]],
+) -> RangeMeasurements:
+    """Run the rounds.
+
+    Args:
+        plan: what is tuned.
+        limits: how the plan makes ranges.
+        searches: the finished searches of the plan's tasks.
+        measures: whether the executor measures; recordings hold no problem between the tuned ones.
+        run: runs searches to their end.
+        rankings: returns the rankings of the problems of these searches.
+    """
+    run(winner_searches(plan, searches, rankings(searches)))
+    found = RangeMeasurements()
+    if measures:
+        found = RangeMeasurements(probe_searches(plan, searches, rankings(searches)))
+        run(found.probe_searches)
+        ranked = rankings((*searches, *found.probe_searches))
+        found = replace(found, interior_searches=_interior_searches(plan, limits, searches, ranked, found.probed))
+        run(found.interior_searches)
+    if plan.held_out:
+        ranked = rankings((*searches, *found.probe_searches, *found.interior_searches))
+        run(_held_out_searches(plan, limits, searches, ranked, found))
+    return found
+
+
+def winner_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterable[Ranking]) -> list[TaskSearch]:
+    """Return a search per task over the best configs of its space at every tuned m of its GEMM."""
+    winners: defaultdict[tuple[Problem, str], dict[Config, None]] = defaultdict(dict)
+    for ranking in rankings:
+        if ranking.problem not in plan.held_out:
+            for name in plan.spaces:
+                best = next((c.choice.config for c in ranking.contenders if c.choice.space == name), None)
+                if best is not None:
+                    winners[of_one_gemm(ranking.problem), name][best] = None
+    found = []
+    for task, space in _tasks(searches):
+        if task.space != BASELINE_SPACE and task.problem not in plan.held_out:
+            configs = [c for c in winners[of_one_gemm(task.problem), task.space] if space.check(task, c)]
+            if len(configs) > 1:
+                found.append(exhaustive_search(task, space, configs, plan.scores))
+    return found
+
+
+def probe_problems(
+    tuned: Iterable[Problem], held_out: Set[Problem] = frozenset()
+) -> dict[Problem, tuple[Problem, Problem]]:
+    """Return each probe with its neighbours: 2^e and 3·2^e strictly between two neighbouring m of one GEMM.
+
+    Neither 1 nor 3 nor a held-out problem is probed. A probe has the weight of its lesser neighbour.
+    """
+    found: dict[Problem, tuple[Problem, Problem]] = {}
+    for sizes in _by_gemm(dict.fromkeys(tuned)).values():
+        for less, more in pairwise(sizes):
+            between = (replace(less, m=m) for m in _probed_between(less.m, more.m))
+            found |= {problem: (less, more) for problem in between if problem not in held_out}
+    return found
+
+
+def _probed_between(less: int, more: int) -> list[int]:
+    """Return the m to probe between two others, in order.
+
+    3 is left out: with a dynamic m no range ends at 2. A range that would end there reaches on to 3 if nothing was
+    measured at 3. Otherwise 2 could go to the next range, whose choice may be slower than the vendor library there.
+    """
+    powers = [1 << exponent for exponent in range(1, more.bit_length())]
+    return sorted(m for power in powers for m in (power, 3 * power) if less < m < more)
+
+
+def probe_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterable[Ranking]) -> list[TaskSearch]:
+    """Return the searches at the probes, the baseline of each probe first where it has one.
+
+    A config is measured at a probe if the binary built for a neighbour is correct there too. A probe without such a
+    config is left out, as for kernels of a static m.
+    """
+    ranked = {ranking.problem: ranking for ranking in rankings}
+    tasks = [(task, space) for task, space in _tasks(searches) if task.problem not in plan.held_out]
+    found = []
+    for probe, neighbours in probe_problems((task.problem for task, _ in tasks), set(plan.held_out)).items():
+        near = [ranked[problem] for problem in neighbours if problem in ranked]
+        here = {replace(task, problem=probe): space for task, space in tasks if task.problem in neighbours}
+        baseline = {task: tuple(feasible_configs(s, task)) for task, s in here.items() if task.space == BASELINE_SPACE}
+        others = {task: _configs_of(task, s, near) for task, s in here.items() if task.space != BASELINE_SPACE}
+        if any(others.values()):
+            configs = baseline | others
+            found += [exhaustive_search(t, here[t], few, plan.scores) for t, few in configs.items() if few]
+    return found
+
+
+def _configs_of(task: Task, space: Space, neighbours: Iterable[Ranking]) -> tuple[Config, ...]:
+    """Return the best configs of the task's space at each neighbour whose binaries serve the task."""
+    found: dict[Config, None] = {}
+    for near in neighbours:
+        own = sorted((c for c in near.contenders if c.choice.space == task.space), key=lambda c: (c.score, c.order))
+        for config in (contender.choice.config for contender in own[:_PER_NEIGHBOUR]):
+            if _serves_too(space, config, replace(task, problem=near.problem), task):
+                found[config] = None
+    return tuple(found)
+
+
+def interior_problems(tuned: Iterable[Problem]) -> set[Problem]:
+    """Return where ranges may be measured inside: every second m below 16, then each eighth of an octave."""
+    found: set[Problem] = set()
+    for sizes in _by_gemm(tuned).values():
+        between = range(sizes[0].m + 1, sizes[-1].m)
+        found |= {replace(sizes[0], m=m) for m in between if m % max(2, (1 << m.bit_length()) // 16) == 0}
+    return found
+
+
+def _interior_searches(
+    plan: Plan, limits: RangeLimits, searches: Sequence[TaskSearch], rankings: Sequence[Ranking], probed: Set[Problem]
+) -> list[TaskSearch]:
+    """Return the searches inside of ranges that run a kernel: over the baseline, and over that kernel."""
+    tasks = {(of_one_gemm(task.problem), task.space): (task, space) for task, space in _tasks(searches)}
+    seen = {*plan.held_out, *(ranking.problem for ranking in rankings)}
+    unseen = _by_gemm(interior_problems(search.task.problem for search in searches) - seen)
+    found = []
+    for row in _rows(plan, limits, rankings, probed):
+        gemm, choice = of_one_gemm(row.problem), row.choice
+        if (gemm, BASELINE_SPACE) not in tasks or choice.space == BASELINE_SPACE:
+            continue
+        (baseline, vendor_space), (kernel, space) = tasks[gemm, BASELINE_SPACE], tasks[gemm, choice.space]
+        for problem in (each for each in unseen.get(gemm, ()) if row.first <= each.m <= row.last):
+            vendor, there = replace(baseline, problem=problem), replace(kernel, problem=problem)
+            if _serves_too(space, choice.config, replace(kernel, problem=row.problem), there):
+                found.append(
+                    exhaustive_search(vendor, vendor_space, tuple(feasible_configs(vendor_space, vendor)), plan.scores)
+                )
+                found.append(exhaustive_search(there, space, (choice.config,), plan.scores))
+    return found
+
+
+def _held_out_searches(
+    plan: Plan,
+    limits: RangeLimits,
+    searches: Sequence[TaskSearch],
+    rankings: Sequence[Ranking],
+    measured: RangeMeasurements,
+) -> list[TaskSearch]:
+    """Return the searches at the held-out problems: over what serves them, whichever way the ranges end."""
+    ways = (replace(limits, buckets=buckets) for buckets in (False, True))
+    rows = [row for way in ways for row in _rows(plan, way, rankings, measured.probed, measured.interior)]
+    found = []
+    for task, space in _tasks(searches):
+        if task.problem in plan.held_out:
+            gemm, m = of_one_gemm(task.problem), task.problem.m
+            serving = [row.choice for row in rows if of_one_gemm(row.problem) == gemm and row.first <= m <= row.last]
+            own = dict.fromkeys(choice.config for choice in serving if choice.space == task.space)
+            configs = [config for config in own if space.check(task, config)]
+            if configs:
+                found.append(exhaustive_search(task, space, configs, plan.scores))
+    return found
+
+
+def _rows(
+    plan: Plan,
+    limits: RangeLimits,
+    rankings: Sequence[Ranking],
+    probed: Set[Problem],
+    interior: Set[Problem] = frozenset(),
+) -> tuple[RangeRow, ...]:
+    held_out = frozenset(plan.held_out)
+    return build_ranges(rankings, limits, margin=plan.margin, held_out=held_out, probed=probed, spotted=interior)
+
+
+def _tasks(searches: Iterable[TaskSearch]) -> Iterator[tuple[Task, Space]]:
+    return ((search.task, search.space) for search in searches)
+
+
+def _by_gemm(problems: Iterable[Problem]) -> dict[Problem, list[Problem]]:
+    """Return the problems of each GEMM, which differ in m alone, sorted by m."""
+    found: defaultdict[Problem, list[Problem]] = defaultdict(list)
+    for problem in sorted(problems, key=lambda each: each.m):
+        found[of_one_gemm(problem)].append(problem)
+    return dict(found)
+
+
+def _serves_too(space: Space, config: Config, task: Task, other: Task) -> bool:
+    """Return whether the config's binary for one task is its binary for another, and correct there."""
+    return bool(space.check(other, config)) and space.artifact_key(task, config) == space.artifact_key(other, config)

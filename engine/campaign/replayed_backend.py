@@ -1,0 +1,198 @@
+"""The backend of a campaign that replays recorded landscapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from gemmtune.engine.campaign.backend import Backend, TaskConfigs
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.execution.replay import LandscapeIndex, ReplayExecutor
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import LandscapeError, UsageError
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.executor import Executor
+from gemmtune.engine.seams.space import Space
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+
+__all__ = ["ReplayedBackend", "completed", "read_all", "recorded_device", "recorded_feasible"]
+
+_OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
+"""Objective that recordings allow, by the cache state that their protocol's name contains."""
+
+
+class ReplayedBackend(Backend):
+    """Recorded landscapes of one device."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        landscapes: Sequence[Landscape],
+        executor: Executor | None = None,
+        *,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        """Find the plan's tasks among the landscapes; a plan without problems has every recorded one.
+
+        Args:
+            plan: what to tune.
+            landscapes: each names its space, its device and its problem; see `completed`.
+            executor: answers from the landscapes; by default in this process.
+            notes: lines for a person.
+
+        Raises:
+            LandscapeError: a landscape names no problem or no device, the landscapes are of several devices, or a
+                problem has no recorded feasible config in a space.
+            DeviceError: the catalogue does not know the device.
+            UsageError: the objective minimises what was not recorded: another cache state, or energy.
+        """
+        self.device = recorded_device(landscapes)
+        self.notes = notes
+        self._landscapes = LandscapeIndex(landscapes)
+        self.tasks = tuple(self._tasks(plan, landscapes))
+        self.executor = executor or ReplayExecutor(landscapes, plan.plugins.pruners)
+
+    def optimum(self, task: Task) -> float | None:
+        """Return the best recorded time in nanoseconds; None where nothing recorded is ok."""
+        try:
+            return self._landscapes.of(task).optimum_ns
+        except ValueError:
+            return None
+
+    def _tasks(self, plan: Plan, landscapes: Sequence[Landscape]) -> Iterator[TaskConfigs]:
+        recorded = {name: _problems(landscapes, name) for name in plan.plugins.spaces}
+        problems = plan.problems or tuple(dict.fromkeys(p for name in plan.spaces for p in recorded[name]))
+        problems += plan.held_out
+        if not problems:
+            names = ", ".join(sorted({landscape.context["space"] for landscape in landscapes})) or "nothing"
+            raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; recorded: {names}")
+        answers = ReplayExecutor(landscapes)
+        for problem in problems:
+            for name, space in plan.plugins.spaces.items():
+                task = Task(problem, self.device, name)
+                if problem in recorded[name]:
+                    configs = _recorded(task, space, self._landscapes.of(task))
+                    _check_objective(plan, task, configs, answers)
+                    yield TaskConfigs(task, min(plan.budget, len(configs)), partial(tuple, configs))
+                elif name in plan.spaces:
+                    raise LandscapeError(
+                        f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured; "
+                        f"recorded: {', '.join(p.name for p in recorded[name]) or 'nothing'}"
+                    )
+                # A landscape without a baseline is allowed: the table then has none.
+
+
+def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
+    """Return the landscapes of all files, in order."""
+    return tuple(landscape for path in paths for landscape in read_landscapes(path))
+
+
+def completed(landscapes: Sequence[Landscape], spaces: Sequence[str], device: Device | None) -> tuple[Landscape, ...]:
+    """Return the landscapes with what their files leave open: the space that is searched, and the device.
+
+    Args:
+        landscapes: as they were read.
+        spaces: names of the spaces to search.
+        device: the device of landscapes that name none; None to leave it open.
+
+    Raises:
+        LandscapeError: a landscape names no space, and several are searched.
+    """
+    unsaid = {"space": spaces[0]} | ({"device": device.sku} if device else {})
+    for landscape in landscapes:
+        if "space" not in landscape.context and len(spaces) > 1:
+            names = " and ".join(spaces)
+            raise LandscapeError(f"{landscape.source} has no column task.space: search one space, not {names}")
+    return tuple(replace(landscape, context=unsaid | dict(landscape.context)) for landscape in landscapes)
+
+
+def recorded_device(landscapes: Sequence[Landscape]) -> Device:
+    """Return the one device that the landscapes were recorded on.
+
+    Raises:
+        LandscapeError: a landscape names no problem or no device, or they name several devices.
+        DeviceError: the catalogue does not know the device.
+    """
+    for landscape in landscapes:
+        if landscape.problem is None:
+            raise LandscapeError(
+                f"{landscape.source} names no GEMM problem to tune for (columns problem.m, problem.n, problem.k); "
+                f"to measure samplers on it: gemmtune replay {landscape.source}"
+            )
+        if "device" not in landscape.context:
+            raise LandscapeError(f"{landscape.source} has no column task.device: name the device with --device")
+    found = sorted({landscape.context["device"] for landscape in landscapes})
+    if len(found) != 1:
+        raise LandscapeError(
+            f"the landscapes are of {len(found)} devices ({', '.join(found)}): replay one device at a time"
+        )
+    return catalogue.device(found[0])
+
+
+def recorded_feasible(space: Space, task: Task, landscape: Landscape) -> tuple[Config, ...]:
+    """Return the recorded configs that the space allows and that were not invalid when recorded, in file order."""
+    values = {param.name: param.values for param in space.params(task)}
+    return tuple(
+        config
+        for config, point in landscape.points.items()
+        if all(config[name] in allowed for name, allowed in values.items())
+        and point.status is not Status.INVALID
+        and space.check(task, config)
+    )
+
+
+def _problems(landscapes: Sequence[Landscape], space: str) -> tuple[Problem, ...]:
+    return tuple(x.problem for x in landscapes if x.problem is not None and x.context["space"] == space)
+
+
+def _recorded(task: Task, space: Space, landscape: Landscape) -> tuple[Config, ...]:
+    """Return the recorded configs that may be searched.
+
+    Raises:
+        LandscapeError: the landscape has other parameters than the space, or no feasible config.
+    """
+    params = {param.name for param in space.params(task)}
+    recorded = {param.name for param in landscape.params}
+    if recorded != params:
+        raise LandscapeError(
+            f"{landscape.source}: {landscape.name} has the parameters {', '.join(sorted(recorded)) or 'none'}, "
+            f"space {task.space} has {', '.join(sorted(params)) or 'none'}; name its space in a column task.space"
+        )
+    configs = recorded_feasible(space, task, landscape)
+    if not configs:
+        raise LandscapeError(
+            f"{landscape.source}: none of the {len(landscape.points)} configs recorded of {landscape.name} is feasible "
+            f"in space {task.space} on {task.device.sku}"
+        )
+    return configs
+
+
+def _check_objective(plan: Plan, task: Task, configs: Sequence[Config], answers: ReplayExecutor) -> None:
+    """Refuse an objective whose numbers are not those that were recorded.
+
+    Raises:
+        UsageError: the protocol's cache state or what it reads differs.
+    """
+    objective, protocol = plan.plugins.objective, answers.protocol(task)
+    recorded, wanted = _cache(protocol), _cache(objective.protocol)
+    if recorded and wanted and recorded != wanted:
+        raise UsageError(
+            f"objective {plan.objective} times with protocol {objective.protocol}, and {task.key} was recorded with "
+            f"{protocol}: measure on a GPU, or minimise {_OBJECTIVES[recorded]}"
+        )
+    measurements = (answers.recorded(task, config) for config in configs)
+    first = next((found for found in measurements if found.status is Status.OK), None)
+    if first is not None:
+        objective.scores(first)  # raises where the measurement lacks what the objective reads
+
+
+def _cache(name: str) -> str:
+    """Return the cache state in a protocol's name; empty where the name tells none."""
+    return next((cache for cache in _OBJECTIVES if cache in name), "")
