@@ -1,1 +1,84 @@
-"""Find the fastest configuration of a GPU kernel for every shape, and ship the answer as a table."""
+"""Find the fastest configuration of a GPU kernel for every shape, and ship the answer as a table.
+
+`gemmtune.__all__` is the public API; everything else may change. Importing the package loads neither torch nor any
+other optional package: each name is imported when it is first used.
+
+Example:
+    >>> import gemmtune as gt
+    >>> study = gt.replay(gt.landscapes("h200"), sampler="random", budget=16, seeds=2)
+    >>> study.fraction_of_optimum["random"] > 0.7
+    True
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gemmtune.engine import testing
+    from gemmtune.engine.api.landscapes import landscapes
+    from gemmtune.engine.api.replaying import Study, replay
+    from gemmtune.engine.api.table import Table, read_table
+    from gemmtune.engine.records.problem import Problem
+    from gemmtune.engine.seams.exporter import Exporter
+    from gemmtune.engine.seams.objective import Objective
+    from gemmtune.engine.seams.pruner import Pruner
+    from gemmtune.engine.seams.sampler import Sampler
+    from gemmtune.engine.seams.space import Space
+    from gemmtune.engine.store.database import Database
+
+    __version__: str
+
+__all__ = [
+    "Database",
+    "Exporter",
+    "Objective",
+    "Problem",
+    "Pruner",
+    "Sampler",
+    "Space",
+    "Study",
+    "Table",
+    "__version__",
+    "landscapes",
+    "read_table",
+    "replay",
+    "testing",
+]
+
+_MODULES = {
+    "Database": "store.database",
+    "Exporter": "seams.exporter",
+    "Objective": "seams.objective",
+    "Problem": "records.problem",
+    "Pruner": "seams.pruner",
+    "Sampler": "seams.sampler",
+    "Space": "seams.space",
+    "Study": "api.replaying",
+    "Table": "api.table",
+    "landscapes": "api.landscapes",
+    "read_table": "api.table",
+    "replay": "api.replaying",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on its first use (PEP 562)."""
+    found: object
+    if name == "__version__":
+        found = version("gemmtune")
+    elif name == "testing":
+        found = import_module("gemmtune.engine.testing")
+    elif name in _MODULES:
+        found = getattr(import_module(f"gemmtune.engine.{_MODULES[name]}"), name)
+    else:
+        raise AttributeError(f"module 'gemmtune' has no attribute {name!r}; it has: {', '.join(__all__)}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-GEMMTUNE = [sys.executable, "-P", "-m", "gemmtune.engine.cli"]
+GEMMTUNE = [sys.executable, "-P", "-m", "gemmtune"]
 # The four layers of Llama-3.1-8B (qkv, o, down, gate_up) at growing m, and a layer whose k is no multiple of 8.
 PROBLEMS = [
     "1x6144x4096:bf16:nt",

@@ -155,7 +155,7 @@ for best, problem in ((2, Problem.parse("16x16x16")), (6, Problem.parse("32x16x1
     landscapes.append(Landscape(problem.name, "", space.params(task), points, problem, context))
 write_landscapes(sys.argv[1], landscapes)
 """
-CLI = ("-m", "gemmtune.engine.cli")
+CLI = ("-m", "gemmtune")
 
 
 def test_the_command_line_describes_it(run: Run):

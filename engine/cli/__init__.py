@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import cast
+from importlib.metadata import version
+from typing import Annotated, cast
 
 import typer
 
@@ -19,9 +20,15 @@ from gemmtune.engine.records.errors import GemmtuneError
 
 __all__ = ["main"]
 
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"gemmtune {version('gemmtune')}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="gemmtune",
-    help="Finds the fastest configuration of a GEMM kernel for every shape, and ships the answer as a table.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -43,6 +50,16 @@ for _command in (
 app.command("space")(describe_space)
 app.command()(doctor)
 app.command()(explain)
+
+
+@app.callback()
+def _gemmtune(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Find the fastest config of a GEMM kernel for every shape, and ship the answer as a table."""
+
 
 # The base of all that typer says of a command line; it stands in click, or in typer's own copy of click.
 _CommandLineError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)

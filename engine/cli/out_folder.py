@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Mapping
 from pathlib import Path
 
-from gemmtune.engine.records.errors import TableError, UsageError
+from gemmtune.engine.api.output_folder import make_folder, write_all
+from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.export import export_table
 from gemmtune.engine.tables.table_file import read_table
 
-__all__ = ["database_url", "export_what_can_be", "make_folder", "write_all"]
+__all__ = ["database_url", "export_what_can_be"]
 
 
 def database_url(out: Path, database: str | None) -> str:
     """Where the measurements go: the named database, or else a file in the folder, which is made."""
     make_folder(out)
     return database or str(out / "measurements.db")
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, unless it is there.
-
-    Raises:
-        UsageError: it cannot be made or written to.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from None
-
-
-def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
-    """Write files by name into a folder, each whole or not at all; their paths."""
-    make_folder(folder)
-    for name, body in files.items():
-        write_whole(folder / name, body.encode() if isinstance(body, str) else body)
-    return [folder / name for name in files]
 
 
 def export_what_can_be(table: Path, out: Path) -> tuple[list[Path], list[str]]:

@@ -11,14 +11,15 @@ from typing import Annotated
 
 import typer
 
+from gemmtune.engine.api.table import Table
 from gemmtune.engine.campaign.verify import open_executor, verifying_searches
 from gemmtune.engine.campaign.verify import verify as verify_table
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl
-from gemmtune.engine.cli.out_folder import database_url, write_all
+from gemmtune.engine.cli.out_folder import database_url
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
-from gemmtune.engine.report import contents as holdings
+from gemmtune.engine.report import contents
 from gemmtune.engine.report import diff as diff_report
 from gemmtune.engine.report import verify as verification_report
 from gemmtune.engine.report.progress.display import progress_bar, show_progress
@@ -26,15 +27,13 @@ from gemmtune.engine.scheduling.callbacks import notify
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.tables.diff import diff_tables
-from gemmtune.engine.tables.export import export_table
 from gemmtune.engine.tables.ranking import SHIP_MARGIN
-from gemmtune.engine.tables.table_file import read_table, require_device, write_table
+from gemmtune.engine.tables.table_file import read_table, write_table
 
 __all__ = ["diff", "export", "show", "verify", "warmup"]
 
-_OPTUNA_HELP = "Write a database's tasks as Optuna studies to this storage, sqlite:///studies.db."
-_WARM_HELP = "A function of m that calls the compiled model with an input of that m, imported from here."
+_OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
+_WARM_HELP = "Function that takes m and calls the compiled model with an input of that m; imported from this folder."
 
 
 def show(
@@ -42,23 +41,23 @@ def show(
     optuna: Annotated[str | None, typer.Option(metavar="URL", help=_OPTUNA_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a table's rows, or what a database holds."""
+    """Print the rows of a table, or the tasks of a database."""
     if source.endswith(".json"):
         if optuna is not None:
             raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
-        table = read_table(Path(source))
+        table = Table.read(source)
         if as_json:
-            output.print_json(holdings.table_record(table))
+            output.print_json(contents.table_record(table.record))
         else:
-            print(holdings.table(table, output.columns()))
+            print(contents.table(table.record, output.columns()))
         return
     with Database.open(source, create=False) as store:
         if optuna is not None:
             _write_studies(store, optuna, as_json)
         elif as_json:
-            output.print_json(holdings.database_record(store))
+            output.print_json(contents.database_record(store))
         else:
-            print(holdings.database(store, output.columns()))
+            print(contents.database(store, output.columns()))
 
 
 def verify(
@@ -94,13 +93,13 @@ def diff(
     after: Annotated[Path, typer.Argument(metavar="B", help="The table to compare it with.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say in which rows two tables differ; exit status 1 if they do.
+    """List the rows in which two tables differ.
 
-    A row differs if it was added, is gone, has another winner, or the same winner with a time that changed beyond the
-    intervals, or that comes of other evidence or another protocol.
+    A row differs if only one table has it, if its winner changed, or if the winner's time changed beyond both
+    intervals or has other evidence or another protocol. The exit status is 1 if any row differs.
     """
-    old, new = read_table(before), read_table(after)
-    found = diff_tables(old, new)
+    old, new = Table.read(before), Table.read(after)
+    found = old.diff(new)
     if as_json:
         output.print_json(diff_report.diff_record(found))
     else:
@@ -110,29 +109,30 @@ def diff(
 
 def export(
     table: Annotated[Path, typer.Argument(help="The table to export (table.json).")],
-    to: Annotated[str, typer.Option(help="The consumer.")] = "inductor",
+    to: Annotated[str, typer.Option(metavar="CONSUMER", help="The consumer to write for.")] = "inductor",
     out: Annotated[
-        Path | None, typer.Option(help="Folder; the files go to OUT/<consumer>. [default: the table's]")
+        Path | None, typer.Option(help="Folder; files go to OUT/CONSUMER. [default: the table's folder]")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Refuse a table of another device.")] = None,
-    estimated: Annotated[bool, typer.Option("--estimated", help="Export rows that nobody timed, too.")] = False,
+    device: Annotated[str | None, typer.Option(help="Refuse a table that is for another device.")] = None,
+    estimated: Annotated[bool, typer.Option("--estimated", help="Export estimated rows, too.")] = False,
 ) -> None:
-    """Write a table as the files its consumer loads."""
+    """Write a table as the files that its consumer loads."""
+    content = Table.read(table)
     if device is not None:
-        require_device(read_table(table), catalogue.device(device))
-    files = export_table(registry.exporter(to), read_table(table), estimated=estimated)
-    for path in write_all(files, (out or table.parent) / to):
+        content.require_device(catalogue.device(device))
+    for path in content.export(to, out or table.parent, estimated=estimated):
         print(path)
 
 
 def warmup(
-    table: Annotated[Path, typer.Argument(help="What gemmtune export wrote: inductor_table.json.")],
+    table: Annotated[Path, typer.Argument(help="inductor_table.json, as gemmtune export writes it.")],
     call: Annotated[str, typer.Option(metavar="MODULE:NAME", help=_WARM_HELP)],
     out: Annotated[Path, typer.Option(help="The file of compiled code.")] = Path("warm.bin"),
 ) -> None:
-    """Compile a model at every m of a table ahead of serving, and write what Inductor cached of it to a file.
+    """Compile a model ahead of serving, at every m of a table.
 
-    A serving process loads it with torch.compiler.load_cache_artifacts, and compiles nothing.
+    Writes Inductor's cached code to a file. A serving process that loads the file with
+    torch.compiler.load_cache_artifacts compiles nothing.
     """
     sys.path.insert(0, str(Path.cwd()))
     from gemmtune.engine.tables.inductor import loader as inductor

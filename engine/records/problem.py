@@ -85,6 +85,12 @@ class Problem:
     """One GEMM: out[batch, m, n] = A[batch, m, k] @ B[batch, k, n], of addmm bias + A @ B.
 
     Two problems are equal when a kernel cannot tell them apart: the weight does not count.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> problem = gt.Problem.parse("16x4096x4096:bf16:nt")
+        >>> problem.m, problem.name, problem == gt.Problem(m=16, n=4096, k=4096)
+        (16, '16x4096x4096:bf16:nt', True)
     """
 
     m: int

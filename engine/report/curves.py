@@ -39,11 +39,15 @@ def check_drawing() -> None:
 
 
 def curves_picture(comparison: Comparison) -> Picture:
-    """Return a matplotlib figure: a panel per landscape, a curve per arm with its 95 % interval."""
+    """Return a matplotlib figure that a notebook draws: a panel per landscape, a curve per arm with its interval."""
     from matplotlib.figure import Figure
 
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            return _png(self)
+
     titles, (rows, columns) = _titles(comparison), _grid(comparison)
-    figure = Figure(figsize=(5.2 * columns, 3.6 * rows), layout="constrained")
+    figure = NotebookFigure(figsize=(5.2 * columns, 3.6 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     evaluations = range(1, comparison.budget + 1)
     for axes, (landscape, title) in zip(panels, titles.items(), strict=False):
@@ -64,8 +68,12 @@ def curves_picture(comparison: Comparison) -> Picture:
 
 def curves_png(comparison: Comparison) -> bytes:
     """Return the picture as a PNG; equal comparisons give equal bytes."""
+    return _png(curves_picture(comparison))
+
+
+def _png(figure: Picture) -> bytes:
     out = io.BytesIO()
-    curves_picture(comparison).savefig(out, format="png", dpi=120, metadata={"Software": None})
+    figure.savefig(out, format="png", dpi=120, metadata={"Software": None})
     return out.getvalue()
 
 

@@ -13,7 +13,16 @@ __all__ = ["Exporter"]
 
 
 class Exporter(ABC):
-    """Writes for one consumer. Pure text: it imports neither torch nor the consumer."""
+    """Writes for one consumer. Pure text: it imports neither torch nor the consumer.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> class Names(gt.Exporter):
+        ...     def export(self, table):
+        ...         return {"names.txt": " ".join(row.problem.name for row in table.rows)}
+        >>> list(Names().spaces)
+        []
+    """
 
     example: ClassVar[tuple[str, Config]] = ("aten", Config({}))
     """A space and a config of it that the consumer can be given: what the conformance suite exports."""

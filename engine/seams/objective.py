@@ -11,7 +11,19 @@ __all__ = ["Objective"]
 
 
 class Objective(ABC):
-    """What a search minimises."""
+    """What a search minimises.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> class Worst(gt.Objective):
+        ...     protocol, unit = "graph-cold-l2", "ns"
+        ...     def score(self, measurement):
+        ...         if not measurement.samples_ns:
+        ...             raise ValueError(f"{measurement.status} has no score")
+        ...         return max(measurement.samples_ns)
+        >>> Worst().unit
+        'ns'
+    """
 
     protocol: ClassVar[str]
     """Name of the timing protocol its measurements are made with."""

@@ -31,7 +31,17 @@ class Candidate:
 
 
 class Pruner(ABC):
-    """Drops candidates early. Stateless: the same evidence gives the same verdict."""
+    """Drops candidates early. Stateless: the same evidence gives the same verdict.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> from gemmtune.engine.records.verdict import Verdict
+        >>> class FewStages(gt.Pruner):
+        ...     def judge(self, candidate, history):
+        ...         stages = candidate.config.get("num_stages", 0)
+        ...         return Verdict.yes() if stages <= 5 else Verdict.no("stages", f"{stages} > 5")
+        >>> gt.testing.check_pruner(FewStages)
+    """
 
     judges_launches: ClassVar[bool] = False
     """Whether launches are its evidence. It is then for recorded landscapes: an executor that measures shows none,

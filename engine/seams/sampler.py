@@ -19,6 +19,19 @@ class Sampler(ABC):
     The caller tells each asked batch in the order it was asked before it asks again. Then the sequence of asked
     configs is a function of the Search and of what was told: a search resumes by asking again and telling from the
     database.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> class InOrder(gt.Sampler):
+        ...     def __init__(self, search):
+        ...         super().__init__(search)
+        ...         self.left = list(search.feasible)
+        ...     def ask(self, count):
+        ...         batch, self.left = self.left[:count], self.left[count:]
+        ...         return batch
+        ...     def tell(self, trials):
+        ...         pass
+        >>> gt.testing.check_sampler(InOrder)
     """
 
     multi_objective: ClassVar[bool] = False

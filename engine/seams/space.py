@@ -47,6 +47,16 @@ class Space(ABC):
     `params`, `check`, `seeds`, `prior` and `features` need no optional package and no GPU. `build` runs in a builder
     process on a CPU; `load` and the launchable run in the worker process that owns the GPU. An instance is stateless
     and picklable.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> from gemmtune.engine.records import catalogue
+        >>> from gemmtune.engine.records.task import Task
+        >>> from gemmtune.engine.seams import registry
+        >>> space = registry.space("triton_mm")
+        >>> task = Task(gt.Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "triton_mm")
+        >>> bool(space.check(task, space.seeds(task)[0]))
+        True
     """
 
     preload: ClassVar[tuple[str, ...]] = ()

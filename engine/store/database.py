@@ -56,6 +56,12 @@ class Database:
     at any instant. A power cut may take the last batches with it, and leaves the file whole. PostgreSQL keeps what it
     was told to keep (`synchronous_commit`); where it or the connection is lost, reads and writes begin again until it
     is back, and what it stored before it could say so is not stored twice.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> with gt.Database.open("measurements.db") as database:
+        ...     print(len(database.tasks()))
+        0
     """
 
     def __init__(self, link: Link) -> None:

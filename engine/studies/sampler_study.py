@@ -20,7 +20,7 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.files import file_stem
 
-__all__ = ["Replay", "SamplerLike", "StudyResult", "labels", "replay_study", "replays", "sampler_label", "searchable"]
+__all__ = ["Replay", "SamplerLike", "StudyResult", "labels", "replays", "sampler_label", "searchable", "study_result"]
 
 Replay = list[tuple[Trial, ...]]
 """Trials of each landscape's search, by one sampler with one seed."""
@@ -57,34 +57,21 @@ class StudyResult:
         }
 
 
-def replay_study(
-    landscapes: Sequence[Landscape],
-    sampler: SamplerLike,
-    budget: int,
-    *,
-    seeds: int,
-    batch: int = 1,
-    workers: int = 1,
-    cold: bool = False,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+def study_result(
+    searched: Sequence[Landscape], sampler: SamplerLike, budget: int, found: Sequence[Replay]
 ) -> StudyResult:
-    """Measure how close to the optimum a sampler gets within a budget; the arguments are those of `replays`.
+    """Return how close to the optimum a sampler got, as a mean over the seeds per landscape.
 
-    A landscape of a single config, such as a baseline's, leaves nothing to search and is left out.
-
-    Raises:
-        UnknownPlugin: no sampler of that name.
-        LandscapeError: no landscape is left.
-        ValueError: budget, seeds, batch or workers is below 1.
+    Args:
+        searched: landscapes of each replay, in order.
+        sampler: the sampler that was replayed.
+        budget: evaluations that each search had.
+        found: one replay per seed, at least one.
     """
-    searched = searchable(landscapes)
-    found = list(
-        replays(searched, sampler, budget, seeds=seeds, batch=batch, workers=workers, cold=cold, progress=progress)
-    )
     means = [
         fmean(_fraction(landscape, replay[number]) for replay in found) for number, landscape in enumerate(searched)
     ]
-    return StudyResult(sampler_label(sampler), budget, seeds, dict(zip(labels(searched), means, strict=True)))
+    return StudyResult(sampler_label(sampler), budget, len(found), dict(zip(labels(searched), means, strict=True)))
 
 
 def replays(

@@ -1,1 +1,25 @@
-"""Conformance suites: what every plug-in of a seam must do, run over all registered ones."""
+"""Conformance suites: what every plug-in of a seam must do, run over all registered ones.
+
+Example:
+    >>> import gemmtune as gt
+    >>> class InOrder(gt.Sampler):
+    ...     def __init__(self, search):
+    ...         super().__init__(search)
+    ...         self.left = list(search.feasible)
+    ...     def ask(self, count):
+    ...         batch, self.left = self.left[:count], self.left[count:]
+    ...         return batch
+    ...     def tell(self, trials):
+    ...         pass
+    >>> gt.testing.check_sampler(InOrder)
+"""
+
+from __future__ import annotations
+
+from gemmtune.engine.testing.exporter_conformance import check_exporter
+from gemmtune.engine.testing.objective_conformance import check_objective
+from gemmtune.engine.testing.pruner_conformance import check_pruner
+from gemmtune.engine.testing.sampler_conformance import check_sampler
+from gemmtune.engine.testing.space_conformance import check_build, check_space
+
+__all__ = ["check_build", "check_exporter", "check_objective", "check_pruner", "check_sampler", "check_space"]

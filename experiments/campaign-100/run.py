@@ -31,7 +31,7 @@ from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
 
-GEMMTUNE = (sys.executable, "-m", "gemmtune.engine.cli", "tune")
+GEMMTUNE = (sys.executable, "-m", "gemmtune", "tune")
 RELOADED = 10
 AGAIN_SECONDS, WALL_SECONDS = 5.0, 150.0
 MEAN, WORST, NAMED = 0.99, 0.96, 0.95

@@ -78,7 +78,7 @@ def lane(out: Path, left: deque[str], uuid: str, lanes: int, end: float) -> None
             "--batch",
             ALL,
         )  # no batch is waited for
-        command = [sys.executable, "-m", "gemmtune.engine.cli", "tune", "--problem", name, *sweep, "--out", str(work)]
+        command = [sys.executable, "-m", "gemmtune", "tune", "--problem", name, *sweep, "--out", str(work)]
         began, log = time.monotonic(), work.with_suffix(".log")
         log.parent.mkdir(parents=True, exist_ok=True)
         with (

@@ -126,7 +126,7 @@ class Campaign:
         """What a user types; its actors answer at once."""
         terms = ["--sampler", "evolution", "--seed", "7", "--budget", str(self.site.given.budget)]
         places = ["--fleet", "ray", "--database", self.database, "--out", str(self.table.parent)]
-        return ["-m", "gemmtune.engine.cli", "tune", *terms, *places]
+        return ["-m", "gemmtune", "tune", *terms, *places]
 
     def rows(self) -> list[tuple]:
         """Its measurements, in an order of their own."""

@@ -25,7 +25,7 @@ from gemmtune.engine.seams import registry
 
 ARMS = ("build", "inductor", "sweep", "tune", "load", "campaign")
 HERE = Path(__file__).parent
-GEMMTUNE = (sys.executable, "-m", "gemmtune.engine.cli")
+GEMMTUNE = (sys.executable, "-m", "gemmtune")
 
 
 def main() -> None:

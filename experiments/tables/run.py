@@ -65,7 +65,7 @@ def main() -> int:
 def typed(given: argparse.Namespace, name: str) -> list[str]:
     out = given.out.resolve()
     (out / "campaign.toml").write_text(campaign(given.budget, given.tune_seconds))
-    return [sys.executable, "-m", "gemmtune.engine.cli", *COMMANDS[name].format(out=out).split()]
+    return [sys.executable, "-m", "gemmtune", *COMMANDS[name].format(out=out).split()]
 
 
 def arm(out: Path, name: str) -> list[str]:

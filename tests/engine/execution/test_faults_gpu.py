@@ -128,7 +128,7 @@ def test_a_driver_that_loses_the_gpu_ends_quarantined_and_goes_on_when_it_is_bac
     assert len(kept) == 4  # `illegal again` may have been innocent, and `none again` never ran
 
     back = subprocess.run(
-        [sys.executable, "-P", "-m", "gemmtune.engine.cli", *tune],
+        [sys.executable, "-P", "-m", "gemmtune", *tune],
         capture_output=True,
         text=True,
         check=False,

@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-GEMMTUNE = [sys.executable, "-P", "-m", "gemmtune.engine.cli"]
+GEMMTUNE = [sys.executable, "-P", "-m", "gemmtune"]
 
 
 def gemmtune(folder: Path, *arguments: str) -> str:

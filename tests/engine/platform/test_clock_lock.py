@@ -178,7 +178,7 @@ def replayed() -> list[str]:
 
 @pytest.mark.parametrize("flags", [(), ("--lock-clocks", "1500")])
 def test_a_replayed_campaign_locks_nothing_with_the_flag_or_without(nvml, tmp_path, flags):
-    command = [sys.executable, "-m", "gemmtune.engine.cli", *TUNE, *replayed(), *flags]
+    command = [sys.executable, "-m", "gemmtune", *TUNE, *replayed(), *flags]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
     assert nvml.calls() == []

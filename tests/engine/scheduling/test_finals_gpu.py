@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 
-GEMMTUNE = [sys.executable, "-P", "-m", "gemmtune.engine.cli"]
+GEMMTUNE = [sys.executable, "-P", "-m", "gemmtune"]
 PROBLEM = "16x4096x4096:bf16:nt"
 
 

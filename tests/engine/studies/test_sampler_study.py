@@ -16,7 +16,7 @@ from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
-from gemmtune.engine.studies.sampler_study import replay_study
+from gemmtune.engine.studies.sampler_study import StudyResult, replays, searchable, study_result
 
 OK, FAILED, INVALID = Status.OK, Status.RUN_FAILED, Status.INVALID
 
@@ -38,6 +38,11 @@ class FromSeed(Sampler):
 
     def tell(self, trials: Sequence[Trial]) -> None:
         self.told.extend(trials)
+
+
+def replay_study(landscapes: Sequence[Landscape], sampler: str, budget: int, **terms: object) -> StudyResult:
+    searched = searchable(landscapes)
+    return study_result(searched, sampler, budget, list(replays(searched, sampler, budget, **terms)))
 
 
 @pytest.fixture(autouse=True)

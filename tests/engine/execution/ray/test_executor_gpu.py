@@ -25,7 +25,7 @@ PROBLEMS = ("16x4096x4096:bf16:nt", "256x4096x4096:bf16:nt", "1024x6144x4096:bf1
 @pytest.mark.parametrize("executor", ["local", "ray"])
 def test_every_gpu_measures_and_every_problem_has_its_final(tmp_path, executor):
     named = [part for problem in PROBLEMS for part in ("--problem", problem)]
-    command = [sys.executable, "-P", "-m", "gemmtune.engine.cli", "tune", *named, "--fleet", executor, "--budget", "24"]
+    command = [sys.executable, "-P", "-m", "gemmtune", "tune", *named, "--fleet", executor, "--budget", "24"]
     done = subprocess.run([*command, "--out", tmp_path], capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
     with Database.open(tmp_path / "measurements.db", create=False) as store:

@@ -54,7 +54,7 @@ def served_after_warm_up(folder, device, *, hidden):
         (folder / name).write_text(text, encoding="utf-8")
     exported, artifacts = str(folder / "inductor_table.json"), str(folder / "warm.bin")
     command = ("warmup", exported, "--call", "inductor_warm_probe:forward", "--out", artifacts)
-    ahead = run(folder / "ahead", hidden, "-m", "gemmtune.engine.cli", *command)
+    ahead = run(folder / "ahead", hidden, "-m", "gemmtune", *command)
     served = run(folder / "served", hidden, "-c", SERVING, str(folder), artifacts)
     answers = json.loads(served.stdout.splitlines()[-1])
     if set(answers) != {"fxgraph_cache_hit"}:

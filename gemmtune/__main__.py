@@ -1,4 +1,4 @@
-"""`python -m gemmtune.engine.cli` is `gemmtune`."""
+"""Run the command line: `python -m gemmtune`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+"""Recorded landscapes by device or by file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+
+__all__ = ["LandscapeSource", "landscapes", "names_a_file"]
+
+LandscapeSource: TypeAlias = str | os.PathLike[str] | Landscape
+"""A device, a file, or a landscape that was read before."""
+
+_SUFFIXES = (".csv", ".gz", ".json")
+
+
+def landscapes(*sources: LandscapeSource, space: str | None = None) -> tuple[Landscape, ...]:
+    """Read recorded landscapes: those that ship with gemmtune for a device, or those of files.
+
+    Args:
+        sources: devices by SKU ("h200"), and files: CSV, cache files of Kernel Tuner or T4 results (JSON), each plain
+            or as .gz. Without a source, every landscape that ships with gemmtune.
+        space: keep only the landscapes of this space; by default of all.
+
+    Returns:
+        One landscape per problem and space, in the order of the sources. Times are in nanoseconds.
+
+    Raises:
+        DeviceError: the catalogue does not know the device.
+        LandscapeError: nothing is recorded of the device or the space, or a file is missing or malformed.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> first = gt.landscapes("h200", space="triton_mm")[0]
+        >>> first.problem.name, len(first.points), round(first.optimum_ns)
+        ('1x6144x4096:bf16:nt', 348, 24000)
+    """
+    found = [landscape for source in sources for landscape in _read(source)] if sources else _embedded()
+    kept = tuple(x for x in found if space is None or x.context.get("space") == space)
+    if not kept:
+        spaces = ", ".join(sorted({x.context.get("space", "unnamed") for x in found})) or "nothing"
+        raise LandscapeError(f"nothing is recorded in space {space}; recorded: {spaces}")
+    return kept
+
+
+def names_a_file(source: str | os.PathLike[str]) -> bool:
+    """Return whether a source is a path; any other text is the SKU of a device."""
+    return not isinstance(source, str) or source.endswith(_SUFFIXES) or os.sep in source
+
+
+def _read(source: LandscapeSource) -> Iterable[Landscape]:
+    if isinstance(source, Landscape):
+        return (source,)
+    if names_a_file(source):
+        return read_landscapes(Path(source))
+    sku = catalogue.device(os.fspath(source)).sku
+    recorded = [(catalogue.device(landscape.context["device"]).sku, landscape) for landscape in _embedded()]
+    found = [landscape for own, landscape in recorded if own == sku]
+    if not found:
+        skus = ", ".join(sorted({own for own, _ in recorded}))
+        raise LandscapeError(f"nothing is recorded of {sku}; recorded: {skus}; the name of a file ends in .csv")
+    return found
+
+
+def _embedded() -> list[Landscape]:
+    return [landscape for path in embedded() for landscape in read_landscapes(path)]

@@ -1,0 +1,35 @@
+"""The folder that results are written to: checked before anything is measured."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.store.files import write_whole
+
+__all__ = ["make_folder", "write_all"]
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder unless it exists.
+
+    Raises:
+        UsageError: the folder cannot be created or written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from None
+
+
+def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
+    """Write files by name into a folder, each whole or not at all; return their paths."""
+    make_folder(folder)
+    for name, body in files.items():
+        write_whole(folder / name, body.encode() if isinstance(body, str) else body)
+    return [folder / name for name in files]

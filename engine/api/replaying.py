@@ -1,0 +1,259 @@
+"""Samplers replayed on recorded landscapes, and compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from math import inf, isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.api.dataframes import dataframe
+from gemmtune.engine.api.landscapes import LandscapeSource, landscapes
+from gemmtune.engine.api.output_folder import make_folder, write_all
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.report import studies as study_report
+from gemmtune.engine.report.curves import check_drawing, curves_html, curves_picture, curves_png
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.studies.comparison import Comparison, compare
+from gemmtune.engine.studies.sampler_study import (
+    Replay,
+    SamplerLike,
+    StudyResult,
+    labels,
+    replays,
+    sampler_label,
+    searchable,
+    study_result,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+__all__ = ["Study", "replay"]
+
+
+class Study:
+    """Samplers on the same landscapes, with the same budget and seeds.
+
+    A search is scored by the recorded optimum over the best time found: 1 at the optimum, 0 before the first success.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> study = gt.replay(gt.landscapes("h200", space="triton_mm")[0], sampler="random", budget=32, seeds=5)
+        >>> 0.8 < study.fraction_of_optimum["random"] <= 1
+        True
+        >>> figure = study.plot()
+    """
+
+    def __init__(
+        self,
+        searched: Sequence[Landscape],
+        found: Mapping[str, Sequence[Replay]],
+        budget: int,
+        seeds: int,
+        settings: Mapping[str, object],
+    ) -> None:
+        """Keep the trials of each sampler, a campaign per seed."""
+        self.landscapes = tuple(searched)
+        """The landscapes that were searched, in order."""
+        self.budget = budget
+        """Evaluations per search, failures included."""
+        self.seeds = seeds
+        """Searches per sampler and landscape, with seeds 0 to seeds - 1."""
+        self.settings = dict(settings)
+        """Further arguments of `replay`, by name: batch, cold and apart."""
+        self.written: list[Path] = []
+        """Files of the last `save`."""
+        self._found = dict(found)
+
+    @property
+    def samplers(self) -> tuple[str, ...]:
+        """Names of the samplers, in the order given."""
+        return tuple(self._found)
+
+    @cached_property
+    def results(self) -> Mapping[str, StudyResult]:
+        """Fraction of the optimum after the whole budget per landscape, by sampler."""
+        return {
+            name: study_result(self.landscapes, name, self.budget, campaigns) for name, campaigns in self._found.items()
+        }
+
+    @property
+    def fraction_of_optimum(self) -> dict[str, float]:
+        """Mean over landscapes and seeds, by sampler, from 0 to 1."""
+        return {name: result.fraction_of_optimum for name, result in self.results.items()}
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """Best-so-far curves with their 95 % intervals, and the performance score P, by sampler and landscape."""
+        return compare(self.landscapes, self._found, self.budget)
+
+    def summary(self, width: int | None = None) -> str:
+        """Return the results as text; several samplers side by side, in at most `width` columns."""
+        if len(self._found) == 1:
+            return study_report.study(next(iter(self.results.values())))
+        return study_report.comparison(self.comparison, width)
+
+    def plot(self) -> Figure:
+        """Return the best-so-far curves as a matplotlib figure; a notebook draws it.
+
+        Raises:
+            ToolchainMissing: matplotlib or plotly is not installed.
+        """
+        check_drawing()
+        return curves_picture(self.comparison)
+
+    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write comparison.json, curves.png and curves.html to `folder`; return their paths.
+
+        Raises:
+            ToolchainMissing: matplotlib or plotly is not installed.
+            UsageError: the folder cannot be written.
+        """
+        check_drawing()
+        contents: dict[str, str | bytes] = {
+            "comparison.json": json.dumps(self.to_json(), indent=1) + "\n",
+            "curves.png": curves_png(self.comparison),
+            "curves.html": curves_html(self.comparison),
+        }
+        self.written = write_all(contents, Path(folder))
+        return self.written
+
+    def to_json(self) -> dict[str, object]:
+        """Return the curves, their intervals and P as one JSON object."""
+        return {**self.comparison.to_json(), **self.settings}
+
+    def to_dataframe(self) -> DataFrame:
+        """Return a pandas DataFrame with one line per evaluation: its time in ns, and the best so far.
+
+        Raises:
+            ToolchainMissing: pandas is not installed.
+        """
+        return dataframe(self._evaluations())
+
+    def _evaluations(self) -> Iterable[Mapping[str, object]]:
+        names = labels(self.landscapes)
+        for sampler, found in self._found.items():
+            for seed, trials_of in enumerate(found):
+                for name, landscape, trials in zip(names, self.landscapes, trials_of, strict=True):
+                    best = accumulate((inf if trial.score is None else trial.score for trial in trials), min)
+                    for evaluation, (trial, best_ns) in enumerate(zip(trials, best, strict=True), 1):
+                        yield {
+                            "sampler": sampler,
+                            "landscape": name,
+                            "seed": seed,
+                            "evaluation": evaluation,
+                            "status": trial.status.value,
+                            "time_ns": trial.score,
+                            "fraction_of_optimum": landscape.optimum_ns / best_ns if isfinite(best_ns) else 0.0,
+                        }
+
+
+def replay(
+    sources: LandscapeSource | Iterable[LandscapeSource],
+    sampler: SamplerLike | Iterable[SamplerLike] = "transfer",
+    *,
+    budget: int = 64,
+    seeds: int = 10,
+    batch: int = 1,
+    workers: int = 1,
+    cold: bool = False,
+    apart: bool = False,
+    out: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Study:
+    """Search recorded landscapes with one sampler or several, once per seed, without a GPU.
+
+    The searches of one seed are a campaign in the order of the landscapes: a sampler that learns is given what the
+    earlier ones found. Landscapes with a single config, such as those of the vendor library, are left out.
+
+    Args:
+        sources: landscapes, or devices and files as `landscapes` takes them.
+        sampler: registered names and classes derived from `Sampler`.
+        budget: evaluations per search, failures included, at least 1.
+        seeds: searches per landscape, with seeds 0 to seeds - 1.
+        batch: configs that a sampler is asked for at once.
+        workers: processes; the result does not depend on their number. A class from a notebook needs workers=1.
+        cold: keep the starting points of the recorded space from the sampler.
+        apart: let no search learn from those of other landscapes.
+        out: folder for comparison.json, curves.png and curves.html; by default nothing is written.
+        progress: called with the number of searches done and their total.
+
+    Raises:
+        UnknownPlugin: no sampler has that name.
+        UsageError: a number is below 1, two samplers share a name, or `out` cannot be written.
+        LandscapeError: a landscape is malformed, or none has two feasible configs.
+        ToolchainMissing: `out` is given, and matplotlib or plotly is not installed.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> class InOrder(gt.Sampler):
+        ...     def __init__(self, search):
+        ...         super().__init__(search)
+        ...         self.left = list(search.feasible)
+        ...     def ask(self, count):
+        ...         batch, self.left = self.left[:count], self.left[count:]
+        ...         return batch
+        ...     def tell(self, trials):
+        ...         pass
+        >>> study = gt.replay("h200", sampler=[InOrder, "random"], budget=16, seeds=3)
+        >>> study.samplers
+        ('InOrder', 'random')
+        >>> study.fraction_of_optimum["InOrder"] < study.fraction_of_optimum["random"]
+        True
+    """
+    counts = {"budget": budget, "seeds": seeds, "batch": batch, "workers": workers}
+    for name, value in counts.items():
+        if value < 1:
+            raise UsageError(f"{name}={value} is below 1")
+    chosen = _chosen([sampler] if isinstance(sampler, str | type) else sampler, workers)
+    if out is not None:  # before hours of searching, not after
+        check_drawing()
+    searched = searchable(landscapes(*([sources] if isinstance(sources, str | os.PathLike | Landscape) else sources)))
+    if out is not None:
+        make_folder(Path(out))
+    found = {}
+    for number, (name, one) in enumerate(chosen.items()):
+        found[name] = list(
+            replays(
+                searched,
+                one,
+                budget,
+                seeds=seeds,
+                batch=batch,
+                workers=workers,
+                cold=cold,
+                apart=apart,
+                progress=_shifted(progress, number * len(searched) * seeds, len(chosen) * len(searched) * seeds),
+            )
+        )
+    study = Study(searched, found, budget, seeds, {"batch": batch, "cold": cold, "apart": apart})
+    if out is not None:
+        study.save(out)
+    return study
+
+
+def _shifted(progress: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
+    return lambda done, _: progress(before + done, total)
+
+
+def _chosen(samplers: Iterable[SamplerLike], workers: int) -> dict[str, type[Sampler]]:
+    """Return the sampler classes by label, in order."""
+    chosen: dict[str, type[Sampler]] = {}
+    for sampler in samplers:
+        name, found = sampler_label(sampler), registry.sampler(sampler) if isinstance(sampler, str) else sampler
+        if chosen.setdefault(name, found) is not found:
+            raise UsageError(f"two samplers are named {name}: rename one class")
+        if workers > 1 and found.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+            raise UsageError(f"workers={workers} processes cannot import {name} from a notebook: take workers=1")
+    if not chosen:
+        raise UsageError(f"no sampler is named; known: {', '.join(registry.names(Sampler))}")
+    return chosen

@@ -1,0 +1,156 @@
+"""The table as a user holds it: read, looked up, exported, compared and saved."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.api.dataframes import dataframe
+from gemmtune.engine.api.output_folder import write_all
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.records.table import Table as TableRecord
+from gemmtune.engine.seams import registry
+from gemmtune.engine.tables import table_file
+from gemmtune.engine.tables.diff import TableDiff, diff_tables
+from gemmtune.engine.tables.export import export_table
+from gemmtune.engine.tables.ranges import of_one_gemm
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["Table", "read_table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The best configs of one GPU: a row per problem, with ranked choices and their evidence.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> table = gt.read_table("out/table.json")  # doctest: +SKIP
+        >>> table.lookup("16x4096x4096:bf16:nt").config  # doctest: +SKIP
+    """
+
+    record: TableRecord
+    """The record behind the table, for functions that take one."""
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Table:
+        """Read a table's file; `read_table` is the same function under a shorter name.
+
+        Raises:
+            TableError: the file is missing, damaged, edited, or of a newer schema.
+        """
+        return cls(table_file.read_table(Path(path)))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table's file, whole or not at all; equal tables give equal bytes.
+
+        Raises:
+            UsageError: the folder is missing or not writable; an earlier file stays as it was.
+        """
+        table_file.write_table(Path(path), self.record)
+
+    @property
+    def device(self) -> Device:
+        """The GPU that the rows hold for."""
+        return self.record.device
+
+    @property
+    def objective(self) -> str:
+        """Name of the objective that was minimised."""
+        return self.record.objective
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows, one per problem, sorted by the problem's name."""
+        return self.record.rows
+
+    @property
+    def ranges(self) -> tuple[RangeRow, ...]:
+        """The choices for ranges of m, sorted by problem and m; empty unless ranges were tuned."""
+        return self.record.ranges
+
+    def lookup(self, problem: str | Problem) -> Choice | None:
+        """Return the kernel to run for a problem: of its own row, else of the range of m that covers it.
+
+        Raises:
+            ProblemError: the text is not a problem.
+        """
+        wanted = Problem.parse(problem) if isinstance(problem, str) else problem
+        for row in self.rows:
+            if row.problem == wanted:
+                return row.choices[0]
+        gemm = of_one_gemm(wanted)
+        covering = (row for row in self.ranges if row.first <= wanted.m <= row.last)
+        return next((row.choice for row in covering if of_one_gemm(row.problem) == gemm), None)
+
+    def export(self, consumer: str, folder: str | os.PathLike[str], *, estimated: bool = False) -> list[Path]:
+        """Write the files that a consumer loads to `folder`/`consumer`; return their paths.
+
+        Args:
+            consumer: name of an exporter, for example "inductor" or "cute".
+            folder: created unless it exists.
+            estimated: export rows whose first choice was estimated and not timed.
+
+        Raises:
+            UnknownPlugin: no exporter has that name.
+            TableError: the consumer cannot be given this table, or it has estimated rows and `estimated` is False.
+            UsageError: the folder cannot be written.
+        """
+        files = export_table(registry.exporter(consumer), self.record, estimated=estimated)
+        return write_all(files, Path(folder) / consumer)
+
+    def diff(self, other: Table) -> TableDiff:
+        """Return the rows and ranges in which `other` differs from this table.
+
+        Raises:
+            DeviceError: the tables are of two GPUs.
+            TableError: the tables minimise two objectives.
+        """
+        return diff_tables(self.record, other.record)
+
+    def require_device(self, device: Device) -> None:
+        """Raise DeviceError, naming both GPUs, where the table is not for `device`."""
+        table_file.require_device(self.record, device)
+
+    def to_dataframe(self) -> DataFrame:
+        """Return the choices as a pandas DataFrame: one line per problem and choice, best first, times in ns.
+
+        Raises:
+            ToolchainMissing: pandas is not installed.
+        """
+        return dataframe(
+            {
+                "problem": row.problem.name,
+                "rank": rank,
+                "space": choice.space,
+                **choice.config,
+                "time_ns": choice.time_ns,
+                "low_ns": choice.low_ns,
+                "high_ns": choice.high_ns,
+                "baseline_ns": row.baseline.time_ns if row.baseline else None,
+                "samples": choice.samples,
+                "evidence": choice.evidence.value,
+            }
+            for row in self.rows
+            for rank, choice in enumerate(row.choices, 1)
+        )
+
+
+def read_table(path: str | os.PathLike[str]) -> Table:
+    """Read a table's file.
+
+    Raises:
+        TableError: the file is missing, damaged, edited, or of a newer schema.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> gt.read_table("out/table.json").device.sku  # doctest: +SKIP
+        'H200'
+    """
+    return Table.read(path)
