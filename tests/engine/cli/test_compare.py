@@ -1,4 +1,4 @@
-"""`gemmtune compare`, and pruners on recorded landscapes, from the command line."""
+"""`gemmtune compare`."""
 
 from __future__ import annotations
 
@@ -8,29 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine import cli
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
 
 CACHE = Path(__file__).parents[1] / "store/landscapes/foreign/kernel_tuner_cache.json"
-DECODE = "16x4096x4096:bf16:nt"
-
-
-@pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
-    """The command line in this process, in an empty folder: status, output, errors."""
-    monkeypatch.chdir(tmp_path)
-
-    def command(*arguments: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gemmtune", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return command
 
 
 @pytest.fixture
@@ -105,22 +88,3 @@ def test_compare_without_the_drawing_packages_names_the_extra(run, hills, monkey
     status, _, err = run("compare", hills)
     assert status == 2
     assert "needs plotly to draw curves: pip install 'gemmtune[study]'" in err
-
-
-def test_tune_asks_pruners_about_recorded_launches_and_keeps_their_reasons(run):
-    arguments = ("--problem", DECODE, "--sampler", "random", "--budget", "24", "--json")
-    _, plain, _ = run("tune", *arguments, "--out", "plain")
-    status, pruned, _ = run("tune", *arguments, "--out", "pruned", "--pruner", "median")
-    assert status == 0
-    (without,), (task,) = json.loads(plain)["tasks"], json.loads(pruned)["tasks"]
-    assert without["failures"] == {}
-    assert 6 <= task["failures"]["invalid"] <= 16
-    assert task["fraction_of_optimum"] == without["fraction_of_optimum"]
-
-
-def test_a_pruner_of_launches_is_refused_where_launches_race(run, toy_priced):
-    arguments = ("tune", "--device", "B200", "--space", toy_priced, "--problem", DECODE, "--budget", "2")
-    status, _, err = run(*arguments, "--pruner", "wilcoxon")
-    assert status == 2
-    assert "--pruner wilcoxon judges the launches of recorded landscapes" in err
-    assert "add --replay FILE" in err

@@ -1,0 +1,32 @@
+"""`gemmtune export`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.tables.table_file import read_table, write_table
+
+FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "inductor/gemmtune_inductor.py")
+
+
+def test_export_writes_what_tune_wrote(run, tuned, tmp_path):
+    ran = run("export", tuned / "out/table.json", "--to", "inductor", "--out", "exported", "--device", "H200")
+    assert ran.status == 0
+    assert ran.out.splitlines() == [f"exported/{name}" for name in FILES[1:]]
+    for name in FILES[1:]:
+        assert (tmp_path / "exported" / name).read_bytes() == (tuned / "out" / name).read_bytes()
+
+
+def test_estimated_rows_are_exported_only_when_asked_for(run, tuned, tmp_path, refusal):
+    table = read_table(tuned / "out/table.json")
+    rows = [
+        replace(row, choices=tuple(replace(c, evidence=Evidence.ESTIMATED) for c in row.choices)) for row in table.rows
+    ]
+    write_table(tmp_path / "paper.json", replace(table, rows=tuple(rows)))
+    refusal(run("export", "paper.json"), "2 of 2 rows are estimated", "gemmtune export --estimated")
+    assert not (tmp_path / "inductor").exists()
+    assert run("export", "paper.json", "--estimated").status == 0
+    rows = json.loads((tmp_path / "inductor/inductor_table.json").read_text())["rows"].values()
+    assert {row["facts"]["evidence"] for of_product in rows for row in of_product} == {"estimated"}

@@ -1,0 +1,90 @@
+"""The console script: help, exit status, and how a signal ends it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.store.database import Database
+
+NO_GPU = "No GPU found; using the recorded landscapes.\n"
+MIDDLE = "128x2880x2880:bf16:nt"
+
+
+def test_without_arguments_help_is_what_comes(tmp_path, script):
+    helped = script("--help", cwd=tmp_path)
+    assert helped.status == 0
+    assert all(command in helped.out for command in ("tune", "record", "replay", "show", "export", "space"))
+    bare = script(cwd=tmp_path)
+    assert (bare.status, bare.out, bare.err) == (0, helped.out, "")
+
+
+def test_the_command_line_starts_without_the_heavy_packages(tmp_path):
+    program = "import sys; import gemmtune.engine.cli; print(sorted({'torch', 'triton', 'optuna'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout == "[]\n"
+
+
+def test_the_console_script_ends_as_the_process_should(tmp_path, script, contents, refusal):
+    refusal(script("tune", "--space", "triton", cwd=tmp_path), "no space 'triton'")
+    refusal(script("tune", "--budget", "0", cwd=tmp_path), "--budget")
+    assert contents(tmp_path) == {}
+
+
+def test_the_version_is_printed_and_python_m_is_the_console_script(tmp_path, script):
+    expected = f"gemmtune {version('gemmtune')}\n"
+    assert script("--version", cwd=tmp_path).out == expected
+    module = [sys.executable, "-m", "gemmtune", "--version"]
+    assert subprocess.run(module, capture_output=True, text=True, check=True, cwd=tmp_path).stdout == expected
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_campaign_says_so_and_keeps_what_it_has(tmp_path, number):
+    arguments = ["tune", "--problem", MIDDLE, "--sampler", "tpe", "--budget", "3000", "--batch", "1"]
+    # A background job of a shell ignores Ctrl-C, and so would this one, where the tests are such a job.
+    program = "import os, signal, sys; signal.signal({}, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [
+        sys.executable,
+        "-c",
+        program.format(int(number)),
+        Path(sys.executable).with_name("gemmtune"),
+        *arguments,
+    ]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    database = tmp_path / "out/measurements.db"
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:
+        if database.exists() and database.stat().st_size and _measurements(database) > 20:
+            break
+        time.sleep(0.1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert out == ""
+    assert err.startswith(NO_GPU)
+    summary, stopped = err.removeprefix(NO_GPU).splitlines()
+    assert re.fullmatch(r"\d+ evaluations in \d+ s; \S+/s; 1 of 2 tasks done", summary)
+    assert stopped.startswith("gemmtune: stopped; ")
+    with Database.open(database) as opened:
+        kept = list(opened.measurements())
+    assert 20 < len(kept) < 3001
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db"]
+
+
+def _measurements(path: Path) -> int:
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute("SELECT COUNT(*) FROM measurements").fetchone()[0]
+    except sqlite3.OperationalError:  # the campaign is still making the tables
+        return 0

@@ -1,0 +1,70 @@
+"""`gemmtune show`."""
+
+from __future__ import annotations
+
+from gemmtune.engine.cli import output
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.table_file import read_table
+
+DECODE = "16x4096x4096:bf16:nt"
+MIDDLE = "128x2880x2880:bf16:nt"
+
+
+def test_show_reads_a_table(run, tuned, row_of):
+    table = read_table(tuned / "out/table.json")
+    record = run("show", tuned / "out/table.json", "--json").record
+    assert (record["device"], record["objective"]) == ("H200", "latency")
+    assert [(row["problem"], row["choices"][0]["config"]) for row in record["rows"]] == [
+        (row.problem.name, dict(row.choices[0].config)) for row in table.rows
+    ]
+    assert [row["choices"][0]["time_ns"] for row in record["rows"]] == [row.choices[0].time_ns for row in table.rows]
+    text = run("show", tuned / "out/table.json").out
+    assert text.startswith("NVIDIA H200: 2 rows, objective latency, replayed\n")
+    row = row_of(DECODE, tuned)
+    (line,) = [line for line in text.splitlines() if line.startswith(DECODE)]
+    config = row.choices[0].config
+    assert line.endswith(f"BLOCK_M={config['BLOCK_M']} BLOCK_N={config['BLOCK_N']} BLOCK_K={config['BLOCK_K']} "
+                         f"GROUP_M={config['GROUP_M']} num_stages={config['num_stages']} "
+                         f"num_warps={config['num_warps']}")  # fmt: skip
+    assert f" {row.choices[0].time_ns / 1e3:.1f} " in line
+
+
+def test_show_reads_a_database(run, tuned, recorded_configs, row_of):
+    record = run("show", tuned / "out/measurements.db", "--json").record
+    tasks = {task["task"]: task for task in record["tasks"]}
+    assert set(tasks) == {f"H200/{space}/{problem}" for space in ("aten", "triton_mm") for problem in (DECODE, MIDDLE)}
+    best = tasks[f"H200/triton_mm/{DECODE}"]
+    assert (best["evidence"], best["evaluations"], best["failures"]) == ("replayed", recorded_configs(DECODE), {})
+    choice = row_of(DECODE, tuned).choices[0]
+    assert (best["best_ns"], best["best_config"]) == (choice.time_ns, dict(choice.config))
+    assert tasks[f"H200/aten/{DECODE}"]["best_config"] == {}
+    text = run("show", tuned / "out/measurements.db").out
+    assert text.startswith(f"4 tasks, {recorded_configs(DECODE) + 400 + 2} measurements\n")
+    (line,) = [line for line in text.splitlines() if line.startswith(f"H200/triton_mm/{DECODE} ")]
+    assert line.split()[1:4] == ["replayed", str(recorded_configs(DECODE)), f"{choice.time_ns / 1e3:.1f}"]
+
+
+def test_a_database_becomes_optuna_studies(run, tuned, tmp_path, refusal):
+    import optuna
+
+    held = tuned / "out/measurements.db"
+    small_part = tmp_path / "part.db"
+    with Database.open(held) as source, Database.open(small_part) as target:
+        target.add(list(source.measurements())[:12])
+    done = run("show", small_part, "--optuna", f"sqlite:///{tmp_path / 'studies.db'}")
+    assert done.out.splitlines()[-1] == f"to look at them: optuna-dashboard sqlite:///{tmp_path / 'studies.db'}"
+    storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path / 'studies.db'}")
+    assert sum(study.n_trials for study in optuna.get_all_study_summaries(storage=storage)) == 12
+    storage.remove_session()
+    storage.engine.dispose()
+    refused_ = run("show", tuned / "out/table.json", "--optuna", "sqlite:///x.db")
+    refusal(refused_, "is a table: name the database")
+
+
+def test_a_narrow_terminal_gets_the_config_below_its_row(run, tuned, monkeypatch):
+    monkeypatch.setattr(output, "columns", lambda: 80)
+    for shown in ("table.json", "measurements.db"):
+        lines = run("show", tuned / "out" / shown).out.splitlines()
+        assert max(map(len, lines)) <= 80
+        row = next(number for number, line in enumerate(lines) if DECODE in line and "triton_mm" in line)
+        assert lines[row + 1].startswith("    BLOCK_M=")

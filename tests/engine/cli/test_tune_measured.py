@@ -1,0 +1,143 @@
+"""`gemmtune tune` and `gemmtune record` on a GPU that is only simulated."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gemmtune.engine.campaign import backend as origin
+from gemmtune.engine.cli import campaigns, gpus
+from gemmtune.engine.processes.process_pool import Quarantined
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+
+DECODE = "16x4096x4096:bf16:nt"
+
+
+class PretendedFleet:
+    """Stands in for LocalExecutor: everything is ok and takes 10 µs."""
+
+    evidence = Evidence.MEASURED
+    settles = True
+    parallel = 1
+
+    def __init__(self, spaces, protocol_name, **options):
+        self.protocol_name, self.options, self.queue, self.collected = protocol_name, options, [], 0
+        type(self).last = self
+
+    def toolchain(self, task):
+        return Toolchain((("pretended", "1"),))
+
+    def protocol(self, task):
+        return self.protocol_name
+
+    def submit(self, task, config):
+        self.queue.append((task, config))
+
+    def settle(self, candidates):
+        raise AssertionError("no final is due")
+
+    def collect(self, timeout_seconds):
+        finished, self.queue = [self.measured(task, config) for task, config in self.queue], []
+        self.collected += len(finished)
+        return finished
+
+    def measured(self, task, config):
+        return Measurement(
+            task, config, Status.OK, self.evidence, self.protocol_name, self.toolchain(task), "pretended", "2026-11-21",
+            samples_ns=(1e4,) * 32, estimate=Estimate(1e4, 1e4, 1e4), energy_joules=0.004,
+        )  # fmt: skip
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def pretended(monkeypatch):
+    for module in (gpus, origin):
+        monkeypatch.setattr(module, "present_device", lambda: catalogue.device("H200"))
+
+    def use(executor=PretendedFleet):
+        for module in (campaigns, origin):
+            monkeypatch.setattr(module, "LocalExecutor", executor)
+        return executor
+
+    return use
+
+
+def test_a_lost_gpu_ends_the_campaign_and_keeps_every_measurement(run, pretended, tmp_path, stored, refusal):
+    class Loses(PretendedFleet):
+        def collect(self, timeout_seconds):
+            if self.collected >= 9:
+                raise Quarantined("GPU 0 is quarantined: 3 worker processes in a row could not start; what was ...")
+            return super().collect(timeout_seconds)
+
+    pretended(Loses)
+    ran = run("tune", "--problem", DECODE, "--budget", "40", "--batch", "8")
+    summary, _, error = ran.err.partition("\n")
+    assert re.fullmatch(r"9 evaluations in \d+ s; \S+/s; 1 of 2 tasks done", summary)
+    refusal(ran._replace(err=error), "gemmtune: GPU 0 is quarantined: 3 worker processes in a row could not start")
+    assert len(stored(tmp_path / "out/measurements.db")) == 9  # the baseline and a batch
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db"]
+
+
+def test_a_recorded_landscape_has_all_samples_of_every_config_and_no_final(run, pretended, tmp_path):
+    executor = pretended()
+    ran = run("record", "--problem", "64x64x64", "--out", "recorded")
+    assert ran.status == 0, ran.err
+    assert executor.last.options["racing"] is False
+    (landscape,) = read_landscapes(tmp_path / "recorded/h200_triton_mm.csv.gz")
+    assert len(landscape.points) > 8
+    assert {len(point.samples_ns) for point in landscape.points.values()} == {32}
+    assert landscape.context["protocol"] == "graph-cold-l2"
+
+
+def test_record_needs_a_gpu_and_says_so(run, tmp_path, contents, refusal):
+    refusal(run("record", "--problem", DECODE), "record measures", "no GPU here")
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("objective", "unit", "protocol", "score"),
+    [("energy", "J", "graph-cold-l2+energy", 0.004), ("latency_warm", "ns", "graph-warm-l2", 1e4)],
+)
+def test_an_objective_is_measured_by_its_protocol(run, pretended, objective, unit, protocol, score):
+    class HoldsNoFinal(PretendedFleet):
+        settles = False
+
+    executor = pretended(HoldsNoFinal)
+    record = run("tune", "--problem", DECODE, "--budget", "8", "--objective", objective, "--json").record
+    assert executor.last.protocol_name == protocol
+    assert (record["objective"], record["unit"]) == (objective, unit)
+    assert [(task["score"], task["baseline_score"]) for task in record["tasks"]] == [(score, score)]
+
+
+@pytest.fixture
+def prepared(monkeypatch):
+    """The spaces whose builders were prepared, of a machine that has a GPU."""
+    spaces = []
+    monkeypatch.setattr(campaigns, "gpu_names", lambda: ("NVIDIA H200",))
+    monkeypatch.setattr(campaigns, "prepare_builders", spaces.append)
+    return spaces
+
+
+def test_builders_are_prepared_where_a_campaign_begins_and_not_where_it_is_finished(run, pretended, prepared):
+    class HoldsNoFinal(PretendedFleet):
+        settles = False
+
+    pretended(HoldsNoFinal)
+    campaign = ("tune", "--problem", DECODE, "--budget", "8")
+    assert (run(*campaign).status, prepared) == (0, [("triton_mm",)])
+    assert (run(*campaign).status, prepared) == (0, [("triton_mm",)])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--space", "nonesuch"), ("--sampler", "nonesuch"), ("--fleet", "slurm"), ("--replay", "none.csv")],
+    ids=lambda arguments: arguments[0],
+)
+def test_no_builder_is_prepared_where_there_is_nothing_to_build(run, pretended, prepared, arguments):
+    assert (run("tune", "--problem", DECODE, *arguments).status, prepared) == (2, [])
