@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.range_rounds import RangeMeasurements
-from gemmtune.engine.execution.gpu_normalization import OneScale
+from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Measurement, Status
@@ -98,12 +98,12 @@ def read_problem(
     Raises:
         StoreError: the database cannot be read.
     """
-    scale = OneScale(database)
+    normalization = GpuNormalization(database)
     finals: list[Final] = []
-    if executor.settles:
+    if executor.holds_finals:
         held = database.finals(tasks[0].problem, tasks[0].device, executor.protocol(tasks[0]))
-        finals = [scale.of_final(final) for final in held]
-    return {task: scale.known(task, executor) for task in tasks}, finals
+        finals = [normalization.normalize_final(final) for final in held]
+    return {task: normalization.known(task, executor) for task in tasks}, finals
 
 
 class ResultReader:

@@ -20,7 +20,7 @@ from gemmtune.engine.cli import output
 from gemmtune.engine.cli.gpus import gpu_or_fail
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, LockClocks, Problems
 from gemmtune.engine.cli.out_folder import database_url, export_what_can_be
-from gemmtune.engine.execution.gpu_normalization import OneScale
+from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
@@ -174,14 +174,14 @@ def record(
         for line in unsearched(plan, [search.task for search in searches]):
             tell(line)
         run(searches, executor, store, minimised, callbacks, settle=False)
-        scale = OneScale(store)
+        normalization = GpuNormalization(store)
         for name in spaces:
             landscapes = [
                 landscape_from(
                     search.task,
                     plan.plugins.spaces[name],
                     [trial.config for trial in search.tuner.trials],
-                    scale.known(search.task, executor),
+                    normalization.known(search.task, executor),
                 )
                 for search in searches
                 if search.task.space == name

@@ -1,4 +1,4 @@
-"""Builds in the order in which the search waits for them."""
+"""Orders builds by how soon a search needs them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["BuildQueue"]
 
 
 class BuildQueue:
-    """What is not yet with a builder: finals first, then the task with the fewest evaluations left to wait for.
+    """Builds that no builder has yet: finals first, then the task with the fewest open evaluations.
 
-    A sampler goes on when its whole batch is told, so the batch that is nearly done is the one that holds a search up.
-    Of those equally near, the task with the fewest behind it: or tasks come to the end one after the other, and the
-    last few do not keep the builders busy.
+    A sampler continues once its whole batch is measured, so a batch that is nearly done delays its search most. Among
+    equals the task with the fewest finished evaluations goes first: tasks then end one after the other, and the last
+    few keep the builders busy.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class BuildQueue:
         self._urgent: deque[BuildJob] = deque()
         self._queued: dict[Task, deque[BuildJob]] = {}
         self._open: Counter[Task] = Counter()
-        self._over: Counter[Task] = Counter()
+        self._finished: Counter[Task] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self._urgent or self._queued)
@@ -32,30 +32,30 @@ class BuildQueue:
         return len(self._urgent) + sum(len(jobs) for jobs in self._queued.values())
 
     def add(self, job: BuildJob) -> None:
-        """Queue the build of one evaluation, which is open until it is `over`."""
+        """Queue the build of an evaluation, which stays open until `finish_evaluation`."""
         self._queued.setdefault(job.task, deque()).append(job)
         self._open[job.task] += 1
 
     def add_urgent(self, job: BuildJob) -> None:
-        """Queue a build that a final waits for: its searches are done."""
+        """Queue a build for a final, whose searches are done."""
         self._urgent.append(job)
 
-    def over(self, task: Task) -> None:
-        """One evaluation of the task has ended."""
-        self._over[task] += 1
+    def finish_evaluation(self, task: Task) -> None:
+        """Count one evaluation of the task as finished."""
+        self._finished[task] += 1
         self._open[task] -= 1
         if self._open[task] <= 0:
             del self._open[task]
 
     def pop(self) -> BuildJob:
-        """The build to begin next; of tasks that are alike in that, the one queued first.
+        """Remove and return the next build; among equal tasks, the one that was queued first.
 
         Raises:
-            ValueError: nothing is queued.
+            ValueError: the queue is empty.
         """
         if self._urgent:
             return self._urgent.popleft()
-        task = min(self._queued, key=lambda t: (self._open[t], self._over[t]))
+        task = min(self._queued, key=lambda t: (self._open[t], self._finished[t]))
         jobs = self._queued[task]
         job = jobs.popleft()
         if not jobs:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from gemmtune.engine.processes.process_pool import Notify, log_notice
-from gemmtune.engine.processes.slot import Outcome
+from gemmtune.engine.processes.process_pool import Notify, Outcome, log_notice
 from gemmtune.engine.records.errors import GemmtuneError
 
 __all__ = ["Done", "Place", "Pool"]

@@ -1,31 +1,31 @@
-"""Which worker can no longer be trusted with a time."""
+"""Finds workers whose times can no longer be trusted."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-__all__ = ["DriftWatch"]
+__all__ = ["DriftMonitor"]
 
 _MOST_DRIFT = 0.15
-"""Chosen, not measured: near the top of the 5 to 20 % by which a power limit lowers clocks for a moment (one H200,
-experiments/measurement), and beyond what a time beside a reference should be asked to make good for long."""
+"""Largest trusted change of the reference kernel's time. Chosen: a power limit lowers clocks by 5 to 20 % for a moment
+(see experiments/measurement)."""
 
 _IN_A_ROW = 16
-"""Chosen, too: a moment is over by then."""
+"""Measurements beyond `_MOST_DRIFT` in a row that disqualify a worker. Chosen: a moment is over by then."""
 
 
-class DriftWatch:
-    """Counts each worker's measurements in a row beside which the reference kernel was off its nominal time."""
+class DriftMonitor:
+    """Counts each worker's consecutive measurements in which the reference kernel was off its nominal time."""
 
     def __init__(self) -> None:
-        """Nothing seen."""
+        """Start without measurements."""
         self._off: Counter[str] = Counter()
 
-    def saw(self, worker: str, drift: float) -> str:
-        """Why the worker is no longer to be trusted; empty while it is. Once told, the count begins anew.
+    def check(self, worker: str, drift: float) -> str:
+        """Return why the worker can no longer be trusted, or an empty string; reporting restarts the count.
 
         Args:
-            worker: the one that measured.
+            worker: name of the worker that measured.
             drift: the reference kernel's time beside the samples, over its nominal time.
         """
         if abs(drift - 1.0) <= _MOST_DRIFT:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gemmtune.engine.execution.artifact_cache import discard
-from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, built, dropped
+from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, build_result, pruning_reason
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice, wait_for_any
 from gemmtune.engine.records.artifact import Artifact, Toolchain
@@ -31,7 +31,7 @@ class EstimateExecutor:
 
     evidence: Evidence = Evidence.ESTIMATED
     """Computed by a model."""
-    settles: bool = False
+    holds_finals: bool = False
     """There is nothing to time."""
     parallel: int = 1
     """As with one worker: what is built at once depends on the builders."""
@@ -80,7 +80,7 @@ class EstimateExecutor:
 
     def submit(self, task: Task, config: Config) -> None:
         """Queue the build, unless a pruner drops the config or the model has no opinion of it."""
-        reason = dropped(self._pruners, Candidate(task, config), self._history.get(task, ()))
+        reason = pruning_reason(self._pruners, Candidate(task, config), self._history.get(task, ()))
         if reason:
             self._finish(task, config, Status.INVALID, reason, protocol=UNBUILT)
         elif config not in self.prior(task).times_ns:
@@ -93,14 +93,14 @@ class EstimateExecutor:
                 )
             self._builders.submit(BuildJob(task, config))
 
-    def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
+    def hold_final(self, candidates: Sequence[tuple[Task, Config]]) -> None:
         """Refuse.
 
         Raises:
-            ContractError: always, for `settles` is False.
+            ContractError: always, for `holds_finals` is False.
         """
         raise ContractError(
-            f"{type(self).__qualname__} was asked for a final of {len(candidates)} configs: settles=False"
+            f"{type(self).__qualname__} was asked for a final of {len(candidates)} configs: holds_finals=False"
         )
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
@@ -131,14 +131,14 @@ class EstimateExecutor:
 
     def _take_builds(self, builders: ProcessPool[BuildJob, Artifact | BuildFailure]) -> None:
         for outcome in builders.collect():
-            self._after_build(outcome.job.task, outcome.job.config, built(outcome))
+            self._after_build(outcome.job.task, outcome.job.config, build_result(outcome))
 
     def _after_build(self, task: Task, config: Config, result: Artifact | FailedBuild) -> None:
         if isinstance(result, FailedBuild):
             self._finish(task, config, result.status, result.reason, result)
             return
         discard(result)
-        reason = dropped(self._pruners, Candidate(task, config, result), self._history.get(task, ()))
+        reason = pruning_reason(self._pruners, Candidate(task, config, result), self._history.get(task, ()))
         self._finish(task, config, Status.INVALID if reason else Status.OK, reason, result)
 
     def _finish(

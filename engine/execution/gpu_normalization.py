@@ -1,8 +1,8 @@
-"""What several GPUs of one kind measured, on one scale.
+"""Makes times of several GPUs of one kind comparable.
 
-GPUs of one SKU are not equally fast: one config spreads by 0.7 to 3.5 % (H200). Each of them times the reference kernel
-of a problem before anything else of it. A GPU's times are multiplied by what the reference takes on the problem's first
-GPU over what it takes there; samples and estimates stay in the database as they were measured.
+GPUs of one SKU are not equally fast (see experiments/measurement). Each GPU times the reference kernel of a problem
+before anything else. A GPU's times are multiplied by the reference's time on the problem's first GPU over its own. The
+database keeps samples and estimates as they were measured.
 """
 
 from __future__ import annotations
@@ -12,64 +12,68 @@ from dataclasses import replace
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.final import Final
-from gemmtune.engine.records.measurement import Estimate, Measurement, ReferenceLevel
+from gemmtune.engine.records.measurement import Estimate, Measurement
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
 
-__all__ = ["OneScale"]
+__all__ = ["GpuNormalization"]
 
 
-class OneScale:
-    """The scale of each problem: that of the GPU whose measurement the database got first.
+class GpuNormalization:
+    """Scales each problem's times to the GPU whose measurement entered the database first.
 
-    A GPU's level at a problem is its first one there. Those of later processes differ by noise alone, which is left
-    out: what one GPU measured stays as it is among itself.
+    The first reference level of a GPU at a problem counts. Levels of its later processes differ by noise alone, so
+    that times of one GPU keep their ratios.
     """
 
     def __init__(self, database: Database) -> None:
-        """Ask the database for what it is not told."""
+        """Read the levels of earlier campaigns from `database`, when they are needed."""
         self._database = database
         self._levels: dict[tuple[Problem, Device, str], dict[tuple[str, str], float]] = {}
 
     def known(self, task: Task, executor: Executor) -> dict[Config, Measurement]:
-        """What the database holds of a task as the executor measures it, failures included, in insertion order.
+        """Return the stored measurements of a task as the executor measures it, normalized, in insertion order.
+
+        Failures are included.
 
         Raises:
             StoreError: the database cannot be read.
         """
         protocol, toolchain = executor.protocol(task), executor.toolchain(task)
         known = self._database.known(task, protocol, executor.evidence, toolchain)
-        return {config: self.of(measurement) for config, measurement in known.items()}
+        return {config: self.normalize(measurement) for config, measurement in known.items()}
 
-    def of(self, measurement: Measurement) -> Measurement:
-        """The measurement on its problem's scale; it must be in the database already."""
-        task, estimate = measurement.task, measurement.estimate
-        if estimate is None or estimate.level is None:
+    def normalize(self, measurement: Measurement) -> Measurement:
+        """Return a measurement with its estimate scaled; the database must hold the measurement already."""
+        estimate = measurement.estimate
+        if estimate is None:
             return measurement
-        levels = self._of_problem(task.problem, task.device, measurement.protocol)
-        levels.setdefault((estimate.level.reference, estimate.level.board), estimate.level.time_ns)
-        return replace(measurement, estimate=_placed(estimate, estimate.level, levels))
+        levels = self._problem_levels(measurement.task.problem, measurement.task.device, measurement.protocol)
+        if estimate.level is not None:
+            levels.setdefault((estimate.level.reference, estimate.level.board), estimate.level.time_ns)
+        return replace(measurement, estimate=_scaled(estimate, levels))
 
-    def of_final(self, final: Final) -> Final:
-        """The final on its problem's scale, as measurements are."""
-        levels = self._of_problem(final.problem, final.device, final.protocol)
-        finalists = (
-            f if f.estimate.level is None else replace(f, estimate=_placed(f.estimate, f.estimate.level, levels))
-            for f in final.finalists
-        )
+    def normalize_final(self, final: Final) -> Final:
+        """Return a final with the finalists' estimates scaled as those of measurements."""
+        levels = self._problem_levels(final.problem, final.device, final.protocol)
+        finalists = (replace(finalist, estimate=_scaled(finalist.estimate, levels)) for finalist in final.finalists)
         return replace(final, finalists=tuple(finalists))
 
-    def _of_problem(self, problem: Problem, device: Device, protocol: str) -> dict[tuple[str, str], float]:
-        terms = problem, device, protocol
-        if terms not in self._levels:
+    def _problem_levels(self, problem: Problem, device: Device, protocol: str) -> dict[tuple[str, str], float]:
+        """Return the reference's time by reference and board, the first GPU's first."""
+        key = problem, device, protocol
+        if key not in self._levels:
             found = self._database.levels(problem, device, protocol)
-            self._levels[terms] = {(level.reference, level.board): level.time_ns for level in found}
-        return self._levels[terms]
+            self._levels[key] = {(level.reference, level.board): level.time_ns for level in found}
+        return self._levels[key]
 
 
-def _placed(estimate: Estimate, level: ReferenceLevel, levels: dict[tuple[str, str], float]) -> Estimate:
+def _scaled(estimate: Estimate, levels: dict[tuple[str, str], float]) -> Estimate:
+    level = estimate.level
+    if level is None:
+        return estimate
     own = levels.get((level.reference, level.board), level.time_ns)
     first = next((time_ns for (reference, _), time_ns in levels.items() if reference == level.reference), own)
     return estimate.scaled(first / own)

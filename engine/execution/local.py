@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
-from gemmtune.engine.execution.workers import Builders, Workers, measured_terms, problem_of
+from gemmtune.engine.execution.workers import Builders, Workers, measured_provenance, problem_of
 from gemmtune.engine.measure.builder import builder_pool
 from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
@@ -65,8 +65,8 @@ class LocalExecutor(BuildMeasurePipeline):
 
         # With energy the slower config may be the one that is wanted.
         racing = racing and not timed.energy
-        terms = measured_terms(toolchains, protocol_name)
-        super().__init__(terms, open_site, len(gpus), pruners=pruners, racing=racing, notify=notify)
+        provenance = measured_provenance(toolchains, protocol_name)
+        super().__init__(provenance, open_site, len(gpus), pruners=pruners, racing=racing, notify=notify)
 
     def close(self) -> None:
         """End every process and delete the binaries."""

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 
-from gemmtune.engine.execution.artifact_cache import Shelf, discard
+from gemmtune.engine.execution.artifact_cache import ArtifactCache, discard
 from gemmtune.engine.execution.build_queue import BuildQueue
 from gemmtune.engine.execution.dispatcher import Done
-from gemmtune.engine.execution.drift_monitor import DriftWatch
-from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, built, dropped
-from gemmtune.engine.execution.workers import Site, Terms
+from gemmtune.engine.execution.drift_monitor import DriftMonitor
+from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, build_result, pruning_reason
+from gemmtune.engine.execution.workers import Provenance, Site
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
 from gemmtune.engine.measure.deciding.screening import Leader
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
@@ -43,7 +43,7 @@ class BuildMeasurePipeline:
 
     def __init__(
         self,
-        terms: Terms,
+        provenance: Provenance,
         open_site: Callable[[], Site],
         parallel: int,
         *,
@@ -54,16 +54,16 @@ class BuildMeasurePipeline:
         """Nothing starts before the first config is submitted: a campaign that is all known needs no process.
 
         Args:
-            terms: what its numbers are.
+            provenance: what its numbers are.
             open_site: starts the builders and the workers; the executor closes them.
             parallel: workers there will be.
             pruners: by name, asked before the build and again between build and measurement.
             racing: whether launches stop once a config is behind the task's best; without, every config gets all.
             notify: receives a line for each thing that a person should know.
         """
-        self.evidence: Evidence = terms.evidence
+        self.evidence: Evidence = provenance.evidence
         self.parallel = parallel
-        self._terms = terms
+        self._provenance = provenance
         self._open_site = open_site
         self._driver_name = f"{platform.node()}/pid{os.getpid()}"
         self._racing = racing
@@ -72,8 +72,8 @@ class BuildMeasurePipeline:
         self._history: dict[Task, list[Measurement]] = {}
         self._leaders: dict[Task, Leader] = {}
         self._queue = BuildQueue()
-        self._shelf = Shelf(FINALISTS)
-        self._drift = DriftWatch()
+        self._cache = ArtifactCache(FINALISTS)
+        self._drift = DriftMonitor()
         self._finals: dict[Problem, _PendingFinal] = {}
         self._finished: list[Finished] = []
 
@@ -82,33 +82,33 @@ class BuildMeasurePipeline:
         return self._open_site()
 
     @property
-    def settles(self) -> bool:
+    def holds_finals(self) -> bool:
         """Whether kernels can be timed against each other."""
-        return self._terms.settles
+        return self._provenance.holds_finals
 
     def toolchain(self, task: Task) -> Toolchain:
-        """As the terms say."""
-        return self._terms.toolchain(task)
+        """Return what `provenance` says."""
+        return self._provenance.toolchain(task)
 
     def protocol(self, task: Task) -> str:
-        """As the terms say."""
-        return self._terms.protocol(task)
+        """Return what `provenance` says."""
+        return self._provenance.protocol(task)
 
     def submit(self, task: Task, config: Config) -> None:
         """Queue the build, unless a pruner sees already that it is not worth it; the measurement follows."""
-        reason = dropped(self._pruners, Candidate(task, config), self._history.get(task, ()))
+        reason = pruning_reason(self._pruners, Candidate(task, config), self._history.get(task, ()))
         if reason:
             self._finish(task, config, Reading(Status.INVALID, reason), protocol=UNBUILT)
             return
         self._queue.add(BuildJob(task, config))
         self._feed()
 
-    def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
+    def hold_final(self, candidates: Sequence[tuple[Task, Config]]) -> None:
         """Queue a final; binaries that are no longer kept are built again first."""
         problem = candidates[0][0].problem
         final = self._finals[problem] = _PendingFinal(problem, dict.fromkeys(candidates))
         for task, config in candidates:
-            kept = self._shelf.find(task, config)
+            kept = self._cache.find(task, config)
             if kept is None:
                 self._queue.add_urgent(BuildJob(task, config))
             else:
@@ -170,7 +170,7 @@ class BuildMeasurePipeline:
 
     def _after_build(self, outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> None:
         """Hand the artifact to the workers, or say why there is nothing to hand on."""
-        job, result = outcome.job, built(outcome)
+        job, result = outcome.job, build_result(outcome)
         final = self._finals.get(job.task.problem)
         if final is not None and (job.task, job.config) in final.artifacts:
             self._built_again(final, job, result if isinstance(result, Artifact) else None)
@@ -182,7 +182,7 @@ class BuildMeasurePipeline:
 
     def _measure_or_prune(self, job: BuildJob, artifact: Artifact) -> None:
         candidate = Candidate(job.task, job.config, artifact)
-        reason = dropped(self._pruners, candidate, self._history.get(job.task, ()))
+        reason = pruning_reason(self._pruners, candidate, self._history.get(job.task, ()))
         if reason:
             discard(artifact)
             reading = Reading(Status.INVALID, reason)
@@ -198,16 +198,16 @@ class BuildMeasurePipeline:
         else:
             assert loss is not None
             reading = Reading(_STATUS_OF_LOSS[loss], f"run: {done.outcome.reason}")
-        if reading.estimate is None or not self.settles:
+        if reading.estimate is None or not self.holds_finals:
             discard(job.artifact)
         else:
-            self._shelf.keep(job.task, job.config, job.artifact, reading.estimate.time_ns)
+            self._cache.keep(job.task, job.config, job.artifact, reading.estimate.time_ns)
         if reading.estimate is not None:
             best = self._leaders.get(job.task)
             level = reading.estimate.level
             if best is None or reading.estimate.time_ns < best.estimate.at_level(level).time_ns:
                 self._leaders[job.task] = Leader(reading.estimate)
-            drifted = self._drift.saw(done.place, reading.drift)
+            drifted = self._drift.check(done.place, reading.drift)
             if drifted:
                 self._site.workers.retire(done.place, drifted)
         facts = (job.artifact.resources, job.artifact.build_seconds)
@@ -246,7 +246,7 @@ class BuildMeasurePipeline:
         del self._finals[problem]
         for finalist in job.finalists:
             discard(finalist.artifact)
-            self._shelf.clear(finalist.task)
+            self._cache.clear(finalist.task)
         if isinstance(result, FinalReading) and result.ranking:
             self._finished.append(self._final(job, result, tuple(final.failed), done.place))
         else:
@@ -292,7 +292,7 @@ class BuildMeasurePipeline:
             resources=resources,
             build_seconds=build_seconds,
         )
-        self._queue.over(task)
+        self._queue.finish_evaluation(task)
         if self._pruners:  # nobody else reads it, and a campaign has hundreds of thousands
             self._history.setdefault(task, []).append(measurement)
         self._finished.append(measurement)

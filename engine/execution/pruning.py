@@ -1,4 +1,4 @@
-"""What keeps a config from going on: a pruner that drops it, a build that fails."""
+"""Applies pruners to candidates, and turns failed builds into statuses."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
-__all__ = ["UNBUILT", "FailedBuild", "built", "dropped", "replayed"]
+__all__ = ["UNBUILT", "FailedBuild", "build_result", "prune_recorded", "pruning_reason"]
 
 UNBUILT = "unbuilt"
-"""Protocol of a config that was dropped before its build. No timing protocol was begun, and a campaign that asks for
-those finds nothing: with other pruners the config gets its chance."""
+"""Protocol of a config that was pruned before its build. No timing protocol was begun, so that a campaign with other
+pruners does not find the config in the database and measures it."""
 
 
-def dropped(pruners: Mapping[str, Pruner], candidate: Candidate, history: Sequence[Measurement]) -> str:
-    """Why a pruner drops the candidate, with the pruner's name; empty where all keep it."""
+def pruning_reason(pruners: Mapping[str, Pruner], candidate: Candidate, history: Sequence[Measurement]) -> str:
+    """Return why the first pruner drops the candidate, with the pruner's name; empty if all pruners keep it."""
     for name, pruner in pruners.items():
         verdict = pruner.judge(candidate, history)
         if not verdict:
@@ -34,13 +34,13 @@ class FailedBuild:
     status: Status
     """BUILD_FAILED or TIMED_OUT."""
     reason: str
-    """Why, for a person."""
+    """Cause of the failure, for a person."""
     build_seconds: float | None
-    """What finding out cost, where that is known."""
+    """Time until the build failed, s; None if its process was lost."""
 
 
-def built(outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> Artifact | FailedBuild:
-    """What a builder left, or what the config's status is without it."""
+def build_result(outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> Artifact | FailedBuild:
+    """Return the artifact of a build, or the status and reason of its failure."""
     result = outcome.result
     if result is None:
         status = Status.TIMED_OUT if outcome.loss is Loss.TIMED_OUT else Status.BUILD_FAILED
@@ -50,10 +50,10 @@ def built(outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> Artifact | Fai
     return result
 
 
-def replayed(found: Measurement, pruners: Mapping[str, Pruner], history: Sequence[Measurement]) -> Measurement:
-    """As much of a recorded measurement as the pruners let happen: all of it, or up to where one drops it."""
+def prune_recorded(found: Measurement, pruners: Mapping[str, Pruner], history: Sequence[Measurement]) -> Measurement:
+    """Apply the pruners to a recorded measurement, launch by launch; return what they let happen of it."""
     task, config = found.task, found.config
-    reason = dropped(pruners, Candidate(task, config), history)
+    reason = pruning_reason(pruners, Candidate(task, config), history)
     if reason:
         unbuilt = replace(found, resources=None, build_seconds=None, protocol=UNBUILT)
         return _cut(unbuilt, 0, reason)
@@ -62,7 +62,7 @@ def replayed(found: Measurement, pruners: Mapping[str, Pruner], history: Sequenc
     artifact = Artifact("", task.space, "", "", (), found.resources, found.build_seconds or 0.0, found.toolchain)
     for launches in range(max(1, len(found.samples_ns))):
         candidate = Candidate(task, config, artifact, found.samples_ns[:launches])
-        reason = dropped(pruners, candidate, history)
+        reason = pruning_reason(pruners, candidate, history)
         if reason:
             return _cut(found, launches, reason)
     return found

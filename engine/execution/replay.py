@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from gemmtune.engine.execution.pruning import replayed
+from gemmtune.engine.execution.pruning import prune_recorded
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError, LandscapeError
@@ -52,7 +52,7 @@ class ReplayExecutor:
 
     evidence: Evidence = Evidence.REPLAYED
     """Evidence of the answers: recorded earlier."""
-    settles: bool = False
+    holds_finals: bool = False
     """Recorded kernels cannot be timed again."""
     parallel: int = 1
     """Number of workers; an answer takes no time."""
@@ -125,18 +125,18 @@ class ReplayExecutor:
         found = self.recorded(task, config)
         if self._pruners:  # nobody else reads the history
             history = self._history.setdefault(task, [])
-            found = replayed(found, self._pruners, history)
+            found = prune_recorded(found, self._pruners, history)
             history.append(found)
         self._finished.append(found)
 
-    def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
+    def hold_final(self, candidates: Sequence[tuple[Task, Config]]) -> None:
         """Refuse to hold a final.
 
         Raises:
-            ContractError: always, for `settles` is False.
+            ContractError: always, for `holds_finals` is False.
         """
         raise ContractError(
-            f"{type(self).__qualname__} was asked for a final of {len(candidates)} configs: settles=False"
+            f"{type(self).__qualname__} was asked for a final of {len(candidates)} configs: holds_finals=False"
         )
 
     def collect(self, timeout_seconds: float) -> list[Finished]:

@@ -15,7 +15,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 
-__all__ = ["Builders", "Site", "Terms", "Workers", "measured_terms", "problem_of"]
+__all__ = ["Builders", "Provenance", "Site", "Workers", "measured_provenance", "problem_of"]
 
 Builders = Pool[BuildJob, Artifact | BuildFailure]
 """What builds; the files of the artifacts it returns are on the driver's machine."""
@@ -43,12 +43,12 @@ class Site(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """What the numbers of an executor are."""
+class Provenance:
+    """Where the numbers of an executor come from."""
 
     evidence: Evidence
     """How they come about."""
-    settles: bool
+    holds_finals: bool
     """Whether kernels can be timed against each other."""
     toolchain: Callable[[Task], Toolchain]
     """The toolchain that a measurement of the task names."""
@@ -56,14 +56,14 @@ class Terms:
     """The timing protocol that it names."""
 
 
-def measured_terms(toolchains: Mapping[str, Toolchain], protocol_name: str) -> Terms:
+def measured_provenance(toolchains: Mapping[str, Toolchain], protocol_name: str) -> Provenance:
     """Those of kernels that are timed: the toolchain of each space, and one protocol.
 
     Raises:
         ContractError: no such protocol.
     """
     timed = protocol(protocol_name)
-    return Terms(Evidence.MEASURED, timed.settles, lambda task: toolchains[task.space], lambda _: timed.name)
+    return Provenance(Evidence.MEASURED, timed.settles, lambda task: toolchains[task.space], lambda _: timed.name)
 
 
 def problem_of(job: MeasureJob | FinalJob) -> Problem:

@@ -1,8 +1,4 @@
-"""One process of a pool: what runs in it, what it says, and the handle its parent holds.
-
-It leads its own process group, which is killed whole, so that a compiler it started ends with it; and it watches a
-lifeline to its parent, so that it does not outlive a parent that was killed.
-"""
+"""One child process of a pool: the loop that runs in it, and the handle that its parent holds."""
 
 from __future__ import annotations
 
@@ -15,114 +11,90 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from enum import Enum, auto
 from importlib import import_module
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
-__all__ = [
-    "CannotStart",
-    "Context",
-    "Ended",
-    "Finished",
-    "Last",
-    "LooksAhead",
-    "Message",
-    "Ready",
-    "ServedProcess",
-    "Started",
-    "start_context",
-]
+__all__ = ["ChildProcess", "Context", "Event", "Last", "LooksAhead", "Message", "start_context"]
 
 R = TypeVar("R")
 
 Context = ForkServerContext | SpawnContext
-"""How a process starts."""
+"""Start method of a process."""
 
 _FIRST_IMPORT = "gemmtune.engine.processes.preload_without_gc"
-"""Of the server that processes are forked from."""
+"""First module that the fork server imports."""
 
 _END_SECONDS = 10.0
-"""How long the end of a killed process is waited for: one that is stuck in a driver ends when the driver lets go."""
+"""Longest wait for a killed process: one that hangs in a driver ends only when the driver returns."""
 
 
-@dataclass(frozen=True, slots=True)
 class Last(Generic[R]):
-    """Wraps a result whose process must not run another job: it ends, and a fresh one takes its place."""
+    """Wraps the last result of a process: the process ends, and a fresh one replaces it."""
 
-    result: R
-    """The result."""
+    def __init__(self, result: R) -> None:
+        """Wrap `result`, which the pool hands on as any other."""
+        self.result = result
 
 
 @runtime_checkable
 class LooksAhead(Protocol):
-    """A handler that uses the time in which it waits to prepare its next job."""
+    """A handler that prepares its next job while it waits for the current one."""
 
     def look_ahead(self, upcoming: Callable[[], object | None]) -> None:
-        """Called once; `upcoming()` is the next job where it has arrived, the same object that the call will bring."""
+        """Store `upcoming`, which returns the next job if it has arrived: the object that the call will receive."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """The handler is made: the process takes jobs."""
+class Event(Enum):
+    """Kinds of message that a process sends to its parent."""
+
+    READY = auto()
+    """The handler exists and the process takes jobs."""
+    CANNOT_START = auto()
+    """The imports or the handler failed; the value is the error as text."""
+    STARTED = auto()
+    """A job arrived and runs; the value is the time on the machine's monotonic clock, s."""
+    FINISHED = auto()
+    """A job is done; the value is what the handler returned."""
+    ENDED = auto()
+    """The process ended and every earlier message was read; the value is its exit status or signal."""
 
 
-@dataclass(frozen=True, slots=True)
-class CannotStart:
-    """The imports or the handler failed; the process ends."""
-
-    reason: str
-    """The error, for a person."""
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A job has arrived whole, and runs from now on."""
-
-    at: float
-    """When, on the monotonic clock, which the processes of one machine share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A job is done."""
-
-    result: object
-    """What the handler returned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """The process is gone, and all it said was heard."""
-
-    how: str
-    """Its exit status or the signal that killed it."""
-
-
-Message = Ready | CannotStart | Started | Finished | Ended
-"""What a parent hears of its process."""
+Message = tuple[Event, object]
+"""Event and its value."""
 
 
 def start_context(preload: Sequence[str], environment: Mapping[str, str]) -> Context:
-    """How processes start: forked from a server that imported `preload`, or from nothing when there is none.
+    """Return the start method: fork from a server that imports `preload`, or spawn if there is nothing to preload.
 
-    There is one such server: the first `preload` names its imports.
+    A process has one fork server: the first call with a preload chooses its imports and its environment.
     """
     if not preload:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([_FIRST_IMPORT, *preload])
-    # The server's imports see its environment, so it must already be the processes' own: torch looks for a GPU while
-    # it is imported, and a process forked after that look may not use CUDA.
-    with _variables(environment):
+    # The server must import in the environment of its children: torch looks for a GPU while it is imported, and a
+    # process that is forked after that look may not use CUDA.
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
         forkserver.ensure_running()
+    finally:
+        for name in environment.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
     return context
 
 
-class ServedProcess:
-    """A process that imports, then waits to be told to make its handler, and then runs jobs one at a time."""
+class ChildProcess:
+    """A process that imports modules, waits for `begin` to make its handler, and then runs one job at a time.
+
+    It leads its own process group, so that a compiler it started is killed with it. It watches a pipe to its parent,
+    so that it ends when the parent is killed.
+    """
 
     def __init__(
         self,
@@ -131,13 +103,13 @@ class ServedProcess:
         make_handler: Callable[[], Callable[..., object]],
         environment: Mapping[str, str],
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
-            context: how.
-            imports: modules it imports at once.
-            make_handler: picklable; called in it after `begin`.
-            environment: variables set in it before anything else.
+            context: start method.
+            imports: modules that the process imports at once.
+            make_handler: picklable; the process calls it after `begin`.
+            environment: variables that are set in the process before anything else.
         """
         self.connection, theirs = context.Pipe()
         lifeline_theirs, self._lifeline = context.Pipe(duplex=False)
@@ -152,25 +124,26 @@ class ServedProcess:
         lifeline_theirs.close()
 
     def begin(self) -> None:
-        """Tell it to make its handler; it answers `Ready` or `CannotStart`."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone: `receive` tells
+        """Ask the process to make its handler; it answers READY or CANNOT_START."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # an ended process: `receive` reports it
             self.connection.send(None)
 
     def receive(self) -> Message | None:
-        """What it said next; None when there is nothing new."""
+        """Return the next message, or None if there is none."""
         try:
             message: Message | None = self.connection.recv() if self.connection.poll() else None
-        except (EOFError, OSError):  # OSError: it ended in the middle of a message
+        except (EOFError, OSError):  # OSError: the process ended in the middle of a message
             self._process.join(5)
-            return Ended(_how(self._process.exitcode))
+            code = self._process.exitcode or 0
+            return Event.ENDED, f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
         return message
 
     def end(self) -> None:
-        """Kill it and everything it started."""
+        """Kill the process and everything it started."""
         pid = self._process.pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # it leads its own group once it runs
+                os.killpg(pid, signal.SIGKILL)  # the process leads its group once it runs
             self._process.kill()
         self._process.join(_END_SECONDS)
         self.connection.close()
@@ -178,26 +151,8 @@ class ServedProcess:
 
 
 @contextlib.contextmanager
-def _variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """This process's environment with `variables` set."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name)
-            else:
-                os.environ[name] = value
-
-
-@contextlib.contextmanager
 def _hidden_main() -> Iterator[None]:
-    """A process imports its parent's main module again, for what is pickled from there: here nothing ever is.
-
-    The console script's is all of the command line, half a second in each process; Ray's is all of ray.
-    """
+    """Hide the main module's file, so that the child does not import the program: nothing is pickled from there."""
     main = vars(sys.modules["__main__"])
     names: dict[str, object] = {name: main[name] for name in ("__file__", "__spec__") if name in main}
     main.update(dict.fromkeys(names))
@@ -207,12 +162,6 @@ def _hidden_main() -> Iterator[None]:
         main.update(names)
 
 
-def _how(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
-        return f"signal {signal.Signals(-exitcode).name}"
-    return f"exit status {exitcode}"
-
-
 def _serve(
     connection: Connection,
     lifeline: Connection,
@@ -220,62 +169,44 @@ def _serve(
     make_handler: Callable[[], Callable[..., object]],
     environment: Mapping[str, str],
 ) -> None:
-    """The process: import, wait for the word, make the handler; then job in, result out, until the parent is gone."""
+    """Import, wait for `begin`, make the handler, and run jobs until the parent is gone."""
     os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()
     os.environ.update(environment)
-    gc.disable()  # what is imported stays
+    gc.disable()  # imported modules stay: collecting among them takes time and finds nothing
     try:
         for name in imports:
             import_module(name)
-        connection.recv()  # until `begin`; a process that stands by waits here
+        connection.recv()  # `begin`: a spare process waits here
         handler = make_handler()
-        gc.freeze()  # of what is there by now nothing is gone through again, nor copied where it is shared by a fork
+        gc.freeze()  # later collections skip the imports, whose pages a fork shares
         gc.enable()
-    except Exception as error:  # whatever it is, the parent must hear it
-        with contextlib.suppress(BrokenPipeError):  # unless it is the parent that is gone
-            connection.send(CannotStart(f"{type(error).__name__}: {error}"))
+    except Exception as error:  # the parent must learn of any error
+        with contextlib.suppress(BrokenPipeError):
+            connection.send((Event.CANNOT_START, f"{type(error).__name__}: {error}"))
         return
-    inbox = _Inbox(connection)
+    arrived: list[object] = []
+
+    def upcoming() -> object | None:
+        if not arrived and connection.poll():
+            with contextlib.suppress(EOFError):  # the parent is gone: the next `recv` raises again
+                arrived.append(connection.recv())
+        return arrived[0] if arrived else None
+
     if isinstance(handler, LooksAhead):
-        handler.look_ahead(inbox.peek)
-    connection.send(Ready())
+        handler.look_ahead(upcoming)
+    connection.send((Event.READY, None))
     while True:
         try:
-            job = inbox.take()
+            job = arrived.pop() if arrived else connection.recv()
         except EOFError:
             return
-        connection.send(Started(time.monotonic()))
+        connection.send((Event.STARTED, time.monotonic()))
         result = handler(job)
-        connection.send(Finished(result))
+        connection.send((Event.FINISHED, result))
         if isinstance(result, Last):
             return
-
-
-class _Inbox:
-    """The jobs that have arrived, the next one to be seen before it is taken."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._next: list[object] = []
-
-    def peek(self) -> object | None:
-        """The next job, where it is here already; None otherwise."""
-        if not self._next and self._connection.poll():
-            try:
-                self._next.append(self._connection.recv())
-            except EOFError:  # the parent is gone: `take` tells
-                return None
-        return self._next[0] if self._next else None
-
-    def take(self) -> object:
-        """The next job, which is waited for.
-
-        Raises:
-            EOFError: the parent is gone.
-        """
-        return self._next.pop() if self._next else self._connection.recv()
 
 
 def _end_with_parent(lifeline: Connection) -> None:

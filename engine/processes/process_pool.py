@@ -1,8 +1,8 @@
-"""A pool of killable processes: one job each at a time, with a deadline on its run time.
+"""A pool of killable processes that run one job each, with a deadline on the run time.
 
-A process that passes its deadline, or dies, costs its own job and one restart; the job's outcome says so. An outcome
-that ended its process is told only when the next process in that place is ready: when none can start, the machine
-was at fault and not the job, so the job is queued again and the place is given up with an error.
+A process that passes its deadline or dies costs its own job and one restart. The pool reports an outcome that ended a
+process only when the next process is ready. If none can start, the machine is at fault and not the job: the pool queues
+the job again, gives up the slot and raises an error.
 """
 
 from __future__ import annotations
@@ -13,25 +13,16 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Generic, Protocol, TypeVar, cast
 
-from gemmtune.engine.processes.child_process import (
-    CannotStart,
-    Ended,
-    Finished,
-    Last,
-    Message,
-    Ready,
-    ServedProcess,
-    Started,
-    start_context,
-)
-from gemmtune.engine.processes.slot import Loss, Outcome, Phase, Slot, Ticket
+from gemmtune.engine.processes.child_process import ChildProcess, Event, Last, Message, start_context
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["Last", "Loss", "Notify", "Outcome", "ProcessPool", "Quarantined", "log_notice", "wait_for_any"]
+__all__ = ["Last", "Loss", "Notify", "Outcome", "ProcessPool", "Quarantined", "Waitable", "log_notice", "wait_for_any"]
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -40,24 +31,85 @@ Notify = Callable[[str], None]
 """Receives one line that a person should read."""
 
 log_notice: Notify = logging.getLogger("gemmtune").warning
-"""Writes a notice to the log, which prints it to standard error where nothing else is set up."""
+"""Logs a notice; Python prints it to standard error unless logging is configured."""
 
 _PAUSES_SECONDS = (0.5, 1.0)
-"""Between one failed start of a successor and the next; a place whose last start fails too is given up."""
+"""Pauses between failed starts of a replacement; the pool gives up the slot when the last start fails too."""
 
-_MOST_NOT_TAKEN = 3
-"""Processes that may end before they acknowledge one job, until the job is held to be what ends them."""
-
-_MOST_SPARES_LOST = 3
-"""Spare processes that may end in a row while they stand by, until the pool goes on without one."""
+_MOST_NOT_STARTED = 3
+"""Processes that may end before they start one job; then the job itself is to blame."""
 
 
-class Quarantined(GemmtuneError):  # noqa: N818 -- the name says what is wrong
-    """No process starts any more in a place that had worked: what it runs on is lost, a GPU for example."""
+class Quarantined(GemmtuneError):  # noqa: N818 (the name says what is wrong)
+    """Replacement processes no longer start in a slot that had worked, for example because its GPU is lost."""
+
+
+class Loss(StrEnum):
+    """Why a job has no result."""
+
+    TIMED_OUT = "timed_out"
+    """The job passed its deadline and the pool killed its process."""
+    DIED = "died"
+    """The job's process ended by itself, as often as `attempts` allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[J, R]):
+    """A job that finished or was lost."""
+
+    job: J
+    """The job as it was submitted."""
+    result: R | None
+    """Return value of the handler; None for a lost job."""
+    loss: Loss | None = None
+    """Why there is no result."""
+    reason: str = ""
+    """Description of the loss, for a person."""
+
+
+@dataclass(slots=True)
+class _Ticket(Generic[J]):
+    job: J
+    ends: int = 0
+    """Processes that ended while they had the job."""
+
+
+class _Phase(Enum):
+    """What a slot waits for."""
+
+    PAUSED = auto()
+    """The time of the next start; there is no process."""
+    STARTING = auto()
+    """The process, to be ready."""
+    IDLE = auto()
+    """A job to run."""
+    SENT = auto()
+    """The process, to acknowledge its job."""
+    RUNNING = auto()
+    """The result of the job."""
+
+
+@dataclass(slots=True)
+class _Slot(Generic[J, R]):
+    """A process and its successors, one after the other."""
+
+    process: ChildProcess | None = None
+    phase: _Phase = _Phase.PAUSED
+    deadline: float = 0.0
+    """End of the phase on the monotonic clock, s."""
+    tickets: deque[_Ticket[J]] = field(default_factory=deque)
+    """The process's job, and the one that was sent ahead."""
+    withheld: Outcome[J, R] | None = None
+    """Outcome that is reported when the next process is ready."""
+    was_ready: bool = False
+    failed_starts: int = 0
+
+    def enter(self, phase: _Phase, deadline: float = math.inf) -> None:
+        self.phase, self.deadline = phase, deadline
 
 
 class ProcessPool(Generic[J, R]):
-    """`size` processes that each make a handler once (`make_handler()`) and then run it on jobs in submission order."""
+    """`size` processes; each makes a handler once and runs it on jobs, in the order in which they were submitted."""
 
     def __init__(
         self,
@@ -80,47 +132,44 @@ class ProcessPool(Generic[J, R]):
         Args:
             make_handler: picklable; called in each process before its first job.
             size: number of processes, at least 1.
-            deadline_seconds: run time a job may take before its process is killed; the time it spends in the queue
-                and on its way does not count.
-            preload: modules to import once in a server that the processes are forked from; without any, each process
-                starts from nothing, as one that uses CUDA must. There is one such server: the first pool with a
-                preload names it.
-            environment: variables set in each process before `make_handler` runs.
-            start_seconds: time a process may take to get ready, and to acknowledge a job.
-            name: what the processes run on, for messages, e.g. "GPU 0".
+            deadline_seconds: run time after which a job's process is killed; time in the queue does not count.
+            preload: modules that a server imports once, from which the processes are forked. Without any, processes
+                are spawned, as those that use CUDA must be. The first pool with a preload chooses the server's imports.
+            environment: variables that are set in each process before `make_handler` runs.
+            start_seconds: time that a process may take to get ready, and to acknowledge a job.
+            name: what the processes run on, for messages, for example "GPU 0".
             attempts: processes that may die while they run one job, at least 1; the last death loses the job.
-            describe: a job, for messages.
-            spare_imports: modules each process imports before `make_handler` runs. When given, and be it empty, one
-                more process stands by with them imported, but without a handler: it takes the place of the next one
-                that ends. It is started only when all others are ready, so that it delays none.
-            sends_ahead: whether a busy process already has its next job at hand, so that it need not wait between two,
-                and can prepare it (`LooksAhead`). Jobs must fit a pipe (64 KiB).
-            notify: receives a line for each run that is repeated and each start that failed.
+            describe: returns a job's description for messages.
+            spare_imports: modules that each process imports before `make_handler` runs. If given, even if empty, one
+                spare process imports them too and waits to replace the next process that ends. The pool starts it once
+                all others are ready, so that it delays none.
+            sends_ahead: whether a busy process holds its next job already, and can prepare it (`LooksAhead`). Jobs must
+                fit into a pipe (64 KiB).
+            notify: receives a line per repeated run and per failed start.
         """
         environment = environment or {}
         context = start_context(preload, environment)
-        self._new_process = partial(ServedProcess, context, spare_imports or (), make_handler, environment)
+        self._new_process = partial(ChildProcess, context, spare_imports or (), make_handler, environment)
         self._deadline_seconds = deadline_seconds
         self._start_seconds = start_seconds
         self._name = name
         self._attempts = attempts
         self._describe = describe
         self._sends_ahead = sends_ahead
-        self._keeps_spare = spare_imports is not None
-        self._spare: ServedProcess | None = None
-        self._spares_lost = 0
-        self._queue: deque[Ticket[J]] = deque()
         self._notify = notify
+        self._keeps_spare = spare_imports is not None
+        self._spare: ChildProcess | None = None
+        self._queue: deque[_Ticket[J]] = deque()
+        self._pending = 0
         self._errors: list[GemmtuneError] = []
-        self._slots: list[Slot[J, R]] = [Slot() for _ in range(size)]
+        self._slots: list[_Slot[J, R]] = [_Slot() for _ in range(size)]
         for slot in self._slots:
-            self._fill(slot)
+            self._start(slot)
 
     @property
     def pending(self) -> int:
-        """Jobs submitted and not yet collected or lost; those whose outcome waits for the next process count."""
-        held = [job for slot in self._slots for job in (slot.ticket, slot.following, slot.withheld)]
-        return len(self._queue) + sum(job is not None for job in held)
+        """Number of jobs that were submitted and not yet collected."""
+        return self._pending
 
     @property
     def size(self) -> int:
@@ -128,40 +177,45 @@ class ProcessPool(Generic[J, R]):
         return len(self._slots)
 
     def submit(self, job: J) -> None:
-        """Queue a job; it starts as soon as a process is free."""
-        self._queue.append(Ticket(job))
-        self._dispatch()
+        """Queue a job, which starts as soon as a process is free."""
+        self._pending += 1
+        self._queue.append(_Ticket(job))
+        self._send_jobs()
 
     def connections(self) -> list[Connection]:
-        """What becomes readable when there is something to `collect`."""
-        processes = [self._spare, *(slot.process for slot in self._slots)]
-        return [process.connection for process in processes if process is not None]
+        """Return the connections that become readable when `collect` has something to do."""
+        return [slot.process.connection for slot in self._slots if slot.process is not None]
 
     def next_deadline(self) -> float:
-        """When, on the monotonic clock, there is something to do for `collect` even if no process says a word."""
+        """Return when `collect` has something to do even if no process sends anything, on the monotonic clock, s."""
         now = [time.monotonic()] if self._errors else []
-        return min([*now, *(slot.deadline for slot in self._slots)], default=float("inf"))
+        return min([*now, *(slot.deadline for slot in self._slots)], default=math.inf)
 
     def collect(self) -> list[Outcome[J, R]]:
-        """The jobs that finished or were lost since the last call; never waits.
+        """Return the jobs that finished or were lost since the last call, without waiting.
 
         Raises:
-            GemmtuneError: a process cannot start. Only a call that has no outcome to return raises; when no process
-                is left, every such call does.
-            Quarantined: the same of a place in which one had been ready before.
+            GemmtuneError: a process cannot start. A call that has outcomes returns them first; once no process is
+                left, every call without outcomes raises.
+            Quarantined: a process cannot start in a slot that had worked before.
         """
-        speaking = readable([slot.process.connection for slot in self._slots if slot.process is not None], 0)
-        now = time.monotonic()
-        found = [self._look(slot) for slot in tuple(self._slots) if now >= slot.deadline or slot.speaks(speaking)]
-        outcomes = [outcome for outcome in found if outcome is not None]
-        self._dispatch()
-        self._keep_spare()
+        ready, now = _readable(self.connections(), 0), time.monotonic()
+        outcomes = []
+        for slot in tuple(self._slots):
+            sent = slot.process is not None and slot.process.connection.fileno() in ready
+            if (sent or now >= slot.deadline) and (outcome := self._advance(slot)) is not None:
+                outcomes.append(outcome)
+        self._pending -= len(outcomes)
+        self._send_jobs()
+        settled = all(slot.phase not in {_Phase.PAUSED, _Phase.STARTING} for slot in self._slots)
+        if self._keeps_spare and self._spare is None and self._slots and settled:
+            self._spare = self._new_process()
         if self._errors and not outcomes:
             raise self._errors.pop(0) if self._slots else self._errors[0]
         return outcomes
 
     def close(self) -> None:
-        """Kill every process; unfinished jobs are dropped."""
+        """Kill every process and drop unfinished jobs."""
         self._queue.clear()
         for process in (self._spare, *(slot.process for slot in self._slots)):
             if process is not None:
@@ -169,195 +223,151 @@ class ProcessPool(Generic[J, R]):
         self._slots.clear()
         self._spare = None
 
-    def _dispatch(self) -> None:
+    def _send_jobs(self) -> None:
         for slot in self._slots:
-            if slot.phase is Phase.IDLE and self._send(slot):
-                slot.ticket = self._queue.popleft()
-                slot.enter(Phase.SENT, time.monotonic() + self._start_seconds)
-        if self._sends_ahead:
-            for slot in self._slots:
-                # Nothing goes behind a job that runs again: what killed the process may have been the job behind it.
-                alone = slot.ticket is None or slot.ticket.deaths > 0
-                if not alone and slot.following is None and self._send(slot):
-                    slot.following = self._queue.popleft()
+            if slot.phase is _Phase.IDLE and self._send(slot):
+                slot.enter(_Phase.SENT, time.monotonic() + self._start_seconds)
+        for slot in self._slots if self._sends_ahead else ():
+            # Nothing follows a job that runs again: the process may have died of the job behind it.
+            if len(slot.tickets) == 1 and slot.tickets[0].ends == 0:
+                self._send(slot)
 
-    def _send(self, slot: Slot[J, R]) -> bool:
-        """Send the first job of the queue; whether there was one, and a process to take it."""
+    def _send(self, slot: _Slot[J, R]) -> bool:
+        """Send the first job of the queue; return whether there was one and the process took it."""
         if not self._queue or slot.process is None:
             return False
         try:
             slot.process.connection.send(self._queue[0].job)
         except (BrokenPipeError, ConnectionResetError):
-            return False  # it died while it waited, which is no job's fault: the next `collect` replaces it
+            return False  # the process died idle: the next `collect` replaces it
+        slot.tickets.append(self._queue.popleft())
         return True
 
-    def _look(self, slot: Slot[J, R]) -> Outcome[J, R] | None:
-        """Hear one process out, and replace it when it is done for."""
+    def _advance(self, slot: _Slot[J, R]) -> Outcome[J, R] | None:
+        """Handle a slot's messages and its deadline; return the outcome of its job, if there is one."""
         process = slot.process
         if process is None:
-            if time.monotonic() >= slot.deadline:
-                self._fill(slot)
-            return None
-        while slot.process is process:
+            self._start(slot)
+        while process is not None and slot.process is process:
             message = process.receive()
             if message is None:
                 if time.monotonic() > slot.deadline:
-                    self._overdue(slot)
-                return None
-            outcome = self._hear(slot, message)
+                    self._on_deadline(slot)
+                break
+            outcome = self._on_message(slot, message)
             if outcome is not None:
                 return outcome
         return None
 
-    def _hear(self, slot: Slot[J, R], message: Message) -> Outcome[J, R] | None:
+    def _on_message(self, slot: _Slot[J, R], message: Message) -> Outcome[J, R] | None:
         match message:
-            case Ready():
-                self._spares_lost = 0
-                return slot.proven()
-            case CannotStart(reason):
-                self._not_started(slot, reason)
-            case Started(at):
-                slot.enter(Phase.RUNNING, at + self._deadline_seconds)
-            case Finished(Last(result)):
-                self._replace(slot, Outcome(slot.taken().job, cast("R", result)))
-            case Finished(result):
-                outcome = Outcome(slot.taken().job, cast("R", result))
-                if slot.ticket is None:
-                    slot.enter(Phase.IDLE)
+            case Event.READY, _:
+                slot.enter(_Phase.IDLE)
+                slot.was_ready, slot.failed_starts = True, 0
+                withheld, slot.withheld = slot.withheld, None
+                return withheld
+            case Event.CANNOT_START, reason:
+                self._on_failed_start(slot, str(reason))
+            case Event.STARTED, float(at):
+                slot.enter(_Phase.RUNNING, at + self._deadline_seconds)
+            case Event.FINISHED, Last(result=result):
+                self._restart(slot, Outcome(slot.tickets.popleft().job, cast("R", result)))
+            case Event.FINISHED, result:
+                outcome = Outcome(slot.tickets.popleft().job, cast("R", result))
+                if slot.tickets:
+                    slot.enter(_Phase.SENT, time.monotonic() + self._start_seconds)
                 else:
-                    slot.enter(Phase.SENT, time.monotonic() + self._start_seconds)
+                    slot.enter(_Phase.IDLE)
                 return outcome
-            case Ended(how):
-                self._ended(slot, how)
+            case _, how:
+                self._on_end(slot, f"ended ({how})")
         return None
 
-    def _ended(self, slot: Slot[J, R], how: str) -> None:
-        """A process ended by itself, or was killed from outside."""
-        match slot.phase:
-            case Phase.STARTING:
-                self._not_started(slot, f"a worker process ended while starting ({how})")
-            case Phase.SENT:
-                self._not_taken(slot, f"ended ({how})")
-            case Phase.RUNNING:
-                ticket = slot.taken()
-                self._recall(slot)
-                ticket.deaths += 1
-                if ticket.deaths < self._attempts:
-                    job = self._describe(ticket.job)
-                    self._again(ticket, f"a worker process ended ({how}) while it ran {job}; running it again")
-                    self._replace(slot)
-                else:
-                    self._replace(slot, Outcome(ticket.job, None, Loss.DIED, f"its process ended ({how})"))
-            case _:
-                self._replace(slot)  # it died while it waited, which costs no job
-
-    def _overdue(self, slot: Slot[J, R]) -> None:
-        """A process passed its deadline."""
-        match slot.phase:
-            case Phase.STARTING:
-                self._not_started(slot, f"a worker process was not ready after {self._start_seconds:g} s")
-            case Phase.SENT:
-                self._not_taken(slot, f"did not answer for {self._start_seconds:g} s")
-            case _:
-                reason = f"still running after {self._deadline_seconds:g} s"
-                self._replace(slot, Outcome(slot.taken().job, None, Loss.TIMED_OUT, reason))
-
-    def _not_taken(self, slot: Slot[J, R], what: str) -> None:
-        """The process is done for, and its job never ran."""
-        ticket = slot.taken()
-        self._recall(slot)
-        ticket.not_taken += 1
-        if ticket.not_taken < _MOST_NOT_TAKEN:
-            job = self._describe(ticket.job)
-            self._again(ticket, f"a worker process {what} before it took {job}; giving it to the next one")
-            self._replace(slot)
+    def _on_deadline(self, slot: _Slot[J, R]) -> None:
+        if slot.phase is _Phase.RUNNING:
+            reason = f"still running after {self._deadline_seconds:g} s"
+            self._restart(slot, Outcome(slot.tickets.popleft().job, None, Loss.TIMED_OUT, reason))
         else:
-            reason = f"its process {what} before it took the job, {ticket.not_taken} times"
-            self._replace(slot, Outcome(ticket.job, None, Loss.DIED, reason))
+            self._on_end(slot, f"did not answer for {self._start_seconds:g} s")
 
-    def _recall(self, slot: Slot[J, R]) -> None:
-        """Queue a job again that was sent ahead, behind the one that goes first."""
-        if slot.ticket is not None:
-            self._queue.appendleft(slot.taken())
+    def _on_end(self, slot: _Slot[J, R], how: str) -> None:
+        """Replace a process that ended or hangs; its job runs again, or is lost."""
+        if slot.phase is _Phase.STARTING:
+            self._on_failed_start(slot, f"a worker process {how} while starting")
+            return
+        if not slot.tickets:
+            self._restart(slot)
+            return
+        running, ticket = slot.phase is _Phase.RUNNING, slot.tickets[0]
+        ticket.ends += 1
+        if ticket.ends < (self._attempts if running else _MOST_NOT_STARTED):
+            job = self._describe(ticket.job)
+            what = f"while it ran {job}; running it again" if running else f"before it took {job}; sending it again"
+            self._notify(f"a worker process {how} {what}")
+            self._restart(slot)
+        else:
+            slot.tickets.popleft()
+            reason = f"its process {how}" + ("" if running else f" before it took the job, {ticket.ends} times")
+            self._restart(slot, Outcome(ticket.job, None, Loss.DIED, reason))
 
-    def _again(self, ticket: Ticket[J], notice: str) -> None:
-        self._queue.appendleft(ticket)
-        self._notify(notice)
-
-    def _not_started(self, slot: Slot[J, R], reason: str) -> None:
-        """Try again after a pause, or give the place up."""
-        slot.vacate()
+    def _on_failed_start(self, slot: _Slot[J, R], reason: str) -> None:
+        """Try again after a pause, or give up the slot."""
+        assert slot.process is not None
+        slot.process.end()
+        slot.process = None
         if not slot.was_ready:
             self._give_up(slot, GemmtuneError(reason))
         elif slot.failed_starts < len(_PAUSES_SECONDS):
-            slot.enter(Phase.VACANT, time.monotonic() + _PAUSES_SECONDS[slot.failed_starts])
+            slot.enter(_Phase.PAUSED, time.monotonic() + _PAUSES_SECONDS[slot.failed_starts])
             slot.failed_starts += 1
             self._notify(f"{self._name}: no new worker process ({reason}); trying again")
         else:
-            starts = slot.failed_starts + 1
-            message = (
-                f"{self._name} is quarantined: {starts} worker processes in a row could not start (last: {reason})"
-            )
+            starts = f"{slot.failed_starts + 1} worker processes in a row could not start (last: {reason})"
             way_out = f"what was measured is kept; give the command again once {self._name} is back"
-            self._give_up(slot, Quarantined(f"{message}; {way_out}"))
+            self._give_up(slot, Quarantined(f"{self._name} is quarantined: {starts}; {way_out}"))
 
-    def _give_up(self, slot: Slot[J, R], error: GemmtuneError) -> None:
+    def _give_up(self, slot: _Slot[J, R], error: GemmtuneError) -> None:
         self._slots.remove(slot)
         if slot.withheld is not None:
-            self._queue.appendleft(Ticket(slot.withheld.job))
+            self._queue.appendleft(_Ticket(slot.withheld.job))
         self._errors.append(error)
 
-    def _replace(self, slot: Slot[J, R], withheld: Outcome[J, R] | None = None) -> None:
-        """End a process and start the next, whose readiness tells the outcome; a job sent ahead is queued again."""
-        self._recall(slot)
-        slot.vacate()
+    def _restart(self, slot: _Slot[J, R], withheld: Outcome[J, R] | None = None) -> None:
+        """Replace the process, queue its remaining jobs again, and report `withheld` once the next one is ready."""
+        assert slot.process is not None
+        self._queue.extendleft(reversed(slot.tickets))
+        slot.tickets.clear()
         slot.withheld = withheld
-        self._fill(slot)
+        slot.process.end()
+        self._start(slot)
 
-    def _fill(self, slot: Slot[J, R]) -> None:
-        self._drop_dead_spare()
+    def _start(self, slot: _Slot[J, R]) -> None:
         slot.process, self._spare = self._spare or self._new_process(), None
         slot.process.begin()
-        slot.enter(Phase.STARTING, time.monotonic() + self._start_seconds)
-
-    def _keep_spare(self) -> None:
-        self._drop_dead_spare()
-        if not self._keeps_spare or not self._slots:
-            return
-        all_ready = all(slot.phase not in {Phase.VACANT, Phase.STARTING} for slot in self._slots)
-        if self._spare is None and all_ready and self._spares_lost < _MOST_SPARES_LOST:
-            self._spare = self._new_process()
-
-    def _drop_dead_spare(self) -> None:
-        if self._spare is not None and self._spare.receive() is not None:  # its first word comes after `begin`
-            self._spare.end()
-            self._spare = None
-            self._spares_lost += 1
-            if self._spares_lost == _MOST_SPARES_LOST:
-                self._notify(f"{self._name}: {_MOST_SPARES_LOST} spare processes in a row ended; going on without one")
+        slot.enter(_Phase.STARTING, time.monotonic() + self._start_seconds)
 
 
 class Waitable(Protocol):
-    """What `wait_for_any` needs of a pool, whatever its jobs are."""
+    """A pool that `wait_for_any` can wait for."""
 
     def connections(self) -> list[Connection]:
-        """What becomes readable when there is something to collect."""
+        """Return the connections that become readable when there is something to collect."""
 
     def next_deadline(self) -> float:
-        """When, on the monotonic clock, the next deadline passes."""
+        """Return the next deadline on the monotonic clock, s."""
 
 
 def wait_for_any(pools: Sequence[Waitable], timeout_seconds: float) -> None:
-    """Wait until one of the pools has something to collect, a deadline passes, or the timeout ends."""
+    """Wait until a pool has something to collect, a deadline passes, or the timeout ends."""
     until = min([time.monotonic() + timeout_seconds, *(pool.next_deadline() for pool in pools)])
     connections = [connection for pool in pools for connection in pool.connections()]
-    readable(connections, max(until - time.monotonic(), 0))
+    _readable(connections, max(until - time.monotonic(), 0))
 
 
-def readable(connections: Iterable[Connection], timeout_seconds: float) -> set[int]:
-    """File numbers of those that have something to say, as soon as one has, or when the timeout ends.
+def _readable(connections: Iterable[Connection], timeout_seconds: float) -> set[int]:
+    """Return the file numbers of readable connections, as soon as there is one or when the timeout ends.
 
-    What `multiprocessing.connection.wait` does, at a tenth of its cost: 60 processes are looked at for every result.
+    `multiprocessing.connection.wait` does the same at ten times the cost, and a pool looks at every process per result.
     """
     poll = select.poll()
     for connection in connections:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gemmtune.engine.execution.gpu_normalization import OneScale
+from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Status
@@ -21,13 +21,18 @@ class Finals:
     """Sends the best of a problem to its final once every search of the problem has ended."""
 
     def __init__(
-        self, tasks: Iterable[Task], executor: Executor, database: Database, objective: Objective, scale: OneScale
+        self,
+        tasks: Iterable[Task],
+        executor: Executor,
+        database: Database,
+        objective: Objective,
+        normalization: GpuNormalization,
     ) -> None:
         """Every task whose search will end, and the scale on which several GPUs' measurements compare."""
         self._executor = executor
         self._database = database
         self._objective = objective
-        self._scale = scale
+        self._normalization = normalization
         self._tasks: dict[Problem, list[Task]] = {}
         for task in tasks:
             self._tasks.setdefault(task.problem, []).append(task)
@@ -49,7 +54,7 @@ class Finals:
         candidates = self._candidates(self._tasks[task.problem], held)
         if len(candidates) > 1 and not (held and self._met(candidates, held[-1])):
             self._open.add(task.problem)
-            self._executor.settle(candidates)
+            self._executor.hold_final(candidates)
 
     def over(self, final: Final | FinalNotHeld) -> None:
         """A final came back."""
@@ -65,7 +70,7 @@ class Finals:
         baseline: list[tuple[float, Task, Config]] = []
         others: list[tuple[float, Task, Config]] = []
         for task in tasks:
-            known = self._scale.known(task, self._executor)
+            known = self._normalization.known(task, self._executor)
             scored = ((self._objective.score(m), task, c) for c, m in known.items() if m.status is Status.OK)
             (baseline if task.space == BASELINE_SPACE else others).extend(scored)
         others.sort(key=lambda scored: (scored[0], scored[1].space, scored[2].json))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from gemmtune.engine.execution.gpu_normalization import OneScale
+from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
@@ -81,10 +81,12 @@ class _Scheduler:
         self._database = database
         self._objective = objective
         self._callbacks = callbacks
-        self._scale = OneScale(database)
+        self._normalization = GpuNormalization(database)
         tasks = [search.task for search in searches]
         self._finals = (
-            Finals(tasks, executor, database, objective, self._scale) if settle and executor.settles else None
+            Finals(tasks, executor, database, objective, self._normalization)
+            if settle and executor.holds_finals
+            else None
         )
         self._clock = Clock(limits, executor.parallel, now)
         self._regret = limits.regret
@@ -127,7 +129,7 @@ class _Scheduler:
     def _begin_next(self) -> None:
         """Begin the next search of the plan."""
         search = self._waiting.popleft()
-        search.known = self._scale.known(search.task, self._executor)
+        search.known = self._normalization.known(search.task, self._executor)
         if search.tuner.notice:
             notify(self._callbacks, f"{search.task.key}: {search.tuner.notice}")
         if self._ask(search) and search.tuner.evaluations:
@@ -155,7 +157,7 @@ class _Scheduler:
     def _take(self, finished: Sequence[Finished]) -> None:
         measured = [m for m in finished if isinstance(m, Measurement)]
         self._database.add(measured)
-        measured = [self._scale.of(measurement) for measurement in measured]
+        measured = [self._normalization.normalize(measurement) for measurement in measured]
         for measurement in measured:
             _accept(measurement, self._active.get(measurement.task), self._executor)
             self._report(measurement, known=False)

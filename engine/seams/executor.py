@@ -57,11 +57,11 @@ class Executor(Protocol):
         """Enqueue one evaluation; returns at once."""
 
     @property
-    def settles(self) -> bool:
+    def holds_finals(self) -> bool:
         """Whether it can hold a final."""
 
-    def settle(self, candidates: Sequence[tuple[Task, Config]]) -> None:
-        """Enqueue a final between configs of one problem that were measured ok; only where `settles`."""
+    def hold_final(self, candidates: Sequence[tuple[Task, Config]]) -> None:
+        """Enqueue a final between configs of one problem that were measured ok; only where `holds_finals`."""
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
         """What has finished since the last call, in any order.

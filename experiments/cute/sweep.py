@@ -64,7 +64,7 @@ def hold_finals(searches, executor, store, objective, callbacks, picks) -> dict[
         of_problem.setdefault(task.problem, []).extend((*best, *picked))
     waiting = {problem: list(dict.fromkeys(candidates)) for problem, candidates in of_problem.items() if candidates}
     for candidates in waiting.values():
-        executor.settle(candidates)
+        executor.hold_final(candidates)
     while waiting:
         for over in executor.collect(1.0):
             del waiting[over.problem]

@@ -18,7 +18,7 @@ from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
-from gemmtune.engine.execution.workers import measured_terms, problem_of
+from gemmtune.engine.execution.workers import measured_provenance, problem_of
 from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.seams import registry
@@ -49,9 +49,9 @@ def campaign(gpus: int, budget: int) -> str:
     plan = Plan(problems=PROBLEMS, budget=budget)
     device = catalogue.device("H200")
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}
-    terms = measured_terms(toolchains, registry.objective("latency").protocol)
+    provenance = measured_provenance(toolchains, registry.objective("latency").protocol)
     searches = session.measured_searches(plan, device)
-    executor = BuildMeasurePipeline(terms, lambda: Site(gpus), gpus)
+    executor = BuildMeasurePipeline(provenance, lambda: Site(gpus), gpus)
     with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
         shares = Shares(BUILDERS_A_GPU * gpus)
         computed = time.process_time()

@@ -28,9 +28,9 @@ from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
-from gemmtune.engine.execution.workers import measured_terms, problem_of
+from gemmtune.engine.execution.workers import measured_provenance, problem_of
 from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, Reading
-from gemmtune.engine.processes.slot import Outcome
+from gemmtune.engine.processes.process_pool import Outcome
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.measurement import Estimate, Status
@@ -128,12 +128,12 @@ class Site:
         self._clock, self._given, self._draw, self._seen = clock, given, random.Random(0), set()
         clock.tick()
         opened = clock.seconds
-        terms = {"message_seconds": given.message_seconds}
+        cost = {"message_seconds": given.message_seconds}
         self.cpu = VirtualPlace(
-            clock, BUILDERS_A_GPU * gpus, self._build, starts=opened + given.start_seconds, ahead=False, **terms
+            clock, BUILDERS_A_GPU * gpus, self._build, starts=opened + given.start_seconds, ahead=False, **cost
         )
         self.gpus = {
-            f"gpu{i}": VirtualPlace(clock, 1, self._measure, starts=opened + given.start_seconds, ahead=True, **terms)
+            f"gpu{i}": VirtualPlace(clock, 1, self._measure, starts=opened + given.start_seconds, ahead=True, **cost)
             for i in range(gpus)
         }
         self.builders, self.workers = Pool({"cpu": self.cpu}), Pool(self.gpus, home=problem_of)
@@ -199,14 +199,14 @@ def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, ob
     plan = Plan(problems=named.problems, spaces=named.spaces, budget=given.budget)
     device, clock = catalogue.device("H200"), Clock(given.slower)
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", *plan.spaces)}
-    terms = measured_terms(toolchains, registry.objective("latency").protocol)
+    provenance = measured_provenance(toolchains, registry.objective("latency").protocol)
     site: list[Site] = []
 
     def opened() -> Site:
         site.append(Site(given, clock, gpus))
         return site[0]
 
-    executor = BuildMeasurePipeline(terms, opened, gpus)
+    executor = BuildMeasurePipeline(provenance, opened, gpus)
     with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
         notes = Notes(clock, executor)
         clock.tick()

@@ -11,8 +11,7 @@ from typing import Protocol, TypeVar
 
 from gemmtune.engine.execution.dispatcher import Place
 from gemmtune.engine.execution.ray.artifact_transfer import Cellar, packed
-from gemmtune.engine.processes.process_pool import Notify, Waitable, wait_for_any
-from gemmtune.engine.processes.slot import Outcome
+from gemmtune.engine.processes.process_pool import Notify, Outcome, Waitable, wait_for_any
 from gemmtune.engine.records.errors import GemmtuneError
 
 __all__ = ["Builder", "Host", "HostedPlace", "MakePlace", "Reply", "Worker"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Generic, Protocol, TypeVar, cast
 
 from gemmtune.engine.execution.ray.actor import Reply
 from gemmtune.engine.execution.ray.artifact_transfer import Cellar, unpacked
-from gemmtune.engine.processes.process_pool import Notify, log_notice
-from gemmtune.engine.processes.slot import Loss, Outcome, Ticket
+from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
 from gemmtune.engine.records.errors import GemmtuneError
 
 __all__ = ["Actor", "RayPlace"]
@@ -32,6 +32,14 @@ _START_SECONDS = 300.0
 
 Heard = Callable[[Reply | str], None]
 """Called once, from any thread: with the reply, or with how the actor ended."""
+
+
+@dataclass(slots=True)
+class Ticket(Generic[J]):
+    """A job and the number of actors that ended while they had it."""
+
+    job: J
+    deaths: int = 0
 
 
 class Actor(Protocol):

@@ -16,7 +16,7 @@ from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.ray.actor import Builder, Host, MakePlace, Worker
 from gemmtune.engine.execution.ray.actor_handle import RayPlace
 from gemmtune.engine.execution.ray.cluster import Cluster, Node
-from gemmtune.engine.execution.workers import Builders, Workers, measured_terms, problem_of
+from gemmtune.engine.execution.workers import Builders, Workers, measured_provenance, problem_of
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.measure.protocols import Protocol, protocol
@@ -181,7 +181,7 @@ class RayExecutor(BuildMeasurePipeline):
 
         self._cluster: Cluster = cluster
         super().__init__(
-            measured_terms(toolchains, protocol_name),
+            measured_provenance(toolchains, protocol_name),
             partial(RaySite, cluster, seating, notify=notify),
             max(sum(node.gpus for node in cluster.nodes()), 1),
             pruners=pruners,

@@ -14,11 +14,10 @@ from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.ray.cluster import Cluster, Node
 from gemmtune.engine.execution.ray.executor import RaySite, Seat
 from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.execution.workers import Terms
+from gemmtune.engine.execution.workers import Provenance
 from gemmtune.engine.measure.builder import BuildJob
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob, Reading
-from gemmtune.engine.processes.process_pool import Notify, log_notice
-from gemmtune.engine.processes.slot import Outcome
+from gemmtune.engine.processes.process_pool import Notify, Outcome, log_notice
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Landscape
@@ -76,8 +75,8 @@ class SimulatedExecutor(ReplayExecutor):
 
         batch = 1 if seconds else _BATCH
         site = partial(RaySite, cluster, seating, ahead=2 * batch, batch=batch, homes=False, notify=notify)
-        terms = Terms(self.evidence, self.settles, self.toolchain, self.protocol)
-        self._executor = BuildMeasurePipeline(terms, site, self.parallel, notify=notify)
+        provenance = Provenance(self.evidence, self.holds_finals, self.toolchain, self.protocol)
+        self._executor = BuildMeasurePipeline(provenance, site, self.parallel, notify=notify)
 
     def submit(self, task: Task, config: Config) -> None:
         """Send it to a builder, and then to a worker."""

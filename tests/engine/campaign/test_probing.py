@@ -55,7 +55,7 @@ class Formula:
     """Measures what the landscape says to half a percent, and holds finals."""
 
     evidence = Evidence.MEASURED
-    settles = True
+    holds_finals = True
     parallel = 1
 
     def __init__(self, library):
@@ -87,7 +87,7 @@ class Formula:
             )
         )
 
-    def settle(self, candidates):
+    def hold_final(self, candidates):
         self.finals.append(candidates)
         by_time = sorted(candidates, key=lambda pair: time_ns(pair[0].problem, pair[1]))
         best = time_ns(by_time[0][0].problem, by_time[0][1])

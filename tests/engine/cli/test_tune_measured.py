@@ -21,7 +21,7 @@ class PretendedFleet:
     """Stands in for LocalExecutor: everything is ok and takes 10 µs."""
 
     evidence = Evidence.MEASURED
-    settles = True
+    holds_finals = True
     parallel = 1
 
     def __init__(self, spaces, protocol_name, **options):
@@ -37,7 +37,7 @@ class PretendedFleet:
     def submit(self, task, config):
         self.queue.append((task, config))
 
-    def settle(self, candidates):
+    def hold_final(self, candidates):
         raise AssertionError("no final is due")
 
     def collect(self, timeout_seconds):
@@ -106,7 +106,7 @@ def test_record_needs_a_gpu_and_says_so(run, tmp_path, contents, refusal):
 )
 def test_an_objective_is_measured_by_its_protocol(run, pretended, objective, unit, protocol, score):
     class HoldsNoFinal(PretendedFleet):
-        settles = False
+        holds_finals = False
 
     executor = pretended(HoldsNoFinal)
     record = run("tune", "--problem", DECODE, "--budget", "8", "--objective", objective, "--json").record
@@ -126,7 +126,7 @@ def prepared(monkeypatch):
 
 def test_builders_are_prepared_where_a_campaign_begins_and_not_where_it_is_finished(run, pretended, prepared):
     class HoldsNoFinal(PretendedFleet):
-        settles = False
+        holds_finals = False
 
     pretended(HoldsNoFinal)
     campaign = ("tune", "--problem", DECODE, "--budget", "8")

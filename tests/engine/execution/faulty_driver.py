@@ -85,7 +85,7 @@ def finals(task: Task, folder: Path) -> dict[str, object]:
 
 
 def _settled(executor: LocalExecutor, task: Task, names: Sequence[str]) -> dict[str, object]:
-    executor.settle([(task, Config({"fault": name})) for name in names])
+    executor.hold_final([(task, Config({"fault": name})) for name in names])
     (final,) = _drain(executor, 1)
     if not isinstance(final, Final):
         return {"unsettled": getattr(final, "reason", "")}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.execution.artifact_cache import Shelf, discard
+from gemmtune.engine.execution.artifact_cache import ArtifactCache, discard
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
@@ -38,32 +38,32 @@ def config(x: int) -> Config:
 
 
 def test_the_fastest_stay_and_the_files_of_the_others_go(artifact, tmp_path):
-    shelf = Shelf(3)
+    cache = ArtifactCache(3)
     for x, time_ns in enumerate((50.0, 20.0, 40.0, 10.0, 60.0, 30.0)):
-        shelf.keep(TASK, config(x), artifact(f"{x}"), time_ns)
+        cache.keep(TASK, config(x), artifact(f"{x}"), time_ns)
         assert len(files(tmp_path)) == min(x + 1, 3)
     assert files(tmp_path) == ["1", "3", "5"]
-    assert [shelf.find(TASK, config(x)) is not None for x in range(6)] == [False, True, False, True, False, True]
-    assert shelf.find(TASK, config(3)).path == str(tmp_path / "3")
+    assert [cache.find(TASK, config(x)) is not None for x in range(6)] == [False, True, False, True, False, True]
+    assert cache.find(TASK, config(3)).path == str(tmp_path / "3")
 
 
 def test_each_task_has_places_of_its_own(artifact, tmp_path):
-    shelf = Shelf(1)
-    shelf.keep(TASK, config(0), artifact("slow"), 50.0)
-    shelf.keep(OTHER, config(0), artifact("fast"), 1.0)
+    cache = ArtifactCache(1)
+    cache.keep(TASK, config(0), artifact("slow"), 50.0)
+    cache.keep(OTHER, config(0), artifact("fast"), 1.0)
     assert files(tmp_path) == ["fast", "slow"]
-    assert shelf.find(TASK, config(1)) is None
-    assert shelf.find(OTHER, config(0)).key == "fast"
+    assert cache.find(TASK, config(1)) is None
+    assert cache.find(OTHER, config(0)).key == "fast"
 
 
 def test_a_task_that_is_cleared_leaves_no_file(artifact, tmp_path):
-    shelf = Shelf(2)
+    cache = ArtifactCache(2)
     for x in range(2):
-        shelf.keep(TASK, config(x), artifact(f"{x}"), float(x))
-    shelf.keep(OTHER, config(0), artifact("other"), 1.0)
-    shelf.clear(TASK)
-    shelf.clear(TASK)
-    assert shelf.find(TASK, config(0)) is None
+        cache.keep(TASK, config(x), artifact(f"{x}"), float(x))
+    cache.keep(OTHER, config(0), artifact("other"), 1.0)
+    cache.clear(TASK)
+    cache.clear(TASK)
+    assert cache.find(TASK, config(0)) is None
     assert files(tmp_path) == ["other"]
 
 

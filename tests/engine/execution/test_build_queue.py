@@ -31,14 +31,14 @@ def test_the_batch_that_is_nearly_done_goes_first_and_within_it_what_came_first(
     assert order(queue) == [(2, 0), (2, 1), (1, 0), (1, 1), (1, 2)]
 
 
-def test_a_build_that_is_under_way_counts_until_its_evaluation_is_over():
+def test_a_build_that_is_under_way_counts_until_its_evaluation_is_finished():
     queue = BuildQueue()
     for x in range(2):
         queue.add(job(FIRST, x))
     assert [queue.pop().config["x"] for _ in range(1)] == [0]
     queue.add(job(SECOND, 0))
     queue.add(job(SECOND, 1))
-    queue.over(FIRST)
+    queue.finish_evaluation(FIRST)
     assert order(queue) == [(1, 1), (2, 0), (2, 1)]
 
 
@@ -55,7 +55,7 @@ def test_of_equals_the_one_with_the_fewest_behind_it():
     queue = BuildQueue()
     queue.add(job(FIRST, 0))
     queue.pop()
-    queue.over(FIRST)
+    queue.finish_evaluation(FIRST)
     queue.add(job(FIRST, 1))
     queue.add(job(SECOND, 0))
     assert order(queue) == [(2, 0), (1, 1)]

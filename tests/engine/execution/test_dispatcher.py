@@ -6,8 +6,7 @@ import pytest
 
 from gemmtune.engine.execution import dispatcher as pool_module
 from gemmtune.engine.execution.dispatcher import Pool
-from gemmtune.engine.processes.process_pool import Quarantined
-from gemmtune.engine.processes.slot import Outcome
+from gemmtune.engine.processes.process_pool import Outcome, Quarantined
 from gemmtune.engine.records.errors import GemmtuneError
 
 

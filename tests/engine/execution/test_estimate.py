@@ -86,7 +86,7 @@ def test_pruners_are_asked_before_the_build_and_after_it():
 @pytest.mark.usefixtures("toy_priced")
 def test_it_starts_no_process_for_nothing_and_holds_no_final():
     executor = EstimateExecutor([TASK.space])
-    assert (executor.settles, executor.collect(0.0)) == (False, [])
+    assert (executor.holds_finals, executor.collect(0.0)) == (False, [])
     with pytest.raises(ContractError, match="a final of 1 configs"):
-        executor.settle([(TASK, Config({"TILE": 2}))])
+        executor.hold_final([(TASK, Config({"TILE": 2}))])
     executor.close()

@@ -12,12 +12,12 @@ import pytest
 from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.dispatcher import Pool
-from gemmtune.engine.execution.gpu_normalization import OneScale
+from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.execution.workers import Terms
+from gemmtune.engine.execution.workers import Provenance
 from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, Reading
-from gemmtune.engine.processes.slot import Outcome
+from gemmtune.engine.processes.process_pool import Outcome
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
@@ -125,12 +125,12 @@ class Host:
         self.builders.close()
 
 
-def tuned(recorded, slowness, path, *, seed=0, settles=True, plan=PLAN):
+def tuned(recorded, slowness, path, *, seed=0, holds_finals=True, plan=PLAN):
     """The result of a campaign on these GPUs, and what its database then holds."""
     device = session.replayed_device(recorded)
     searches = session.replayed_searches(plan, device, recorded)
-    terms = Terms(Evidence.MEASURED, settles, lambda task: TOOLS, lambda task: PROTOCOL)
-    executor = BuildMeasurePipeline(terms, lambda: Host(recorded, slowness, seed), len(slowness), racing=False)
+    provenance = Provenance(Evidence.MEASURED, holds_finals, lambda task: TOOLS, lambda task: PROTOCOL)
+    executor = BuildMeasurePipeline(provenance, lambda: Host(recorded, slowness, seed), len(slowness), racing=False)
     with closing(executor), Database.open(path) as database:
         result = session.execute(plan, device, searches, executor, database, ())
         return result, list(database.measurements())
@@ -140,12 +140,12 @@ def winners(result):
     return [[(choice.space, choice.config) for choice in row.choices] for row in result.table.rows]
 
 
-@pytest.mark.parametrize("settles", [True, False], ids=["with finals", "without"])
+@pytest.mark.parametrize("holds_finals", [True, False], ids=["with finals", "without"])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_slower_gpu_among_the_workers_changes_no_choice_and_no_margin(recorded, tmp_path, seed, settles):
-    alone, _ = tuned(recorded, {"GPU-a": 1.0}, tmp_path / "alone.db", settles=settles)
+def test_a_slower_gpu_among_the_workers_changes_no_choice_and_no_margin(recorded, tmp_path, seed, holds_finals):
+    alone, _ = tuned(recorded, {"GPU-a": 1.0}, tmp_path / "alone.db", holds_finals=holds_finals)
     slowness = {"GPU-a": 1.0, "GPU-b": 1.25, "GPU-c": 0.9}
-    mixed, held = tuned(recorded, slowness, tmp_path / "mixed.db", seed=seed, settles=settles)
+    mixed, held = tuned(recorded, slowness, tmp_path / "mixed.db", seed=seed, holds_finals=holds_finals)
     assert {m.worker for m in held if m.status is Status.OK} == set(slowness)
     assert winners(mixed) == winners(alone)
     assert [f.config for f in mixed.findings] == [f.config for f in alone.findings]
@@ -161,7 +161,7 @@ def test_one_gpu_keeps_its_times_as_they_are_and_several_in_the_database(recorde
     for measurement in seen:
         reading = bench.reading(measurement)
         assert (measurement.samples_ns, measurement.estimate) == (reading.samples_ns, reading.estimate)
-    result, held = tuned(recorded, {"GPU-b": 1.25}, tmp_path / "slow.db", settles=False)
+    result, held = tuned(recorded, {"GPU-b": 1.25}, tmp_path / "slow.db", holds_finals=False)
     measured = {(m.task.problem, m.task.space, m.config): m.estimate for m in held}
     for row in result.table.rows:
         for choice in row.choices:
@@ -169,9 +169,9 @@ def test_one_gpu_keeps_its_times_as_they_are_and_several_in_the_database(recorde
 
 
 def test_a_campaign_that_goes_on_elsewhere_keeps_its_scale(recorded, tmp_path):
-    whole, _ = tuned(recorded, {"GPU-a": 1.0}, tmp_path / "whole.db", settles=False)
-    tuned(recorded, {"GPU-a": 1.0}, tmp_path / "moved.db", settles=False, plan=replace(PLAN, budget=24))
-    moved, held = tuned(recorded, {"GPU-b": 1.25}, tmp_path / "moved.db", settles=False)
+    whole, _ = tuned(recorded, {"GPU-a": 1.0}, tmp_path / "whole.db", holds_finals=False)
+    tuned(recorded, {"GPU-a": 1.0}, tmp_path / "moved.db", holds_finals=False, plan=replace(PLAN, budget=24))
+    moved, held = tuned(recorded, {"GPU-b": 1.25}, tmp_path / "moved.db", holds_finals=False)
     assert {m.worker for m in held if m.status is Status.OK} == {"GPU-a", "GPU-b"}
     assert winners(moved) == winners(whole)
     for one, other in zip(moved.table.rows, whole.table.rows, strict=True):
@@ -218,8 +218,8 @@ def test_the_scale_is_the_first_gpus_and_noise_of_its_later_levels_is_none(recor
         ReferenceLevel("torch 2.13.0", "GPU-a", 50.0),
     )
     assert database.levels(aten.problem, device, "graph-warm-l2") == ()
-    scale = OneScale(database)
-    found = [scale.of(measurement) for measurement in given]
+    normalization = GpuNormalization(database)
+    found = [normalization.normalize(measurement) for measurement in given]
     assert [m.estimate.time_ns for m in found] == [100.0, 72.0, 80.0, 56.0, 60.0, 50.0]
     assert [m.samples_ns for m in found] == [m.samples_ns for m in given]
     assert list(database.measurements()) == given

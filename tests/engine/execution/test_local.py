@@ -157,7 +157,7 @@ def test_the_binaries_of_the_eight_fastest_stay_until_the_final_is_over(site):
     assert {m.config.integer("x"): m.status for m in found}[99] is Status.RUN_FAILED
     assert site.files == [0, 1, 2, 3, 4, 5, 6, 7]
     site.final_answers.append(standings(1, 0))
-    executor.settle(candidates(0, 1))
+    executor.hold_final(candidates(0, 1))
     (final,) = drained(executor, 1)
     assert isinstance(final, Final)
     assert [(f.config, f.toolchain) for f in final.finalists] == [(config(1), TOOLS), (config(0), TOOLS)]
@@ -167,7 +167,7 @@ def test_the_binaries_of_the_eight_fastest_stay_until_the_final_is_over(site):
 
 def test_where_no_final_can_be_held_no_binary_stays(site):
     executor = site.executor("graph-cold-l2+energy")
-    assert not executor.settles
+    assert not executor.holds_finals
     measured(executor, 1, 2)
     assert site.files == []
 
@@ -189,7 +189,7 @@ def test_a_final_of_what_an_earlier_run_measured_builds_it_again(site):
     executor = site.executor()
     site.final_answers.append(standings(0, 1))
     measured(executor, 2)
-    executor.settle(candidates(1, 2))
+    executor.hold_final(candidates(1, 2))
     assert isinstance(drained(executor, 1)[0], Final)
     assert site.built == [2, 1]
     assert site.finals == [[1, 2]]
@@ -201,7 +201,7 @@ def test_a_finalist_that_does_not_build_again_is_left_out_with_a_notice(site):
     executor = site.executor()
     site.refuses_to_build = {1}
     site.final_answers.append(standings(0, 1))
-    executor.settle(candidates(1, 2, 3))
+    executor.hold_final(candidates(1, 2, 3))
     (final,) = drained(executor, 1)
     assert site.finals == [[2, 3]]
     assert [f.config for f in final.finalists] == [config(2), config(3)]
@@ -211,7 +211,7 @@ def test_a_finalist_that_does_not_build_again_is_left_out_with_a_notice(site):
 def test_a_final_for_which_nothing_builds_is_not_held(site):
     executor = site.executor()
     site.refuses_to_build = {1, 2}
-    executor.settle(candidates(1, 2))
+    executor.hold_final(candidates(1, 2))
     assert drained(executor, 1) == [FinalNotHeld(TASK.problem, "no finalist was built again")]
     assert site.finals == []
 
@@ -219,7 +219,7 @@ def test_a_final_for_which_nothing_builds_is_not_held(site):
 def test_a_finalist_that_fails_its_check_is_refuted_with_the_reason(site):
     executor = site.executor()
     site.final_answers.append(FinalReading(standings(2, 0).ranking, ((1, "off by 0.3"),)))
-    executor.settle(candidates(1, 2, 3))
+    executor.hold_final(candidates(1, 2, 3))
     (final,) = drained(executor, 1)
     assert final.failed == (FailedFinalist(TASK, config(2), "off by 0.3"),)
     assert [f.config for f in final.finalists] == [config(3), config(1)]
@@ -228,7 +228,7 @@ def test_a_finalist_that_fails_its_check_is_refuted_with_the_reason(site):
 def test_a_finalist_that_breaks_the_gpu_is_refuted_and_the_others_meet_without_it(site):
     executor = site.executor()
     site.final_answers += [FinalReading((), ((0, "illegal address"),)), standings(1, 0)]
-    executor.settle(candidates(1, 2, 3))
+    executor.hold_final(candidates(1, 2, 3))
     (final,) = drained(executor, 1)
     assert site.finals == [[1, 2, 3], [2, 3]]
     assert final.failed == (FailedFinalist(TASK, config(1), "illegal address"),)
@@ -239,11 +239,11 @@ def test_a_final_whose_process_is_lost_or_that_nobody_passes_is_told_as_unsettle
     executor = site.executor()
     measured(executor, 1, 2)
     site.final_answers.append((Loss.TIMED_OUT, "still running after 60 s"))
-    executor.settle(candidates(1, 2))
+    executor.hold_final(candidates(1, 2))
     assert drained(executor, 1) == [FinalNotHeld(TASK.problem, "still running after 60 s")]
     assert site.files == []
     site.final_answers.append(FinalReading((), ((0, "off"), (1, "off"))))
-    executor.settle(candidates(1, 2))
+    executor.hold_final(candidates(1, 2))
     assert drained(executor, 1) == [FinalNotHeld(TASK.problem, "no finalist passed its check")]
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.execution.pruning import FailedBuild, built, dropped
+from gemmtune.engine.execution.pruning import FailedBuild, build_result, pruning_reason
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
 from gemmtune.engine.processes.process_pool import Loss, Outcome
 from gemmtune.engine.records import catalogue
@@ -26,12 +26,12 @@ JOB = BuildJob(Task(Problem(64, 64, 64), catalogue.device("B200"), "toy"), Confi
     ],
 )
 def test_a_build_without_an_artifact_has_its_status_and_reason(outcome, failed):
-    assert built(outcome) == failed
+    assert build_result(outcome) == failed
 
 
 def test_a_build_with_an_artifact_is_that_artifact():
     artifact = Artifact("key", "toy", "", "digest", (), None, 0.1, Toolchain(()))
-    assert built(Outcome(JOB, artifact)) is artifact
+    assert build_result(Outcome(JOB, artifact)) is artifact
 
 
 class Keeps(Pruner):
@@ -46,7 +46,8 @@ class Drops(Pruner):
 
 def test_the_first_pruner_that_says_no_is_named_with_its_reason():
     candidate = Candidate(JOB.task, JOB.config)
-    assert dropped({}, candidate, ()) == dropped({"keeps": Keeps()}, candidate, ()) == ""
+    assert pruning_reason({}, candidate, ()) == pruning_reason({"keeps": Keeps()}, candidate, ()) == ""
     assert (
-        dropped({"keeps": Keeps(), "drops": Drops(), "other": Drops()}, candidate, ()) == "pruned by drops: 0 before it"
+        pruning_reason({"keeps": Keeps(), "drops": Drops(), "other": Drops()}, candidate, ())
+        == "pruned by drops: 0 before it"
     )

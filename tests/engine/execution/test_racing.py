@@ -13,12 +13,12 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.execution.workers import Terms
+from gemmtune.engine.execution.workers import Provenance
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 from gemmtune.engine.measure.deciding.screening import LaunchLimits, screen
 from gemmtune.engine.measure.jobs import Reading
-from gemmtune.engine.processes.slot import Outcome
+from gemmtune.engine.processes.process_pool import Outcome
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.measurement import Evidence, ReferenceLevel, Status
 from gemmtune.engine.report.campaign import summary, summary_record
@@ -87,11 +87,11 @@ def tuned(recorded, path, *, racing=True):
 
     device = session.replayed_device(recorded)
     searches = session.replayed_searches(PLAN, device, recorded)
-    terms = Terms(Evidence.MEASURED, False, lambda task: TOOLS, lambda task: "graph-cold-l2")
+    provenance = Provenance(Evidence.MEASURED, False, lambda task: TOOLS, lambda task: "graph-cold-l2")
     places = {"builders": Pool({"cpu": Place(build)}), "workers": Pool({"GPU-a": Place(measure)})}
     site = SimpleNamespace(**places, wait=lambda timeout_seconds: None, close=lambda: None)
     with (
-        closing(BuildMeasurePipeline(terms, lambda: site, 1, racing=racing)) as executor,
+        closing(BuildMeasurePipeline(provenance, lambda: site, 1, racing=racing)) as executor,
         Database.open(path) as database,
     ):
         result = session.execute(PLAN, device, searches, executor, database, ())

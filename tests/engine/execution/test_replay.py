@@ -96,9 +96,9 @@ def test_a_recorded_failure_is_answered_with_its_reason(executor):
 
 
 def test_a_replay_holds_no_final(executor):
-    assert not executor.settles
-    with pytest.raises(ContractError, match="ReplayExecutor was asked for a final of 2 configs: settles=False"):
-        executor.settle([(TASK, Config({"x": 1})), (TASK, Config({"x": 2}))])
+    assert not executor.holds_finals
+    with pytest.raises(ContractError, match="ReplayExecutor was asked for a final of 2 configs: holds_finals=False"):
+        executor.hold_final([(TASK, Config({"x": 1})), (TASK, Config({"x": 2}))])
 
 
 def test_a_config_that_was_not_recorded_is_invalid_and_says_so(executor):

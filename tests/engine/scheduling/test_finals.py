@@ -74,7 +74,7 @@ class ScriptedFleet:
     """Screens a few at a time, and holds finals at once unless it loses them."""
 
     evidence = Evidence.MEASURED
-    settles = True
+    holds_finals = True
     parallel = 1
 
     def __init__(self, *, refutes: Sequence[int] = (), loses: bool = False, tools: Toolchain = TOOLS) -> None:
@@ -94,7 +94,7 @@ class ScriptedFleet:
         self.submitted.append((task, config))
         self.running.append((task, config))
 
-    def settle(self, candidates):
+    def hold_final(self, candidates):
         problems = {task.problem for task, _ in candidates}
         assert len(problems) == 1
         assert not problems & {task.problem for task, _ in self.running}, "a search of the problem still runs"
@@ -285,7 +285,7 @@ def test_a_campaign_killed_between_search_and_final_resumes_with_the_final_alone
         pass
 
     class Dies(ScriptedFleet):
-        def settle(self, candidates):
+        def hold_final(self, candidates):
             raise KilledError
 
     with pytest.raises(KilledError):

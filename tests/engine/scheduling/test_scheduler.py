@@ -97,7 +97,7 @@ class ScriptedFleet:
     """Finishes in an order of its own, some at a time, and sometimes nothing; holds no finals."""
 
     evidence = Evidence.MEASURED
-    settles = False
+    holds_finals = False
     parallel = 1
 
     def __init__(self, seed: int | None = None, at_a_time: int = 3) -> None:
@@ -130,7 +130,7 @@ class ScriptedFleet:
             finished, self.running = self.running[:count], self.running[count:]
         return [outcome(task, config) for task, config in finished]
 
-    def settle(self, candidates):
+    def hold_final(self, candidates):
         raise NotImplementedError
 
     def close(self):

@@ -9,7 +9,7 @@ import pytest
 from gemmtune.engine.execution.ray import actor_handle as ray_place
 from gemmtune.engine.execution.ray.actor import Reply
 from gemmtune.engine.execution.ray.actor_handle import RayPlace
-from gemmtune.engine.processes.slot import Loss, Outcome
+from gemmtune.engine.processes.process_pool import Loss, Outcome
 from gemmtune.engine.records.errors import GemmtuneError
 
 

@@ -19,7 +19,7 @@ from gemmtune.engine.execution.dispatcher import Done
 from gemmtune.engine.execution.ray.executor import RayExecutor, RaySite, Seat
 from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.processes.slot import Loss
+from gemmtune.engine.processes.process_pool import Loss
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import GemmtuneError
@@ -173,7 +173,7 @@ def test_builders_of_an_actor_compile_and_their_binaries_arrive(cluster):
     space = registry.space("triton_mm")
     config = space.seeds(task)[0]
     with closing(RayExecutor(cluster, "H200", ["triton_mm"], "graph-cold-l2", builders=1)) as executor:
-        executor.settle([(task, config)])  # a final without a worker: its binaries are gathered, and it waits
+        executor.hold_final([(task, config)])  # a final without a worker: its binaries are gathered, and it waits
         until = time.monotonic() + 120
         while not executor.load().timing and time.monotonic() < until:
             assert executor.collect(0.5) == []
