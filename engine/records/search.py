@@ -1,4 +1,4 @@
-"""What a sampler searches."""
+"""Search of one task, as a sampler receives it."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from gemmtune.engine.records.measurement import Trial
 __all__ = ["FeatureFunction", "Search", "SourceTask", "no_features"]
 
 FeatureFunction = Callable[[Config], Mapping[str, float]]
-"""What is known of a config of one task before it is built, as numbers; the same names for every config of a space."""
+"""Function from a config of one task to its features by name; the names are equal for every config of a space."""
 
 
 def no_features(config: Config) -> Mapping[str, float]:
-    """Of any config: nothing but its parameters."""
+    """Return no features, for a task of which only the parameters are known."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTask:
-    """What was measured of another task of the same space."""
+    """Measurements of another task of the same space, to learn from."""
 
     trials: tuple[Trial, ...]
-    """Outcomes that compare with each other: one task, protocol and toolchain. Failures are among them."""
+    """Comparable outcomes of one task, protocol and toolchain, failures included."""
     features: FeatureFunction = no_features
-    """What is known of that task's configs."""
+    """Features of that task's configs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The feasible set of one task, and the terms of the search."""
+    """Feasible set of one task with budget, seed and history."""
 
     params: tuple[Param, ...]
-    """The parameters that span the space."""
+    """Parameters that span the space."""
     feasible: tuple[Config, ...]
-    """Every config that passed the space's check, each once, in the order of enumeration."""
+    """Configs that passed the space's check, each once, in the order of enumeration."""
     seeds: tuple[Config, ...]
-    """Feasible configs known to be good starting points, best guess first; may be empty."""
+    """Feasible configs known as good starting points, best guess first; may be empty."""
     budget: int
-    """Evaluations the search may spend."""
+    """Number of evaluations the search may spend."""
     seed: int
-    """Seed of every random choice that is its own."""
+    """Seed of the search's own random choices."""
     objectives: int = 1
-    """Scores a trial has; more than 1 for an objective of several parts."""
+    """Number of scores per trial, above 1 for an objective of several parts."""
     features: FeatureFunction = no_features
-    """What is known of this task's configs."""
+    """Features of this task's configs."""
     campaign_seed: int = 0
-    """Seed of what the searches of a campaign have in common: what they make of the same history."""
+    """Seed shared by the searches of a campaign, for models that they fit to the same history."""
     history: tuple[SourceTask, ...] = ()
-    """What other tasks taught, the oldest first. Part of the search: another history may ask other configs."""
+    """Measurements of other tasks, the oldest first; empty for a sampler that does not learn from them."""

@@ -1,1 +1,1 @@
-"""What a plug-in implements, one short contract a file, and the registry that finds plug-ins by name."""
+"""Contracts that plug-ins implement, one per file, and the registry that finds plug-ins by name."""

@@ -1,4 +1,4 @@
-"""An exporter: a table as the files a consumer loads."""
+"""Contract of an exporter, which writes a table as the files that a consumer loads."""
 
 from __future__ import annotations
 
@@ -13,27 +13,30 @@ __all__ = ["Exporter"]
 
 
 class Exporter(ABC):
-    """Writes for one consumer. Pure text: it imports neither torch nor the consumer.
+    """Writer of files for one consumer, as pure text: it imports neither torch nor the consumer.
 
     Example:
         >>> import gemmtune as gt
-        >>> class Names(gt.Exporter):
+        >>> class ProblemNames(gt.Exporter):
         ...     def export(self, table):
-        ...         return {"names.txt": " ".join(row.problem.name for row in table.rows)}
-        >>> list(Names().spaces)
-        []
+        ...         return {"problems.txt": " ".join(row.problem.name for row in table.rows)}
+        >>> ProblemNames().export(gt.testing.example_table())
+        {'problems.txt': '16x4096x4096:bf16:nt 2048x4096x4096:bf16:nt 512x1280x3424:bf16:nn'}
     """
 
     example: ClassVar[tuple[str, Config]] = ("aten", Config({}))
-    """A space and a config of it that the consumer can be given: what the conformance suite exports."""
+    """Name of a space and a config of it that the consumer supports, which the conformance checks export."""
 
     spaces: ClassVar[tuple[str, ...]] = ()
-    """Spaces whose kernels the consumer runs: a table without a choice of one of them is nothing to it. Empty: any."""
+    """Names of the spaces whose kernels the consumer runs; empty for any space. A table without a choice of one of
+    these spaces is not exported to the consumer."""
 
     @abstractmethod
     def export(self, table: Table) -> Mapping[str, str]:
-        """File name to text, the consumer's loader among them. The same table gives the same text, byte for byte.
+        """Return the text of each file by name, the consumer's loader included.
+
+        Equal tables must give equal texts, byte for byte.
 
         Raises:
-            TableError: the table holds what this consumer cannot be given.
+            TableError: the table has a row that this consumer does not support; the message names space and problem.
         """

@@ -1,4 +1,4 @@
-"""An objective: which protocol times a kernel, and what of the measurement is minimised."""
+"""Contract of an objective, which names the timing protocol and scores measurements."""
 
 from __future__ import annotations
 
@@ -11,43 +11,45 @@ __all__ = ["Objective"]
 
 
 class Objective(ABC):
-    """What a search minimises.
+    """Quantity that a search minimises.
 
     Example:
         >>> import gemmtune as gt
-        >>> class Worst(gt.Objective):
-        ...     protocol, unit = "graph-cold-l2", "ns"
+        >>> class WorstLaunch(gt.Objective):
+        ...     protocol = "graph-cold-l2"
+        ...     unit = "ns"
+        ...
         ...     def score(self, measurement):
         ...         if not measurement.samples_ns:
-        ...             raise ValueError(f"{measurement.status} has no score")
+        ...             raise ValueError(f"a measurement that is {measurement.status} has no score")
         ...         return max(measurement.samples_ns)
-        >>> Worst().unit
-        'ns'
+        >>> WorstLaunch().score(gt.testing.example_measurement())
+        97100.0
     """
 
     protocol: ClassVar[str]
-    """Name of the timing protocol its measurements are made with."""
+    """Name of the timing protocol that makes its measurements."""
     unit: ClassVar[str]
-    """Unit of the score, for a person."""
+    """Unit of the score, for people."""
     parts: ClassVar[tuple[str, ...]] = ()
-    """Where it has several scores, the name and the unit of each (`latency ns`), the one that ranks first."""
+    """Name and unit of each score (`latency ns`), the ranking score first; empty for an objective of one score."""
 
     @abstractmethod
     def score(self, measurement: Measurement) -> float:
-        """The number to minimise, finite and above 0.
+        """Return the number to minimise, finite and above 0.
 
         Raises:
             ValueError: the measurement's status is not ok; a failure has no score.
-            UsageError: the measurement is ok and lacks what is minimised; one line that says the way out.
+            UsageError: the measurement is ok and lacks the minimised quantity; one line with the way out.
         """
 
     def scores(self, measurement: Measurement) -> tuple[float, ...]:
-        """The score of each part, each finite and above 0, `score` first; `score` alone without parts.
+        """Return the score of each part, each finite and above 0, starting with `score`.
 
-        A search that takes several looks for the Pareto front of them; everything else goes by `score`.
+        A multi-objective search looks for the Pareto front of the scores; everything else uses `score`.
 
         Raises:
-            ValueError: as `score`.
-            UsageError: as `score`.
+            ValueError: the measurement's status is not ok; a failure has no score.
+            UsageError: the measurement is ok and lacks a minimised quantity; one line with the way out.
         """
         return (self.score(measurement),)

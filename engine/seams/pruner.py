@@ -1,4 +1,4 @@
-"""A pruner: whether a candidate deserves more of the budget."""
+"""Contract of a pruner, which drops candidates early."""
 
 from __future__ import annotations
 
@@ -18,42 +18,46 @@ __all__ = ["Candidate", "Pruner"]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A config on its way to a measurement, with the evidence there is so far."""
+    """Config that waits for its measurement, with the evidence so far."""
 
     task: Task
-    """What is searched."""
+    """Task that the search belongs to."""
     config: Config
-    """The config."""
+    """Config that may be dropped."""
     artifact: Artifact | None = None
-    """What was built; None before the build."""
+    """Kernel built from the config; None before the build."""
     samples_ns: tuple[float, ...] = ()
-    """Launches timed so far, in launch order."""
+    """Times of the launches so far, in launch order."""
 
 
 class Pruner(ABC):
-    """Drops candidates early. Stateless: the same evidence gives the same verdict.
+    """Rule that drops candidates early. It is stateless: equal evidence gives equal verdicts.
 
     Example:
         >>> import gemmtune as gt
         >>> from gemmtune.engine.records.verdict import Verdict
-        >>> class FewStages(gt.Pruner):
+        >>> class SharedMemoryPruner(gt.Pruner):
         ...     def judge(self, candidate, history):
-        ...         stages = candidate.config.get("num_stages", 0)
-        ...         return Verdict.yes() if stages <= 5 else Verdict.no("stages", f"{stages} > 5")
-        >>> gt.testing.check_pruner(FewStages)
+        ...         resources = candidate.artifact.resources if candidate.artifact else None
+        ...         if resources is None or resources.shared_bytes <= 100_000:
+        ...             return Verdict.yes()
+        ...         return Verdict.no("shared memory", f"{resources.shared_bytes} B per block > 100000 B")
+        >>> gt.testing.check_pruner(SharedMemoryPruner)
     """
 
     judges_launches: ClassVar[bool] = False
-    """Whether launches are its evidence. It is then for recorded landscapes: an executor that measures shows none,
-    for there they race against the task's best where they are made (`measure/deciding/screening.py`)."""
+    """Whether launches are evidence for it. Such a pruner runs only on recorded landscapes, because an executor that
+    measures shows no launches: it stops slow candidates itself (`measure/deciding/screening.py`)."""
 
     @abstractmethod
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
-        """Keep (yes) or drop (no, with the reason), given the task's finished measurements.
+        """Keep the candidate, or drop it with a rule and a reason.
 
-        Asked before a candidate is built, where there is its config alone; once it is built; and where launches are
-        shown, after each but the last. What was dropped among its launches is in the history as invalid, with those it
-        had.
+        The caller asks before the build, after the build, and after each launch but the last where launches are shown.
+        A pruner that lacks the evidence it needs keeps the candidate.
 
-        A pruner that lacks the evidence it needs keeps.
+        Args:
+            candidate: config with the evidence so far.
+            history: the task's finished measurements; a candidate dropped during its launches is in it as invalid,
+                with the launches it had.
         """

@@ -1,4 +1,4 @@
-"""Plug-ins by name, through entry points; our own register the same way."""
+"""Registry that finds plug-ins by name through Python entry points, gemmtune's own included."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _KINDS: dict[type, str] = {
 
 
 def names(kind: type) -> tuple[str, ...]:
-    """The registered names of one seam (`names(Space)`), sorted."""
+    """Return the sorted names of the plug-ins of one seam, for example `names(Space)`."""
     return tuple(sorted({point.name for point in _points(kind)}))
 
 
 def look_up(kind: type, name: str) -> EntryPoint:
-    """Where the plug-in of one seam and of that name is; it is not loaded.
+    """Return the entry point of a plug-in without loading it.
 
     Raises:
-        UnknownPlugin: there is none; the message lists those there are.
+        UnknownPlugin: no plug-in of the seam has that name; the message lists the known names.
     """
     for point in _points(kind):
         if point.name == name:
@@ -47,31 +47,31 @@ def name_of(plugin: type) -> str:
 
 
 def space(name: str) -> Space:
-    """The space of that name; raises as `look_up` does."""
+    """Create the space of that name; raises like `look_up`."""
     plugin: type[Space] = _load(Space, name)
     return plugin()
 
 
 def objective(name: str) -> Objective:
-    """The objective of that name; raises as `look_up` does."""
+    """Create the objective of that name; raises like `look_up`."""
     plugin: type[Objective] = _load(Objective, name)
     return plugin()
 
 
 def sampler(name: str) -> type[Sampler]:
-    """The sampler class of that name; raises as `look_up` does."""
+    """Return the sampler class of that name; raises like `look_up`."""
     plugin: type[Sampler] = _load(Sampler, name)
     return plugin
 
 
 def pruner(name: str) -> Pruner:
-    """The pruner of that name; raises as `look_up` does."""
+    """Create the pruner of that name; raises like `look_up`."""
     plugin: type[Pruner] = _load(Pruner, name)
     return plugin()
 
 
 def exporter(name: str) -> Exporter:
-    """The exporter of that name; raises as `look_up` does."""
+    """Create the exporter of that name; raises like `look_up`."""
     plugin: type[Exporter] = _load(Exporter, name)
     return plugin()
 

@@ -1,1 +1,1 @@
-"""Which config to evaluate next: samplers and pruners."""
+"""Samplers and pruners, which decide on the next configs of a search."""

@@ -1,85 +1,92 @@
-"""A feasible set as integer vectors, so that a search can measure distance and take steps in it."""
+"""Feasible configs as integer vectors, with distances, steps and neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.config import Config, Param, Value
 
-__all__ = ["Encoding", "Mask", "Point", "Positions"]
+__all__ = ["Encoding", "Mask", "Point", "Positions", "values_by_name"]
 
 Point = NDArray[np.int16]
-"""One level an axis."""
+"""Level per axis, shape (axes,)."""
 Mask = NDArray[np.bool_]
-"""One flag a config of the feasible set."""
+"""Flag per feasible config, shape (configs,)."""
 Positions = NDArray[np.intp]
-"""Places in the feasible set."""
+"""Indices into the feasible set."""
 
 
 class Encoding:
-    """The feasible set on a grid: an axis a parameter, a level a value.
+    """Grid that holds the feasible set: one axis per parameter, one level per value that occurs.
 
-    A value no feasible config takes has no level, and a parameter with one level has no axis: a step is always a step
-    to another value that occurs. A config is known by its position in the feasible set.
+    A parameter with one value has no axis. So a step always leads to another value that some feasible config has.
     """
 
     names: tuple[str, ...]
-    """The parameter of each axis."""
-    sizes: tuple[int, ...]
-    """Levels of each axis; at least 2."""
+    """Parameter name of each axis."""
+    values: tuple[tuple[Value, ...], ...]
+    """Values of each axis in the order of their levels, at least 2."""
     ordered: NDArray[np.bool_]
-    """Whether neighbouring levels of an axis behave alike; one flag an axis."""
+    """Whether neighbouring levels behave alike, shape (axes,)."""
     points: NDArray[np.int16]
-    """The feasible set, configs × axes."""
+    """Levels of the feasible configs, shape (configs, axes)."""
 
     def __init__(self, params: Sequence[Param], feasible: Sequence[Config]) -> None:
-        """Encode the set.
+        """Encode the feasible set.
 
         Raises:
-            KeyError: a config lacks a parameter, or has a value that its parameter does not list.
+            KeyError: the configs lack a parameter, or have a value that its parameter does not list.
         """
-        axes: list[tuple[Param, int]] = []
+        axes: list[tuple[Param, tuple[Value, ...]]] = []
         columns: list[NDArray[np.int16]] = []
-        for param in params:
+        by_name = values_by_name(feasible)
+        for param in params if feasible else ():
             index = {value: i for i, value in enumerate(param.values)}
-            column = np.fromiter((index[config[param.name]] for config in feasible), np.int16, len(feasible))
+            column = np.fromiter(map(index.__getitem__, by_name[param.name]), np.int16, len(feasible))
             used, levels = np.unique(column, return_inverse=True)
             if len(used) > 1:
-                axes.append((param, len(used)))
+                axes.append((param, tuple(param.values[i] for i in used)))
                 columns.append(levels.astype(np.int16))
         self.names = tuple(param.name for param, _ in axes)
-        self.sizes = tuple(size for _, size in axes)
+        self.values = tuple(values for _, values in axes)
         self.ordered = np.array([param.ordered for param, _ in axes], np.bool_)
         self.points = np.stack(columns, axis=1) if columns else np.empty((len(feasible), 0), np.int16)
         self._by_config = {config: i for i, config in enumerate(feasible)}
-        self._by_point = {point.tobytes(): i for i, point in enumerate(self.points)}
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of levels of each axis, at least 2."""
+        return tuple(map(len, self.values))
 
     def position(self, config: Config) -> int:
-        """The position of a config.
+        """Return the index of a config in the feasible set.
 
         Raises:
-            KeyError: it is not in the set.
+            KeyError: the config is not feasible.
         """
         return self._by_config[config]
 
     def find(self, point: Point) -> int | None:
-        """The position of the config at that point; None where the point is not feasible."""
+        """Return the index of the config at a point, or None where no feasible config is."""
         return self._by_point.get(point.astype(np.int16).tobytes())
 
     def steps(self, point: Point, positions: Positions | Sequence[int]) -> NDArray[np.int64]:
-        """Steps from a point, feasible or not, to each of the configs: levels apart, or 1 where the axis is unordered.
+        """Count the steps from a point to the configs at `positions`, shape (positions,).
 
-        Levels are not scaled by the size of their axis: a step in a long axis is as large a change as in a short one.
+        An ordered axis counts the levels between, an unordered axis counts 1 for a change. Levels are not scaled by
+        the size of their axis: a step in a long axis is as large a change as a step in a short one.
         """
         apart = np.abs(self.points[positions] - point)
         steps: NDArray[np.int64] = np.where(self.ordered, apart, apart != 0).sum(axis=1, dtype=np.int64)
         return steps
 
     def nearest(self, point: Point, among: Mask) -> int:
-        """The position closest to a point, out of `among`; the first in the set's order where several are.
+        """Return the index of the config in `among` closest to a point; of equals, the first in the set's order.
 
         Raises:
             ValueError: `among` is empty.
@@ -90,6 +97,17 @@ class Encoding:
         return int(candidates[np.argmin(self.steps(point, candidates))])
 
     def neighbours(self, position: int) -> Positions:
-        """Positions of the configs one step away, ascending."""
+        """Return the ascending indices of the configs one step away."""
         everything = np.arange(len(self.points))
         return np.flatnonzero(self.steps(self.points[position], everything) == 1)
+
+    @cached_property
+    def _by_point(self) -> Mapping[bytes, int]:
+        return {point.tobytes(): i for i, point in enumerate(self.points)}
+
+
+def values_by_name(configs: Sequence[Config]) -> Mapping[str, Sequence[Value]]:
+    """Return each parameter's values over the configs, in their order; the configs share their parameters."""
+    names = list(configs[0]) if configs else []
+    flat = list(chain.from_iterable(config.values() for config in configs))
+    return {name: flat[i :: len(names)] for i, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""The feasible set of a task: what its space allows, and why the rest is out."""
+"""Feasible configs of a task, and the reasons that exclude the others."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ __all__ = ["EnumeratedSpace", "LazyConfigs", "enumerate_space", "feasible_config
 
 
 def feasible_configs(space: Space, task: Task) -> Iterator[Config]:
-    """The configs that the space's check passes, in the order of enumeration, each when it is asked for."""
+    """Yield the configs that pass the space's check, in the order of enumeration."""
     return (config for config in space.points(task) if space.check(task, config))
 
 
 class LazyConfigs:
-    """Configs that are drawn as far as somebody needs them, and kept: a campaign begins before it knows all of them.
+    """Configs drawn from an iterator only as far as needed, and kept.
 
-    Enumerating `triton_mm` for one problem takes 0.1 s, of which its first 64 feasible configs take a twentieth.
+    A campaign builds its first configs before the spaces of all its tasks are enumerated.
     """
 
     def __init__(self, configs: Iterable[Config]) -> None:
-        """Draw nothing yet."""
+        """Keep the iterator and draw nothing."""
         self._rest = iter(configs)
         self._drawn: list[Config] = []
 
     def count(self, most: int) -> int:
-        """How many there are, or `most` where there are more; no more than that are drawn."""
+        """Return the number of configs, at most `most`; draw no more than that."""
         self._drawn.extend(islice(self._rest, max(most - len(self._drawn), 0)))
         return min(len(self._drawn), most)
 
     def all(self) -> tuple[Config, ...]:
-        """Every one, in order."""
+        """Draw the rest and return every config, in order."""
         self._drawn.extend(self._rest)
         return tuple(self._drawn)
 
 
 @dataclass(frozen=True, slots=True)
 class EnumeratedSpace:
-    """Every point of a space, counted once: `points` = feasible + the sum of the rejections."""
+    """Every point of a space, accepted or counted under the rule that rejected it."""
 
     points: int
-    """Configs enumerated."""
+    """Number of configs enumerated: the feasible ones plus all rejections."""
     feasible: tuple[Config, ...]
-    """Those the space's check passed, in the order of enumeration."""
+    """Configs that passed the space's check, in the order of enumeration."""
     rejections: Mapping[str, int]
-    """Rule to the number of configs it rejected, in the order in which the rules first spoke."""
+    """Number of configs rejected by each rule, in the order in which the rules first applied."""
     examples: Mapping[str, str]
-    """Rule to the reason of its first rejection."""
+    """Reason of the first rejection by each rule."""
 
 
 def enumerate_space(space: Space, task: Task) -> EnumeratedSpace:
-    """Enumerate the space and check every point. Costs one `check` a point and builds nothing."""
+    """Enumerate a space and check every point, without building anything."""
     points = 0
     feasible: list[Config] = []
     rejections: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What is known of a task's configs before any is built: the problem, the space's features, the model's estimate."""
+"""Numbers known of a task's configs before any of them is built."""
 
 from __future__ import annotations
 
@@ -11,45 +11,49 @@ from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Layout, Problem
+from gemmtune.engine.records.search import FeatureFunction
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["SIZES", "TaskFeatures", "problem_features"]
+__all__ = ["SIZES", "TaskFeatures", "feature_matrix", "problem_features"]
 
 SIZES = {f"problem {name}": name for name in ("m", "n", "k", "batch")}
-"""Names under which a problem's sizes are known, and its fields."""
+"""Feature name of each problem size, with the Problem field it comes from."""
 
 
 class TaskFeatures:
-    """Describes configs of one task, each once: a campaign's searches and their successors ask for the same ones."""
+    """Features of one task's configs: the space's features, the prior's estimate, the problem and the device.
+
+    Each config is computed once and cached, since the searches of a campaign ask for the same configs again.
+    """
 
     def __init__(self, space: Space, task: Task) -> None:
-        """`space` is the task's."""
+        """Compute nothing yet; `space` is the space that `task` names."""
         self._space = space
         self._task = task
         self._names: tuple[str, ...] = ()
-        self._known: dict[Config, NDArray[np.float64]] = {}
+        self._rows: dict[Config, NDArray[np.float64]] = {}
 
     def __call__(self, config: Config) -> Mapping[str, float]:
-        """The space's features, the logarithm of the model's estimate, the problem's and the device's sizes."""
+        """Return one config's features by name; sizes and estimated times are logarithms to base 2."""
         [row] = self.matrix([config]).tolist()
         return dict(zip(self._names, row, strict=True))
 
     def matrix(self, configs: Sequence[Config]) -> NDArray[np.float64]:
-        """The same of many, configs × names: together they take a fifth of the time. It is not to be written to."""
-        new = [config for config in configs if config not in self._known]
+        """Return the features of many configs, shape (configs, features). Treat the array as read-only."""
+        new = [config for config in configs if config not in self._rows]
         if new:
             columns = dict(self._space.features_of(self._task, new))
             if self._estimates:
-                # What the model has no opinion of is taken for as slow as the slowest it knows.
+                # A config that the model does not know counts as slow as the slowest config that it knows.
                 columns["estimate"] = np.array([self._estimates.get(config, self._slowest) for config in new])
             columns |= {name: np.full(len(new), value) for name, value in self._constants.items()}
             self._names = tuple(columns)
             rows = np.stack(list(columns.values()), axis=1)
-            self._known.update(zip(new, rows, strict=True))
+            self._rows.update(zip(new, rows, strict=True))
             if len(new) == len(configs):
                 return rows
-        return np.array([self._known[config] for config in configs]).reshape(len(configs), len(self._names))
+        return np.array([self._rows[config] for config in configs]).reshape(len(configs), len(self._names))
 
     @cached_property
     def _estimates(self) -> Mapping[Config, float]:
@@ -69,7 +73,7 @@ class TaskFeatures:
 
 
 def problem_features(problem: Problem) -> Mapping[str, float]:
-    """The problem's sizes in logarithms to base 2, and its types and layouts; the same for each of its configs."""
+    """Return a problem's sizes as logarithms to base 2, its element sizes in bytes, and its layouts as 0 or 1."""
     return {
         **{name: math.log2(getattr(problem, field)) for name, field in SIZES.items()},
         "bytes of A": float(problem.a_dtype.itemsize),
@@ -77,3 +81,11 @@ def problem_features(problem: Problem) -> Mapping[str, float]:
         "A transposed": float(problem.a_layout is Layout.T),
         "B transposed": float(problem.b_layout is Layout.T),
     }
+
+
+def feature_matrix(features: FeatureFunction, configs: Sequence[Config]) -> NDArray[np.float64]:
+    """Return the features of many configs in their own units, shape (configs, features)."""
+    if isinstance(features, TaskFeatures):
+        return features.matrix(configs)
+    rows = [tuple(features(config).values()) for config in configs]
+    return np.array(rows, np.float64).reshape(len(configs), -1 if rows and rows[0] else 0)

@@ -1,4 +1,4 @@
-"""Conformance suites: what every plug-in of a seam must do, run over all registered ones.
+"""Conformance checks for plug-ins: each function raises ContractError at the first broken promise.
 
 Example:
     >>> import gemmtune as gt
@@ -16,10 +16,21 @@ Example:
 
 from __future__ import annotations
 
-from gemmtune.engine.testing.exporter_conformance import check_exporter
-from gemmtune.engine.testing.objective_conformance import check_objective
+from gemmtune.engine.testing.exporter_conformance import check_exporter, example_table
+from gemmtune.engine.testing.objective_conformance import check_objective, example_measurement
 from gemmtune.engine.testing.pruner_conformance import check_pruner
-from gemmtune.engine.testing.sampler_conformance import check_sampler
-from gemmtune.engine.testing.space_conformance import check_build, check_space
+from gemmtune.engine.testing.sampler_conformance import check_sampler, example_search
+from gemmtune.engine.testing.space_conformance import check_build, check_space, example_tasks
 
-__all__ = ["check_build", "check_exporter", "check_objective", "check_pruner", "check_sampler", "check_space"]
+__all__ = [
+    "check_build",
+    "check_exporter",
+    "check_objective",
+    "check_pruner",
+    "check_sampler",
+    "check_space",
+    "example_measurement",
+    "example_search",
+    "example_table",
+    "example_tasks",
+]

@@ -1,13 +1,4 @@
-"""What every sampler must hold, as checks that need nothing but its class.
-
-    @pytest.mark.parametrize("check", sampler_conformance.CHECKS, ids=lambda check: check.__name__)
-    def test_sampler_keeps_its_contract(check):
-        check(MySampler)
-
-Every check drives a whole search and raises ContractError at the first broken promise: a config off the feasible set,
-asked twice, or more than were asked for; nothing asked although something is left. Each states what it adds to that.
-Those of several objectives hold for a sampler that says `multi_objective`, that of a history for one that `learns`.
-"""
+"""Conformance checks for samplers, which need only the sampler's class."""
 
 from __future__ import annotations
 
@@ -25,13 +16,20 @@ from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.testing._contract import require
 
-__all__ = ["CHECKS", "check_sampler"]
+__all__ = ["CHECKS", "check_sampler", "example_search"]
 
 _Outcome = Callable[[Config], Trial]
 
 
 def check_sampler(sampler: type[Sampler]) -> None:
-    """Run every check.
+    """Run whole searches with a sampler, and check every promise of its contract.
+
+    Each search checks that the sampler asks feasible configs, none twice and no more than it may, and that it asks
+    some while any is left. Two checks run only for a `multi_objective` sampler, one only for a sampler that `learns`.
+
+    Example:
+        >>> from gemmtune.engine.search.samplers.random import RandomSampler
+        >>> check_sampler(RandomSampler)
 
     Raises:
         ContractError: the sampler broke its contract; the message says how.
@@ -40,22 +38,40 @@ def check_sampler(sampler: type[Sampler]) -> None:
         check(sampler)
 
 
+def example_search(budget: int = 12, seeds: Sequence[int] = (20, 3), objectives: int = 1) -> Search:
+    """Return a search of 28 feasible configs with gaps between them, an unordered parameter, and a constant one.
+
+    Args:
+        budget: evaluations the search may spend.
+        seeds: positions of the seeds in the feasible set.
+        objectives: number of scores per trial.
+    """
+    params = (
+        Param("tile", (16, 32, 64, 128)),
+        Param("stages", (2, 3, 4, 5)),
+        Param("kind", ("n", "t"), ordered=False),
+        Param("warps", (4,)),
+    )
+    feasible = [c for c in _product(params) if c.integer("tile") * c.integer("stages") <= 400]
+    return Search(params, tuple(feasible), tuple(feasible[i] for i in seeds), budget, 7, objectives)
+
+
 def exhausts_the_feasible_set(sampler: type[Sampler]) -> None:
-    """Asked beyond its budget, it asks every config once, then nothing."""
-    search = _search()
+    """Check that a sampler asked beyond its budget asks every config once, then none."""
+    search = example_search()
     asked = _drive(sampler, search, _bowl, batch=1)
     require(len(asked) == len(search.feasible), sampler, f"asked {len(asked)} of {len(search.feasible)} configs")
 
 
 def exhausts_in_batches(sampler: type[Sampler]) -> None:
-    """A batch that does not divide the set, and may be larger than what is left, loses no config."""
-    search = _search(budget=1000)
+    """Check that batches that do not divide the set leave no config out."""
+    search = example_search(budget=1000)
     asked = _drive(sampler, search, _bowl, batch=7)
     require(len(asked) == len(search.feasible), sampler, f"asked {len(asked)} of {len(search.feasible)} configs")
 
 
 def survives_failures(sampler: type[Sampler]) -> None:
-    """Failures of every kind among good results, from the first trial on, do not end the search."""
+    """Check that failures of every kind, from the first trial on, do not end the search."""
     failures = [status for status in Status if status is not Status.OK]
 
     def outcome(config: Config) -> Trial:
@@ -63,75 +79,75 @@ def survives_failures(sampler: type[Sampler]) -> None:
         status = failures[config.integer("stages") % len(failures)]
         return Trial(config, status, None) if failed else _bowl(config)
 
-    _drive(sampler, _search(), outcome, batch=3)
+    _drive(sampler, example_search(), outcome, batch=3)
 
 
 def survives_nothing_but_failures(sampler: type[Sampler]) -> None:
-    """Where nothing works, it goes on until everything was tried."""
-    _drive(sampler, _search(), lambda config: Trial(config, Status.RUN_FAILED, None), batch=3)
+    """Check that the search continues while every trial fails."""
+    _drive(sampler, example_search(), lambda config: Trial(config, Status.RUN_FAILED, None), batch=3)
 
 
 def survives_equal_scores(sampler: type[Sampler]) -> None:
-    """Where everything is equally fast, it goes on."""
-    _drive(sampler, _search(), lambda config: Trial(config, Status.OK, 5e4), batch=3)
+    """Check that the search continues while every score is equal."""
+    _drive(sampler, example_search(), lambda config: Trial(config, Status.OK, 5e4), batch=3)
 
 
 def searches_without_seeds(sampler: type[Sampler]) -> None:
-    """No known starting point is no obstacle."""
-    _drive(sampler, _search(seeds=()), _bowl, batch=3)
+    """Check that the search works without seeds."""
+    _drive(sampler, example_search(seeds=()), _bowl, batch=3)
 
 
 def searches_one_config(sampler: type[Sampler]) -> None:
-    """A set of one config is asked, then nothing."""
+    """Check that a set of one config is asked, then none."""
     _drive(sampler, _grid({"tile": (64,), "kind": ("a",)}), _flat, batch=4)
 
 
 def searches_one_ordered_param(sampler: type[Sampler]) -> None:
-    """One dimension is enough."""
+    """Check that the search works on one ordered parameter."""
     _drive(sampler, _grid({"tile": tuple(2**i for i in range(14))}), _flat, batch=1)
 
 
 def searches_one_unordered_param(sampler: type[Sampler]) -> None:
-    """One category is enough."""
+    """Check that the search works on one unordered parameter."""
     _drive(sampler, _grid({"kind": tuple("abcdefghijklmn")}), _flat, batch=1)
 
 
 def searches_values_of_every_type(sampler: type[Sampler]) -> None:
-    """Booleans, fractions and text are values like integers."""
+    """Check that the search works on booleans, fractions and texts."""
     _drive(sampler, _grid({"swap": (False, True), "split": (0.25, 0.5, 1.0), "kind": ("n", "t")}), _flat, batch=2)
 
 
 def asks_nothing_of_an_empty_set(sampler: type[Sampler]) -> None:
-    """Where nothing is feasible, nothing is asked."""
+    """Check that nothing is asked of an empty feasible set."""
     _drive(sampler, Search((Param("tile", (1, 2)),), (), (), budget=8, seed=0), _flat, batch=2)
 
 
 def repeats_itself(sampler: type[Sampler]) -> None:
-    """The same search and the same outcomes give the same sequence; the process's own random state plays no part."""
+    """Check that two runs ask one sequence, whatever the process's own random state."""
     sequences = []
     for state in (1, 2):
         random.seed(state)
         np.random.seed(state)
-        sequences.append(_drive(sampler, _search(), _bowl, batch=4, most=20))
+        sequences.append(_drive(sampler, example_search(), _bowl, batch=4, most=20))
     require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of the same search")
 
 
 def resumes_from_a_database(sampler: type[Sampler]) -> None:
-    """A new instance, told the recorded outcomes of what it asks again, goes on where the first one was."""
-    whole = _drive(sampler, _search(), _bowl, batch=4, most=24)
+    """Check that a new instance, told the recorded trials, continues as the first one did."""
+    whole = _drive(sampler, example_search(), _bowl, batch=4, most=24)
     database = {config: _bowl(config) for config in whole[:16]}
-    resumed = sampler(_search())
+    resumed = sampler(example_search())
     for start in range(0, 16, 4):
         again = resumed.ask(4)
         require(
             again == whole[start : start + 4], sampler, f"asked {again} where {whole[start : start + 4]} is recorded"
         )
         resumed.tell([database[config] for config in again])
-    require(resumed.ask(4) == whole[16:20], sampler, "went another way after it was resumed")
+    require(resumed.ask(4) == whole[16:20], sampler, "asked other configs after it was resumed")
 
 
 def searches_two_objectives(sampler: type[Sampler]) -> None:
-    """Two scores that pull apart, and failures of every kind among them, from the first trial on, end no search."""
+    """Check that two conflicting scores, and failures among them, do not end the search."""
     if not sampler.multi_objective:
         return
     failures = [status for status in Status if status is not Status.OK]
@@ -141,27 +157,27 @@ def searches_two_objectives(sampler: type[Sampler]) -> None:
         status = failures[config.integer("stages") % len(failures)]
         return Trial(config, status, None) if failed else _two(config)
 
-    _drive(sampler, _search(objectives=2), outcome, batch=3, most=18)
+    _drive(sampler, example_search(objectives=2), outcome, batch=3, most=18)
 
 
 def repeats_itself_on_two_objectives(sampler: type[Sampler]) -> None:
-    """The same search and the same outcomes give the same sequence with two scores too."""
+    """Check that two runs with two scores ask one sequence."""
     if not sampler.multi_objective:
         return
-    sequences = [_drive(sampler, _search(objectives=2), _two, batch=4, most=16) for _ in range(2)]
+    sequences = [_drive(sampler, example_search(objectives=2), _two, batch=4, most=16) for _ in range(2)]
     require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of two objectives")
 
 
 def learns_from_a_history(sampler: type[Sampler]) -> None:
-    """Other tasks' outcomes, failures of every kind among them, end no search and are learned alike each time."""
+    """Check that two runs with a history, failures included, ask one sequence."""
     if not sampler.learns:
         return
-    others = _search()
+    others = example_search()
     failures = [Trial(config, status, None) for config, status in zip(others.feasible, Status, strict=False)]
     works = [_bowl(config) for config in others.feasible[len(Status) :]]
     failed = [Trial(trial.config, Status.RUN_FAILED, None) for trial in works]
-    pasts = tuple(SourceTask(tuple(trials), _described) for trials in ([*failures[1:], *works], failed, works[:1], []))
-    search = replace(_search(), features=_described, history=pasts)
+    sources = tuple(SourceTask(tuple(trials), _features) for trials in ([*failures[1:], *works], failed, works[:1], []))
+    search = replace(example_search(), features=_features, history=sources)
     sequences = [_drive(sampler, search, _bowl, batch=3) for _ in range(2)]
     require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run with a history")
 
@@ -184,11 +200,11 @@ CHECKS: tuple[Callable[[type[Sampler]], None], ...] = (
     repeats_itself_on_two_objectives,
     learns_from_a_history,
 )
-"""Every check, by itself."""
+"""Checks that `check_sampler` runs, in order."""
 
 
 def _drive(sampler: type[Sampler], search: Search, outcome: _Outcome, *, batch: int, most: int = 1000) -> list[Config]:
-    """Ask and tell until the set is exhausted or `most` were asked, holding the sampler to its promises on the way."""
+    """Ask and tell until every config, or `most` of them, has been asked; raise at the first broken promise."""
     running = sampler(search)
     left = set(search.feasible)
     asked: list[Config] = []
@@ -208,18 +224,6 @@ def _drive(sampler: type[Sampler], search: Search, outcome: _Outcome, *, batch: 
     return asked
 
 
-def _search(budget: int = 12, seeds: Sequence[int] = (20, 3), objectives: int = 1) -> Search:
-    """28 feasible configs with gaps between them, a category, and a param of one value; `seeds` are positions."""
-    params = (
-        Param("tile", (16, 32, 64, 128)),
-        Param("stages", (2, 3, 4, 5)),
-        Param("kind", ("n", "t"), ordered=False),
-        Param("warps", (4,)),
-    )
-    feasible = [c for c in _product(params) if c.integer("tile") * c.integer("stages") <= 400]
-    return Search(params, tuple(feasible), tuple(feasible[i] for i in seeds), budget, 7, objectives)
-
-
 def _grid(values: Mapping[str, tuple[Value, ...]]) -> Search:
     params = tuple(Param(name, those, ordered=not isinstance(those[0], str)) for name, those in values.items())
     return Search(params, tuple(_product(params)), (), budget=8, seed=7)
@@ -235,21 +239,21 @@ def _steps(config: Config) -> float:
 
 
 def _bowl(config: Config) -> Trial:
-    """Best at tile 64, 4 stages, kind t."""
+    """Return a trial whose score is best at tile 64, 4 stages and kind t."""
     return Trial(config, Status.OK, 1e4 * _steps(config))
 
 
 def _two(config: Config) -> Trial:
-    """The bowl's time, and an energy that falls with the tile."""
+    """Return a trial with the time of `_bowl` and an energy that falls as the tile grows."""
     time_ns = 1e4 * _steps(config)
     return Trial(config, Status.OK, time_ns, (time_ns, 1 / config.integer("tile")))
 
 
-def _described(config: Config) -> Mapping[str, float]:
-    """What is known of a config, where something is."""
-    return {"area": math.log2(config.integer("tile") * config.integer("stages")), "of the problem": 7.0}
+def _features(config: Config) -> Mapping[str, float]:
+    """Return two features of a config."""
+    return {"area": math.log2(config.integer("tile") * config.integer("stages")), "problem": 7.0}
 
 
 def _flat(config: Config) -> Trial:
-    """Some time above 0 that depends on the config alone."""
+    """Return a trial whose score depends only on the config."""
     return Trial(config, Status.OK, 1e4 + int(config.digest[:4], 16))

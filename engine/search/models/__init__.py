@@ -1,1 +1,1 @@
-"""Models that samplers learn from measurements."""
+"""Models that samplers fit to measurements."""

@@ -1,53 +1,49 @@
-"""Configs as points of a unit cube, so that a surrogate can measure how alike two of them are."""
+"""Configs as points of a unit cube, so that a model can measure how alike two of them are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.records.config import Config, Param, Value
-from gemmtune.engine.records.search import FeatureFunction
-from gemmtune.engine.search.task_features import TaskFeatures
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.search.encoding import Encoding, values_by_name
 
-__all__ = ["Reals", "feature_matrix", "numbers", "of_params", "unit", "values_by_name"]
+__all__ = ["Reals", "param_coordinates", "param_values", "scale_to_unit", "weigh_coordinates"]
 
 Reals = NDArray[np.float64]
-"""A matrix of configs × coordinates, or one number a config."""
+"""Matrix of shape (configs, coordinates), or vector of shape (configs,)."""
+
+_PARAM_WEIGHT = 0.35
+"""Weight of a parameter that the features explain, chosen by experiments/search/choose.py."""
+_FEATURE_WEIGHT = 1.5
+"""Weight of a feature, chosen by experiments/search/choose.py."""
+_UNEXPLAINED_SHARE = 0.9
+"""Share of a parameter's variance that the features leave unexplained, above which the parameter weighs 1."""
 
 
-def of_params(params: Sequence[Param], configs: Sequence[Config]) -> Reals:
-    """The parameters as coordinates from 0 to 1, configs × coordinates; what never varies has none.
+def param_coordinates(encoding: Encoding) -> Reals:
+    """Return the parameters as coordinates from 0 to 1, shape (configs, coordinates).
 
-    An ordered parameter is its level's place among the values that occur, and where its values are integers beside the
-    powers of two, how often two divides them: hardware likes 96 better than 97. Not so where they count up one by one,
-    as stages do. Each value of an unordered one is a coordinate of its own.
+    An ordered parameter is one coordinate: the index of its value among the values that occur. Irregular integers
+    get a second coordinate, the number of times that two divides the value, because hardware prefers 96 to 97. An
+    unordered parameter of more than two values has one coordinate per value.
     """
     columns: list[Reals] = []
-    values = values_by_name(configs)
-    for param in params:
-        index = {value: i for i, value in enumerate(param.values)}
-        levels = np.fromiter(map(index.__getitem__, values.get(param.name, ())), np.intp, len(configs))
-        used, places = np.unique(levels, return_inverse=True)
-        if param.ordered or len(used) == 2:
-            columns.append(places.astype(np.float64))
-            columns.extend(_twos([param.values[i] for i in used], places))
+    for axis, (values, ordered) in enumerate(zip(encoding.values, encoding.ordered, strict=True)):
+        levels = encoding.points[:, axis]
+        if ordered or len(values) == 2:
+            columns.append(levels.astype(np.float64))
+            if (twos := _powers_of_two(values)) is not None:
+                columns.append(twos[levels])
         else:
-            columns.extend((places == i).astype(np.float64) for i in range(len(used)))
-    return unit(np.stack(columns, axis=1) if columns else np.empty((len(configs), 0)))
+            columns.extend((levels == level).astype(np.float64) for level in range(len(values)))
+    return scale_to_unit(np.stack(columns, axis=1) if columns else np.empty((len(encoding.points), 0)))
 
 
-def values_by_name(configs: Sequence[Config]) -> Mapping[str, Sequence[Value]]:
-    """What each parameter of the space is in these configs, in their order."""
-    names = list(configs[0]) if configs else []
-    flat = list(chain.from_iterable(config.values() for config in configs))
-    return {name: flat[i :: len(names)] for i, name in enumerate(names)}
-
-
-def numbers(configs: Sequence[Config]) -> Reals:
-    """The parameters' values, configs × parameters; texts by their place in the alphabet."""
+def param_values(configs: Sequence[Config]) -> Reals:
+    """Return the parameter values, shape (configs, parameters); a text is its index in alphabetical order."""
     columns = []
     for values in values_by_name(configs).values():
         if isinstance(values[0], str):
@@ -57,16 +53,8 @@ def numbers(configs: Sequence[Config]) -> Reals:
     return np.stack(columns, axis=1) if columns else np.empty((len(configs), 0))
 
 
-def feature_matrix(features: FeatureFunction, configs: Sequence[Config]) -> Reals:
-    """What is known of the configs, configs × names, in its own units."""
-    if isinstance(features, TaskFeatures):
-        return features.matrix(configs)
-    rows = [tuple(features(config).values()) for config in configs]
-    return np.array(rows, np.float64).reshape(len(configs), -1 if rows and rows[0] else 0)
-
-
-def unit(matrix: Reals) -> Reals:
-    """Each column from 0 to 1; columns that do not vary are left out."""
+def scale_to_unit(matrix: Reals) -> Reals:
+    """Scale each column to the range from 0 to 1, and drop the columns that do not vary."""
     if not matrix.size:
         return np.empty((len(matrix), 0))
     low, high = matrix.min(axis=0), matrix.max(axis=0)
@@ -75,10 +63,25 @@ def unit(matrix: Reals) -> Reals:
     return scaled
 
 
-def _twos(values: Sequence[object], places: NDArray[np.intp]) -> list[Reals]:
+def weigh_coordinates(params: Reals, features: Reals) -> Reals:
+    """Weigh parameters and features, and return them side by side, shape (configs, coordinates).
+
+    Configs with equal features behave alike, whatever parameters lead there. So a parameter weighs little, unless a
+    linear fit of the features leaves most of its variance unexplained.
+    """
+    if not features.size:
+        return params
+    explanation = np.column_stack([np.ones(len(features)), features])
+    rest = params - explanation @ np.linalg.lstsq(explanation, params)[0]
+    unexplained = rest.var(axis=0) > _UNEXPLAINED_SHARE * params.var(axis=0)
+    return np.hstack([np.where(unexplained, 1.0, _PARAM_WEIGHT) * params, _FEATURE_WEIGHT * features])
+
+
+def _powers_of_two(values: Sequence[object]) -> Reals | None:
+    """Return how often two divides each value; None where the level says it already or the values only count up."""
     if len(values) < 4 or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
-        return []
+        return None
     twos = np.array([(v & -v).bit_length() for v in values if isinstance(v, int)], np.float64)
-    rises = np.all(np.diff(twos) > 0)  # powers of two: the level says it already
+    rises = np.all(np.diff(twos) > 0)  # powers of two
     counts = values[-1] == len(values)  # 1, 2, 3, ...
-    return [] if rises or counts else [twos[places]]
+    return None if rises or counts else twos

@@ -1,4 +1,4 @@
-"""A Gaussian process over a finite set of configs: what to expect of each, and how sure that is."""
+"""Gaussian process over a finite set of configs."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ from scipy.special import ndtr
 
 from gemmtune.engine.search.models.coordinates import Reals
 
-__all__ = ["Surrogate"]
+__all__ = ["GaussianProcess"]
 
-# Chosen by experiments/search/choose.py.
-_LENGTH = 0.45
-"""Length scale of a coordinate before anything is known, for each square root of the number of coordinates."""
-_SPREAD = 0.4
-"""Standard deviation of the logarithm of a length scale around that."""
-_STEP = math.log(2) / 2
-"""Length scales are looked for in steps of √2. A finite grid is chosen from alike on every machine, where an optimiser
-would carry the last bits of a sum into the proposals."""
+# experiments/search/choose.py chose these values.
+_LENGTH_SCALE = 0.45
+"""Prior median of a length scale, per square root of the number of coordinates."""
+_LENGTH_SPREAD = 0.4
+"""Prior standard deviation of the logarithm of a length scale."""
+_LENGTH_STEP = math.log(2) / 2
+"""Step of the logarithm of a length scale on the grid of candidates, √2. Every machine picks the same grid point, where
+the last bits of an optimiser's result would differ and change the proposals."""
 _NOISES = (1e-5, 1e-3, 1e-2, 1e-1)
-"""Variances of the noise, in units of the signal's, to choose from."""
-_GROWTH = 1.5
-"""The length scales are looked for again when there are so many times more outcomes."""
-_MEMORY = 96
-"""Outcomes the process is conditioned on at most: the better half of all, and as many evenly out of the rest."""
-_RENEWAL = 16
-"""Once there are more, they are picked again after so many."""
+"""Candidate noise variances, in units of the signal's variance."""
+_REFIT_GROWTH = 1.5
+"""Factor by which the number of outcomes grows between two fits of the kernel."""
+_MAX_OUTCOMES = 96
+"""Largest number of outcomes the process is conditioned on: the best half, and others spread evenly over the rest."""
+_REFIT_INTERVAL = 16
+"""Largest number of new outcomes between two fits of the kernel."""
 _PRIOR_VARIANCE = 0.01
-"""Signal variance before anything is known: 10 % of a time."""
+"""Prior variance of the signal, a standard deviation of 10 % of a time."""
 _PRIOR_WEIGHT = 0.2
-"""Outcomes that this is worth."""
-_SLACK = 1e-2
-"""Inverse of the prior variance of the constant that each mean is shifted by."""
+"""Weight of the prior variance, in outcomes."""
+_SHIFT_PRECISION = 1e-2
+"""Inverse of the prior variance of the constant added to each mean."""
 
 
-class Surrogate:
-    """One kernel, and one posterior for each of several means.
+class GaussianProcess:
+    """Gaussian process with one kernel and one posterior for each of several prior means.
 
-    A mean is what is expected of each config before this search: a constant, or what other tasks taught. Matérn 5/2
-    with a length scale a coordinate; its variance and the mean's shift are set to their estimates.
+    The kernel is Matérn 5/2 with one length scale per coordinate. The signal's variance and a constant added to the
+    mean are set to their estimates. Outcomes are logarithms of times; lower is better.
 
-    The rows of `_reduced` are L⁻¹ K(evaluated, all): they depend on where was evaluated, not on what came out, so a
-    config in flight already narrows what is unsure (Rasmussen & Williams 2006, algorithm 2.1, one row at a time).
+    The rows of `_reduced` are L⁻¹ K(evaluated, all) (Rasmussen and Williams, Gaussian Processes for Machine Learning,
+    2006, algorithm 2.1, row by row). They depend on the evaluated configs and not on the outcomes, so a config in
+    flight already reduces the variance of its neighbours.
     """
 
     def __init__(self, coordinates: Reals, means: Sequence[Reals]) -> None:
-        """Know nothing yet.
+        """Start without outcomes.
 
         Args:
-            coordinates: configs × coordinates, each from 0 to 1.
-            means: what is expected of each config, in the unit of the outcomes and up to a shift; the first one
-                chooses the kernel.
+            coordinates: coordinates from 0 to 1, shape (configs, coordinates).
+            means: prior means of shape (configs,), each up to a constant; the first one chooses the kernel.
         """
         self._coordinates = coordinates
         self._means = tuple(means)
         size = coordinates.shape[1]
-        self._centre = math.log(_LENGTH * math.sqrt(max(size, 1)))
+        self._centre = math.log(_LENGTH_SCALE * math.sqrt(max(size, 1)))
         self._lengths: Reals = np.full(size, self._centre)
         self._noise = _NOISES[1]
         self._evaluated: list[int] = []
@@ -73,11 +73,11 @@ class Surrogate:
 
     @property
     def told(self) -> int:
-        """Outcomes told so far."""
+        """Number of outcomes told so far."""
         return len(self._outcomes)
 
     def add(self, position: int) -> None:
-        """A config is being evaluated; its outcome follows in `tell`."""
+        """Add the config at `position` as evaluated; `tell` brings its outcome later."""
         self._evaluated.append(position)
         n = len(self._used)
         if n == len(self._reduced):
@@ -85,23 +85,27 @@ class Surrogate:
             factor = np.zeros((len(self._reduced), len(self._reduced)))
             factor[:n, :n] = self._factor[:n, :n]
             self._factor = factor
-        known = self._reduced[:n, position].copy()
-        pivot = math.sqrt(max(1 + self._noise - float(known @ known), 1e-9))
-        row = (self._correlations([position])[0] - known @ self._reduced[:n]) / pivot
+        column = self._reduced[:n, position].copy()
+        pivot = math.sqrt(max(1 + self._noise - float(column @ column), 1e-9))
+        row = (self._correlations([position])[0] - column @ self._reduced[:n]) / pivot
         self._reduced[n] = row
         self._explained += row * row
-        self._factor[n, :n], self._factor[n, n] = known, pivot
+        self._factor[n, :n], self._factor[n, n] = column, pivot
         self._used.append(len(self._evaluated) - 1)
 
     def tell(self, outcomes: Sequence[float]) -> None:
-        """The outcomes of the configs added and not told yet, in their order, to be low; NaN for a failure."""
+        """Add the outcomes of the configs added since the last call, in their order; NaN stands for a failure."""
         self._outcomes.extend(outcomes)
         n = len(self._outcomes)
-        if n >= min(max(_GROWTH * self._fitted, 4), self._fitted + _RENEWAL):
-            self._renew()
+        if n >= min(max(_REFIT_GROWTH * self._fitted, 4), self._fitted + _REFIT_INTERVAL):
+            self._refit()
 
     def improvement(self, which: int) -> Reals:
-        """Expected improvement of each config over the best outcome, by the mean of that number."""
+        """Return each config's expected improvement over the best outcome under mean number `which`, shape (configs,).
+
+        Source: Jones, Schonlau and Welch, Efficient Global Optimization of Expensive Black-Box Functions, Journal of
+        Global Optimization 13, 1998.
+        """
         mean, deviation = self._posterior(which)
         gain = -mean  # the best outcome is 0
         score = gain / deviation
@@ -109,41 +113,35 @@ class Surrogate:
         improvement: Reals = gain * ndtr(score) + deviation * density
         return improvement
 
-    def bound(self, which: int) -> Reals:
-        """One standard deviation below what is expected of each config; known before any outcome."""
-        if not self._outcomes:
-            bound: Reals = self._means[which] - math.sqrt(_PRIOR_VARIANCE) * np.sqrt(np.maximum(1 - self._explained, 0))
-            return bound
-        mean, deviation = self._posterior(which)
-        return mean - deviation
+    def prior_bound(self, which: int) -> Reals:
+        """Return mean number `which` less one prior standard deviation, for use before any outcome."""
+        deviation = math.sqrt(_PRIOR_VARIANCE) * np.sqrt(np.maximum(1 - self._explained, 0))
+        bound: Reals = self._means[which] - deviation
+        return bound
 
     def _posterior(self, which: int) -> tuple[Reals, Reals]:
-        told = len(self._targets())
-        shift, weights, variance = self._weights(which)
-        mean = self._means[which] + shift + weights @ self._reduced[:told]
-        return mean, np.sqrt(variance * np.maximum(1 - self._explained, 1e-9))
-
-    def _weights(self, which: int) -> tuple[float, Reals, float]:
-        """Shift of the mean, weights of the reduced rows, variance of the signal."""
+        """Return the mean and the standard deviation of each config, relative to the best outcome."""
         targets = self._targets()
         told = len(targets)
         mean = self._means[which][[self._evaluated[i] for i in self._used[:told]]]
         right = np.stack([np.ones(told), targets - mean], axis=1)
-        return _solve(self._factor[:told, :told], right)
+        shift, weights, variance = _solve(self._factor[:told, :told], right)
+        mean = self._means[which] + shift + weights @ self._reduced[:told]
+        return mean, np.sqrt(variance * np.maximum(1 - self._explained, 1e-9))
 
     def _targets(self) -> Reals:
-        """The outcomes conditioned on, above the best of them; a failure is as bad as the worst."""
+        """Return the outcomes conditioned on, relative to the best of them."""
         return _above_best(np.array([self._outcomes[i] for i in self._used if i < len(self._outcomes)]))
 
-    def _renew(self) -> None:
-        """Choose the outcomes to keep, then the kernel."""
-        self._used = _memorable(_above_best(np.array(self._outcomes)))
+    def _refit(self) -> None:
+        """Select the outcomes to condition on, and fit the kernel to them."""
+        self._used = _selected(_above_best(np.array(self._outcomes)))
         self._fit()
         self._condition(self._used)
         self._fitted = len(self._outcomes)
 
     def _fit(self) -> None:
-        """Choose length scales and noise: coordinate-wise ascent of the posterior density on a grid."""
+        """Choose length scales and noise by coordinate-wise ascent of the posterior density on a grid."""
         positions = [self._evaluated[i] for i in self._used]
         points, n = self._coordinates[positions], len(positions)
         rows, columns = np.tril_indices(n, -1)
@@ -156,21 +154,21 @@ class Surrogate:
         def correlate(lengths: Reals) -> None:
             flat[below] = _matern(apart @ np.exp(-2 * lengths))
 
-        def unlikely(lengths: Reals, noise: float) -> float:
-            """Minus the logarithm of the posterior density, of the lengths that are correlated."""
+        def density_cost(lengths: Reals, noise: float) -> float:
+            """Return the negative logarithm of the posterior density for the lengths in `matrix`."""
             flat[diagonal] = 1 + noise
             factor = _factor(matrix)
             variance = _solve(factor, right)[2]
-            prior = np.sum(((lengths - self._centre) / _SPREAD) ** 2)
+            prior = np.sum(((lengths - self._centre) / _LENGTH_SPREAD) ** 2)
             return float(0.5 * n * math.log(variance) + np.log(np.diag(factor)).sum() + 0.5 * prior)
 
         def cost(lengths: Reals, noise: float) -> float:
             correlate(lengths)
-            return unlikely(lengths, noise)
+            return density_cost(lengths, noise)
 
         least = cost(self._lengths, self._noise)
         for axis in range(len(self._lengths)):
-            for step in (_STEP, -_STEP):
+            for step in (_LENGTH_STEP, -_LENGTH_STEP):
                 while True:
                     lengths = self._lengths.copy()
                     lengths[axis] += step
@@ -179,10 +177,10 @@ class Surrogate:
                         break
                     self._lengths, least = lengths, found
         correlate(self._lengths)
-        self._noise = min(_NOISES, key=lambda noise: round(unlikely(self._lengths, noise), 6))
+        self._noise = min(_NOISES, key=lambda noise: round(density_cost(self._lengths, noise), 6))
 
     def _condition(self, used: Sequence[int]) -> None:
-        """Build the rows anew, for the outcomes of these numbers."""
+        """Recompute the rows for the outcomes of these numbers."""
         self._used = list(used)
         self._scaled = self._coordinates / np.exp(self._lengths)
         self._norms = (self._scaled**2).sum(axis=1)
@@ -194,22 +192,23 @@ class Surrogate:
         self._explained = (self._reduced**2).sum(axis=0)
 
     def _correlations(self, positions: Sequence[int]) -> Reals:
-        """Of these configs with all."""
+        """Return the correlations of the configs at `positions` with all configs, shape (positions, configs)."""
         chosen = self._scaled[positions]
         return _matern(self._norms[positions][:, None] + self._norms[None] - 2 * chosen @ self._scaled.T)
 
 
-def _memorable(outcomes: Reals) -> list[int]:
-    """Numbers of the outcomes to keep, ascending."""
-    if len(outcomes) <= _MEMORY:
+def _selected(outcomes: Reals) -> list[int]:
+    """Return the ascending numbers of the outcomes to condition on."""
+    if len(outcomes) <= _MAX_OUTCOMES:
         return list(range(len(outcomes)))
     order = np.argsort(outcomes, kind="stable")
-    best, rest = order[: _MEMORY // 2], np.sort(order[_MEMORY // 2 :])
-    some = rest[np.linspace(0, len(rest) - 1, _MEMORY - len(best)).astype(np.intp)]
+    best, rest = order[: _MAX_OUTCOMES // 2], np.sort(order[_MAX_OUTCOMES // 2 :])
+    some = rest[np.linspace(0, len(rest) - 1, _MAX_OUTCOMES - len(best)).astype(np.intp)]
     return sorted(int(i) for i in (*best, *some))
 
 
 def _above_best(outcomes: Reals) -> Reals:
+    """Subtract the best outcome; a failure counts as the worst outcome that worked."""
     works = np.isfinite(outcomes)
     if not works.any():
         return np.zeros(len(outcomes))
@@ -218,7 +217,7 @@ def _above_best(outcomes: Reals) -> Reals:
 
 
 def _matern(squared: Reals) -> Reals:
-    """In place but for three arrays: a search spends a third of its time here, much of it on memory."""
+    """Return Matérn 5/2 correlations for squared distances, in place where possible: a search spends a third here."""
     distance = np.maximum(squared, 0)
     distance *= 5
     np.sqrt(distance, out=distance)
@@ -237,7 +236,7 @@ def _with_noise(correlations: Reals, noise: float) -> Reals:
 
 
 def _factor(matrix: Reals) -> Reals:
-    """The lower L of L Lᵀ = matrix. LAPACK's own, for matrices so small that scipy's way to it takes longer."""
+    """Return the lower Cholesky factor; scipy's wrapper takes longer than LAPACK itself on matrices this small."""
     factor: Reals
     factor, failed = dpotrf(matrix, lower=True)
     if failed:
@@ -246,7 +245,7 @@ def _factor(matrix: Reals) -> Reals:
 
 
 def _reduce(factor: Reals, right: Reals) -> Reals:
-    """L⁻¹ times the columns of `right`."""
+    """Multiply the columns of `right` by the inverse of the lower triangular `factor`."""
     if factor.flags.f_contiguous:
         reduced: Reals = dtrtrs(factor, right, lower=True)[0]
     else:
@@ -255,10 +254,10 @@ def _reduce(factor: Reals, right: Reals) -> Reals:
 
 
 def _solve(factor: Reals, right: Reals) -> tuple[float, NDArray[np.float64], float]:
-    """Shift, weights and variance that explain the second column of `right`, up to a multiple of the first."""
+    """Return shift, weights and variance that explain the second column of `right`, up to a multiple of the first."""
     reduced = _reduce(factor, right)
     ones, targets = reduced[:, 0], reduced[:, 1]
-    shift = float(ones @ targets / (ones @ ones + _SLACK))
+    shift = float(ones @ targets / (ones @ ones + _SHIFT_PRECISION))
     weights = targets - shift * ones
     variance = float((weights @ weights + _PRIOR_WEIGHT * _PRIOR_VARIANCE) / (len(targets) + _PRIOR_WEIGHT))
     return shift, weights, variance

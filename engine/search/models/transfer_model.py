@@ -1,4 +1,4 @@
-"""What other tasks teach about this one."""
+"""Prediction of a task's times from the measurements of other tasks."""
 
 from __future__ import annotations
 
@@ -9,83 +9,88 @@ import numpy as np
 
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search, SourceTask
-from gemmtune.engine.search.models.coordinates import Reals, feature_matrix, numbers
-from gemmtune.engine.search.models.trees import predicted
-from gemmtune.engine.search.task_features import SIZES
+from gemmtune.engine.search.models.coordinates import Reals, param_values
+from gemmtune.engine.search.models.trees import predict_with_trees
+from gemmtune.engine.search.task_features import SIZES, feature_matrix
 
-__all__ = ["lesson"]
+__all__ = ["predict_slowness"]
 
-# Chosen by experiments/search/choose.py.
+# experiments/search/choose.py chose these values.
 _TREES = 20
+"""Number of trees in the forest."""
 _LEAF = 3
+"""Smallest number of trials in a leaf."""
 _SHARE = 0.5
-"""Of the columns, how many a split may choose from: no one of them decides alone, which guards against what all past
-tasks share and this one does not."""
-_RECORDS = 2000
-"""Outcomes learned from, over all tasks; more take longer and teach no more."""
-_SLOW = 3.0
-"""Natural logarithm of how many times slower than its task's best a config may look; so slow is a failure too."""
-_LEAST = 8
-"""Outcomes under which a task has not taught anything."""
-_TASKS = 125
-"""Tasks learned from, the nearest in size: of more, each would have too few outcomes among those."""
+"""Share of the columns that each split chooses from. No column decides alone, which guards against a pattern that all
+source tasks share and this task lacks."""
+_MAX_TRIALS = 2000
+"""Largest number of trials to learn from, over all source tasks; more take longer and predict no better."""
+_MAX_SLOWNESS = 3.0
+"""Cap on the natural logarithm of a time over its task's best time; a failure counts as the cap."""
+_MIN_TRIALS = 8
+"""Smallest number of trials of a source task."""
+_MAX_TASKS = 125
+"""Largest number of source tasks, the nearest in size; with more, each would contribute too few trials."""
 
 
-def lesson(search: Search, known: Reals) -> Reals | None:
-    """What other tasks teach of each feasible config: the logarithm of its time over the best, up to a shift, or None.
+def predict_slowness(search: Search, features: Reals) -> Reals | None:
+    """Predict the slowness of each feasible config from the search's history, by extremely randomised trees.
 
-    No lesson is drawn where something is so here that was otherwise in all of the past, and never varied there (the
-    type, the GPU, how the rows are aligned): what it changes, nobody has seen. Sizes are no such thing, for the space's
-    features carry their effect.
-
-    Trees, because they neither mind the units of a column nor extrapolate: on a task outside of all that was seen they
-    say what the nearest ones would.
+    There is no prediction where a feature is constant on this task and had one other value in the whole history
+    (another type, GPU or alignment), because no source task shows its effect. Problem sizes are exempt: the space's
+    features express their effect. Trees accept columns of any unit and do not extrapolate.
 
     Args:
-        search: the task, with its history.
-        known: what is known of each of its feasible configs, configs × names.
+        search: task to predict for, with its history.
+        features: features of its feasible configs, shape (configs, features).
+
+    Returns:
+        Logarithm of each config's time over the best time, up to a constant, shape (configs,); None without a
+        history that applies.
     """
-    pasts = [past for past in search.history if len(past.trials) >= _LEAST and _any_works(past.trials)]
-    if not pasts or not search.feasible:
+    sources = [source for source in search.history if len(source.trials) >= _MIN_TRIALS and _any_ok(source.trials)]
+    if not sources or not search.feasible:
         return None
-    near = _nearest(search, pasts)
-    share = _share([len(past.trials) for past in near], _RECORDS)
-    lessons = [_memorable(past, share) for past in near]
-    trials = [trial for those, _ in lessons for trial in those]
-    of_each = [
-        feature_matrix(past.features, [trial.config for trial in those])
-        for past, (those, _) in zip(near, lessons, strict=True)
-    ]
-    of_pasts = np.vstack(of_each)
+    sources = _nearest(search, sources)
+    share = _fair_share([len(source.trials) for source in sources], _MAX_TRIALS)
+    selected = [_select(source, share) for source in sources]
+    trials = [trial for chosen, _ in selected for trial in chosen]
+    source_features = np.vstack(
+        [
+            feature_matrix(source.features, [trial.config for trial in chosen])
+            for source, (chosen, _) in zip(sources, selected, strict=True)
+        ]
+    )
     names = list(search.features(search.feasible[0]))
     if any(
         name not in SIZES and np.ptp(there) == 0 and np.ptp(here) == 0 and there[0] != here[0]
-        for name, there, here in zip(names, of_pasts.T, known.T, strict=True)
+        for name, there, here in zip(names, source_features.T, features.T, strict=True)
     ):
         return None
-    slowness = np.concatenate([slow for _, slow in lessons])
-    params = numbers([*(trial.config for trial in trials), *search.feasible])
-    columns = np.hstack([params, np.vstack([of_pasts, known])])
+    slowness = np.concatenate([slow for _, slow in selected])
+    params = param_values([*(trial.config for trial in trials), *search.feasible])
+    columns = np.hstack([params, np.vstack([source_features, features])])
     columns = columns[:, np.ptp(columns, axis=0) > 0]
-    before, here = columns[: len(trials)], columns[len(trials) :]
-    return predicted(before, slowness, here, trees=_TREES, leaf=_LEAF, share=_SHARE, seed=search.campaign_seed)
+    known, queries = columns[: len(trials)], columns[len(trials) :]
+    seed = search.campaign_seed
+    return predict_with_trees(known, slowness, queries, trees=_TREES, leaf=_LEAF, share=_SHARE, seed=seed)
 
 
-def _nearest(search: Search, pasts: Sequence[SourceTask]) -> Sequence[SourceTask]:
-    """Not more than `_TASKS`, by the distance of the problems' logarithmic sizes; in their order where it is equal."""
-    if len(pasts) <= _TASKS:
-        return pasts
+def _nearest(search: Search, sources: list[SourceTask]) -> list[SourceTask]:
+    """Return at most `_MAX_TASKS` source tasks, the nearest by the logarithms of the problem sizes first."""
+    if len(sources) <= _MAX_TASKS:
+        return sources
     here = search.features(search.feasible[0])
 
-    def distance(past: SourceTask) -> float:
-        there = past.features(past.trials[0].config)
+    def distance(source: SourceTask) -> float:
+        there = source.features(source.trials[0].config)
         return sum((here[name] - there[name]) ** 2 for name in SIZES if name in here)
 
-    return sorted(pasts, key=distance)[:_TASKS]
+    return sorted(sources, key=distance)[:_MAX_TASKS]
 
 
-def _share(sizes: Sequence[int], most: int) -> int:
-    """How many of each may stay, for all to be no more than `most`: what small ones leave goes to the rest."""
+def _fair_share(sizes: Sequence[int], most: int) -> int:
+    """Return the cap on each size that keeps their sum within `most`."""
     left = most
     for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
         if size * count > left:
@@ -94,16 +99,16 @@ def _share(sizes: Sequence[int], most: int) -> int:
     return max(sizes)
 
 
-def _any_works(trials: Sequence[Trial]) -> bool:
+def _any_ok(trials: Sequence[Trial]) -> bool:
     return any(trial.score is not None for trial in trials)
 
 
-def _memorable(past: SourceTask, most: int) -> tuple[list[Trial], Reals]:
-    """A task's best trials, as many evenly out of the rest, and how slow each is."""
-    scores = np.array([math.inf if trial.score is None else trial.score for trial in past.trials])
-    slowness: Reals = np.minimum(np.log(scores / scores.min()), _SLOW)
+def _select(source: SourceTask, most: int) -> tuple[list[Trial], Reals]:
+    """Return at most `most` trials with their slowness: the best half, and others spread evenly over the rest."""
+    scores = np.array([math.inf if trial.score is None else trial.score for trial in source.trials])
+    slowness: Reals = np.minimum(np.log(scores / scores.min()), _MAX_SLOWNESS)
     order = np.argsort(slowness, kind="stable")
     if len(order) > most:
         best, rest = order[: most // 2], order[most // 2 :]
         order = np.concatenate([best, rest[np.linspace(0, len(rest) - 1, most - len(best)).astype(np.intp)]])
-    return [past.trials[i] for i in order], slowness[order]
+    return [source.trials[i] for i in order], slowness[order]

@@ -1,4 +1,4 @@
-"""Extremely randomised trees (Geurts, Ernst and Wehenkel, Machine Learning 63, 2006), by scikit-learn."""
+"""Extremely randomised trees by scikit-learn (Geurts, Ernst and Wehenkel, Machine Learning 63, 2006)."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from numpy.typing import NDArray
 
 from gemmtune.engine.search.models.coordinates import Reals
 
-__all__ = ["predicted"]
+__all__ = ["predict_with_trees"]
 
 
-def predicted(columns: Reals, targets: Reals, asked: Reals, *, trees: int, leaf: int, share: float, seed: int) -> Reals:
-    """What so many trees, taught by rows with known targets, say of other rows.
+def predict_with_trees(
+    columns: Reals, targets: Reals, queries: Reals, *, trees: int, leaf: int, share: float, seed: int
+) -> Reals:
+    """Fit trees to rows with known targets, and return their mean prediction for other rows, shape (queries,).
 
     Args:
-        columns: of the rows that are known, rows × columns; finite.
-        targets: of them, rows or rows × targets.
-        asked: the other rows.
-        trees: how many.
-        leaf: fewest rows of a leaf.
-        share: of the columns, how many a split may choose from.
-        seed: of every random choice.
+        columns: finite training inputs, shape (rows, columns).
+        targets: training targets, shape (rows,).
+        queries: inputs to predict for, shape (queries, columns).
+        trees: number of trees.
+        leaf: smallest number of rows in a leaf.
+        share: share of the columns that each split chooses from.
+        seed: seed of every random choice.
     """
-    forest = _grown(
-        *(_Table(np.ascontiguousarray(table, np.float64)) for table in (columns, targets)), trees, leaf, share, seed
-    )
-    rows = np.ascontiguousarray(asked, np.float32)  # what trees take
+    tables = (_Table(np.ascontiguousarray(table, np.float64)) for table in (columns, targets))
+    forest = _fit(*tables, trees, leaf, share, seed)
+    rows = np.ascontiguousarray(queries, np.float32)  # the type that trees compare in
     first, *others = (tree.predict(rows, check_input=False) for tree in forest)
     return sum(others, start=first) / trees
 
 
 class _Table:
-    """Numbers that are equal if all of them are: the tasks of a campaign are taught by the same past."""
+    """Hashable matrix, so that the searches of a campaign share the trees fitted to the same history."""
 
     def __init__(self, numbers: Reals) -> None:
         self.numbers = numbers
@@ -51,13 +52,13 @@ class _Table:
 
 class _Tree(Protocol):
     def predict(self, rows: NDArray[np.float32], *, check_input: bool) -> Reals:
-        """What it says of each row."""
+        """Return the prediction for each row."""
 
 
 @lru_cache(maxsize=4)
-def _grown(columns: _Table, targets: _Table, trees: int, leaf: int, share: float, seed: int) -> Sequence[_Tree]:
-    """The trees, which a search grows in 0.05 s, and the next one of the campaign need not grow again."""
-    import sklearn  # a second to import, and many campaigns learn nothing
+def _fit(columns: _Table, targets: _Table, trees: int, leaf: int, share: float, seed: int) -> Sequence[_Tree]:
+    """Fit the trees, once for all searches with the same history."""
+    import sklearn  # loads slowly, and many campaigns have no history
     from sklearn.ensemble import ExtraTreesRegressor
 
     with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # a tenth of the time

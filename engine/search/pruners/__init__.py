@@ -1,1 +1,1 @@
-"""Pruners: one rule per file."""
+"""Pruners, with one rule per file."""

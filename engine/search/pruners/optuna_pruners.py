@@ -1,6 +1,6 @@
-"""Optuna's pruners, through its ask, report, prune and tell.
+"""Optuna's pruners, applied to the launches of recorded landscapes.
 
-A config is a trial, a launch a step: what a pruner compares at a step is what was known after as many launches.
+A config is a trial and a launch is a step: at each step a pruner compares trials after equally many launches.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ __all__ = ["HyperbandPruner", "MedianPruner", "OptunaPruner", "SuccessiveHalving
 
 
 class OptunaPruner(Pruner):
-    """What Optuna's pruners share; a subclass names the one it runs, with Optuna's defaults.
+    """Base class of Optuna's pruners; a subclass creates the one it runs, with Optuna's defaults.
 
     The task's finished measurements are trials of a study: complete where they are ok, pruned where they were dropped
-    among their launches; other failures have no launches, and are left out.
+    during their launches. Other failures have no launches and are left out.
     """
 
     judges_launches = True
 
     rule: ClassVar[str]
-    """What a rejection says of the candidate."""
-    notes: ClassVar[bool] = False
-    """Whether Optuna's pruner, when it is asked, notes in a trial what it compares others with later."""
+    """Rule that a rejection names."""
+    marks_trials: ClassVar[bool] = False
+    """Whether `should_prune` stores values in a trial, with which Optuna's pruner compares later trials."""
 
     def __init__(self) -> None:
-        """Begin without a study."""
-        self._told: dict[Task, tuple[list[Measurement], optuna.Study]] = {}
+        """Start without a study."""
+        self._studies: dict[Task, tuple[list[Measurement], optuna.Study]] = {}
 
     @abstractmethod
     def _pruner(self) -> optuna.pruners.BasePruner:
-        """A fresh pruner of Optuna."""
+        """Create the pruner of Optuna to run."""
 
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
-        """No where Optuna's pruner says so after one of the launches; yes before the first."""
+        """Drop a candidate if Optuna's pruner would after any of its launches; keep it before the first."""
         if not candidate.samples_ns:
             return Verdict.yes()
         with _quiet():
-            study = self._study(candidate.task)
-            study.add_trials(self._past(candidate.task, history).get_trials(deepcopy=False))
+            study = self._new_study(candidate.task)
+            study.add_trials(self._study_of(candidate.task, history).get_trials(deepcopy=False))
             trial = study.ask()
             for launches, value in enumerate(self._values(candidate.samples_ns), start=1):
                 trial.report(value, launches)
@@ -62,41 +62,41 @@ class OptunaPruner(Pruner):
         return Verdict.yes()
 
     def _values(self, samples_ns: Sequence[float]) -> list[float]:
-        """What a step is worth: the median of the launches up to it, for a launch may come late."""
+        """Return the value of each step: the median of the launches so far, since single launches may be late."""
         return [median(samples_ns[:launches]) for launches in range(1, len(samples_ns) + 1)]
 
-    def _past(self, task: Task, history: Sequence[Measurement]) -> optuna.Study:
-        """The study of the history. One that is longer than the last one goes on from it: a memory, not a state."""
-        told, study = self._told.get(task, ([], None))
+    def _study_of(self, task: Task, history: Sequence[Measurement]) -> optuna.Study:
+        """Return the study of a history, extended from the cached study if that one covers its beginning."""
+        told, study = self._studies.get(task, ([], None))
         if study is None or len(told) > len(history) or any(a is not b for a, b in zip(told, history, strict=False)):
-            told, study = [], self._study(task)
+            told, study = [], self._new_study(task)
         for measurement in history[len(told) :]:
-            self._tell(study, measurement)
+            self._add(study, measurement)
             told.append(measurement)
-        self._told[task] = told, study
+        self._studies[task] = told, study
         return study
 
-    def _tell(self, study: optuna.Study, measurement: Measurement) -> None:
+    def _add(self, study: optuna.Study, measurement: Measurement) -> None:
         if not measurement.samples_ns:
             return
         trial = study.ask()
         for launches, value in enumerate(self._values(measurement.samples_ns), start=1):
             trial.report(value, launches)
-            if self.notes:
+            if self.marks_trials:
                 trial.should_prune()
         if measurement.status is Status.OK and measurement.estimate is not None:
             study.tell(trial, measurement.estimate.time_ns)
         else:
             study.tell(trial, state=TrialState.PRUNED)
 
-    def _study(self, task: Task) -> optuna.Study:
+    def _new_study(self, task: Task) -> optuna.Study:
         # Hyperband draws a trial's bracket from the study's name.
         sampler = optuna.samplers.RandomSampler(0)
         return optuna.create_study(study_name=task.key, sampler=sampler, pruner=self._pruner(), direction="minimize")
 
 
 class MedianPruner(OptunaPruner):
-    """Drops what is slower than the median, from the sixth config on."""
+    """Pruner that drops candidates slower than the median, from the sixth config on."""
 
     rule = "slower than the median"
 
@@ -105,27 +105,33 @@ class MedianPruner(OptunaPruner):
 
 
 class SuccessiveHalvingPruner(OptunaPruner):
-    """Lets the best quarter go on after 1, 4 and 16 launches (asynchronous successive halving)."""
+    """Pruner that keeps the fastest quarter after 1, 4 and 16 launches.
+
+    Source: successive halving (proceedings.mlr.press/v51/jamieson16.html).
+    """
 
     rule = "not among the fastest quarter"
-    notes = True
+    marks_trials = True
 
     def _pruner(self) -> optuna.pruners.BasePruner:
         return optuna.pruners.SuccessiveHalvingPruner(min_resource=1)
 
 
 class HyperbandPruner(OptunaPruner):
-    """Successive halving by thirds, in brackets that begin at 1, 3 and 9 launches."""
+    """Pruner that keeps the fastest thirds, in brackets that start at 1, 3 and 9 launches.
+
+    Source: Hyperband (jmlr.org/papers/volume18/16-558/16-558.pdf).
+    """
 
     rule = "not among the fastest third of its bracket"
-    notes = True
+    marks_trials = True
 
     def _pruner(self) -> optuna.pruners.BasePruner:
         return optuna.pruners.HyperbandPruner(min_resource=1)
 
 
 class WilcoxonPruner(OptunaPruner):
-    """Drops what a signed-rank test of the launches finds slower than the best so far (p below 0.1)."""
+    """Pruner that drops candidates whose launches a signed-rank test finds slower than the best's (p below 0.1)."""
 
     rule = "slower than the best, by Wilcoxon's test,"
 
@@ -133,13 +139,13 @@ class WilcoxonPruner(OptunaPruner):
         return optuna.pruners.WilcoxonPruner()
 
     def _values(self, samples_ns: Sequence[float]) -> list[float]:
-        """The launches themselves, which the test compares one by one."""
+        """Return the launches themselves, which the test compares in pairs."""
         return list(samples_ns)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Optuna's greeting and warnings: that a class is experimental, that the best has fewer launches."""
+    """Silence Optuna's greeting and its warnings of experimental classes and of fewer launches of the best."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:

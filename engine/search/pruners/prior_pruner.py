@@ -1,4 +1,4 @@
-"""Drops, before it is built, what an analytic model expects to be slow."""
+"""Pruner that drops configs whose estimated time is slow, before they are built."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from gemmtune.engine.seams.pruner import Candidate, Pruner
 __all__ = ["EXPLORED_SHARE", "KEPT_SHARE", "PriorPruner"]
 
 KEPT_SHARE = 0.25
-"""Of a task's estimated configs, the best by estimate that are kept; those as good as the last of them are kept too."""
+"""Share of a task's estimated configs that are kept, the fastest by estimate, and ties of the last of them."""
 
 EXPLORED_SHARE = 0.1
-"""Of the others, how many are kept all the same, so that a model that is wrong can be found out."""
+"""Share of the other configs that are kept as well, so that a wrong model shows."""
 
 
 class PriorPruner(Pruner):
-    """Keeps the best share by the estimates of the config's space, and a share of the rest that its digest draws."""
+    """Pruner that keeps the fastest share by the space's prior, and a share of the rest drawn by digest."""
 
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
-        """No to what is neither among the best nor drawn; yes once it is built, and where there is no estimate."""
+        """Drop a config that is neither among the fastest nor drawn; keep it once built, or without an estimate."""
         times_ns, sorted_ns = _estimates(candidate.task)
         time_ns = times_ns.get(candidate.config)
         if candidate.artifact is not None or time_ns is None or _is_drawn(candidate.task, candidate.config):
@@ -39,13 +39,13 @@ class PriorPruner(Pruner):
         faster = bisect_left(sorted_ns, time_ns)
         if faster < kept:
             return Verdict.yes()
-        place = f"estimated at {time_ns / 1e3:.1f} µs, behind {faster} of {len(sorted_ns)} configs"
-        return Verdict.no("estimate", f"{place}; the best {kept} are kept, and {EXPLORED_SHARE:.0%} of the others")
+        rank = f"estimated at {time_ns / 1e3:.1f} µs, behind {faster} of {len(sorted_ns)} configs"
+        return Verdict.no("estimate", f"{rank}; the best {kept} are kept, and {EXPLORED_SHARE:.0%} of the others")
 
 
 @cache
 def _estimates(task: Task) -> tuple[Mapping[Config, float], Sequence[float]]:
-    """The estimates of a task, and the same times in ascending order; nothing for a space that is not installed."""
+    """Return a task's estimated times by config, and in ascending order; both empty if its space is not installed."""
     try:
         prior = registry.space(task.space).prior(task)
     except UnknownPlugin:
@@ -54,6 +54,6 @@ def _estimates(task: Task) -> tuple[Mapping[Config, float], Sequence[float]]:
 
 
 def _is_drawn(task: Task, config: Config) -> bool:
-    """Draw from the config's digest and the task, so that each problem explores configs of its own."""
+    """Draw by the digests of task and config, so that each problem explores other configs."""
     draw = hashlib.sha256(f"{task.key}/{config.digest}".encode()).digest()
     return int.from_bytes(draw[:4], "big") < EXPLORED_SHARE * 2**32

@@ -1,1 +1,1 @@
-"""Samplers: one algorithm per file."""
+"""Samplers, with one algorithm per file."""

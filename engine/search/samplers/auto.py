@@ -1,4 +1,4 @@
-"""The sampler for the search at hand."""
+"""Choice of the sampler that suits a search."""
 
 from __future__ import annotations
 
@@ -12,41 +12,48 @@ from gemmtune.engine.seams.sampler import Sampler
 
 __all__ = ["AutoSampler"]
 
-_MOST = 50_000
-"""Feasible configs up to which the surrogate of `transfer` thinks for no more than some 20 ms a config on one core."""
-
 
 class AutoSampler(Sampler):
-    """Hands the search to another sampler, by its budget, objectives and history, and says to which."""
+    """Sampler that passes the search to another one, chosen by its budget, objectives, size and history.
+
+    Args:
+        search: task to search.
+        most_for_transfer: largest feasible set left to `transfer`, whose model stays fast up to there.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> AutoSampler(gt.testing.example_search(budget=1000)).notice
+        'sampler auto chose exhaustive: the budget of 1000 covers all 28 feasible configs'
+    """
 
     multi_objective = True
     learns = True
 
-    def __init__(self, search: Search) -> None:
-        """Choose."""
+    def __init__(self, search: Search, *, most_for_transfer: int = 50_000) -> None:
+        """Choose the sampler, and say why in `notice`."""
         super().__init__(search)
-        name, why = _choice(search)
+        name, why = _choice(search, most_for_transfer)
         self._chosen = registry.sampler(name)(search)
         self.notice = f"sampler auto chose {name}: {why}"
 
     def ask(self, count: int) -> list[Config]:
-        """What the chosen one asks."""
+        """Return the proposals of the chosen sampler."""
         return self._chosen.ask(count)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """The chosen one learns."""
+        """Pass the trials to the chosen sampler."""
         self._chosen.tell(trials)
 
 
-def _choice(search: Search) -> tuple[str, str]:
-    """A sampler's name, and why."""
+def _choice(search: Search, most_for_transfer: int) -> tuple[str, str]:
+    """Return the name of a sampler and the reason for it."""
     count = len(search.feasible)
     if search.budget >= count:
         return "exhaustive", f"the budget of {search.budget} covers all {count} feasible configs"
     if search.objectives > 1:
         return "tpe", f"{search.objectives} objectives"
-    if count > _MOST:
-        return "evolution", f"{count} feasible configs are more than {_MOST}, the most that a surrogate is quick on"
+    if count > most_for_transfer:
+        return "evolution", f"{count} feasible configs are more than the {most_for_transfer} that transfer is fast on"
     if search.history:
         return "transfer", f"{len(search.history)} other tasks to learn from"
     return "transfer", f"{search.budget} evaluations for {count} feasible configs"

@@ -1,4 +1,4 @@
-"""Steady-state evolution that never leaves the feasible set."""
+"""Steady-state genetic algorithm over the feasible set."""
 
 from __future__ import annotations
 
@@ -11,83 +11,103 @@ from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.encoding import Encoding, Point
-from gemmtune.engine.search.opening import opening
 
 __all__ = ["EvolutionSampler"]
 
-# Chosen by experiments/search/choose.py.
-_INITIAL = 0.2
-"""Share of the budget that the first generation takes, seeds included."""
-_INITIAL_BOUNDS = (4, 16)
-"""Configs of the first generation, at least and at most."""
-_POPULATION = 0.12
-"""Best results kept as parents, as a share of the budget."""
+_FIRST_GENERATION_BOUNDS = (4, 16)
+"""Smallest and largest size of the first generation, in configs."""
 _POPULATION_BOUNDS = (4, 12)
-"""Parents, at least and at most."""
-_TOURNAMENT = 4
-"""Members drawn for each parent; the best of them is it."""
-_MUTATIONS = 2.0
-"""Axes mutated in a child, on average."""
-_IMMIGRANTS = 0.05
-"""Share of proposals drawn from the whole set."""
-_CLIMBERS = 0.6
-"""Share of proposals next to the best config."""
-_PATIENCE = 64
-"""Results without a better one after which the population starts anew."""
+"""Smallest and largest size of the population, in configs."""
 
 
 class EvolutionSampler(Sampler):
-    """Evolution: the seeds and a random draw first, then children of the best and neighbours of the very best.
+    """Steady-state genetic algorithm: each result may enter the population at once.
 
-    A child is projected onto the nearest config not asked yet, so nothing is asked twice or off the set. A failure is
-    no parent, and no more: beside a good config is a good place to look, whatever failed there. A population that finds
-    nothing better for long has come to the end of its valley; another begins somewhere else.
+    The search starts with the space's seeds and random configs. Later proposals are neighbours of the best config,
+    or children of several parents. A child outside the feasible set, or already proposed, is replaced by the nearest
+    config left. Failures never become parents. A population that stops improving is dropped, and a new one starts.
+
+    Sources: Whitley, The GENITOR Algorithm and Selection Pressure, Proceedings of the Third International Conference
+    on Genetic Algorithms, 1989, pages 116-121 (steady state, selection by rank); Syswerda, Uniform Crossover in
+    Genetic Algorithms, the same proceedings, pages 2-9. The defaults come from experiments/search/choose.py.
+
+    Args:
+        search: task to search.
+        initial_share: share of the budget spent on the first generation, seeds included.
+        population_share: size of the population, as a share of the budget.
+        tournament_size: members drawn per parent, of which the best becomes the parent.
+        mean_mutations: mean number of parameters mutated per child.
+        random_share: share of proposals drawn at random from the whole feasible set.
+        neighbour_share: share of the other proposals that are neighbours of the best config.
+        restart_after: results without an improvement after which a new population starts.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> sampler = EvolutionSampler(gt.testing.example_search(), neighbour_share=0.8)
+        >>> len(sampler.ask(4))
+        4
     """
 
-    def __init__(self, search: Search) -> None:
-        """Draw the first generation: the opening seeds, and random configs for the rest."""
+    def __init__(
+        self,
+        search: Search,
+        *,
+        initial_share: float = 0.2,
+        population_share: float = 0.12,
+        tournament_size: int = 4,
+        mean_mutations: float = 2.0,
+        random_share: float = 0.05,
+        neighbour_share: float = 0.6,
+        restart_after: int = 64,
+    ) -> None:
+        """Start a search; the arguments are documented in the class."""
         super().__init__(search)
+        self._tournament_size = tournament_size
+        self._mean_mutations = mean_mutations
+        self._random_share = random_share
+        self._neighbour_share = neighbour_share
+        self._restart_after = restart_after
         self._encoding = Encoding(search.params, search.feasible)
         self._rng = np.random.default_rng(search.seed)
         self._free = np.ones(len(search.feasible), np.bool_)
-        self._first = [self._encoding.position(config) for config in reversed(opening(search))]
-        self._generation = _share(_INITIAL, search.budget, _INITIAL_BOUNDS)
-        self._size = _share(_POPULATION, search.budget, _POPULATION_BOUNDS)
-        self._draws = max(0, self._generation - len(self._first))
+        self._initial = [self._encoding.position(config) for config in reversed(self.initial_configs())]
+        self._generation_size = _bounded(initial_share * search.budget, _FIRST_GENERATION_BOUNDS)
+        self._population_size = _bounded(population_share * search.budget, _POPULATION_BOUNDS)
+        self._draws_left = max(0, self._generation_size - len(self._initial))
         self._population: list[tuple[float, int]] = []
-        self._idle = 0
+        self._since_improvement = 0
 
     def ask(self, count: int) -> list[Config]:
-        """One proposal a config; a batch differs by chance, and because no config is asked twice."""
+        """Return up to `count` proposals, each made from the same population."""
         return [self._ask() for _ in range(min(count, int(self._free.sum())))]
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Let the good ones into the population, or begin another."""
+        """Admit the best trials to the population, or start a new one after too many without an improvement."""
         told = [(t.score, self._encoding.position(t.config)) for t in trials if t.score is not None]
         improved = bool(told) and (not self._population or min(told)[0] < self._population[0][0])
-        self._population = sorted(self._population + told)[: self._size]
-        self._idle = 0 if improved else self._idle + len(trials)
-        if self._idle >= _PATIENCE:
-            self._population, self._idle, self._draws = [], 0, self._generation
+        self._population = sorted(self._population + told)[: self._population_size]
+        self._since_improvement = 0 if improved else self._since_improvement + len(trials)
+        if self._since_improvement >= self._restart_after:
+            self._population, self._since_improvement, self._draws_left = [], 0, self._generation_size
 
     def exclude(self, config: Config) -> None:
-        """Somebody else asks for it, whose outcome may be told here; it counts as one of the first generation."""
+        """Mark `config` as proposed by another sampler, as part of this generation. Its result may still be told."""
         self._free[self._encoding.position(config)] = False
-        self._draws = max(0, self._draws - 1)
+        self._draws_left = max(0, self._draws_left - 1)
 
     def _ask(self) -> Config:
-        if self._first:
-            position = self._first.pop()
-        elif self._draws or not self._population or self._rng.random() < _IMMIGRANTS:
-            self._draws = max(0, self._draws - 1)
+        if self._initial:
+            position = self._initial.pop()
+        elif self._draws_left or not self._population or self._rng.random() < self._random_share:
+            self._draws_left = max(0, self._draws_left - 1)
             position = int(self._rng.choice(np.flatnonzero(self._free)))
         else:
-            position = self._neighbour() if self._rng.random() < _CLIMBERS else self._child()
+            position = self._neighbour() if self._rng.random() < self._neighbour_share else self._child()
         self._free[position] = False
         return self.search.feasible[position]
 
     def _neighbour(self) -> int:
-        """A free neighbour of the best config; where all were asked, the nearest free config."""
+        """Draw a free neighbour of the best config, or return the nearest free config where none is left."""
         best = self._population[0][1]
         around = self._encoding.neighbours(best)
         around = around[self._free[around]]
@@ -96,20 +116,21 @@ class EvolutionSampler(Sampler):
         return self._encoding.nearest(self._encoding.points[best], self._free)
 
     def _child(self) -> int:
-        """Each axis from a parent of its own, mutated, and projected onto the nearest free config."""
+        """Take each parameter from a parent of its own, mutate some, and return the nearest free config."""
         child = np.array([self._parent()[axis] for axis in range(len(self._encoding.sizes))], np.int16)
         self._mutate(child)
         return self._encoding.nearest(child, self._free)
 
     def _parent(self) -> Point:
-        # The population is sorted, so the best of those drawn is the lowest rank.
-        rank = int(self._rng.integers(len(self._population), size=_TOURNAMENT).min())
+        # The population is sorted, so the best of those drawn has the lowest rank.
+        rank = int(self._rng.integers(len(self._population), size=self._tournament_size).min())
         parent: Point = self._encoding.points[self._population[rank][1]]
         return parent
 
     def _mutate(self, child: Point) -> None:
+        """Move some ordered axes by one level, and some unordered axes to any other level, in place."""
         sizes = self._encoding.sizes
-        for axis in np.flatnonzero(self._rng.random(len(sizes)) < _MUTATIONS / max(1, len(sizes))):
+        for axis in np.flatnonzero(self._rng.random(len(sizes)) < self._mean_mutations / max(1, len(sizes))):
             if self._encoding.ordered[axis]:
                 step = 1 if self._rng.random() < 0.5 else -1
                 child[axis] = min(max(child[axis] + step, 0), sizes[axis] - 1)
@@ -117,6 +138,6 @@ class EvolutionSampler(Sampler):
                 child[axis] = (child[axis] + self._rng.integers(1, sizes[axis])) % sizes[axis]
 
 
-def _share(share: float, budget: int, bounds: tuple[int, int]) -> int:
+def _bounded(size: float, bounds: tuple[int, int]) -> int:
     least, most = bounds
-    return min(max(round(share * budget), least), most)
+    return min(max(round(size), least), most)

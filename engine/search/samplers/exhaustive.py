@@ -1,4 +1,4 @@
-"""Every config, in the order of enumeration."""
+"""Every config in the order of enumeration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["ExhaustiveSampler"]
 
 
 class ExhaustiveSampler(Sampler):
-    """The feasible set from first to last. Neither the seed nor the seeds matter to it."""
+    """Sampler that proposes the feasible set from first to last, whatever its seed and the space's seeds."""
 
     multi_objective = True
 
@@ -23,10 +23,10 @@ class ExhaustiveSampler(Sampler):
         self._next = 0
 
     def ask(self, count: int) -> list[Config]:
-        """The next `count` of the set."""
+        """Return the next `count` configs of the feasible set."""
         batch = self.search.feasible[self._next : self._next + count]
         self._next += len(batch)
         return list(batch)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Nothing to learn."""
+        """Ignore the outcomes."""

@@ -1,8 +1,7 @@
-"""Optuna's samplers, through its ask and tell.
+"""Optuna's samplers behind ask and tell.
 
-Optuna knows boxes, not feasible sets. What it proposes off the set, or again, is dropped, and the nearest config that
-was not asked takes its place as an enqueued trial: the sampler learns from the point that was measured, not from the
-one it had in mind.
+Optuna samples boxes, not feasible sets. Where it proposes an infeasible or repeated point, that trial is discarded, and
+the nearest config left is enqueued instead. So the sampler learns from the point that was measured.
 """
 
 from __future__ import annotations
@@ -26,47 +25,45 @@ from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.encoding import Encoding
-from gemmtune.engine.search.opening import opening
 
 __all__ = ["CmaesSampler", "GpSampler", "Nsga2Sampler", "OptunaSampler", "TpeSampler"]
 
 
 class OptunaSampler(Sampler):
-    """What Optuna's samplers share; a subclass names the one it runs.
+    """Base class of Optuna's samplers; a subclass creates the one it runs, with Optuna's defaults.
 
-    The parameters are the axes of the encoding: an integer where the values are ordered, else a category.
+    Each axis of the encoding is a parameter: an integer where its values are ordered, else a category.
     """
 
     has_categories: ClassVar[bool] = True
-    """Whether the sampler can learn from a category; where not, its levels count as ordered."""
+    """Whether the sampler handles categories; otherwise their levels count as ordered."""
     has_generations: ClassVar[bool] = False
-    """Whether the sampler books each trial under a generation, and learns from booked trials alone."""
+    """Whether the sampler assigns trials to generations, and learns only from trials that have one."""
 
     def __init__(self, search: Search) -> None:
-        """Begin a study in memory."""
+        """Create a study in memory."""
         super().__init__(search)
         self._encoding = Encoding(search.params, search.feasible)
         self._free = np.ones(len(search.feasible), np.bool_)
-        self._opening = [self._encoding.position(config) for config in reversed(opening(search))]
+        self._initial = [self._encoding.position(config) for config in reversed(self.initial_configs())]
         self._running: dict[Config, optuna.Trial] = {}
         self._worst: list[float] | None = None
-        self._distributions = self._distribute()
+        self._distributions = self._make_distributions()
         with _quiet():
-            # Optuna takes 32 bits.
             self._study = optuna.create_study(
-                sampler=self._sampler(search.seed % 2**32), directions=["minimize"] * search.objectives
+                sampler=self._optuna_sampler(search.seed % 2**32), directions=["minimize"] * search.objectives
             )
 
     @abstractmethod
-    def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
-        """The sampler of Optuna to run."""
+    def _optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
+        """Create the sampler of Optuna to run; `seed` has 32 bits."""
 
     def ask(self, count: int) -> list[Config]:
-        """One trial of the study a config; a batch is asked one by one, each knowing those before it."""
+        """Return up to `count` proposals, one trial of the study each; each knows the ones before it."""
         return [self._ask() for _ in range(min(count, int(self._free.sum())))]
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Finish the trials; the study sees logarithms of the scores, so that twice as slow is one step anywhere."""
+        """Finish the trials with the logarithms of their scores; a failure counts as the worst of each score."""
         for trial in trials:
             running = self._running.pop(trial.config)
             if trial.score is not None:
@@ -74,10 +71,7 @@ class OptunaSampler(Sampler):
                 self._worst = list(map(max, values, self._worst or values))
                 self._study.tell(running, values)
             elif self._worst is not None:
-                # As bad as the worst that worked, in every score. Against ignoring failures, on two recorded landscapes
-                # of which a third was made to fail, the best found is the same within the noise (TPE, 32 pairs at 64
-                # evaluations; GP, 10 at 40), but fewer evaluations fail: 20 % instead of 31 % with TPE, 20 % instead of
-                # 60 % with the GP.
+                # A failure that counts as the worst score makes fewer later proposals fail than an ignored failure.
                 self._study.tell(running, self._worst)
             else:
                 self._study.tell(running, state=TrialState.FAIL)
@@ -90,8 +84,8 @@ class OptunaSampler(Sampler):
         return config
 
     def _propose(self) -> tuple[int, optuna.Trial]:
-        if self._opening:
-            position = self._opening.pop()
+        if self._initial:
+            position = self._initial.pop()
             return position, self._enqueue(position)
         trial = self._study.ask(self._distributions)
         point = np.array([trial.params[name] for name in self._encoding.names], np.int16)
@@ -107,13 +101,12 @@ class OptunaSampler(Sampler):
         self._study.enqueue_trial(dict(zip(self._encoding.names, point, strict=True)))
         trial = self._study.ask(self._distributions)
         if self.has_generations:
-            # A sampler books a trial when it is asked for its relative parameters, and a trial whose parameters are all
-            # fixed never asks by itself. Unbooked, CMA-ES and NSGA-II would learn only from proposals that needed no
-            # projection.
+            # Reading the relative parameters assigns the trial its generation. A trial whose parameters are all fixed
+            # never reads them, and CMA-ES and NSGA-II would learn only from proposals that were feasible.
             _ = trial.relative_params
         return trial
 
-    def _distribute(self) -> dict[str, BaseDistribution]:
+    def _make_distributions(self) -> dict[str, BaseDistribution]:
         encoding = self._encoding
         return {
             name: IntDistribution(0, size - 1)
@@ -124,24 +117,28 @@ class OptunaSampler(Sampler):
 
 
 class TpeSampler(OptunaSampler):
-    """Tree-structured Parzen estimator, multivariate; configs still running count as bad."""
+    """Multivariate tree-structured Parzen estimator; configs still running count as bad.
+
+    Sources: Algorithms for Hyper-Parameter Optimization (papers.nips.cc/paper/4443); Multiobjective Tree-Structured
+    Parzen Estimator (doi 10.1613/jair.1.13188).
+    """
 
     multi_objective = True
 
-    def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
+    def _optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
 
 
 class GpSampler(OptunaSampler):
-    """Gaussian process with expected improvement, of the front's hypervolume where there are several scores.
+    """Gaussian process with expected improvement, of the front's hypervolume for several objectives.
 
-    Needs torch and scipy; its asks take a tenth of a second and more.
+    Needs torch and scipy; each ask takes a tenth of a second or more.
     """
 
     multi_objective = True
 
     def __init__(self, search: Search) -> None:
-        """Begin a study in memory.
+        """Create a study in memory.
 
         Raises:
             ToolchainMissing: torch or scipy is not installed.
@@ -152,10 +149,9 @@ class GpSampler(OptunaSampler):
         super().__init__(search)
 
     def ask(self, count: int) -> list[Config]:
-        """As the others, on one thread of torch: the same asks on every machine, and no threads idling at a barrier.
+        """Return up to `count` proposals, computed on one thread of torch.
 
-        Idle, two threads are no faster (24 evaluations on 2 cores: 1.2 s either way). Beside two busy processes they
-        took 11 to 19 s where one thread took 2.6 s.
+        One thread gives the same proposals on every machine, and does not wait for others that a busy host delays.
         """
         import torch
 
@@ -166,33 +162,39 @@ class GpSampler(OptunaSampler):
         finally:
             torch.set_num_threads(threads)
 
-    def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
+    def _optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False)
 
 
 class CmaesSampler(OptunaSampler):
-    """Covariance matrix adaptation. It knows no categories: their levels count as ordered."""
+    """Covariance matrix adaptation evolution strategy; the levels of a category count as ordered.
+
+    Source: The CMA Evolution Strategy: A Tutorial (arxiv.org/abs/1604.00772).
+    """
 
     has_categories = False
     has_generations = True
 
-    def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
+    def _optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
 
 
 class Nsga2Sampler(OptunaSampler):
-    """The genetic algorithm NSGA-II, with a population sized to the budget."""
+    """Genetic algorithm NSGA-II with a population sized to the budget.
+
+    Source: A fast and elitist multiobjective genetic algorithm: NSGA-II (doi 10.1109/4235.996017).
+    """
 
     multi_objective = True
     has_generations = True
 
-    def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
+    def _optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.NSGAIISampler(seed=seed, population_size=min(50, max(8, self.search.budget // 12)))
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Optuna's greeting and its warnings that an argument is experimental; restores both."""
+    """Silence Optuna's greeting and its warnings of experimental arguments, and restore both afterwards."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""Uniform random search: the yardstick of every other sampler."""
+"""Uniform random search, the reference for every other sampler."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["RandomSampler"]
 
 
 class RandomSampler(Sampler):
-    """The feasible set in a shuffled order. It ignores the seeds: a yardstick knows nothing."""
+    """Sampler that proposes the feasible set in random order, and ignores the space's seeds."""
 
     multi_objective = True
 
     def __init__(self, search: Search) -> None:
-        """Shuffle once; the order depends on the search's seed and the size of its set alone."""
+        """Shuffle the feasible set once; the order depends only on the search's seed and the size of the set."""
         super().__init__(search)
         order = np.random.default_rng(search.seed).permutation(len(search.feasible))
         self._order = iter(order.tolist())
 
     def ask(self, count: int) -> list[Config]:
-        """The next `count` of the shuffled set."""
+        """Return the next `count` configs of the shuffled set."""
         return [self.search.feasible[i] for _, i in zip(range(count), self._order, strict=False)]
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Nothing to learn."""
+        """Ignore the outcomes."""

@@ -85,7 +85,7 @@ def test_what_is_dropped_before_its_build_was_never_built():
 
 def test_static_drops_by_the_recorded_spills_what_was_built_and_not_launched():
     [found] = answers({"static": registry.pruner("static")}, point(0, 9.0, spill=512))
-    assert found.reason == "pruned by static: 512 B a thread spilled > 64 B"
+    assert found.reason == "pruned by static: 512 B spilled per thread > 64 B"
     assert (found.protocol, found.build_seconds, found.samples_ns) == ("recorded", 0.5, ())
 
 

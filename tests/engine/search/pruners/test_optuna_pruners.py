@@ -92,7 +92,7 @@ def test_wilcoxon_tells_two_percent_from_noise_and_not_half_a_percent():
     assert dropped_after("wilcoxon", 0.999e5, HISTORY) is None
 
 
-def test_failures_without_launches_teachnullcontext():
+def test_failures_without_launches_change_no_verdict():
     failed = [measured(50 + i, 1e5, 0, Status.RUN_FAILED) for i in range(9)]
     for name in NAMES:
         assert dropped_after(name, 1.3e5, [*failed, *HISTORY]) == dropped_after(name, 1.3e5, HISTORY)

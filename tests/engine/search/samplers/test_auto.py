@@ -7,7 +7,6 @@ import pytest
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search, SourceTask
-from gemmtune.engine.search.samplers import auto
 from gemmtune.engine.search.samplers.auto import AutoSampler
 
 PARAMS = (Param("x", tuple(range(40))),)
@@ -29,10 +28,10 @@ def test_auto_says_what_it_chose_and_why(search, notice):
     assert AutoSampler(search).notice == f"sampler auto chose {notice}"
 
 
-def test_auto_leaves_very_large_sets_to_evolution(monkeypatch):
-    monkeypatch.setattr(auto, "_MOST", 39)
-    assert "chose evolution: 40 feasible configs are more than 39" in AutoSampler(SEARCH).notice
+def test_auto_leaves_very_large_sets_to_evolution():
+    notice = AutoSampler(SEARCH, most_for_transfer=39).notice
+    assert "chose evolution: 40 feasible configs are more than the 39" in notice
 
 
-def test_auto_hands_the_history_on():
+def test_auto_passes_the_history_to_the_chosen_sampler():
     assert AutoSampler(replace(SEARCH, history=(PAST,))).ask(1) == [FEASIBLE[0]]

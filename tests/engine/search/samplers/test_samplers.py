@@ -18,7 +18,6 @@ from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.search.opening import opening
 from gemmtune.engine.search.samplers.evolution import EvolutionSampler
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 from gemmtune.engine.search.samplers.optuna_samplers import (
@@ -167,15 +166,18 @@ def test_learners_start_from_the_seeds_best_guess_first(sampler):
 
 
 @pytest.mark.parametrize("sampler", [RandomSampler, ExhaustiveSampler])
-def test_yardsticks_ignore_the_seeds(sampler):
+def test_random_and_exhaustive_ignore_the_seeds(sampler):
     assert run(sampler(search(seeds=FEASIBLE[500:510])), 12) == run(sampler(search()), 12)
 
 
 def test_seeds_take_no_more_than_a_quarter_of_the_budget():
-    assert opening(search(budget=32, seeds=FEASIBLE[:20])) == list(FEASIBLE[:8])
-    assert opening(search(budget=1, seeds=FEASIBLE[:20])) == [FEASIBLE[0]]
-    assert opening(search(budget=64, seeds=(FEASIBLE[1], FEASIBLE[0], FEASIBLE[1]))) == [FEASIBLE[1], FEASIBLE[0]]
-    assert opening(search()) == []
+    def initial(**terms):
+        return RandomSampler(search(**terms)).initial_configs()
+
+    assert initial(budget=32, seeds=FEASIBLE[:20]) == list(FEASIBLE[:8])
+    assert initial(budget=1, seeds=FEASIBLE[:20]) == [FEASIBLE[0]]
+    assert initial(budget=64, seeds=(FEASIBLE[1], FEASIBLE[0], FEASIBLE[1])) == [FEASIBLE[1], FEASIBLE[0]]
+    assert initial() == []
 
 
 def test_exhaustive_follows_the_order_of_enumeration():
@@ -191,7 +193,7 @@ def test_evolution_finds_what_random_does_not(batch, reached):
     assert optimum / found(EvolutionSampler) > reached > optimum / found(RandomSampler)
 
 
-def test_evolution_begins_anew_where_nothing_better_comes():
+def test_evolution_restarts_after_64_results_without_an_improvement():
     running = EvolutionSampler(search(budget=100))
     found = run(running, 100, outcome=lambda config: Trial(config, Status.OK, 1.0))
     positions = [running._encoding.position(config) for config in found]
@@ -204,7 +206,7 @@ def test_evolution_begins_anew_where_nothing_better_comes():
 
 
 @pytest.mark.parametrize("sampler", [CmaesSampler, Nsga2Sampler, TpeSampler])
-def test_optuna_learns_from_what_was_measured(sampler):
+def test_optuna_learns_from_the_measured_configs(sampler):
     later = [cost(config) for config in run(sampler(search(budget=96)), 96)[-32:]]
     everywhere = [cost(config) for config in FEASIBLE]
     assert sum(later) / len(later) < 0.85 * sum(everywhere) / len(everywhere)

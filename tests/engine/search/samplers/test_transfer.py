@@ -1,4 +1,4 @@
-"""Cold it searches as well as any; warm it begins where other tasks ended; wrong lessons are overcome."""
+"""The transfer sampler searches well without a history, starts better with one, and overcomes a misleading one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ import pytest
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search, SourceTask
-from gemmtune.engine.search.models import transfer_model as lessons
-from gemmtune.engine.search.models.coordinates import feature_matrix, of_params, unit
-from gemmtune.engine.search.models.gaussian_process import Surrogate
-from gemmtune.engine.search.models.transfer_model import lesson
-from gemmtune.engine.search.samplers import transfer
+from gemmtune.engine.search.encoding import Encoding
+from gemmtune.engine.search.models import coordinates, transfer_model
+from gemmtune.engine.search.models.coordinates import param_coordinates, scale_to_unit, weigh_coordinates
+from gemmtune.engine.search.models.gaussian_process import GaussianProcess
+from gemmtune.engine.search.models.transfer_model import predict_slowness
 from gemmtune.engine.search.samplers.evolution import EvolutionSampler
 from gemmtune.engine.search.samplers.transfer import TransferSampler
+from gemmtune.engine.search.task_features import feature_matrix
 
 TILES, STAGES, KINDS = (16, 32, 64, 128, 256), (1, 2, 3, 4, 5, 6), ("n", "t")
 PARAMS = (Param("m", TILES), Param("n", TILES), Param("stages", STAGES), Param("kind", KINDS, ordered=False))
@@ -52,7 +53,7 @@ class Task:
         m, n = config.integer("m"), config.integer("n")
         return {"rows": math.log2(m / self.rows), "columns": math.log2(n / self.rows)}
 
-    def past(self) -> SourceTask:
+    def source(self) -> SourceTask:
         return SourceTask(tuple(self.trial(config) for config in FEASIBLE), self.features)
 
     def search(self, *history: SourceTask, seed: int = 0) -> Search:
@@ -82,79 +83,82 @@ def test_without_history_it_finds_the_optimum_where_evolution_does_not():
 
 
 @pytest.mark.parametrize("batch", [1, 8])
-def test_other_tasks_teach_where_to_begin(batch):
+def test_a_history_of_other_tasks_leads_to_the_optimum_within_eight_evaluations(batch):
     task = Task(64)
-    search = task.search(Task(16).past(), Task(32).past(), Task(128).past())
+    search = task.search(Task(16).source(), Task(32).source(), Task(128).source())
     assert best(asked(TransferSampler(search), task, 8, batch), task) == 1e4
 
 
 def test_with_a_history_every_fourth_proposal_is_a_seed_until_there_are_no_more():
     task = Task(64)
-    seeds = tuple(Config({"m": 16, "n": 16, "stages": s, "kind": "n"}) for s in (2, 3, 5))  # what no history advises
-    found = asked(TransferSampler(replace(task.search(Task(32).past()), seeds=seeds)), task, 20)
+    seeds = tuple(Config({"m": 16, "n": 16, "stages": s, "kind": "n"}) for s in (2, 3, 5))  # slow ones
+    found = asked(TransferSampler(replace(task.search(Task(32).source()), seeds=seeds)), task, 20)
     assert set(found[3:12:4]) == set(seeds)
     assert len(set(found)) == 20
-    without = asked(TransferSampler(task.search(Task(32).past())), task, 20)
+    without = asked(TransferSampler(task.search(Task(32).source())), task, 20)
     assert found[:3] == without[:3]
     assert not set(seeds) & set(without)
 
 
-def test_batches_are_cut_short_while_each_outcome_tells_much():
+def test_batches_are_small_for_the_first_32_proposals():
     task = Task(64)
     sampler = TransferSampler(task.search())
     assert [len(asked(sampler, task, 1, 8)) for _ in range(10)] == [4] * 8 + [8, 8]
 
 
-def test_a_long_search_takes_turns_with_evolution_and_asks_nothing_twice(monkeypatch):
+def test_a_long_search_alternates_with_evolution_and_asks_nothing_twice():
     task = Task(64)
-    turns = asked(TransferSampler(task.search()), task, len(FEASIBLE), batch=8)
-    assert len(set(turns)) == len(FEASIBLE)
-    monkeypatch.setattr(transfer, "_LONG", len(FEASIBLE))
-    alone = asked(TransferSampler(task.search()), task, len(FEASIBLE), batch=8)
-    assert turns[:65] == alone[:65]
-    assert turns[65] != alone[65]
+    both = asked(TransferSampler(task.search()), task, len(FEASIBLE), batch=8)
+    assert len(set(both)) == len(FEASIBLE)
+    alone = asked(TransferSampler(task.search(), evolution_after=len(FEASIBLE)), task, len(FEASIBLE), batch=8)
+    assert both[:65] == alone[:65]
+    assert both[65] != alone[65]
 
 
-def test_of_many_tasks_the_nearest_in_size_teach(monkeypatch):
-    monkeypatch.setattr(lessons, "_TASKS", 2)
+def test_of_many_source_tasks_the_nearest_in_size_are_used(monkeypatch):
+    monkeypatch.setattr(transfer_model, "_MAX_TASKS", 2)
     task = Task(64)
 
-    def sized(past, size):
-        return SourceTask(past.trials, lambda config: {**past.features(config), "problem n": size})
+    def sized(source, size):
+        return SourceTask(source.trials, lambda config: {**source.features(config), "problem n": size})
 
-    near = [sized(Task(32).past(), 9.0), sized(Task(128).past(), 11.0)]
-    misleading = SourceTask(tuple(Trial(t.config, t.status, t.score and 1e9 / t.score) for t in Task(64).past().trials))
+    near = [sized(Task(32).source(), 9.0), sized(Task(128).source(), 11.0)]
+    misleading = SourceTask(
+        tuple(Trial(t.config, t.status, t.score and 1e9 / t.score) for t in Task(64).source().trials)
+    )
     far = [sized(replace(misleading, features=task.features), 20.0)] * 3
-    search = replace(task.search(), features=sized(task.past(), 10.0).features)
+    search = replace(task.search(), features=sized(task.source(), 10.0).features)
     known = feature_matrix(search.features, FEASIBLE)
-    among_others = lesson(replace(search, history=(*far, *near)), known)
-    assert among_others == pytest.approx(lesson(replace(search, history=tuple(near)), known))
+    among_others = predict_slowness(replace(search, history=(*far, *near)), known)
+    assert among_others == pytest.approx(predict_slowness(replace(search, history=tuple(near)), known))
 
 
-def test_a_parameter_weighs_little_where_what_is_known_says_it_and_fully_where_nothing_does():
+def test_a_parameter_weighs_little_where_the_features_explain_it_and_fully_where_they_do_not():
     params = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    weighed = transfer._coordinates(params, params[:, :1])
-    assert np.ptp(weighed, axis=0).tolist() == [transfer._PARAMS, 1.0, transfer._KNOWN]
-    assert transfer._coordinates(params, np.empty((4, 0))).tolist() == params.tolist()
+    weighed = weigh_coordinates(params, params[:, :1])
+    assert np.ptp(weighed, axis=0).tolist() == [coordinates._PARAM_WEIGHT, 1.0, coordinates._FEATURE_WEIGHT]
+    assert weigh_coordinates(params, np.empty((4, 0))).tolist() == params.tolist()
 
 
-def test_failures_elsewhere_are_avoided_here():
+def test_configs_that_failed_on_other_tasks_are_avoided():
     task = Task(64)
-    configs = asked(TransferSampler(task.search(Task(32).past(), Task(128).past())), task, 16)
+    configs = asked(TransferSampler(task.search(Task(32).source(), Task(128).source())), task, 16)
     assert sum(config["stages"] == 1 for config in configs) <= 1  # of 60 among 262, and one proposal in four doubts
 
 
-def test_a_fact_that_no_other_task_shared_is_not_taught_about():
+def test_there_is_no_prediction_where_a_feature_has_a_value_that_no_source_task_had():
     task = Task(64)
-    pasts = [SourceTask(past.trials, aligned(past.features, 16.0)) for past in (Task(32).past(), Task(128).past())]
+    sources = [
+        SourceTask(source.trials, aligned(source.features, 16.0)) for source in (Task(32).source(), Task(128).source())
+    ]
     known = {alignment: feature_matrix(aligned(task.features, alignment), FEASIBLE) for alignment in (8.0, 16.0)}
 
-    def taught(alignment):
-        search = replace(task.search(*pasts), features=aligned(task.features, alignment))
-        return lesson(search, known[alignment]) is not None
+    def predicted(alignment):
+        search = replace(task.search(*sources), features=aligned(task.features, alignment))
+        return predict_slowness(search, known[alignment]) is not None
 
-    assert taught(16.0)
-    assert not taught(8.0)
+    assert predicted(16.0)
+    assert not predicted(8.0)
 
 
 def aligned(features, alignment):
@@ -163,13 +167,13 @@ def aligned(features, alignment):
 
 def test_a_history_that_misleads_is_overcome():
     task = Task(32)
-    past = task.past()
-    upside_down = [Trial(t.config, t.status, t.score and 1e9 / t.score) for t in past.trials]
-    search = task.search(SourceTask(tuple(upside_down), past.features))
+    source = task.source()
+    upside_down = [Trial(t.config, t.status, t.score and 1e9 / t.score) for t in source.trials]
+    search = task.search(SourceTask(tuple(upside_down), source.features))
     assert best(asked(TransferSampler(search), task, 32), task) < 1.1e4
 
 
-def test_the_same_history_teaches_the_same_in_another_process():
+def test_the_same_history_gives_the_same_proposals_in_another_process():
     script = f"""if True:
         import sys
         sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -185,68 +189,68 @@ def test_the_same_history_teaches_the_same_in_another_process():
 
 def sequence():
     task = Task(64)
-    search = task.search(Task(16).past(), Task(128).past(), seed=11)
+    search = task.search(Task(16).source(), Task(128).source(), seed=11)
     return [config.json for config in asked(TransferSampler(search), task, 20, batch=4)]
 
 
-def test_nothing_is_expected_without_outcomes_that_work():
+def test_there_is_no_prediction_without_enough_successful_trials():
     task = Task(64)
     known = feature_matrix(task.features, FEASIBLE)
     failures = tuple(Trial(config, Status.RUN_FAILED, None) for config in FEASIBLE)
-    assert lesson(task.search(), known) is None
-    assert lesson(task.search(SourceTask(failures, task.features)), known) is None
-    assert lesson(task.search(replace(task.past(), trials=task.past().trials[:3])), known) is None
+    assert predict_slowness(task.search(), known) is None
+    assert predict_slowness(task.search(SourceTask(failures, task.features)), known) is None
+    assert predict_slowness(task.search(replace(task.source(), trials=task.source().trials[:3])), known) is None
 
 
-def test_what_is_expected_ranks_configs_as_they_are(monkeypatch):
-    monkeypatch.setattr(lessons, "_RECORDS", 400)
+def test_the_prediction_ranks_configs_by_their_times(monkeypatch):
+    monkeypatch.setattr(transfer_model, "_MAX_TRIALS", 400)
     task = Task(64)
-    search = task.search(Task(16).past(), Task(32).past(), Task(128).past())
-    expected = lesson(search, feature_matrix(task.features, FEASIBLE))
+    search = task.search(Task(16).source(), Task(32).source(), Task(128).source())
+    expected = predict_slowness(search, feature_matrix(task.features, FEASIBLE))
     works = [i for i, config in enumerate(FEASIBLE) if config["stages"] != 1]
     real = np.log([task.time(FEASIBLE[i]) for i in works])
     assert np.corrcoef(expected[works], real)[0, 1] > 0.8
     assert np.delete(expected, works).min() > np.median(expected[works])
 
 
-def test_coordinates_lie_in_a_unit_cube_and_drop_what_is_constant():
+def test_coordinates_lie_in_a_unit_cube_and_drop_constant_columns():
     params = (Param("x", (8, 16, 24, 32)), Param("one", (1,)), Param("kind", ("a", "b", "c"), ordered=False))
     configs = [Config({"x": x, "one": 1, "kind": k}) for x in (8, 16, 24, 32) for k in "abc"]
-    points = of_params(params, configs)
+    points = param_coordinates(Encoding(params, configs))
     assert points.shape == (12, 5)  # level and twos of x, three kinds
     assert sorted(set(points[:, 0])) == pytest.approx([0, 1 / 3, 2 / 3, 1])
     assert [points[i * 3, 1] for i in range(4)] == [0, 0.5, 0, 1]  # 8, 16, 24, 32
-    assert unit(np.array([[3.0, 1.0], [5.0, 1.0]])).tolist() == [[0.0], [1.0]]
+    assert scale_to_unit(np.array([[3.0, 1.0], [5.0, 1.0]])).tolist() == [[0.0], [1.0]]
 
 
-def test_a_surrogate_knows_what_it_was_told_and_doubts_the_rest():
+def test_a_process_is_certain_near_its_outcomes_and_uncertain_elsewhere():
     line = np.linspace(0, 1, 41)[:, None]
     truth = np.sin(5 * line[:, 0])
-    surrogate = Surrogate(line, [np.zeros(41)])
+    process = GaussianProcess(line, [np.zeros(41)])
     for position in (0, 8, 16, 24, 32, 40):
-        surrogate.add(position)
-    surrogate.tell(list(truth[[0, 8, 16, 24, 32, 40]]))
-    mean, deviation = surrogate._posterior(0)
+        process.add(position)
+    process.tell(list(truth[[0, 8, 16, 24, 32, 40]]))
+    mean, deviation = process._posterior(0)
     assert mean == pytest.approx(truth - truth[[0, 8, 16, 24, 32, 40]].min(), abs=0.1)
     assert deviation[8] < deviation[4] / 3
-    assert int(np.argmax(surrogate.improvement(0))) in range(32, 41)  # the minimum lies at 38
+    assert int(np.argmax(process.improvement(0))) in range(32, 41)  # the minimum lies at 38
 
 
-def test_a_config_in_flight_is_not_worth_asking_beside():
+def test_a_config_in_flight_has_little_expected_improvement_left():
     line = np.linspace(0, 1, 41)[:, None]
-    surrogate = Surrogate(line, [np.zeros(41)])
+    process = GaussianProcess(line, [np.zeros(41)])
     for position in (0, 10, 20, 30):
-        surrogate.add(position)
-    surrogate.tell([0.3, 0.1, 0.0, 0.1])
-    before = surrogate.improvement(0)
+        process.add(position)
+    process.tell([0.3, 0.1, 0.0, 0.1])
+    before = process.improvement(0)
     first = int(np.argmax(before))
-    surrogate.add(first)
-    assert surrogate.improvement(0)[first] < 0.1 * before[first]
+    process.add(first)
+    assert process.improvement(0)[first] < 0.1 * before[first]
 
 
-def test_rows_added_one_by_one_are_those_of_a_new_beginning():
+def test_rows_added_one_by_one_equal_rows_computed_at_once():
     points = np.random.default_rng(0).random((60, 3))
-    one = Surrogate(points, [np.zeros(60)])
+    one = GaussianProcess(points, [np.zeros(60)])
     for position in range(10):
         one.add(position)
     one.tell(list(points[:10].sum(axis=1)))

@@ -10,8 +10,7 @@ from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
-from gemmtune.engine.testing.pruner_conformance import check_pruner
-from gemmtune.engine.testing.sampler_conformance import check_sampler
+from gemmtune.engine.testing import check_pruner, check_sampler
 
 
 class Repeats(ExhaustiveSampler):
@@ -34,13 +33,13 @@ class GivesUp(ExhaustiveSampler):
         return super().ask(count) if self._next < 10 else []
 
 
-class Wanders(ExhaustiveSampler):
+class DependsOnEarlierSearches(ExhaustiveSampler):
     started = 0
 
     def __init__(self, search):
         super().__init__(search)
-        Wanders.started += 1
-        self._turned = Wanders.started
+        DependsOnEarlierSearches.started += 1
+        self._turned = DependsOnEarlierSearches.started
 
     def ask(self, count):
         batch = super().ask(count)
@@ -77,11 +76,11 @@ class DropsEverySecond(Pruner):
         (Repeats, "Repeats asked .* again"),
         (Invents, "Invents asked .* which is not feasible"),
         (Overdoes, "Overdoes asked 2 configs where 1 were asked for"),
-        (Wanders, "Wanders asked another sequence in a second run"),
+        (DependsOnEarlierSearches, "DependsOnEarlierSearches asked another sequence in a second run"),
         (GivesUp, "GivesUp asked nothing, .* configs are left"),
     ],
 )
-def test_broken_sampler_is_named_with_what_it_broke(sampler, broken):
+def test_a_broken_sampler_is_refused_with_the_promise_it_broke(sampler, broken):
     with pytest.raises(ContractError, match=broken):
         check_sampler(sampler)
 
@@ -94,7 +93,7 @@ def test_broken_sampler_is_named_with_what_it_broke(sampler, broken):
         (DropsEverySecond, "DropsEverySecond judged the same evidence differently"),
     ],
 )
-def test_broken_pruner_is_named_with_what_it_broke(pruner, broken):
+def test_a_broken_pruner_is_refused_with_the_promise_it_broke(pruner, broken):
     with pytest.raises(ContractError, match=broken):
         check_pruner(pruner)
 
@@ -104,11 +103,11 @@ def test_sound_plugins_pass():
     check_pruner(KeepsAll)
 
 
-def test_suites_import_without_pytest():
+def test_conformance_checks_need_neither_pytest_nor_heavy_packages():
     script = (
         "import sys\n"
         "sys.modules['pytest'] = None\n"
-        "import gemmtune.engine.testing.sampler_conformance, gemmtune.engine.testing.pruner_conformance\n"
+        "import gemmtune.engine.testing\n"
         "print([name for name in ('torch', 'triton', 'optuna') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
