@@ -13,7 +13,7 @@ from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.layout import bound, count, microseconds, table_text
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.tally import Tally
+from gemmtune.engine.store.queries import MeasurementCount
 
 __all__ = ["Found", "found_in", "status", "status_record"]
 
@@ -24,7 +24,7 @@ _Key = tuple[str, str, str, str]  # device, problem, evidence and protocol: time
 class Found:
     """What the database says."""
 
-    tally: Sequence[Tally]
+    tally: Sequence[MeasurementCount]
     """Of its measurements."""
     finals: Sequence[Final]
     """That were held."""
@@ -39,7 +39,7 @@ def found_in(database: Database, now: datetime) -> Found:
         StoreError: it cannot be read.
     """
     minute_ago = (now - timedelta(minutes=1)).isoformat(timespec="seconds")
-    return Found(database.tally(), database.finals(), database.number_since(minute_ago))
+    return Found(database.counts(), database.finals(), database.number_since(minute_ago))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def status_record(found: Found, now: datetime) -> dict[str, object]:
 
 
 def _problems(found: Found) -> list[_Problem]:
-    tallies: dict[_Key, list[Tally]] = {}
+    tallies: dict[_Key, list[MeasurementCount]] = {}
     for t in found.tally:
         key = t.task.device.sku, t.task.problem.name, t.evidence.value, t.protocol
         tallies.setdefault(key, []).append(t)
@@ -135,7 +135,7 @@ def _problems(found: Found) -> list[_Problem]:
     return [_problem(key, of, bounds.get((key[0], key[1], key[3]))) for key, of in ordered]
 
 
-def _problem(key: _Key, tallies: Sequence[Tally], regret_bound: float | None) -> _Problem:
+def _problem(key: _Key, tallies: Sequence[MeasurementCount], regret_bound: float | None) -> _Problem:
     failures: Counter[str] = Counter()
     for t in tallies:
         if t.status is not Status.OK:
@@ -147,7 +147,7 @@ def _problem(key: _Key, tallies: Sequence[Tally], regret_bound: float | None) ->
     return _Problem(*key, number, dict(sorted(failures.items())), space, best_ns, baseline_ns, regret_bound)
 
 
-def _workers(tallies: Sequence[Tally]) -> dict[str, tuple[int, str]]:
+def _workers(tallies: Sequence[MeasurementCount]) -> dict[str, tuple[int, str]]:
     """By name: measurements, and the time of the last."""
     found: dict[str, tuple[int, str]] = {}
     for t in tallies:

@@ -58,7 +58,7 @@ def run(
     """
     for callback in callbacks:
         callback.on_begin(searches)
-    database.tell(partial(notify, callbacks))
+    database.send_notices_to(partial(notify, callbacks))
     _Scheduler(searches, executor, database, objective, callbacks, limits, settle=settle, now=now).run()
 
 

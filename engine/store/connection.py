@@ -1,4 +1,4 @@
-"""The way to the database: transactions, and what becomes of them when the connection is lost."""
+"""Run transactions, and repeat them when the connection to the database is lost."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from gemmtune.engine.records.errors import StoreError
-from gemmtune.engine.store import postgres
-from gemmtune.engine.store.terms import WRITES
+from gemmtune.engine.store.dialects import WRITES, is_connection_loss
 
-__all__ = ["Link", "reason"]
+__all__ = ["Transactions", "reason"]
 
 _T = TypeVar("_T")
-_PAUSES_SECONDS = (0.1, 5.0)  # between tries: the first, doubled up to the last
+_PAUSES_SECONDS = (0.1, 5.0)  # between attempts: the first, doubled up to the last
 
 
-class Link:
-    """Runs work in transactions, each whole or not at all.
+class Transactions:
+    """Run functions in transactions, each whole or not at all.
 
-    Where a server or the connection is lost, work is run again from its beginning, on a new connection. It may have
-    been committed all the same, when the answer alone was lost: work must give the same when it is done twice.
+    When a server or the connection is lost, the function runs again from its beginning, on a new connection. The first
+    attempt may have been committed although its answer was lost: running a function twice must change nothing.
     """
 
     def __init__(self, engine: Engine, patience_seconds: float) -> None:
-        """Connect to nothing yet.
+        """Keep the engine without connecting.
 
         Args:
-            engine: the database's.
-            patience_seconds: how long to try to connect again.
+            engine: the engine of the database.
+            patience_seconds: how long to try to reach a lost server again.
         """
         self.engine = engine
         self.name = engine.url.render_as_string(hide_password=True)
+        self.notify: Callable[[str], None] = lambda notice: None
+        """Function that receives one line when the database is lost, and one when it is back."""
         self._patience_seconds = patience_seconds
         self._reached = False
-        self.tell: Callable[[str], None] = lambda line: None
-        """Called when the database is lost and when it is found again, with a line for a person."""
 
     def read(self, work: Callable[[Connection], _T]) -> _T:
-        """What `work` reads.
+        """Return the result of `work`.
 
         Raises:
-            StoreError: the database refused, or was out of reach for the whole patience.
+            StoreError: the database refused, or was out of reach for `patience_seconds`.
         """
         return self._run("read", work, {})
 
-    def write(self, work: Callable[[Connection], _T], doing: str = "write to") -> _T:
-        """What `work` returns, committed; no other process writes meanwhile.
+    def write(self, work: Callable[[Connection], _T], verb: str = "write to") -> _T:
+        """Return the result of `work` once it is committed; no other process writes meanwhile.
 
         Raises:
-            StoreError: as `read`.
+            StoreError: the database refused, or was out of reach for `patience_seconds`; the message says that
+                gemmtune cannot `verb` the database.
         """
-        return self._run(doing, work, WRITES)
+        return self._run(verb, work, WRITES)
 
     def first(self, work: Callable[[Connection], _T]) -> _T:
-        """What `work` reads, without patience: a database that cannot be reached at first is not there.
+        """Return the result of `work`, without patience: an unreachable database is an error at first.
 
         Raises:
             StoreError: the database refused, or is out of reach.
@@ -66,11 +66,7 @@ class Link:
         self._reached = True
         return found
 
-    def close(self) -> None:
-        """Close every connection."""
-        self.engine.dispose()
-
-    def _run(self, doing: str, work: Callable[[Connection], _T], options: dict[str, bool]) -> _T:
+    def _run(self, verb: str, work: Callable[[Connection], _T], options: dict[str, bool]) -> _T:
         lost_at: float | None = None
         pause, longest = _PAUSES_SECONDS
         while True:
@@ -78,27 +74,27 @@ class Link:
                 with self.engine.connect().execution_options(**options) as connection, connection.begin():
                     result = work(connection)
             except SQLAlchemyError as error:
-                if not self._reached or not postgres.is_loss(self.engine, error):
-                    raise StoreError(f"cannot {doing} database {self.name}: {reason(error)}") from error
+                if not self._reached or not is_connection_loss(self.engine, error):
+                    raise StoreError(f"cannot {verb} database {self.name}: {reason(error)}") from error
                 now = time.monotonic()
                 if lost_at is None:
                     lost_at = now
                     waiting = f"trying for {self._patience_seconds:.0f} s to reach it again"
-                    self.tell(f"database {self.name} is lost: {reason(error)}; {waiting}")
+                    self.notify(f"database {self.name} is lost: {reason(error)}; {waiting}")
                 if now - lost_at >= self._patience_seconds:
                     gone = f"database {self.name} is out of reach for {now - lost_at:.0f} s ({reason(error)})"
-                    raise StoreError(f"{gone}; what it holds is safe, and the same command goes on") from error
+                    raise StoreError(f"{gone}; stored measurements are safe: run the same command again") from error
                 time.sleep(pause)
                 pause = min(2 * pause, longest)
                 continue
             if lost_at is not None:
                 away = time.monotonic() - lost_at
-                self.tell(f"database {self.name} is back after {away:.1f} s, with all that was stored")
+                self.notify(f"database {self.name} is back after {away:.1f} s, with all that was stored")
             return result
 
 
 def reason(error: Exception) -> str:
-    """Why a database refused, on one line."""
+    """Return on one line why a database refused."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     text = " ".join(str(cause).split())
     if text == "unable to open database file":

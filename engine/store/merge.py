@@ -1,4 +1,4 @@
-"""One database out of several sites'."""
+"""Merge the databases of several sites."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _PAGE = 1000  # measurements in memory, and in one transaction
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge found in one database."""
+    """How much one database held, and how much of it was new."""
 
     measurements: int
-    """Measurements it holds."""
+    """Number of measurements that the source holds."""
     new: int
-    """Those that were not known before."""
+    """Number of measurements that were not known before."""
     finals: int
-    """Finals it holds."""
+    """Number of finals that the source holds."""
     new_finals: int
-    """Those that were not known before."""
+    """Number of finals that were not known before."""
 
 
 def merge(into: Database, source: Database) -> Merged:
-    """Add what another database holds and this one does not; the other is only read.
+    """Add the measurements and finals of `source` that `into` does not hold; `source` is only read.
 
-    Of two measurements of a task and config by one protocol, evidence and toolchain, `into`'s own stays, as in
-    `Database.add`. Killed at any instant, it goes on when it is run again.
+    `Database.add` says which measurements are equal; the one of `into` stays. A merge that was killed at any instant
+    continues when it is run again.
 
     Raises:
-        StoreError: one of them cannot be read, or the first not be written to.
+        StoreError: `source` cannot be read, or `into` cannot be written to.
     """
     held = new = 0
     measurements = source.measurements()
@@ -41,4 +41,4 @@ def merge(into: Database, source: Database) -> Merged:
         held += len(batch)
         new += into.add(batch)
     finals = source.finals()
-    return Merged(held, new, len(finals), into.add_older_finals(finals))
+    return Merged(held, new, len(finals), sum(into.add_final(final) for final in finals))

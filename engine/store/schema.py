@@ -1,4 +1,4 @@
-"""The database's tables."""
+"""Define the tables of the database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlalchemy import Column, Double, ForeignKey, Integer, MetaData, Table, Tex
 __all__ = ["METADATA", "VERSION", "finals", "measurements", "schema_version", "tasks", "toolchains"]
 
 VERSION = 3
-"""Version of the tables below. A change to them adds 1, and a step to `upgrade`."""
+"""Version of the tables below; a change to them adds 1. Databases of other versions are refused."""
 
 METADATA = MetaData()
 
@@ -16,7 +16,7 @@ schema_version = Table(
     METADATA,
     Column("version", Integer, primary_key=True, autoincrement=False),
 )
-"""One row: the VERSION of the database's tables."""
+"""One row that holds the VERSION of the tables."""
 
 tasks = Table(
     "tasks",
@@ -28,7 +28,7 @@ tasks = Table(
     Column("device", Text, nullable=False),
     UniqueConstraint("space", "problem", "device"),
 )
-"""One row a task. Problem and device are JSON of the fields that make records equal: no weight, no source."""
+"""One row per task. Problem and device are JSON of the fields that make records equal, without weight and source."""
 
 toolchains = Table(
     "toolchains",
@@ -36,7 +36,7 @@ toolchains = Table(
     Column("id", Integer, primary_key=True),
     Column("versions", Text, nullable=False, unique=True),
 )
-"""One row a toolchain: JSON of its (package, version) pairs."""
+"""One row per toolchain, as JSON of its (package, version) pairs."""
 
 measurements = Table(
     "measurements",
@@ -64,7 +64,7 @@ measurements = Table(
     Column("energy_joules", Double),
     UniqueConstraint("task_id", "config_digest", "protocol", "evidence", "toolchain_id"),
 )
-"""One row a measurement: at most one of a task and config by one protocol, evidence and toolchain. Records are JSON."""
+"""One row per measurement: at most one per task, config, protocol, evidence and toolchain. Records are JSON."""
 
 finals = Table(
     "finals",
@@ -77,4 +77,4 @@ finals = Table(
     Column("created_at", Text, nullable=False),
     Column("content", Text, nullable=False),
 )
-"""One row a final. Problem and device as in `tasks`; the content is JSON of the finalists and the refuted."""
+"""One row per final. Problem and device are as in `tasks`; the content is JSON of the finalists and the failed ones."""

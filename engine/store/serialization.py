@@ -1,4 +1,4 @@
-"""Records as rows of the database's tables, without their ids, and back."""
+"""Convert records to rows of the database's tables, without their ids, and back."""
 
 from __future__ import annotations
 
@@ -34,38 +34,38 @@ _T = TypeVar("_T")
 
 
 def problem_text(problem: Problem) -> str:
-    """JSON of the fields that tell problems apart; equal problems give equal text."""
+    """Return JSON of the fields that tell problems apart; equal problems give equal text."""
     return _json(problem.to_fields())
 
 
 def device_text(device: Device) -> str:
-    """JSON of the fields that tell devices apart; equal devices give equal text."""
+    """Return JSON of the fields that tell devices apart; equal devices give equal text."""
     return _json({f.name: getattr(device, f.name) for f in fields(device) if f.compare})
 
 
 def task_row(task: Task) -> dict[str, str]:
-    """The `tasks` row; equal tasks give equal rows."""
+    """Return the row of `tasks`; equal tasks give equal rows."""
     problem, device = problem_text(task.problem), device_text(task.device)
     return {"key": task.key, "space": task.space, "problem": problem, "device": device}
 
 
 def task_of(row: RowMapping) -> Task:
-    """The task of a `tasks` row."""
+    """Return the task of a row of `tasks`."""
     return Task(*_problem_and_device(row), row["space"])
 
 
 def toolchain_row(toolchain: Toolchain) -> dict[str, str]:
-    """The `toolchains` row."""
+    """Return the row of `toolchains`."""
     return {"versions": _json(toolchain.versions)}
 
 
 def toolchain_of(row: RowMapping) -> Toolchain:
-    """The toolchain of a `toolchains` row."""
+    """Return the toolchain of a row of `toolchains`."""
     return _toolchain(json.loads(row["versions"]))
 
 
 def measurement_row(measurement: Measurement, task_id: int, toolchain_id: int) -> dict[str, object]:
-    """The `measurements` row."""
+    """Return the row of `measurements`."""
     norm = measurement.error_norm
     return {
         "task_id": task_id,
@@ -94,7 +94,7 @@ def measurement_row(measurement: Measurement, task_id: int, toolchain_id: int) -
 def measurement_of(
     row: RowMapping, task_by_id: Mapping[int, Task], toolchain_by_id: Mapping[int, Toolchain]
 ) -> Measurement:
-    """The measurement of a `measurements` row."""
+    """Return the measurement of a row of `measurements`."""
     norm = row["error_norm"]
     return Measurement(
         task=task_by_id[row["task_id"]],
@@ -120,7 +120,7 @@ def measurement_of(
 
 
 def final_row(final: Final) -> dict[str, object]:
-    """The `finals` row."""
+    """Return the row of `finals`."""
     finalists = [
         {
             "space": finalist.task.space,
@@ -130,7 +130,7 @@ def final_row(final: Final) -> dict[str, object]:
             "samples_ns": finalist.samples_ns,
             "behind": finalist.behind,
         }
-        | ({"run": finalist.run} if finalist.run != 1 else {})  # none as before there were runs: one text for one final
+        | ({"run": finalist.run} if finalist.run != 1 else {})  # left out as in older rows: equal finals, equal text
         for finalist in final.finalists
     ]
     refuted = [
@@ -147,7 +147,7 @@ def final_row(final: Final) -> dict[str, object]:
 
 
 def final_of(row: RowMapping) -> Final:
-    """The final of a `finals` row."""
+    """Return the final of a row of `finals`."""
     problem, device = _problem_and_device(row)
     content = json.loads(row["content"])
     finalists = (
@@ -178,7 +178,7 @@ def _toolchain(versions: list[list[str]]) -> Toolchain:
 
 
 def _storable(text: str) -> str:
-    # A compiler's or a driver's words may hold bytes that are no text; a database refuses those and NUL.
+    # Messages of compilers and drivers may hold bytes that are no text; a database refuses those and NUL.
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
@@ -189,11 +189,11 @@ def _json(value: object) -> str:
 def _estimate_fields(estimate: Estimate) -> dict[str, Any]:
     fields = asdict(estimate)
     if estimate.level is None:
-        del fields["level"]  # as it was written before there was any: a final that is stored again is the same
+        del fields["level"]  # left out as in older rows: a final that is stored again has equal text
     if estimate.stopped:
         fields["stopped"] = _storable(estimate.stopped)
     else:
-        del fields["stopped"]  # as above
+        del fields["stopped"]  # left out as in older rows
     return fields
 
 
@@ -209,5 +209,5 @@ def _record(record: DeviceState | Resources | None) -> str | None:
 def _read(kind: type[_T], text: str | None) -> _T | None:
     if text is None:
         return None
-    record = json.loads(text)  # a field's lists are tuples; one that an older gemmtune did not know has its default
+    record = json.loads(text)  # JSON lists become tuples; a field that an older row lacks has its default
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in record.items()})

@@ -143,7 +143,7 @@ class Campaign:
         """How many there are."""
         try:
             with Database.open(self.database, create=False) as store:
-                return store.number_since("")
+                return len(store)
         except GemmtuneError:
             return 0
 

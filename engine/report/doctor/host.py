@@ -156,7 +156,7 @@ def database_check(url: str) -> Check:
         return fine("database", f"none at {url} yet; `gemmtune tune` makes it")
     try:
         with Database.open(url, create=False) as store:
-            held = sum(tally.number for tally in store.tally())
+            held = len(store)
     except StoreError as error:
         reason, _, way_out = str(error).partition("; ")
         return fault("database", reason, way_out or "name another with --database")

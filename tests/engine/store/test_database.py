@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import math
 import os
@@ -20,10 +21,11 @@ from hypothesis import strategies as st
 from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.errors import ProblemError, StoreError, ToolchainMissing, UsageError
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.store import database as module
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import VERSION
 
@@ -82,6 +84,12 @@ def path(tmp_path):
     return tmp_path / "gemmtune.db"
 
 
+@pytest.fixture
+def database(path):
+    with Database.open(path) as opened:
+        yield opened
+
+
 def test_every_field_of_every_measurement_reads_back_in_insertion_order(path):
     given_ = [measured(3), FAILED, measured(1, OTHER), measured(2)]
     with Database.open(path) as database:
@@ -109,7 +117,7 @@ def test_a_reason_that_is_no_text_is_kept_as_escapes(path):
     assert back.reason == r"bad \udcff and \x00"
 
 
-def test_why_racing_stopped_is_kept_and_a_row_without_it_reads_as_before(path):
+def test_why_screening_stopped_is_kept_and_a_row_without_it_reads_as_before(path):
     stopped = measured(1, estimate=Estimate(3.0, 2.0, 4.0, stopped="one launch took 6.1 times the leader's"))
     with Database.open(path) as database:
         database.add([stopped, measured(2)])
@@ -217,6 +225,108 @@ def test_the_first_measurement_of_a_config_stays(path):
         assert list(database.measurements()) == [measured(1), measured(2)]
 
 
+def test_schema_3_has_these_columns(path):
+    Database.open(path).close()
+    with sqlite3.connect(path) as connection:
+        tables = ("schema_version", "tasks", "toolchains", "measurements", "finals")
+        columns = {name: [row[1] for row in connection.execute(f"PRAGMA table_info({name})")] for name in tables}
+    connection.close()
+    assert VERSION == 3
+    assert columns == {
+        "schema_version": ["version"],
+        "tasks": ["id", "key", "space", "problem", "device"],
+        "toolchains": ["id", "versions"],
+        "measurements": [
+            *("id", "task_id", "config_digest", "protocol", "evidence", "toolchain_id", "config", "status", "reason"),
+            *("samples_ns", "error_norm", "before", "after", "resources", "build_seconds", "worker", "created_at"),
+            *("estimate", "outliers", "drift", "energy_joules"),
+        ],
+        "finals": ["id", "problem", "device", "protocol", "worker", "created_at", "content"],
+    }
+
+
+def test_the_examples_in_the_docstrings_run():
+    assert doctest.testmod(module).failed == 0
+
+
+def at(number: int, time_ns: float, task: Task = TASK, **changes: object) -> Measurement:
+    return measured(number, task, estimate=Estimate(time_ns, time_ns, time_ns), **changes)
+
+
+ATEN = replace(TASK, space="aten")
+H100 = replace(TASK, device=replace(H200, sku="H100"))
+
+
+def test_best_is_the_fastest_ok_measurement_of_the_problem(database):
+    database.add([FAILED, at(1, 90.0), at(2, 100.0), at(3, 85.0, ATEN), at(4, 80.0, H100), at(5, 10.0, OTHER)])
+    database.add([at(6, 1.0, status=Status.RUN_FAILED)])
+    assert database.best(TASK.problem) == at(4, 80.0, H100)
+    assert database.best("16x4096x4096:bf16:nt", device="H200") == at(3, 85.0, ATEN)
+    assert database.best(TASK.problem, space="triton_mm", device="H200") == at(1, 90.0)
+    assert database.best(OTHER.problem) == at(5, 10.0, OTHER)
+    assert database.best("1x1x1") is database.best(TASK.problem, space="quack_gemm") is None
+    assert database.best(TASK.problem, device="B200") is None
+    with pytest.raises(ProblemError, match="malformed problem"):
+        database.best("16 by 4096")
+
+
+def test_best_prefers_measured_times_to_faster_replayed_and_estimated_ones(database):
+    database.add([at(1, 30.0, evidence=Evidence.ESTIMATED)])
+    assert database.best(TASK.problem).evidence is Evidence.ESTIMATED
+    database.add([at(2, 40.0, evidence=Evidence.REPLAYED)])
+    assert database.best(TASK.problem).evidence is Evidence.REPLAYED
+    database.add([at(3, 50.0)])
+    assert database.best(TASK.problem) == at(3, 50.0)
+
+
+def test_best_does_not_compare_times_of_several_protocols(database):
+    warm = at(2, 50.0, protocol="warm_l2")
+    database.add([at(1, 90.0), warm])
+    with pytest.raises(UsageError, match=r"several protocols: choose protocol= from cold_l2, warm_l2"):
+        database.best(TASK.problem)
+    assert database.best(TASK.problem, protocol="cold_l2") == at(1, 90.0)
+    assert database.best(TASK.problem, protocol="warm_l2") == warm
+    assert database.best(TASK.problem, protocol="energy") is None
+
+
+def test_measurements_are_chosen_by_problem_space_and_device(database):
+    held = [measured(1), measured(2, ATEN), FAILED, measured(3, OTHER), measured(4, H100)]
+    database.add(held)
+    assert len(database) == len(held)
+    assert list(database.measurements("16x4096x4096:bf16:nt")) == [held[0], held[1], held[2], held[4]]
+    assert list(database.measurements(OTHER.problem)) == [held[3]]
+    assert list(database.measurements(TASK.problem, space="triton_mm", device="H200")) == [held[0], held[2]]
+    assert list(database.measurements(space="aten")) == [held[1]]
+    assert list(database.measurements(device="H100")) == [held[4]]
+    with pytest.raises(ProblemError, match="malformed problem"):
+        database.measurements("16 by 4096")
+
+
+def test_a_dataframe_has_a_row_for_each_measurement_and_a_column_for_each_parameter(database):
+    pytest.importorskip("pandas")
+    database.add([measured(16), FAILED, measured(32, OTHER)])
+    frame = database.to_dataframe()
+    assert list(frame["config.BLOCK_M"]) == [16, 99, 32]
+    assert frame["config.BLOCK_M"].dtype == frame["build.registers"].dtype == "Int64"
+    assert list(frame["status"]) == ["ok", "wrong_result", "ok"]
+    assert frame["time_ns"].isna().tolist() == [False, True, False]
+    assert frame.groupby("problem")["time_ns"].min().to_dict() == dict.fromkeys(
+        (TASK.problem.name, OTHER.problem.name), 17449.5
+    )
+    assert len(database.to_dataframe(OTHER.problem)) == 1
+
+
+def test_without_pandas_a_dataframe_is_refused_with_the_extra_that_brings_it(database, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ToolchainMissing, match=r"pip install 'gemmtune\[study\]'"):
+        database.to_dataframe()
+
+
+def test_an_empty_database_is_true(database):
+    assert len(database) == 0
+    assert database
+
+
 def test_a_batch_larger_than_a_statement_is_stored_and_read_whole(path):
     batch = [measured(number) for number in range(2500)]
     with Database.open(path) as database:
@@ -256,14 +366,16 @@ def test_a_path_and_its_url_are_one_database(path):
         assert list(database.measurements()) == [measured(1)]
 
 
-def test_a_newer_schema_is_refused_and_nothing_is_written(path):
+@pytest.mark.parametrize("version", [-1, 0, VERSION - 1, VERSION + 1])
+def test_another_schema_is_refused_and_nothing_is_written(path, version):
     with Database.open(path) as database:
         database.add([measured(1)])
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE schema_version SET version = 99")
+        connection.execute("UPDATE schema_version SET version = ?", (version,))
     connection.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match=rf"gemmtune\.db has schema 99, this gemmtune knows schema {VERSION};"):
+    known = rf"gemmtune\.db has schema {version}, this gemmtune knows schema {VERSION};"
+    with pytest.raises(StoreError, match=f"{known} use the gemmtune that wrote it, or another database"):
         Database.open(path)
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]

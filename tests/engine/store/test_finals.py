@@ -67,33 +67,30 @@ def path(tmp_path):
     return tmp_path / "gemmtune.db"
 
 
-def test_every_field_of_every_final_reads_back_in_insertion_order(path):
-    later = replace(FINAL, finalists=FINAL.finalists[:1], created_at="2026-11-20T10:00:00+00:00", failed=())
+def test_every_field_of_every_final_reads_back(path):
+    other = replace(FINAL, finalists=FINAL.finalists[:1], failed=())
     with Database.open(path) as database:
         database.add_final(FINAL)
-        database.add_final(later)
+        database.add_final(other)
     with Database.open(path) as database:
-        assert database.finals() == [FINAL, later]
+        assert database.finals() == [FINAL, other]
         assert database.finals()[0].regret_bound == 0.0021
 
 
 def test_a_final_that_is_stored_again_is_stored_once(path):
     with Database.open(path) as database:
-        for final in (FINAL, FINAL, replace(FINAL, worker="another host")):
-            database.add_final(final)
+        finals = (FINAL, FINAL, replace(FINAL, worker="another host"))
+        assert [database.add_final(final) for final in finals] == [True, False, True]
         assert database.finals() == [FINAL, replace(FINAL, worker="another host")]
 
 
-def test_finals_of_another_database_take_their_place_by_time(path):
+def test_finals_are_in_order_of_time_and_then_of_insertion(path):
     first, last = (replace(FINAL, created_at=f"2026-11-{day}T10:00:00+00:00") for day in (20, 22))
+    second = replace(first, worker="another host")
     with Database.open(path) as database:
-        database.add_final(last)
-        database.add_final(FINAL)  # the clock was set back: insertion order holds
-        assert database.finals() == [last, FINAL]
-        assert database.add_older_finals([first, last]) == 1
-        assert database.finals() == [first, FINAL, last]
-        assert database.add_older_finals([first, last]) == 0
-        assert database.finals() == [first, FINAL, last]
+        for final in (last, first, FINAL, second):
+            database.add_final(final)
+        assert database.finals() == [first, second, FINAL, last]
 
 
 def test_finals_are_found_by_problem_device_and_protocol(path):
@@ -160,8 +157,9 @@ def test_any_final_reads_back_equal(finals):
     with Database.open("sqlite://") as database:
         for final in finals:
             database.add_final(final)
-        assert database.finals() == finals
-        assert database.finals(PROBLEM, H200) == finals
+        by_time = sorted(finals, key=lambda final: final.created_at.encode())
+        assert database.finals() == by_time
+        assert database.finals(PROBLEM, H200) == by_time
 
 
 def test_an_interval_without_an_upper_end_is_kept(path):
@@ -171,7 +169,7 @@ def test_an_interval_without_an_upper_end_is_kept(path):
         assert database.finals()[0].finalists[1].behind == (-0.01, math.inf)
 
 
-def test_finals_of_before_there_were_runs_read_as_of_single_launches(path):
+def test_finals_without_a_run_length_read_as_single_launches(path):
     in_runs = replace(FINAL, finalists=tuple(replace(finalist, run=8) for finalist in FINAL.finalists))
     with Database.open(path) as database:
         database.add_final(in_runs)

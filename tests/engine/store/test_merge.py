@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -87,16 +85,6 @@ def test_a_database_larger_than_a_page_comes_whole(here, tmp_path):
         source.add(many)
         assert merge(here, source) == Merged(2500, 2498, 0, 0)
     assert {m.config for m in here.measurements()} == {m.config for m in many}
-
-
-def test_a_database_of_schema_1_is_upgraded_and_merged(here, tmp_path):
-    old = shutil.copy(Path(__file__).with_name("v1.db"), tmp_path / "old.db")
-    with Database.open(old, create=False) as source:
-        held = list(source.measurements())
-        found = merge(here, source)
-    assert (found.new, found.measurements) == (len(held), len(held))
-    assert list(here.measurements())[2:] == held
-    assert all(m.estimate is not None for m in held if m.status is Status.OK)
 
 
 def test_files_are_merged_into_a_server_and_back(here, there, postgres_server, tmp_path):

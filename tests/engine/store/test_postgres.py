@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -13,11 +12,8 @@ import threading
 import time
 from contextlib import closing, suppress
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from sqlalchemy import MetaData, create_engine, insert, select
-from sqlalchemy.types import Double, Text
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
@@ -159,40 +155,30 @@ def test_a_database_of_another_encoding_holds_every_text(postgres_server):
         assert list(database.measurements()) == [measured(1, reason="≠")]
 
 
-def test_schema_1_is_upgraded(url, tmp_path):
-    old = shutil.copy(Path(__file__).with_name("v1.db"), tmp_path / "old.db")
-    source, target = create_engine(f"sqlite:///{old}"), create_engine(url)
-    tables = MetaData()
-    tables.reflect(source)
-    with source.connect() as reading, target.begin() as writing:
-        for table in tables.sorted_tables:
-            for column in table.columns:
-                column.type = {"TEXT": Text(), "DOUBLE": Double()}.get(str(column.type), column.type)
-            table.create(writing)
-            held = [dict(row) for row in reading.execute(select(table)).mappings()]
-            writing.execute(insert(table), held)
-    source.dispose()
-    target.dispose()
-    with Database.open(old) as expected, Database.open(url) as database:
-        assert list(database.measurements()) == list(expected.measurements())
-        assert len(list(database.measurements(TASK))) > 5
-        database.add_final(FINAL)
-
-
-def test_a_connection_that_is_ended_is_made_again_and_told_of(postgres_server, url):
-    told = []
+def test_best_and_measurements_are_chosen_by_the_server(url):
+    slow = measured(2, estimate=Estimate(1e5, 1e5, 1e5))
     with Database.open(url) as database:
-        database.tell(told.append)
+        database.add([slow, measured(1), FAILED, measured(3, OTHER)])
+        assert len(database) == 4
+        assert database.best(TASK.problem, device="H200") == measured(1)
+        assert database.best(TASK.problem, device="B200") is None
+        assert list(database.measurements(OTHER.problem, space="triton_mm", device="H200")) == [measured(3, OTHER)]
+
+
+def test_a_lost_connection_is_made_again_with_a_notice(postgres_server, url):
+    notices = []
+    with Database.open(url) as database:
+        database.send_notices_to(notices.append)
         database.add([measured(1)])
-        assert told == []
+        assert notices == []
         assert postgres_server.drop_connections() == 1
         assert database.add([measured(2)]) == 1
-        lost, back = told
+        lost, back = notices
         assert re.match(rf"database {re.escape(url)} is lost: .*; trying for 600 s to reach it again", lost)
         assert re.match(rf"database {re.escape(url)} is back after \d\.\d s", back)
         postgres_server.drop_connections()
         assert list(database.measurements()) == [measured(1), measured(2)]
-        assert len(told) == 4
+        assert len(notices) == 4
 
 
 class Cutter:
@@ -238,7 +224,7 @@ class Cutter:
                     if not self.before:
                         source.shutdown(socket.SHUT_WR)  # the client hears nothing more
                         sink.sendall(said)
-                        time.sleep(0.2)  # the server does what it was told
+                        time.sleep(0.2)  # the server does what the client asked
                     break
                 sink.sendall(said)
         end(source)
@@ -363,7 +349,7 @@ def test_a_server_that_stays_away_ends_in_an_error_that_says_how_to_go_on(postgr
         database.add([measured(1)])
         postgres_server.stop()
         try:
-            with pytest.raises(StoreError, match=r"is out of reach for .* the same command goes on"):
+            with pytest.raises(StoreError, match=r"is out of reach for .* run the same command again"):
                 database.add([measured(2)])
         finally:
             postgres_server.start()

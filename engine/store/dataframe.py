@@ -1,0 +1,54 @@
+"""Convert measurements to a pandas DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.records.errors import ToolchainMissing
+from gemmtune.engine.records.measurement import Measurement
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["dataframe_of"]
+
+
+def dataframe_of(measurements: Iterable[Measurement]) -> pandas.DataFrame:
+    """Return one row per measurement; parameters have columns such as `config.BLOCK_M`, resources `build.registers`.
+
+    Raises:
+        ToolchainMissing: pandas is not installed.
+    """
+    try:
+        import pandas
+    except ModuleNotFoundError:
+        raise ToolchainMissing("pandas is not installed: pip install 'gemmtune[study]'") from None
+    return pandas.DataFrame([_row(measurement) for measurement in measurements]).convert_dtypes()
+
+
+def _row(measurement: Measurement) -> dict[str, object]:
+    estimate, resources = measurement.estimate, measurement.resources
+    row: dict[str, object] = {
+        "problem": measurement.task.problem.name,
+        "device": measurement.task.device.sku,
+        "space": measurement.task.space,
+        "status": str(measurement.status),
+        "time_ns": None if estimate is None else estimate.time_ns,
+        "low_ns": None if estimate is None else estimate.low_ns,
+        "high_ns": None if estimate is None else estimate.high_ns,
+        "samples": len(measurement.samples_ns),
+        "energy_joules": measurement.energy_joules,
+        "error_norm": measurement.error_norm,
+        "reason": measurement.reason,
+        "evidence": str(measurement.evidence),
+        "protocol": measurement.protocol,
+        "toolchain": measurement.toolchain.text,
+        "worker": measurement.worker,
+        "created_at": measurement.created_at,
+        "build.seconds": measurement.build_seconds,
+    }
+    if resources is not None:
+        row |= {f"build.{name}": value for name, value in asdict(resources).items()}
+    return row | {f"config.{name}": value for name, value in measurement.config.items()}
