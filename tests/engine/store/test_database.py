@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import math
 import os
@@ -25,7 +24,6 @@ from gemmtune.engine.records.errors import ProblemError, StoreError, ToolchainMi
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.store import database as module
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import VERSION
 
@@ -243,10 +241,6 @@ def test_schema_3_has_these_columns(path):
         ],
         "finals": ["id", "problem", "device", "protocol", "worker", "created_at", "content"],
     }
-
-
-def test_the_examples_in_the_docstrings_run():
-    assert doctest.testmod(module).failed == 0
 
 
 def at(number: int, time_ns: float, task: Task = TASK, **changes: object) -> Measurement:
