@@ -24,7 +24,8 @@ from gemmtune.engine.report import space as space_report
 from gemmtune.engine.report.doctor import report as doctor_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space
-from gemmtune.engine.tables.inductor.guards import PADDED_DTYPES, TORCH_VERSIONS, Linear
+from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS
+from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
 from gemmtune.engine.tables.table_file import read_table, require_device
 
 __all__ = ["describe_space", "doctor", "explain"]

@@ -11,7 +11,8 @@ from gemmtune.engine.records.problem import Layout, Op, Problem
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import table_text
 from gemmtune.engine.report.ranges import range_row_record
-from gemmtune.engine.tables.inductor.guards import PADDED_DTYPES, TORCH_VERSIONS, Guard, Linear, Range, ranges, rows_of
+from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Guard, Range, ranges, rows_of
+from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
 
 __all__ = ["Explanation", "explain", "explain_record", "explanation", "installed_torch", "layers_of"]
 

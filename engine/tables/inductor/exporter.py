@@ -1,12 +1,12 @@
-"""A table as PyTorch Inductor reads it: every row for the loader beside it, and those that stock Inductor can read.
+"""Exporter for PyTorch Inductor: all rows with their loader, and the rows that stock Inductor can read.
 
-`lookup_table.json` is what the stock `torch._inductor.lookup_table.LookupTableChoices` reads, nothing else in it; see
-`inductor_lookup`.
+`lookup_table.json` holds what the stock `torch._inductor.lookup_table.LookupTableChoices` reads, see `lookup`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import DType, Op, Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.lookup import lookup_table
 from gemmtune.engine.tables.inductor.templates import kwargs_of, source_hash, template_of
 from gemmtune.engine.tables.table_file import table_sha256
@@ -26,16 +27,21 @@ __all__ = ["InductorExporter", "product_key"]
 
 _SCHEMA = 1
 _PACKAGES = ("torch", "triton")
+_SHARED_IMPORT = "\nfrom gemmtune.engine.tables.inductor.graph_sizes import cut_sizes\n"
+"""The loader's only import from this package; its exported file holds the function instead."""
 
 
 class InductorExporter(Exporter):
-    """Writes `inductor_table.json`, its loader `gemmtune_inductor.py`, and `lookup_table.json` for stock Inductor."""
+    """Export `inductor_table.json`, its loader `gemmtune_inductor.py`, and `lookup_table.json` for stock Inductor."""
 
     def export(self, table: Table) -> Mapping[str, str]:
-        """The first choice of every row, and the choice of every range.
+        """Export the first choice of every row, and the choice of every range.
+
+        Returns:
+            The text of each file, by name.
 
         Raises:
-            TableError: a row's problem or space cannot be said in Inductor's terms, or two rows look alike to Inductor.
+            TableError: Inductor has no key for a row's problem, no template for its space, or one key for two rows.
         """
         rows = _rows(table)
         made_with = _made_with([*(row.choices[0] for row in table.rows), *(row.choice for row in table.ranges)])
@@ -49,19 +55,18 @@ class InductorExporter(Exporter):
             "templates": _templates(rows, made_with.get("torch", [])),
             "rows": rows,
         }
-        loader = files("gemmtune.engine.tables.inductor").joinpath("loader.py").read_text(encoding="utf-8")
         return {
             "lookup_table.json": _dump(lookup_table(table)),
             "inductor_table.json": _dump({**content, "sha256": _hash(content)}),
-            "gemmtune_inductor.py": loader,
+            "gemmtune_inductor.py": _loader(),
         }
 
 
 def product_key(problem: Problem) -> str:
-    """What the loader calls all products that differ in m alone: `mm:bfloat16:nt:1x4096x4096:none:static`.
+    """Return the loader's key of all products that differ in m alone: `mm:bfloat16:nt:1x4096x4096:none:static`.
 
     Raises:
-        TableError: the problem is none of Inductor's products of one dtype.
+        TableError: the problem is no product of one dtype that Inductor compiles.
     """
     _check_problem(problem)
     dtype = "tf32" if problem.allow_tf32 else problem.a_dtype.torch_name
@@ -83,9 +88,9 @@ def _check_problem(problem: Problem) -> None:
 
 
 def _rows(table: Table) -> dict[str, list[dict[str, object]]]:
-    """Rows by product. A dynamic m takes a range, a static one its row: a range of one m is neither, and left out.
+    """Return rows by product: ranges for a dynamic m, rows and ranges for a static m.
 
-    The loader gives the m of such a range to its neighbour's; `build_ranges` makes none of a dynamic m.
+    A range of one static m is left out, for that m has a row. Ranges of a dynamic m never serve one m.
     """
     found: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
     for row in table.rows:
@@ -129,7 +134,7 @@ def _row_facts(row: Row) -> dict[str, object]:
 
 
 def _made_with(choices: Sequence[Choice]) -> dict[str, list[str]]:
-    """Versions behind the rows, of the packages that Inductor's kernels depend on."""
+    """Return the versions that timed the rows, for each package that Inductor's kernels depend on."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for choice in choices:
         for package, its in Toolchain.parse(choice.toolchain).versions:
@@ -139,13 +144,19 @@ def _made_with(choices: Sequence[Choice]) -> dict[str, list[str]]:
 
 
 def _templates(rows: Mapping[str, list[dict[str, object]]], torches: Sequence[str]) -> dict[str, list[str]]:
-    """Hashes of the sources of the templates in use, in the torch versions behind the rows, where all are known."""
+    """Return the hashes of each used template's source in the given versions of torch, if all are known."""
     found = {}
     for template in sorted({str(entry["template"]) for entries in rows.values() for entry in entries}):
         hashes = {source_hash(template, torch) for torch in torches}
         if hashes and None not in hashes:
             found[template] = sorted(h for h in hashes if h is not None)
     return found
+
+
+def _loader() -> str:
+    """Return the loader as a file that needs torch alone."""
+    text = files("gemmtune.engine.tables.inductor").joinpath("loader.py").read_text(encoding="utf-8")
+    return f"{text.replace(_SHARED_IMPORT, '')}\n\n{inspect.getsource(cut_sizes)}"
 
 
 def _dump(record: Mapping[str, object]) -> str:

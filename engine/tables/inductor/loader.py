@@ -1,21 +1,18 @@
-"""Makes PyTorch Inductor take its matrix products from a gemmtune table. Needs torch alone; torch 2.11 to 2.13.
+"""Loader of a gemmtune table for PyTorch Inductor. Needs torch alone; tested with torch 2.11 to 2.13.
 
     import gemmtune_inductor
     gemmtune_inductor.install()                     # before the first torch.compile
 
     model = torch.compile(model, options=gemmtune_inductor.options())
 
-A product (mm, addmm, bmm) that has a row compiles to the row's kernel; any other to ATen. Nothing is benchmarked,
-unless `install(miss="autotune")` asks for that where there is no row. So it is with torch.export and AOTInductor, too.
+A product (mm, addmm, bmm) that has a row compiles to the row's kernel, any other to ATen. Nothing is benchmarked,
+unless `install(miss="autotune")` asks for it where there is no row. torch.export and AOTInductor use the table alike.
 
-A row serves one m or a range of m. In a graph of dynamic shapes only rows that were tuned with a dynamic m apply, and a
-graph serves one range: the loader guards m, so that an m of another range compiles a graph with the rows of that range.
-No graph of a dynamic m is for one size alone: where ranges, or those of several products, would leave one, the size
-goes to the range after it, and the greatest to the one before.
-Where it may not guard (AOTInductor, m marked with a minimum and a maximum), a row applies if it serves all m of the
-graph.
+A row serves one m or a range of m. Graphs with a dynamic m use only rows that were tuned with a dynamic m. Each such
+graph serves one range: the loader guards m, so that an m of another range compiles a graph of its own. Where it may not
+guard (AOTInductor, or m marked with a minimum and a maximum), a row applies if it serves all m of the graph.
 
-`options()` matters: Inductor offers its Triton templates only with `max_autotune_gemm`, and its padding pass would
+`options()` is needed: Inductor offers its Triton templates only with `max_autotune_gemm`, and its padding pass would
 change k after timing it online.
 """
 
@@ -27,7 +24,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import count, pairwise
 from pathlib import Path
@@ -50,6 +47,8 @@ from torch._inductor.utils import _use_autotune_backend, can_use_tma, use_aten_g
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
+
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
     from torch._inductor.ir import ChoiceCaller
@@ -61,7 +60,7 @@ __all__ = ["install", "options", "sizes", "uninstall", "warm_up"]
 
 _TESTED_TORCH = ("2.11", "2.12", "2.13")
 _SCHEMA = 1
-_LOGIC = 3  # part of the cache key: a change of what this file makes of a row adds 1
+_LOGIC = 3  # part of the cache key: add 1 whenever this file compiles a row to something else
 _POLICIES = ("strict", "warn", "ignore")
 _MISSES = ("aten", "autotune")
 _FIELDS = {"schema", "sha256", "gemmtune", "table_sha256", "device", "objective", "made_with", "templates", "rows"}
@@ -85,23 +84,35 @@ _log = logging.getLogger("gemmtune")
 
 
 def install(path: str | Path | None = None, *, policy: str = "warn", miss: str = "aten") -> None:
-    """Use the table at `path`, by default `inductor_table.json` beside this file, in every thread of this process.
+    """Use a table in every thread of this process.
 
-    A second call replaces the first one's table. Code compiled before stays as it is; the caches on disk tell tables
-    apart. Warns of a torch that was not tested; once, while compiling, of rows that Inductor's settings rule out.
+        gemmtune_inductor.install("tables/h200/inductor_table.json", policy="strict")
+
+    A second call replaces the first one's table. Code compiled before stays as it is; compile caches on disk tell
+    tables apart. While compiling, a warning names rows that Inductor's settings rule out, each once. An untested
+    version of torch is warned of, too.
+
+    | policy | torch, triton or a template's source differs | the GPU differs |
+    |---|---|---|
+    | `warn` | warn once, use the rows | warn once, use no row |
+    | `strict` | warn once, use no row | warn once, use no row |
+    | `ignore` | use the rows | use the rows |
+
+    | miss | a product without a row |
+    |---|---|
+    | `aten` | runs ATen, nothing is benchmarked |
+    | `autotune` | is benchmarked as without a table |
 
     Args:
-        path: the table.
-        policy: what to do where torch, triton or a template's source is not what the rows were timed with, or the GPU
-            is another. `warn` says so once and uses the rows, but not those of another GPU; `strict` says so once and
-            uses none; `ignore` uses them all and says nothing.
-        miss: what a product without a row gets: `aten`, which benchmarks nothing, or `autotune`, as without a table.
+        path: file of the table, by default `inductor_table.json` beside this file.
+        policy: rows to use where they were timed with something else, see above.
+        miss: handling of products without a row, see above.
 
     Raises:
         OSError: the file cannot be read.
         TypeError: a part of the file has the wrong type.
-        ValueError: the file is not JSON, of another schema, was edited after it was written, or holds a row this module
-            cannot vouch for; or `policy` or `miss` is unknown.
+        ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row; or
+            `policy` or `miss` is unknown.
         RuntimeError: another choices handler is in place.
     """
     if policy not in _POLICIES:
@@ -124,24 +135,33 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
         if other:
             then = "no row applies" if policy == "strict" else "verify it with gemmtune verify, or tune again"
             warnings.warn(f"gemmtune's table was made with {'; '.join(other)}: {then}", stacklevel=2)
-        _place(_TableChoices(table, policy, miss, stale=bool(other)), f"{policy}:{miss}:{table.sha256}")
+        _activate(_TableChoices(table, policy, miss, stale=bool(other)), f"{policy}:{miss}:{table.sha256}")
 
 
 def uninstall() -> None:
-    """Choose as before `install`; does nothing where nothing is installed."""
+    """Let Inductor choose as before `install`; do nothing if no table is installed."""
     with _lock:
         _restore()
 
 
 def options() -> dict[str, bool]:
-    """Settings for `torch.compile(options=...)` under which every row of the table can be used."""
+    """Return settings for `torch.compile(options=...)` that allow every row of a table.
+
+    model = torch.compile(model, options=gemmtune_inductor.options())
+    """
     return {"max_autotune_gemm": True, "shape_padding": False}
 
 
 def sizes(path: str | Path | None = None) -> tuple[int, ...]:
-    """An m for every graph that the table at `path` may make, in order: each row's, one of each range and around them.
+    """Return one m per graph that a table may make, ascending: for each row, each range, and beyond the last range.
 
-    Raises as `install`.
+    Args:
+        path: file of the table, by default `inductor_table.json` beside this file.
+
+    Raises:
+        OSError: the file cannot be read.
+        TypeError: a part of the file has the wrong type.
+        ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row.
     """
     source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
     rows = [row for of_product in _parse(source.read_bytes(), source).rows.values() for row in of_product]
@@ -150,27 +170,35 @@ def sizes(path: str | Path | None = None) -> tuple[int, ...]:
 
 
 def warm_up(call: Callable[[int], object], path: str | Path | None = None) -> bytes:
-    """Call the model at every m of `sizes`, and give what was compiled, for the processes that serve it.
+    """Call a model at every m of `sizes`, and return the compiled code for the processes that serve it.
 
         artifacts = gemmtune_inductor.warm_up(lambda m: model(torch.randn(m, 4096, device="cuda")))
         Path("warm.bin").write_bytes(artifacts)
 
-    A process that serves loads it after `install` and before the first call; then nothing is compiled there:
+    A serving process loads it after `install` and before the first call, and then compiles nothing:
 
         torch.compiler.load_cache_artifacts(Path("warm.bin").read_bytes())
 
-    The table must be installed with the same policy and miss there, for they are part of the cache's key. What is
-    beyond the longest input of a model cannot be compiled: where a call fails after others did not, a warning says so.
+    Both processes must install the table with the same policy and miss, which are part of the cache's key. A size that
+    the model refuses is skipped with a warning, unless it is the first.
+
+    Args:
+        call: calls the model with m rows.
+        path: file of the table, by default `inductor_table.json` beside this file.
 
     Raises:
-        RuntimeError: torch compiled nothing that it caches; what the call of the first size raises comes as it is.
+        OSError: the file cannot be read.
+        TypeError: a part of the file has the wrong type.
+        ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row.
+        RuntimeError: torch compiled nothing that it caches.
+        Exception: the call of the first size failed; its exception is raised as it is.
     """
     first, *others = sizes(path)
     call(first)
     for m in others:
         try:
             call(m)
-        except Exception as error:  # whatever a model does with an input that it has no place for
+        except Exception as error:  # a model may refuse a long input in any way
             what = next(iter(str(error).splitlines()), "")
             text = f"the model does not run at m = {m}, nothing is compiled for it: {type(error).__name__}: {what}"
             warnings.warn(text, stacklevel=2)
@@ -207,15 +235,15 @@ class _Product:
     """A product as Inductor asks for it."""
 
     m: Any
-    """Rows of A: a number or an expression."""
+    """Rows of A, a number or an expression."""
     hint: int
-    """The m that is seen first."""
+    """Value of m that is seen first."""
     key: str
-    """What the table calls all products that differ in m alone."""
+    """Table's key of all products that differ in m alone."""
     k: int
-    """Columns of A."""
+    """Columns of A, a number."""
     factors: tuple[Any, Any]
-    """Inductor's A and B."""
+    """Inductor's A and B as IR nodes."""
 
     @property
     def is_dynamic(self) -> bool:
@@ -223,12 +251,12 @@ class _Product:
 
 
 class _TableChoices(InductorChoices):
-    """Inductor's choices, one a product: the table's or ATen."""
+    """Inductor's choices, one per product: the table's or ATen."""
 
     def __init__(self, table: _Table, policy: str, miss: str, *, stale: bool) -> None:
         self._table, self._policy, self._miss = table, policy, miss
         self._rows = {} if stale and policy == "strict" else table.rows
-        self._said: set[str] = set()
+        self._messages: set[str] = set()
 
     def get_template_configs(
         self,
@@ -237,15 +265,15 @@ class _TableChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[ChoiceCaller]:
-        """One choice a product; on other devices than GPUs, Inductor's own."""
+        """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
         device = kernel_inputs.device()
         if device.type != "cuda":
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         product = _product(kernel_inputs, op_name)
-        row = None if product is None or self._is_elsewhere(device) else self._find(product)
+        row = None if product is None or self._is_other_gpu(device) else self._find(product)
         template = None if product is None or row is None or row.is_aten else self._usable(row, product)
         if product is not None and row is not None and template is not None:
-            if not _is_turn_of_templates(op_name, templates):
+            if not _is_for_templates(op_name, templates):
                 return []
             choice = self._render(row, template, product.k, kernel_inputs, op_name)
             if choice is not None:
@@ -253,7 +281,7 @@ class _TableChoices(InductorChoices):
             self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
         elif row is None and self._miss == "autotune":
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
-        elif not _is_turn_of_aten(op_name, templates):
+        elif not _is_for_aten(op_name, templates):
             return []
         return self._aten(kernel_inputs, templates, op_name, kwarg_overrides)
 
@@ -264,23 +292,23 @@ class _TableChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None,
     ) -> list[ChoiceCaller]:
-        """ATen's entry alone; where Inductor offers none and none is known here, all that it offers."""
+        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers."""
         offered: list[_Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
         aten = [t for t in offered if t is not aten_bias_addmm][:1] or (
             [_ATEN[op_name]] if op_name in _ATEN else templates
         )
         if aten_bias_addmm in templates and not _is_split():
-            # torch 2.11 hands an expanded bias to both, of which this one alone takes cuBLAS's fused epilogue.
+            # torch 2.11 offers an expanded bias to both; only this one runs cuBLAS's fused epilogue.
             found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
             if found:
                 return found
         return super().get_template_configs(kernel_inputs, aten, op_name, kwarg_overrides)
 
     def _find(self, product: _Product) -> _Row | None:
-        """The row for a product; None where there is none, or none that serves all m of its graph."""
+        """Return the row for a product; None if there is none that serves all m of its graph."""
         rows = self._rows.get(product.key, ())
         if product.is_dynamic:
-            row = _held(product, rows)
+            row = _dynamic_row(product, rows)
         else:
             serving = [row for row in rows if row.first <= product.hint <= row.last]
             row = min(serving, key=lambda row: row.last - row.first, default=None)
@@ -289,11 +317,11 @@ class _TableChoices(InductorChoices):
         return row
 
     def _usable(self, row: _Row, product: _Product) -> KernelTemplate | None:
-        """The row's template, also where Inductor left it out; None, and a warning, where its settings rule it out.
+        """Return the row's template; None, with a warning, if Inductor's settings rule it out.
 
-        Inductor drops `triton::mm` where k ≥ 64·max(m, n), in favour of splitting k, and every template on GPUs under
-        68 SMs. The row has been timed against the alternatives. TMA it offers with `enable_persistent_tma_matmul` only,
-        which from torch 2.12 on also gives each m a graph of its own: that setting is not needed here.
+        A template is used even where Inductor leaves it out: `triton::mm` where k ≥ 64·max(m, n), and every template on
+        GPUs under 68 SMs. The row was timed against the alternatives. TMA needs no `enable_persistent_tma_matmul` here,
+        which from torch 2.12 on would also give each m a graph of its own.
         """
         if (config.max_autotune or config.max_autotune_gemm) and _use_autotune_backend("TRITON"):
             if row.template != _TMA or can_use_tma(*product.factors):
@@ -309,10 +337,10 @@ class _TableChoices(InductorChoices):
     def _render(
         self, row: _Row, template: KernelTemplate, k: int, kernel_inputs: KernelInputs, op_name: str
     ) -> ChoiceCaller | None:
-        """The row's kernel; None where this torch or this Triton cannot make it.
+        """Return the row's kernel; None if this torch or Triton cannot make it.
 
-        What follows from the sizes, the GPU and the versions (EVEN_K, NUM_SMS, ...) is this torch's own, the rest the
-        row's. Inductor trusts EVEN_K: a wrong one gives wrong results.
+        The row sets the tuned keywords. This torch derives the others from the sizes, the GPU and its version, but for
+        EVEN_K: a wrong one gives wrong results.
         """
         base = next(self.get_ktc(kernel_inputs, template, op_name), None)
         if base is None:
@@ -327,8 +355,8 @@ class _TableChoices(InductorChoices):
         )
         return made.choice
 
-    def _is_elsewhere(self, device: torch.device) -> bool:
-        """Whether the GPU is another than the table's, and matters."""
+    def _is_other_gpu(self, device: torch.device) -> bool:
+        """Return whether no row applies because the GPU is not the table's."""
         if self._policy == "ignore":
             return False
         name = torch.cuda.get_device_properties(device).name
@@ -338,18 +366,18 @@ class _TableChoices(InductorChoices):
         return True
 
     def _warn(self, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
+        if message not in self._messages:
+            self._messages.add(message)
             warnings.warn(message, stacklevel=2)
 
     def _log(self, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
+        if message not in self._messages:
+            self._messages.add(message)
             _log.info(message)
 
 
 def _product(kernel_inputs: KernelInputs, op_name: str) -> _Product | None:
-    """The product, or None for one that no row describes: strided operands, a size other than m that is dynamic."""
+    """Return the product; None if no row describes it, as with strided operands or a dynamic n or k."""
     if op_name not in _ATEN or not isinstance(kernel_inputs, MMKernelInputs):
         return None
     dtypes, sizes, strides = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()
@@ -358,7 +386,7 @@ def _product(kernel_inputs: KernelInputs, op_name: str) -> _Product | None:
     m, n, k = kernel_inputs.mnk_symbolic()
     *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
     if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
-        return None  # a row of another k, say, would have the wrong EVEN_K
+        return None  # with another k, EVEN_K would be wrong
     bias = "none"
     if op_name == "addmm":
         if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
@@ -377,7 +405,7 @@ def _product(kernel_inputs: KernelInputs, op_name: str) -> _Product | None:
 
 
 def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
-    """`n` for rows that lie contiguous, `t` for columns that do, one matrix of a batch after the other; else empty."""
+    """Return `n` for contiguous rows, `t` for contiguous columns, empty for other strides or a strided batch."""
     rows, columns = size[-2:]
     if len(size) == 3 and size[0] > 1 and stride[0] != rows * columns:
         return ""
@@ -385,35 +413,35 @@ def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
 
 
 def _bias(size: Sequence[int], stride: Sequence[int]) -> str:
-    """`vector` for one row for all, as it is or expanded; `matrix` for rows that lie contiguous; else empty."""
+    """Return `vector` for one row, expanded or not; `matrix` for contiguous rows; empty for other strides."""
     if len(size) == 1 or stride[0] == 0:
         return "vector" if stride[-1] == 1 else ""
     return "matrix" if tuple(stride) == (size[1], 1) else ""
 
 
-def _held(product: _Product, rows: Sequence[_Row]) -> _Row | None:
-    """The row that serves all m of a graph with a dynamic m, guarding m where that is needed and possible.
+def _dynamic_row(product: _Product, rows: Sequence[_Row]) -> _Row | None:
+    """Return the row that serves all m of a graph with a dynamic m; guard m if needed and possible.
 
-    ATen serves every m, but where another m has a Triton row it must not keep it from it: the span without one around
-    the first m is guarded, too.
+    ATen serves every m, but must not keep another m from its Triton row: a span without a tuned row is guarded, too.
     """
-    tuned = [row for row in rows if not row.is_aten and row.first < row.last]
+    tuned = [row for row in rows if not row.is_aten]
     sizevars = V.graph.sizevars
     bounds = sizevars.shape_env.bound_sympy(product.m)
     if _may_guard(product.m, ends=bounds.upper < _NO_END):
-        row, guards = _part_of(product, tuned)
+        row, guards = _row_and_guards(product, tuned)
         row = row if all(sizevars.evaluate_expr(guard) for guard in guards) else None
     else:
-        parts = _parts(tuned, _LEAST, _NO_END)
-        row = next((row for row, first, last in parts if first <= bounds.lower and bounds.upper <= last), None)
+        parts = cut_sizes([(row.first, row.last) for row in tuned], _LEAST, _NO_END)
+        serving = [index for index, first, last in parts if first <= bounds.lower and bounds.upper <= last]
+        row = tuned[serving[0]] if serving and serving[0] is not None else None
     return row or next((row for row in rows if row.is_aten and row.first <= product.hint <= row.last), None)
 
 
-def _part_of(product: _Product, rows: Sequence[_Row]) -> tuple[_Row | None, list[Any]]:
-    """The row that serves the first m, if any, and the guards that keep its graph from m of others.
+def _row_and_guards(product: _Product, rows: Sequence[_Row]) -> tuple[_Row | None, list[Any]]:
+    """Return the row that serves the first m, if any, and the guards that exclude the m of other rows.
 
-    Where m follows from one symbol s, as 128·s does, its ranges are those of s: between 129 and 256 there is s = 2
-    alone, to which torch would pin s. From a guard of what follows from several, as s·t does, it concludes nothing.
+    Where m follows from one symbol s, as 128·s does, ranges and guards are of s: between 129 and 256 there is only
+    s = 2, to which torch would pin s. torch derives no bounds of a symbol from guards on several, as on s·t.
     """
     bound = V.graph.sizevars.shape_env.bound_sympy
     symbols = sorted(product.m.free_symbols, key=str)
@@ -422,15 +450,16 @@ def _part_of(product: _Product, rows: Sequence[_Row]) -> tuple[_Row | None, list
     step = step or 1
     least, greatest = int(max(0, bound(size).lower)), int(min(_NO_END, bound(size).upper))
     hint = (product.hint - offset) // step
-    spans = [replace(r, first=-((offset - r.first) // step), last=(r.last - offset) // step) for r in rows]
-    parts = _parts(spans, least, greatest)
-    row, first, last = next((part for part in parts if part[1] <= hint <= part[2]), (None, least, greatest))
+    ranges = [(-((offset - row.first) // step), (row.last - offset) // step) for row in rows]
+    parts = (part for part in cut_sizes(ranges, least, greatest) if part[1] <= hint <= part[2])
+    index, first, last = next(parts, (None, least, greatest))
     guards = [sympy.Ge(size, first)] if first > least else []
-    return row, [*guards, sympy.Le(size, last)] if last < greatest else guards
+    guards += [sympy.Le(size, last)] if last < greatest else []
+    return None if index is None else rows[index], guards
 
 
 def _steps(m: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> tuple[int, int]:
-    """(128, 64) of 128·s + 64; (0, 0) of what is not of that form."""
+    """Return (128, 64) for 128·s + 64; (0, 0) for an expression of another form."""
     if len(symbols) == 1 and m.is_polynomial(*symbols):
         *factor, offset = sympy.Poly(m, *symbols).all_coeffs()
         if len(factor) == 1 and factor[0].is_Integer and offset.is_Integer and factor[0] > 0:
@@ -438,41 +467,11 @@ def _steps(m: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> tuple[int, int]:
     return 0, 0
 
 
-def _parts(rows: Sequence[_Row], least: int, greatest: int) -> list[tuple[_Row | None, int, int]]:
-    """The sizes from `least` to `greatest`, cut where another row serves them, or none; no part is of one size.
-
-    Guards that leave one size alone pin m, which torch refuses for a dimension that was marked dynamic. Such a size
-    joins the part after it, the greatest the one before.
-    """
-    cut: list[tuple[_Row | None, int, int]] = []
-    begin = least
-    for row in (row for row in rows if max(row.first, begin) <= min(row.last, greatest)):
-        if row.first > begin:
-            cut.append((None, begin, row.first - 1))
-        cut.append((row, max(row.first, begin), min(row.last, greatest)))
-        begin = cut[-1][2] + 1
-    if begin <= greatest:
-        cut.append((None, begin, greatest))
-    found: list[tuple[_Row | None, int, int]] = []
-    begin = least
-    for its, _, last in cut:
-        if begin == last:
-            continue
-        if found and found[-1][0] is its:
-            begin = found.pop()[1]
-        found.append((its, begin, last))
-        begin = last + 1
-    if found and begin <= greatest:
-        its, first, _ = found.pop()
-        found.append((its, first, greatest))
-    return found or cut  # of one size in all
-
-
 def _may_guard(m: sympy.Expr, *, ends: bool) -> bool:
-    """Whether a guard on m is checked when the code runs, and is not one too many.
+    """Return whether m may be guarded.
 
-    AOTInductor checks none, a frozen set of guards takes none, an unbacked size has no value to guard, and a range that
-    the user marked (m ends, and no guard says why) must not be narrowed: torch raises ConstraintViolationError.
+    AOTInductor checks no guards, a frozen set of guards takes none, and an unbacked size has no value to guard. A range
+    that the user marked must not be narrowed, or torch raises ConstraintViolationError: m ends without a guard.
     """
     shapes = V.graph.sizevars.shape_env
     if V.graph.aot_mode or shapes.frozen or free_unbacked_symbols(m):
@@ -482,22 +481,22 @@ def _may_guard(m: sympy.Expr, *, ends: bool) -> bool:
 
 
 def _is_split() -> bool:
-    """Whether addmm asks more than once, as from torch 2.12 on where it autotunes.
+    """Return whether Inductor asks for an addmm more than once, as from torch 2.12 on where it autotunes.
 
-    First for ATen, with the bias as it is, where ATen is among the backends; 2.13 then for a subgraph; last, always,
-    for templates, with the bias expanded.
+    It asks first for ATen, if that is among the backends, with the bias as it is. torch 2.13 then asks for a subgraph.
+    The last call is always for templates, with the bias expanded.
     """
     major, minor = torch.__version__.split(".")[:2]
     return (int(major), int(minor)) >= (2, 12) and bool(config.max_autotune or config.max_autotune_gemm)
 
 
-def _is_turn_of_aten(op_name: str, templates: list[_Template]) -> bool:
+def _is_for_aten(op_name: str, templates: list[_Template]) -> bool:
     if op_name != "addmm" or not _is_split():
         return True
-    return aten_addmm in templates if use_aten_gemm_kernels() else _is_turn_of_templates(op_name, templates)
+    return aten_addmm in templates if use_aten_gemm_kernels() else _is_for_templates(op_name, templates)
 
 
-def _is_turn_of_templates(op_name: str, templates: list[_Template]) -> bool:
+def _is_for_templates(op_name: str, templates: list[_Template]) -> bool:
     if op_name != "addmm" or not _is_split():
         return True
     named = {template.uid for template in templates}
@@ -505,7 +504,7 @@ def _is_turn_of_templates(op_name: str, templates: list[_Template]) -> bool:
 
 
 class _CacheTag(CustomGraphModulePass):
-    """A pass for a device that does not exist: it never runs, but its uuid is part of every compile cache key."""
+    """Pass for a device that does not exist: it never runs, but its uuid is part of every compile cache key."""
 
     def __init__(self, digest: str) -> None:
         self._uuid = f"gemmtune-table:{_LOGIC}:{digest}"
@@ -520,25 +519,24 @@ class _CacheTag(CustomGraphModulePass):
 _TAG_DEVICE = "gemmtune"
 _lock = Lock()
 _installs = count(1)
-_before: list[tuple[str, Any]] = []  # at most one: the name and the default that install replaced
+_replaced: list[tuple[str, Any]] = []  # at most one: the name and the default that install replaced
 
 
-def _place(handler: _TableChoices, digest: str) -> None:
+def _activate(handler: _TableChoices, digest: str) -> None:
     """Put the handler and the cache tag where every thread finds them. Called under the lock.
 
-    The documented ways do not reach far enough: `V.set_choices_handler` holds for the calling thread only, and since
-    torch 2.12 so do `config.inductor_choices_class` and `compiler.config.cache_key_tag` (contextvars). A handler
-    that a thread has resolved earlier stays with that thread under the name `_key`, so the name changes with each
-    install. The table of backend passes belongs to the process, and torch 2.11 to 2.13 hash all of it into the
-    FX graph and the AOTAutograd cache keys (FxGraphHashDetails), in its order: the tag comes last in every process,
-    whatever was compiled or installed before.
+    The documented ways do not reach every thread: `V.set_choices_handler` holds for the calling thread alone, and since
+    torch 2.12 so do `config.inductor_choices_class` and `compiler.config.cache_key_tag`. A thread keeps the handler it
+    resolved earlier under the name `_key`, so each install changes the name. The table of backend passes belongs to the
+    process. torch 2.11 to 2.13 hash it in order into the FX graph and AOTAutograd cache keys (FxGraphHashDetails), so
+    the tag comes last in every process.
 
-    Torch pickles a memory format into these keys as an attribute of any module that has one named `torch`, of the first
-    that was imported: another process may find another (Optuna's have one before torch's own). A reducer names torch.
+    torch pickles a memory format into these keys as an attribute of the first imported module that has one named
+    `torch`, which differs between processes (Optuna has such modules). A reducer always names torch itself.
     """
     init_backend_registration()
     choices = virtualized._choices
-    _before.append((choices._key, choices._default))
+    _replaced.append((choices._key, choices._default))
     choices._key = f"{choices._key}_gemmtune_{next(_installs)}"
     choices._default = lambda: handler
     custom_backend_passes[_TAG_DEVICE] = _CacheTag(digest)
@@ -550,14 +548,14 @@ def _name_in_torch(memory_format: torch.memory_format) -> str:
 
 
 def _restore() -> None:
-    if _before:
-        virtualized._choices._key, virtualized._choices._default = _before.pop()
+    if _replaced:
+        virtualized._choices._key, virtualized._choices._default = _replaced.pop()
         del custom_backend_passes[_TAG_DEVICE]
         del copyreg.dispatch_table[torch.memory_format]
 
 
 def _differences(table: _Table) -> list[str]:
-    """What the rows were timed with and is another here: versions of packages, and sources of templates."""
+    """Return texts on packages and template sources that differ from those the rows were timed with."""
     found = []
     for package, theirs in sorted(table.made_with.items()):
         ours = _installed(package)
@@ -580,7 +578,7 @@ def _installed(package: str) -> str | None:
 
 
 def _released(package: str, its: str) -> str:
-    """Torch's version without that of its CUDA, which wheels of one build name here (2.11.0+cu130) and not there."""
+    """Return torch's version without a suffix for CUDA, which only some wheels have (2.11.0+cu130)."""
     return its.partition("+")[0] if package == "torch" else its
 
 
@@ -632,7 +630,7 @@ def _table(record: Mapping[str, Any]) -> _Table:
 
 
 def _row(key: str, entry: object) -> _Row:
-    """Refuse what Inductor would trip over or compute wrongly."""
+    """Parse a row; refuse rows that Inductor would fail on or compute wrongly."""
     if not isinstance(entry, dict):
         raise TypeError("a row is not an object")
     if differing := sorted(set(entry) ^ _ROW_FIELDS):
@@ -661,7 +659,7 @@ def _integer(name: str, value: object) -> int:
 
 
 def _refuse_overlap(rows: Sequence[_Row]) -> None:
-    """Two rows for one m, or two ranges that share one; a row for one m alone may lie within a range."""
+    """Refuse two rows for one m, and two ranges that share an m; a row for one m may lie within a range."""
     alone = [row.first for row in rows if row.first == row.last]
     if twice := sorted({m for m in alone if alone.count(m) > 1}):
         raise ValueError(f"two rows are for m={twice[0]}")

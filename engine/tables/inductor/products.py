@@ -1,25 +1,25 @@
-"""The products of a callable, with the m of each as torch.compile sees it. Needs torch, and no GPU.
+"""Products of a callable and the guards on its m, as the installed torch sees them. Needs torch, and no GPU.
 
-AOTAutograd's graphs, forward and backward, are looked at before Inductor has them; nothing is lowered. Tensors are on
-the meta device, so that a model of any size is traced in seconds.
+AOTAutograd's graphs, forward and backward, are recorded before Inductor lowers them. Tensors are on the meta device, so
+that a model of any size is traced in seconds.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
 from gemmtune.engine.records.problem import DType, Op
-from gemmtune.engine.tables.inductor.guards import Product
+from gemmtune.engine.tables.inductor.layers import Product, Question
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Traced", "TracedProduct", "imported", "trace"]
+__all__ = ["Traced", "TracedProduct", "asked_by_torch", "imported", "trace"]
 
 _MOST_GRAPHS = 32
 _OPS = ("mm", "addmm", "bmm")
@@ -30,17 +30,17 @@ class TracedProduct:
     """One product of a graph."""
 
     role: str
-    """`forward` or `backward`."""
+    """Part of the graph: `forward` or `backward`."""
     op: str
-    """mm, addmm or bmm."""
+    """Operation: mm, addmm or bmm."""
     m: str
     """Rows of the first factor: a number, or an expression of `m`."""
     k: str
-    """Its columns."""
+    """Columns of the first factor, a number or an expression."""
     n: str
-    """Columns of the second factor."""
+    """Columns of the second factor, a number or an expression."""
     layout: str
-    """How both lie, as a problem has it."""
+    """Layouts of both factors, as in a problem's name."""
 
     def __str__(self) -> str:
         """`forward mm(m×4096, 4096×6144)`."""
@@ -48,7 +48,7 @@ class TracedProduct:
 
     @property
     def product(self) -> Product | None:
-        """As Inductor's guards are known of it: None for a batch, a fixed size, and an m that is an expression."""
+        """Product whose guards are known; None for a batch, a fixed m, and an m that is an expression."""
         sizes = [None if size == "m" else int(size) if size.isdecimal() else 0 for size in (self.m, self.k, self.n)]
         if self.op == "bmm" or sizes.count(None) != 1 or 0 in sizes:
             return None
@@ -61,20 +61,20 @@ class Traced:
     """One graph that torch compiles for a range of m."""
 
     first: int
-    """The least m that it serves, as far as the code of the model decides."""
+    """Least m that the graph serves, as far as the model's code decides."""
     last: int | None
-    """The greatest; None where there is no end."""
+    """Greatest m that the graph serves; None without an end."""
     guards: tuple[str, ...]
-    """What the model's own code asked of m."""
+    """Conditions on m that the model's own code set."""
     products: tuple[TracedProduct, ...]
-    """Its products, each kind once."""
+    """Products of the graph, without repetitions."""
 
 
 def imported(path: str) -> Callable[..., object]:
-    """The callable that `module:function` names; a torch module's class is called without arguments.
+    """Import the callable that `module:function` names.
 
     Raises:
-        UsageError: there is no such module, or nothing callable of that name in it.
+        UsageError: there is no such module, or it has nothing callable of that name.
     """
     module, _, name = path.partition(":")
     if not name:
@@ -89,16 +89,17 @@ def imported(path: str) -> Callable[..., object]:
 
 
 def trace(call: Callable[..., object], inputs: Sequence[str], dtype: DType, *, grad: bool) -> tuple[Traced, ...]:
-    """The graphs of a callable for every m from 2 on, cut where its own code asks m.
+    """Trace the graphs of a callable for every m from 2 on, cut where its own code depends on m.
 
     Args:
-        call: the callable, or a torch module or its class; it is moved to the meta device.
-        inputs: the sizes of each input, `mx4096`: `m` is dynamic.
-        dtype: of the inputs.
+        call: a function, a torch module, or its class, which is called without arguments. Modules move to the meta
+            device.
+        inputs: sizes of each input, such as `mx4096`; `m` is dynamic.
+        dtype: element type of the inputs.
         grad: whether inputs and parameters need gradients.
 
     Raises:
-        UsageError: a size is malformed, or the callable fails on such inputs; the message says how.
+        UsageError: sizes are malformed, or the callable fails on such inputs; the message says how.
         ToolchainMissing: torch is not installed.
     """
     try:
@@ -120,6 +121,47 @@ def trace(call: Callable[..., object], inputs: Sequence[str], dtype: DType, *, g
     return tuple(found)
 
 
+def asked_by_torch(product: Product, version: str, m: int) -> Iterator[Question]:
+    """Yield the questions that the installed torch asks of a product in a graph compiled at `m`.
+
+    Inductor's own function is called on a symbolic m: whether a Triton template may index with 32 bits.
+
+    Args:
+        product: a product with one dynamic size.
+        version: first two parts of the version that must be installed.
+        m: size that is seen first.
+
+    Raises:
+        UsageError: torch is not installed, or has another version.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise UsageError(f"the guards of torch {version} are not known without it: pip install torch") from None
+    if torch.__version__.split(".")[:2] != version.split(".")[:2]:
+        raise UsageError(f"the guards of torch {version} are not known without it; installed: {torch.__version__}")
+    from torch._dynamo.source import ConstantSource
+    from torch._inductor.codegen.triton import TritonScheduling
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.ir import Buffer, FixedLayout
+    from torch._inductor.virtualized import V
+    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+    shapes = ShapeEnv()
+    symbol = shapes.create_symbol(m, ConstantSource("m"), DimDynamic.DYNAMIC)
+    rows, k, n = (symbol if size is None else size for size in (product.m, product.k, product.n))
+    with V.set_graph_handler(GraphLowering(torch.fx.symbolic_trace(lambda x: x), shape_env=shapes)):
+        layouts = [FixedLayout(torch.device("cuda"), torch.bfloat16, list(s)) for s in ((rows, k), (k, n), (rows, n))]
+        buffers = [Buffer(name=f"buffer{i}", layout=layout) for i, layout in enumerate(layouts)]
+        TritonScheduling.can_use_32bit_indexing(rows * n, buffers)
+    for guard in shapes.guards:
+
+        def holds(size: int, condition: Any = guard.expr) -> bool:  # noqa: ANN401 (sympy's)
+            return bool(condition.subs(symbol, size))
+
+        yield Question(_named(guard.expr), holds, "torch/_inductor/codegen/simd.py: can_use_32bit_indexing")
+
+
 def _sizes(text: str) -> list[int | None]:
     if not re.fullmatch(r"(m|\d+)(x(m|\d+))*", text):
         raise UsageError(f"malformed input {text!r}: expected sizes such as mx4096")
@@ -128,7 +170,7 @@ def _sizes(text: str) -> list[int | None]:
 
 @dataclass(slots=True)
 class _Recorder:
-    """Takes AOTAutograd's graphs in the place of a compiler."""
+    """Backend that records AOTAutograd's graphs and compiles nothing."""
 
     products: dict[TracedProduct, None] = field(default_factory=dict)
     shapes: Any = None
@@ -179,13 +221,13 @@ def _traced(call: Callable[..., object], sizes: list[list[int | None]], dtype: D
 
 
 def _bounds(shapes: Any, m: int) -> tuple[tuple[str, ...], int, int | None]:  # noqa: ANN401 (torch's ShapeEnv)
-    """What was asked of the one symbol there is, and the range of it in which the answers are the same."""
+    """Return the guards on the only symbol, and the first and last size that keep them."""
     symbols = {symbol for guard in shapes.guards for symbol in guard.expr.free_symbols}
     symbols = symbols or {
         s for s in shapes.var_to_range if shapes.var_to_range[s].lower != shapes.var_to_range[s].upper
     }
     if not symbols:
-        return (), m, m  # the code took m for a constant
+        return (), m, m  # the code uses m as a constant
     symbol = min(symbols, key=str)
     bounds = shapes.bound_sympy(symbol)
     asked = tuple(dict.fromkeys(_named(guard.expr) for guard in shapes.guards))
@@ -193,5 +235,5 @@ def _bounds(shapes: Any, m: int) -> tuple[tuple[str, ...], int, int | None]:  # 
 
 
 def _named(size: object) -> str:
-    """A size as text, torch's name of the symbol replaced by `m`."""
+    """Return a size or condition as text, with `m` for torch's symbol."""
     return re.sub(r"\bs\d+\b", "m", str(size)).replace("*", "·")

@@ -1,7 +1,6 @@
-"""The ranges of m that share a graph are those of torch.compile.
+"""The explained ranges of m that share a graph equal those of torch.compile.
 
-The first test runs Inductor of the installed torch on the CPU. To run it with another:
-GUARD_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_guards.py
+The first test runs Inductor of the installed torch on the CPU; GUARD_PROBE_PYTHON=/path/to/python selects another.
 """
 
 from __future__ import annotations
@@ -20,7 +19,10 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType
-from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Linear, Range, ranges
+from gemmtune.engine.tables.inductor import guards
+from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, ranges
+from gemmtune.engine.tables.inductor.layers import Linear
+from gemmtune.engine.tables.inductor.products import asked_by_torch
 
 PROBE = Path(__file__).with_name("guard_probe.py")
 H200, A100, L4 = map(catalogue.device, ("H200", "A100", "L4"))
@@ -77,7 +79,7 @@ def answers(questions: list[dict[str, object]]) -> list[dict[str, list[int]]]:
 
 
 def edge_sizes(layer: Linear, torch: str, device: Device, most: int = 2100) -> tuple[list[int], dict[str, list[int]]]:
-    """The edges of the ranges up to `most` (a CPU is slow on more), and what torch.compile should do with them."""
+    """Return the ends of ranges up to `most` (a CPU is slow on more), and the expected compilations."""
     found = [(first, last) for first, last in edges(ranges(layer, torch, device)) if first <= most]
     alone = [first for first, last in found if first == last]
     wanted = {"compiled": [first for first, _ in found if first not in alone], "specialised": alone}
@@ -106,34 +108,23 @@ def test_ranges_are_those_of_torch_compile_on_the_gpu(layer: Linear, torch_versi
     assert answers([question(layer, None, sizes, bias=True)]) == [does]
 
 
-def served_by_graph_of(hint: int) -> list[int]:
-    """Those of two sizes that a graph of the forum's layer compiled at `hint` serves, by Inductor's own function."""
+@pytest.mark.parametrize(("first_m", "served"), [(1024, [LAST_INT32]), (LAST_INT32 + 1, [LAST_INT32, LAST_INT32 + 1])])
+def test_torch_itself_cuts_where_an_index_no_longer_fits_in_32_bits(first_m: int, served: list[int]):
     torch = pytest.importorskip("torch")
-    from torch._dynamo.source import ConstantSource
-    from torch._inductor.codegen.triton import TritonScheduling
-    from torch._inductor.graph import GraphLowering
-    from torch._inductor.ir import Buffer, FixedLayout
-    from torch._inductor.virtualized import V
-    from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
-
-    environment = ShapeEnv()
-    m = environment.create_symbol(hint, ConstantSource("m"), DimDynamic.DYNAMIC)
-    with V.set_graph_handler(GraphLowering(torch.fx.symbolic_trace(lambda x: x), shape_env=environment)):
-        layouts = [
-            FixedLayout(torch.device("cuda"), torch.bfloat16, shape) for shape in ([m, 3420], [3420, 1280], [m, 1280])
-        ]
-        buffers = [Buffer(name=f"b{number}", layout=layout) for number, layout in enumerate(layouts)]
-        TritonScheduling.can_use_32bit_indexing(m * 1280, buffers)
-    return [
-        size
-        for size in (LAST_INT32, LAST_INT32 + 1)
-        if all(guard.expr.subs(m, size) == True for guard in environment.guards)  # noqa: E712 (sympy's)
-    ]
+    version = ".".join(torch.__version__.split(".")[:2])
+    (forward, _) = FORUM.products()
+    questions = list(asked_by_torch(forward, version, first_m))
+    assert [m for m in (LAST_INT32, LAST_INT32 + 1) if all(question.holds(m) for question in questions)] == served
 
 
-def test_the_width_of_an_index_cuts_where_inductors_own_function_does():
-    assert served_by_graph_of(1024) == [LAST_INT32]
-    assert served_by_graph_of(LAST_INT32 + 1) == [LAST_INT32, LAST_INT32 + 1]  # it asks no more
+def test_a_newer_torch_is_asked_itself_and_answers_as_the_known_one(monkeypatch: pytest.MonkeyPatch):
+    torch = pytest.importorskip("torch")
+    version = ".".join(torch.__version__.split(".")[:2])
+    known = edges(ranges(FORUM, version, H200, shape_padding=False))
+    monkeypatch.setattr(guards, "TORCH_VERSIONS", ("2.10",))
+    assert edges(ranges(FORUM, version, H200, shape_padding=False)) == known
+    with pytest.raises(UsageError, match=r"the guards of torch 9\.1 are not known without it; installed: "):
+        ranges(FORUM, "9.1", H200)
 
 
 def test_the_forums_layer_is_cut_by_the_gradient_of_its_weight():
@@ -153,7 +144,7 @@ def test_the_forums_layer_is_cut_by_the_gradient_of_its_weight():
 def test_without_a_gradient_the_forums_layer_is_cut_at_its_inputs():
     found = ranges(replace(FORUM, weight_grad=False), "2.11", H200)
     assert edges(found) == [(2, 3419), (3420, LAST_INT32), (LAST_INT32 + 1, None)]
-    assert [guard.text for guard in found[0].ends] == ["m < 3420"]
+    assert [guard.text for guard in found[0].ends] == ["m <= 3419"]
 
 
 @pytest.mark.parametrize("torch", ["2.12", "2.13"])
@@ -185,7 +176,7 @@ def test_ranges_follow_each_other_and_keep_their_guards(layer: Linear, torch: st
         assert all(guard.last is None or guard.last >= (each.last or each.first) for guard in each.guards)
 
 
-def test_what_is_not_known_is_refused():
+def test_an_older_torch_and_malformed_layers_are_refused():
     with pytest.raises(UsageError, match=r"torch 2\.10 are not known; known: 2\.11, 2\.12, 2\.13"):
         ranges(FORUM, "2.10", H200)
     with pytest.raises(UsageError, match="the guards of int8 layers are not known; known: bf16, fp16, fp32"):

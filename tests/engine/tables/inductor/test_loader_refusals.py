@@ -256,10 +256,12 @@ def test_options_allow_triton_rows_and_keep_k(loader):
     assert loader.options() == {"max_autotune_gemm": True, "shape_padding": False}
 
 
-def test_the_loader_stands_alone():
-    """Copied beside its table it imports nothing of gemmtune, so that production needs torch alone."""
+def test_the_exported_loader_is_the_loader_with_its_shared_function_and_needs_torch_alone():
     text = InductorExporter().export(example_table())["gemmtune_inductor.py"]
-    assert text == (Path(__file__).parents[4] / "engine/tables/inductor/loader.py").read_text()
+    folder = Path(__file__).parents[4] / "engine/tables/inductor"
+    shared = folder.joinpath("graph_sizes.py").read_text().partition("\ndef ")[2]
+    imported = "\nfrom gemmtune.engine.tables.inductor.graph_sizes import cut_sizes\n"
+    assert text == folder.joinpath("loader.py").read_text().replace(imported, "") + f"\n\ndef {shared}"
     assert "gemmtune.engine" not in text
 
 

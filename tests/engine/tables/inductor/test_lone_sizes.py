@@ -1,7 +1,8 @@
-"""No table makes torch refuse a graph with a dynamic m, and `gemmtune explain` shows what the loader serves.
+"""No graph with a dynamic m is left with one size, and `gemmtune explain` shows what the loader serves.
 
-Guards that leave one size alone pin m: ConstraintViolationError where the dimension was marked dynamic. To run the
-loader with another torch: INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_lone_sizes.py
+Guards that leave one size pin m: ConstraintViolationError where the dimension was marked dynamic. A table has no lone
+sizes; here two products cut each other's ranges, m is a multiple of a size, and ranges have gaps.
+INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_lone_sizes.py runs another torch.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from random import Random
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,17 +18,18 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Choice, RangeRow
-from gemmtune.engine.tables.inductor import guards as inductor_guards
-from gemmtune.engine.tables.inductor.guards import Product, product_ranges
+from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
+from gemmtune.engine.tables.inductor.guards import product_ranges
+from gemmtune.engine.tables.inductor.layers import Product
 
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
 SPANS = {
-    96: ((2, 2, 16), (3, 16, 32), (17, 64, 64), (66, 128, 128)),  # alone: 2, and 65 without a row
-    64: ((2, 15, 16), (16, 64, 32)),  # beside the first: 16
-    128: ((65, 128, 16), (129, 256, 32), (257, 1024, 64)),  # of 128·s: s = 2
-    32: ((2, 4, 64), (5, 6, 16), (7, 64, 32)),  # of s·t: s = 2, t = 3, or the other way round
+    96: ((3, 16, 32), (17, 64, 64), (66, 128, 128)),  # 2 and 65 have no row
+    64: ((2, 15, 16), (16, 64, 32)),  # with the ranges of n = 96, 16 is alone
+    128: ((65, 128, 16), (129, 256, 32), (257, 1024, 64)),  # of m = 128·s, s = 2 is alone
+    32: ((2, 4, 64), (5, 6, 16), (7, 64, 32)),  # of m = s·t, (2, 3) and (3, 2) are alone
 }
-"""By n: first, last, BLOCK_M."""
+"""Ranges by n, as (first, last, BLOCK_M)."""
 
 GRAPHS = [
     ([2], 1, (96,), ["32"], [[2, 16]]),
@@ -43,11 +44,11 @@ GRAPHS = [
     ([2], 128, (128,), ["64"], [[2, 8]]),
     ([3], 128, (128,), ["64"], [[2, 8]]),
     ([9], 128, (128,), [None], [[9, None]]),
-    ([2, 2], "product", (32,), ["16"], [[2, None], [2, None]]),  # torch takes equal sizes for one: s², from 4 on
-    ([2, 3], "product", (32,), ["16"], [[2, None], [2, None]]),  # its guard is of both together
+    ([2, 2], "product", (32,), ["16"], [[2, None], [2, None]]),  # torch gives equal sizes one symbol: s², from 4 on
+    ([2, 3], "product", (32,), ["16"], [[2, None], [2, None]]),  # the guard is on the product
     ([4, 5], "product", (32,), ["32"], [[2, None], [2, None]]),
 ]
-"""First sizes of the input, m of these, n of each product; BLOCK_M of each, and the sizes that the graph serves."""
+"""First sizes of the input, m as their multiple or product, n of each product, its BLOCK_M, and the sizes served."""
 
 
 def rows():
@@ -72,7 +73,7 @@ def answers(probed):
 
 
 @pytest.mark.parametrize("number", range(len(GRAPHS)))
-def test_no_graph_of_a_dynamic_m_is_for_one_size_alone(answers, number):
+def test_no_graph_of_a_dynamic_m_serves_a_single_size(answers, number):
     *_, blocks, serves = GRAPHS[number]
     assert answers[number] == {"blocks": blocks, "serves": serves, "said": ""}
 
@@ -83,7 +84,7 @@ def test_explain_shows_the_ranges_that_the_loader_serves(number):
     products = [Product("forward", None, 256, n) for n in ns]
     found = product_ranges(products, DType.BF16, "2.13", catalogue.device("H200"), rows=rows())
     (graph,) = [each for each in found if each.first <= m <= (each.last or m)]
-    last = None if serves[1] is None else graph.last  # without end but for the width of an index
+    last = None if serves[1] is None else graph.last  # ends only at the width of an index
     assert [graph.first, last] == serves
     hits = [graph.rows.get(str(product)) for product in products]
     assert [row and str(row.choice.config["BLOCK_M"]) for row in hits] == blocks
@@ -91,16 +92,26 @@ def test_explain_shows_the_ranges_that_the_loader_serves(number):
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_the_loader_cuts_as_explain_does_and_leaves_no_size_alone(seed):
-    pytest.importorskip("torch")
-    loader = pytest.importorskip("gemmtune.engine.tables.inductor.loader")
+def test_parts_follow_each_other_and_none_has_a_single_size(seed):
     random = Random(seed)
     edges = sorted(random.sample(range(1, 30), 2 * random.randint(0, 6)))
-    spans = [SimpleNamespace(first=a, last=b) for a, b in zip(edges[::2], edges[1::2], strict=True)]
     least = random.randint(2, 10)
     greatest = random.choice([random.randint(least, 35), 2**63 - 1])
-    parts = loader._parts(spans, least, greatest)
-    assert parts == [(p.row, p.first, p.last) for p in inductor_guards._parts(spans, least, greatest)]
+    parts = cut_sizes(list(zip(edges[::2], edges[1::2], strict=True)), least, greatest)
     assert [parts[0][1], parts[-1][2]] == [least, greatest]
     assert all(one[2] + 1 == other[1] for one, other in pairwise(parts))
     assert len(parts) == 1 or all(first < last for _, first, last in parts)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "parts"),
+    [
+        ([], [(None, 2, 99)]),
+        ([(2, 16), (17, 64)], [(0, 2, 16), (1, 17, 64), (None, 65, 99)]),
+        ([(3, 16)], [(0, 2, 16), (None, 17, 99)]),  # 2 joins the range after it
+        ([(2, 16), (18, 64)], [(0, 2, 16), (1, 17, 64), (None, 65, 99)]),  # 17 joins the range after it
+        ([(2, 98)], [(0, 2, 99)]),  # the greatest size joins the range before it
+    ],
+)
+def test_a_lone_size_joins_the_part_after_it_and_the_greatest_the_part_before(ranges, parts):
+    assert cut_sizes(ranges, 2, 99) == parts

@@ -1,4 +1,4 @@
-"""How tests ask Inductor about an export: in a process of its own, which may have another torch."""
+"""Fixture that runs a probe of Inductor in a process of its own, which may have another torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gemmtune.engine.testing.exporter_conformance import example_table
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory):
-    """Runs a probe on an export of ranges; INDUCTOR_PROBE_PYTHON=/path/to/python asks the torch that is there."""
+    """Return a function that runs a probe on exported ranges; INDUCTOR_PROBE_PYTHON selects the Python, and its torch."""
     python = os.environ.get("INDUCTOR_PROBE_PYTHON", sys.executable)
     if python == sys.executable and (find_spec("torch") is None or find_spec("triton") is None):
         pytest.skip("torch or triton is not installed")
