@@ -17,7 +17,7 @@ from gemmtune.engine.testing.exporter_conformance import example_table
 
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory):
-    """Return a function that runs a probe on exported ranges; INDUCTOR_PROBE_PYTHON selects the Python, and its torch."""
+    """Return a function that runs a probe on exported ranges with the Python of INDUCTOR_PROBE_PYTHON."""
     python = os.environ.get("INDUCTOR_PROBE_PYTHON", sys.executable)
     if python == sys.executable and (find_spec("torch") is None or find_spec("triton") is None):
         pytest.skip("torch or triton is not installed")
