@@ -16,13 +16,12 @@ from gemmtune.engine.execution.drift_monitor import DriftMonitor
 from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, build_result, pruning_reason
 from gemmtune.engine.execution.workers import Provenance, Site
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
-from gemmtune.engine.measure.deciding.screening import Leader
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist, FinalNotHeld
-from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import FINALISTS, Finished, Load
@@ -70,7 +69,7 @@ class BuildMeasurePipeline:
         self._notify = notify
         self._pruners = dict(pruners or {})
         self._history: dict[Task, list[Measurement]] = {}
-        self._leaders: dict[Task, Leader] = {}
+        self._leaders: dict[Task, Estimate] = {}
         self._queue = BuildQueue()
         self._cache = ArtifactCache(FINALISTS)
         self._drift = DriftMonitor()
@@ -205,8 +204,8 @@ class BuildMeasurePipeline:
         if reading.estimate is not None:
             best = self._leaders.get(job.task)
             level = reading.estimate.level
-            if best is None or reading.estimate.time_ns < best.estimate.at_level(level).time_ns:
-                self._leaders[job.task] = Leader(reading.estimate)
+            if best is None or reading.estimate.time_ns < best.at_level(level).time_ns:
+                self._leaders[job.task] = reading.estimate
             drifted = self._drift.check(done.place, reading.drift)
             if drifted:
                 self._site.workers.retire(done.place, drifted)

@@ -63,7 +63,7 @@ def measured_provenance(toolchains: Mapping[str, Toolchain], protocol_name: str)
         ContractError: no such protocol.
     """
     timed = protocol(protocol_name)
-    return Provenance(Evidence.MEASURED, timed.settles, lambda task: toolchains[task.space], lambda _: timed.name)
+    return Provenance(Evidence.MEASURED, timed.holds_finals, lambda task: toolchains[task.space], lambda _: timed.name)
 
 
 def problem_of(job: MeasureJob | FinalJob) -> Problem:

@@ -1,1 +1,1 @@
-"""How a config becomes a number: builders, workers, the timing protocol."""
+"""Turn a config into a number: builders, workers and the timing protocols."""

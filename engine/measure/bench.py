@@ -12,7 +12,7 @@ import torch
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle, DutyCycleTimer
 from gemmtune.engine.measure.deciding.finals import hold_final
-from gemmtune.engine.measure.deciding.screening import LaunchLimits, Leader, implausible_reason, screen
+from gemmtune.engine.measure.deciding.screening import LaunchLimits, implausible_reason, screen
 from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.measure.problem_setup import ProblemSetup, SetupCache
 from gemmtune.engine.measure.protocols import Protocol
@@ -20,7 +20,7 @@ from gemmtune.engine.measure.timing.energy import joules_per_launch
 from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
 from gemmtune.engine.platform.telemetry import Telemetry
 from gemmtune.engine.processes.process_pool import Last
-from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -48,7 +48,7 @@ class Bench:
         self._duty_cycle = DutyCycle(time.perf_counter, time.sleep)
         self._setups = SetupCache(protocol.cold, device)
         self._spaces: dict[str, Space] = {}
-        self._leaders: dict[Task, Leader] = {}
+        self._leaders: dict[Task, Estimate] = {}
         self._upcoming: Callable[[], object | None] = lambda: None
         self._loaded: tuple[MeasureJob, Launchable] | None = None
 
@@ -97,8 +97,8 @@ class Bench:
                 return Reading(Status.WRONG_RESULT, check.reason, error_norm=check.error_norm, before=before)
             discarded, found = found.samples_ns, screen(paced, drift, None, _LIMITS)
         estimate = replace(found.estimate, level=setup.level, stopped=found.stopped)
-        if leader is None or estimate.time_ns < leader.estimate.time_ns:
-            self._leaders[job.task] = Leader(estimate)
+        if leader is None or estimate.time_ns < leader.time_ns:
+            self._leaders[job.task] = estimate
         energy = self._energy(timer, found.estimate.time_ns) if self._protocol.energy else None
         timer.close()
         discarded += tuple(sample for block in paced.slow_blocks for sample in block.samples_ns)
@@ -127,13 +127,13 @@ class Bench:
             with suppress(Exception):  # the job itself will raise it again, and report it
                 self._loaded = upcoming, self._space(upcoming.task).load(upcoming.artifact, upcoming.task)
 
-    def _leader(self, job: MeasureJob, setup: ProblemSetup) -> Leader | None:
-        """Return the task's leader at this GPU's level: the job's, or a faster one measured here meanwhile."""
+    def _leader(self, job: MeasureJob, setup: ProblemSetup) -> Estimate | None:
+        """Return the leader's estimate at this GPU's level: the job's, or a faster one measured here meanwhile."""
         if not job.early_stopping:
             return None
         leaders = job.leader, self._leaders.get(job.task)
-        known = [Leader(leader.estimate.at_level(setup.level)) for leader in leaders if leader is not None]
-        return min(known, key=lambda leader: leader.estimate.time_ns, default=None)
+        known = [leader.at_level(setup.level) for leader in leaders if leader is not None]
+        return min(known, key=lambda leader: leader.time_ns, default=None)
 
     def _final(self, job: FinalJob) -> FinalReading | Last[Reading | FinalReading]:
         problem = job.finalists[0].task.problem
@@ -209,9 +209,9 @@ class Bench:
         return True
 
 
-def _singles_ahead(leader: Leader) -> int:
+def _singles_ahead(leader: Estimate) -> int:
     """Return the number of single launches to enqueue before the first result is read; most configs need two."""
-    return 2 if leader.estimate.time_ns < _SHORT_NS else 1
+    return 2 if leader.time_ns < _SHORT_NS else 1
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""The builder process: config in, artifact or the reason there is none out. Runs on a CPU."""
+"""Build configs in processes that see no GPU."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from gemmtune.engine.seams.space import BuildError
 
 __all__ = ["BuildFailure", "BuildJob", "builder_pool", "prepare_builders"]
 
-_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
-"""Environment of a builder."""
+_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # a build must not depend on the GPU that happens to be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +28,9 @@ class BuildJob:
     """One config to build."""
 
     task: Task
-    """The task it belongs to."""
+    """Task of the config."""
     config: Config
-    """The config."""
+    """Config to build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +38,18 @@ class BuildFailure:
     """A config that did not build."""
 
     reason: str
-    """Why, for a person."""
+    """Reason of the failure, as text."""
     build_seconds: float
-    """What finding out cost."""
+    """Duration of the failed build, in seconds."""
 
 
 def prepare_builders(spaces: Sequence[str]) -> None:
-    """Begin the imports of builders for `spaces`, which take seconds: a pool made later finds them under way or done.
+    """Start the imports of builders for `spaces` and return at once, so that a later pool need not wait for them.
 
-    Returns at once. What it starts ends with this process.
+    The process that imports ends with this process.
 
     Raises:
-        UnknownPlugin: no such space; nothing is started then.
+        UnknownPlugin: there is no such space; nothing is started.
     """
     start_context(_preload(spaces), _NO_GPU)
 
@@ -58,10 +57,10 @@ def prepare_builders(spaces: Sequence[str]) -> None:
 def builder_pool(
     spaces: tuple[str, ...], folder: Path, size: int, deadline_seconds: float, notify: Notify = log_notice
 ) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
-    """Processes that build for `spaces` and leave binaries in `folder`.
+    """Return a pool of processes that build configs of `spaces` and write the binaries into `folder`.
 
-    They see no GPU: a build must not depend on the one that happens to be there. Tasks whose artifacts have one key get
-    one binary, built once, each in a file of its own.
+    A binary whose artifact key belongs to several tasks is built once, and copied to a file per task.
+    `notify` receives a line for each job that runs again and each start that failed.
     """
     return ProcessPool(
         partial(_Builder, folder),
@@ -70,7 +69,7 @@ def builder_pool(
         preload=_preload(spaces),
         environment=_NO_GPU,
         name="the builders",
-        attempts=2,  # a process may be killed for no fault of its job
+        attempts=2,  # a process may die without its job being the cause
         describe=lambda job: f"the build of {job.task.key} {job.config}",
         notify=notify,
     )
@@ -97,7 +96,7 @@ class _Builder:
     def _build(self, job: BuildJob) -> Artifact:
         space, own = registry.space(job.task.space), f"{job.task.key}/{job.config.digest}"
         key = space.artifact_key(job.task, job.config)
-        if key == own:  # no other task has this binary
+        if key == own:  # no other task shares this binary
             return space.build(job.task, job.config, self._folder)
         known = self._shared_builds.find(key, self._folder, hashlib.sha256(own.encode()).hexdigest())
         if known is not None:

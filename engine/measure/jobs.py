@@ -1,10 +1,9 @@
-"""Jobs for a worker process, and the readings it returns."""
+"""Define the jobs of a worker process and the readings it returns."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gemmtune.engine.measure.deciding.screening import Leader
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Status
@@ -18,15 +17,15 @@ class MeasureJob:
     """One built config to measure."""
 
     task: Task
-    """The task it belongs to."""
+    """Task of the config."""
     config: Config
-    """The config."""
+    """Config to measure."""
     artifact: Artifact
-    """What was built."""
-    leader: Leader | None = None
-    """The best of the task when the job was made; None where there was none, or without a race."""
+    """Artifact that was built for the config."""
+    leader: Estimate | None = None
+    """Estimate of the task's fastest config when the job was made; None without one, or without early stopping."""
     early_stopping: bool = False
-    """Whether launches stop once the config is behind the best; without, it gets all."""
+    """Whether launches stop once the config is clearly behind the leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,56 +33,56 @@ class FinalJob:
     """Built configs of one problem to time against each other."""
 
     finalists: tuple[MeasureJob, ...]
-    """At least one."""
+    """Finalists of one problem, one at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the worker saw; the fields are Measurement's."""
+    """Result of a MeasureJob; the fields become those of a Measurement."""
 
     status: Status
-    """How it ended."""
+    """Status of the evaluation."""
     reason: str
-    """Why not ok; empty when ok."""
+    """Reason of a failure, as text; empty if the status is ok."""
     samples_ns: tuple[float, ...] = ()
-    """Time of each launch in launch order."""
+    """Time of each launch in launch order, in nanoseconds."""
     estimate: Estimate | None = None
-    """What the protocol makes of them."""
+    """Estimate of the time from the samples."""
     outliers: tuple[int, ...] = ()
-    """Positions of samples far off the others."""
+    """Positions of the samples that are outliers."""
     drift: float = 1.0
-    """The reference kernel's time beside the samples, over its nominal time."""
+    """Divisor of the drift correction."""
     energy_joules: float | None = None
-    """Energy of one launch."""
+    """Energy per launch, in joules."""
     error_norm: float | None = None
-    """Error against the reference."""
+    """Error against the reference result: ‖out − reference‖ / ‖reference‖."""
     before: DeviceState | None = None
-    """The device before the first launch."""
+    """State of the device before the first launch."""
     after: DeviceState | None = None
-    """The device after the last launch."""
+    """State of the device after the last launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalistReading:
-    """One finalist's standing; the fields are Finalist's."""
+    """Result of one finalist; the fields become those of a Finalist."""
 
     number: int
-    """Position in the job's finalists."""
+    """Position among the job's finalists."""
     estimate: Estimate
-    """Its time."""
+    """Estimate of the finalist's time."""
     samples_ns: tuple[float, ...]
-    """Time of each launch, or the mean of each run of launches."""
+    """Time of each launch, or the mean over each run of launches, in nanoseconds."""
     behind: tuple[float, float]
-    """Interval of its time over the leader's, minus 1."""
+    """95 % interval of the time over the leader's, minus 1."""
     run: int = 1
-    """Launches that each sample is of."""
+    """Number of launches behind each sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalReading:
-    """What came of a final."""
+    """Result of a FinalJob: the ranking and the failures."""
 
     ranking: tuple[FinalistReading, ...]
-    """Best first; empty where one that failed has made the GPU unusable for the others."""
+    """Finalists, best first; empty if a failed one has made the GPU unusable for the others."""
     failed: tuple[tuple[int, str], ...] = ()
-    """Positions of finalists that failed, with the reason."""
+    """Position of each failed finalist, with the reason."""

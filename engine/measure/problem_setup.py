@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import log
 from statistics import median
@@ -26,31 +25,21 @@ from gemmtune.engine.statistics import estimate
 
 __all__ = ["ProblemSetup", "SetupCache"]
 
-_MOST_LEVELS = 16
-"""Number of first reference levels whose median is the nominal level."""
-_LEAST_LEVELS = 6
-"""Number of reference levels from which their scatter is known; fewer may agree by chance."""
-_FIRST_SCATTER = 0.03
-"""Standard deviation of the first reference level, as a share of it; see experiments/measurement."""
-_NOMINAL_BLOCKS = 8
-"""Number of blocks behind a problem's first reference level."""
-_MOST_REST_SECONDS = 5e-3
-"""Longest rest between two of these blocks, in seconds."""
-_FIXED_COST_REST_SECONDS = 2e-3
-"""Rest before each block of the empty kernel, in seconds; a longer rest raises the fixed cost."""
-_DUTY = 0.15
-"""Share of busy time between these blocks, as in duty_cycle.py; more rest changes nothing."""
+# Evidence for these constants: see experiments/measurement.
+_MOST_LEVELS = 16  # reference levels whose median becomes the nominal level
+_LEAST_LEVELS = 6  # reference levels from which their scatter is known; fewer may agree by chance
+_FIRST_SCATTER = 0.03  # standard deviation of a reference level measured beside itself, as a share of it
+_NOMINAL_BLOCKS = 8  # blocks behind a level measured beside itself
+_MOST_REST_SECONDS = 5e-3  # rest between two of these blocks
+_FIXED_COST_REST_SECONDS = 2e-3  # rest before a block of the empty kernel; a longer one raises the fixed cost
+_DUTY = 0.15  # share of busy time, as in duty_cycle.py; more rest changes nothing
 
-_OUTPUT_SHARES = (1 / 16, 1 / 64)
-"""Shares of the GPU's memory to try for outputs, in this order."""
-_OPERAND_SHARES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)
-"""Shares of the GPU's memory to try per kind of values; a sparsely filled region has few collisions."""
-_MOST_OF_FREE_MEMORY = 0.5
-"""Largest share of the free memory that one region takes, so that other processes find memory too."""
-_KEPT_SHARE = 0.2
-"""Share of the GPU's memory that problems may hold outside the shared regions before the oldest is dropped."""
-_PROBLEM_SHARE = 0.1
-"""Share of the GPU's memory that the operand sets of one problem may span."""
+# Shares of the GPU's memory.
+_OUTPUT_SHARES = (1 / 16, 1 / 64)  # to try for outputs, in this order
+_OPERAND_SHARES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)  # to try per kind of values; sparsely filled, with few collisions
+_KEPT_SHARE = 0.2  # that problems may hold outside the shared regions before the oldest is dropped
+_PROBLEM_SHARE = 0.1  # that the operand sets of one problem may span
+_MOST_OF_FREE_MEMORY = 0.5  # share of the free memory that one region takes at most, so that others find some
 
 
 class ProblemSetup:
@@ -109,12 +98,6 @@ class ProblemSetup:
         return lambda: reference.evaluate(norms, operands.out)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    setup: ProblemSetup
-    timing: TimingSetup
-
-
 class SetupCache:
     """Problem setups of the current GPU: made on first use, dropped in order of last use when memory runs short."""
 
@@ -130,7 +113,7 @@ class SetupCache:
         self._rest = partial(time.sleep, _FIXED_COST_REST_SECONDS)
         self._gpu = f"GPU-{properties.uuid}"
         self._warmed_up = False
-        self._entries: OrderedDict[Problem, _Entry] = OrderedDict()
+        self._entries: OrderedDict[Problem, tuple[ProblemSetup, TimingSetup]] = OrderedDict()
 
     def get(self, problem: Problem) -> ProblemSetup:
         """Return the setup of the problem.
@@ -138,26 +121,18 @@ class SetupCache:
         Raises:
             torch.OutOfMemoryError: the operands do not fit.
         """
-        return self._entry(problem).setup
+        return self._entry(problem)[0]
 
     def timer(self, kernel: Launchable, problem: Problem, run: Run | None = None) -> KernelTimer:
-        """Return a timer of one of the problem's kernels; it times single launches, or runs where `run` is given.
-
-        Raises:
-            torch.OutOfMemoryError: the operands do not fit.
-        """
-        return KernelTimer(kernel, self._entry(problem).timing, run)
+        """Return a timer of one of the problem's kernels, in runs where `run` is given; raises like `get`."""
+        return KernelTimer(kernel, self._entry(problem)[1], run)
 
     def final_run(self, problem: Problem) -> Run:
-        """Measure what events cost now and return the run that finals of the problem are timed in.
+        """Measure what events cost now and return the run for finals of the problem; raises like `get`."""
+        setup, timing = self._entry(problem)
+        return timing.calibrated_run(setup.level.time_ns)
 
-        Raises:
-            torch.OutOfMemoryError: the operands do not fit.
-        """
-        entry = self._entry(problem)
-        return entry.timing.calibrated_run(entry.setup.level.time_ns)
-
-    def _entry(self, problem: Problem) -> _Entry:
+    def _entry(self, problem: Problem) -> tuple[ProblemSetup, TimingSetup]:
         if problem not in self._entries:
             self._drop_oldest()
             timing, timed_beside = self._timing(problem), vendor.reference_problem(problem)
@@ -167,19 +142,18 @@ class SetupCache:
                 level_ns = self._reference_level_ns(self._timing(timed_beside))
                 timing.calibrate(self._rest)
             level = ReferenceLevel(f"torch {torch.__version__}", self._gpu, level_ns)
-            self._entries[problem] = _Entry(ProblemSetup(problem, timing.sets, level), timing)
+            self._entries[problem] = ProblemSetup(problem, timing.sets, level), timing
         self._entries.move_to_end(problem)
         return self._entries[problem]
 
     def _timing(self, problem: Problem) -> TimingSetup:
         most_bytes = int(self._memory_bytes * _PROBLEM_SHARE)
-        return TimingSetup(
-            OperandSets.make(problem, self._cold, self._l2_bytes, most_bytes, self._memory), self._context
-        )
+        sets = OperandSets.make(problem, self._cold, self._l2_bytes, most_bytes, self._memory)
+        return TimingSetup(sets, self._context)
 
     def _drop_oldest(self) -> None:
         most_bytes = int(self._memory_bytes * _KEPT_SHARE)
-        while self._entries and sum(entry.setup.own_bytes for entry in self._entries.values()) > most_bytes:
+        while self._entries and sum(setup.own_bytes for setup, _ in self._entries.values()) > most_bytes:
             self._entries.popitem(last=False)
 
     def _reference_level_ns(self, timing: TimingSetup) -> float:

@@ -1,4 +1,4 @@
-"""The timing protocols by name. A protocol's name is part of every number made with it."""
+"""Define the timing protocols. A protocol's name is stored with every measurement."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ __all__ = ["PROTOCOLS", "Protocol", "protocol"]
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What is timed, and in which state of the machine."""
+    """Rules of timing: the state of L2 at launch, and whether energy is measured."""
 
     name: str
-    """`MODE-CACHE`: how launches are issued, and where the operands are when a launch begins."""
+    """Name as `MODE-CACHE`: the way launches are issued, and the place of operands at launch."""
     cold: bool
-    """Whether operands come from device memory, as weights do that were last read a layer or more ago; otherwise they
-    are in L2 as far as they fit."""
+    """Whether operands come from device memory, like weights last used a layer ago; otherwise from L2 if they fit."""
     energy: bool
-    """Whether the energy of a launch is measured too, over a loop of half a second."""
+    """Whether the energy per launch is measured too, in a loop of half a second."""
 
     @property
-    def settles(self) -> bool:
-        """Whether the best of a problem can meet in a final: launches interleave, a loop for energy does not."""
+    def holds_finals(self) -> bool:
+        """Whether finals are held; they interleave launches, which a loop for energy cannot."""
         return not self.energy
 
 
@@ -35,14 +34,14 @@ PROTOCOLS = {
         Protocol("graph-cold-l2+energy", cold=True, energy=True),
     )
 }
-"""Every protocol that measures. Landscapes may be recorded with others, which only replay knows."""
+"""Protocols that can measure, by name; landscapes may be recorded with others, which only replay knows."""
 
 
 def protocol(name: str) -> Protocol:
-    """The protocol of that name.
+    """Return the protocol of this name.
 
     Raises:
-        ContractError: there is none; the message lists those there are.
+        ContractError: there is no such protocol; the message lists the known ones.
     """
     if name not in PROTOCOLS:
         raise ContractError(f"no timing protocol {name!r}; known: {', '.join(PROTOCOLS)}")

@@ -1,4 +1,4 @@
-"""Binaries that tasks share: built once by the builders of a campaign, copied for every other task."""
+"""Share binaries between the tasks of a campaign: built once, copied for every other task."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ __all__ = ["SharedBuilds"]
 
 
 class SharedBuilds:
-    """Artifacts by key, in a folder that the builder processes of one campaign share.
+    """Artifacts by key, in a folder that all builder processes of a campaign share.
 
-    An artifact that is handed out has a file of its own, which goes once it is measured; the library's copy stays.
+    Each task gets a copy in a file of its own, which is deleted once it is measured.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Nothing is made before something is kept."""
+        """Use this folder; it is created with the first artifact."""
         self._folder = folder
 
     def find(self, key: str, folder: Path, name: str) -> Artifact | None:
-        """The artifact of that key, its file copied to `name` and the file's suffix in `folder`; None if unknown."""
+        """Copy the binary of this key into `folder` and return its artifact; None if the key is unknown.
+
+        The copy is called `name`, with the suffix of the original.
+        """
         try:
-            kept: Artifact = pickle.loads(self._entry(key).read_bytes())  # noqa: S301 (written by `add`)
+            stored: Artifact = pickle.loads(self._entry(key).read_bytes())  # noqa: S301 (written by `add`)
         except FileNotFoundError:
             return None
-        copy = folder / f"{name}{Path(kept.path).suffix}"
-        shutil.copyfile(kept.path, copy)
-        return replace(kept, path=str(copy))
+        copy = folder / f"{name}{Path(stored.path).suffix}"
+        shutil.copyfile(stored.path, copy)
+        return replace(stored, path=str(copy))
 
     def add(self, artifact: Artifact) -> None:
-        """Keep a copy; of several builders that bring one key at once, one is kept, and an entry is whole or absent."""
+        """Store a copy of the artifact, atomically; if several builders store one key at once, the last one stays."""
         self._folder.mkdir(exist_ok=True)
         suffix = Path(artifact.path).suffix
         with tempfile.NamedTemporaryFile(dir=self._folder, suffix=suffix, delete=False) as file:

@@ -13,7 +13,7 @@ from gemmtune.engine.seams import registry
 __all__ = ["worker_pool"]
 
 _BENCH = "gemmtune.engine.measure.bench"
-_START_SECONDS = 60.0  # imports take 4 s and the bench 1 s (H200 host); a GPU that is lost may hang instead
+_START_SECONDS = 60.0  # a start takes seconds; on a lost GPU it may hang
 
 
 def worker_pool(
@@ -25,14 +25,14 @@ def worker_pool(
     environment: Mapping[str, str] | None = None,
     notify: Notify = log_notice,
 ) -> ProcessPool[MeasureJob | FinalJob, Reading | FinalReading]:
-    """One process on the first GPU it sees, and one that setups by with everything imported.
+    """Return a pool of one process on the first visible GPU, with a spare process that has imported everything.
 
     Args:
-        protocol: how it times.
-        spaces: names of the spaces whose kernels it will load.
-        deadline_seconds: time a job may run.
-        name: the GPU, for messages.
-        environment: variables set in the process, which may choose the GPU it sees.
+        protocol: timing protocol of all jobs.
+        spaces: names of the spaces whose kernels the process loads.
+        deadline_seconds: longest time per job, in seconds.
+        name: name of the GPU, for messages.
+        environment: variables set in the process, which may select its GPU.
         notify: receives a line for each job that runs again and each start that failed.
     """
     return ProcessPool(
@@ -42,7 +42,7 @@ def worker_pool(
         environment=environment,
         start_seconds=_START_SECONDS,
         name=name,
-        attempts=2,  # a process may be killed for no fault of its job
+        attempts=2,  # a process may die without its job being the cause
         describe=_describe,
         sends_ahead=True,
         spare_imports=(_BENCH, *dict.fromkeys(type(registry.space(name)).__module__ for name in spaces)),

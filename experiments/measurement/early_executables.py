@@ -72,7 +72,7 @@ def timed(jobs: list[MeasureJob], made: int) -> list[dict]:
     kernels = {job.task: registry.space(job.task.space).load(job.artifact, job.task) for job in jobs}
 
     def look(job: MeasureJob, when: str) -> None:
-        timing = bench._setups._entry(job.task.problem).timing
+        timing = bench._setups._entry(job.task.problem)[1]
         timer, kernel_ns, library_ns = KernelTimer(kernels[job.task], timing), [], []
         for number in range(BLOCKS):
             time.sleep(REST_SECONDS)

@@ -65,7 +65,7 @@ class NotUploaded(Executable):
     """An executable as the driver makes it."""
 
     def __init__(self, graph, stream) -> None:
-        self._home = self._graph = graph
+        self._original = self._graph = graph
         self._handle = checked(driver.cuGraphInstantiate(graph.handle, 0))
 
 
@@ -119,7 +119,7 @@ def of_problem(setups, duty_cycle, problem, kernels, turns: int) -> dict:
         reason = setup.check(kernel, 0).reason
         assert not reason, reason
     graphs = {name: timing.capture(kernel, 0) for name, kernel in kernels.items()}
-    shared = {name: bool(timing.executables(graph)) for name, graph in graphs.items()}
+    shared = {name: bool(timing.shared_executables(graph)) for name, graph in graphs.items()}
     others = {
         name: next((graphs[o] for o in kernels if o != name and shared[o]), None) if shared[name] else None
         for name in kernels
@@ -171,7 +171,7 @@ def back_to_back(timing, kernel) -> list[float]:
     found = []
     for _ in range(9):
         with tools.barrier.held():
-            timing.lead()
+            timing.enqueue_lead_in()
             start.record()
             executable.launch(graph, tools.main_stream)
             end.record()

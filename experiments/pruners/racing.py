@@ -17,7 +17,7 @@ import numpy as np
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 from gemmtune.engine.measure.deciding.finals import FinalistResult, hold_final
-from gemmtune.engine.measure.deciding.screening import LaunchLimits, Leader, ScreeningResult, screen
+from gemmtune.engine.measure.deciding.screening import LaunchLimits, ScreeningResult, screen
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
@@ -116,8 +116,8 @@ def screened(timers: Sequence[DrawnTimer], drift: Drift) -> list[ScreeningResult
     for timer in timers:
         found.append(screen(timer, drift, leader, LIMITS))
         estimate = found[-1].estimate
-        if leader is None or estimate.time_ns < leader.estimate.time_ns:
-            leader = Leader(estimate)
+        if leader is None or estimate.time_ns < leader.time_ns:
+            leader = estimate
     return found
 
 

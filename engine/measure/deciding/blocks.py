@@ -1,4 +1,4 @@
-"""Launches in blocks: a candidate's in turns with a reference kernel's, and what sets blocks apart. Knows no kernel."""
+"""Estimate times from blocks of launches, in which a candidate alternates with the reference kernel."""
 
 from __future__ import annotations
 
@@ -14,62 +14,59 @@ from scipy.special import stdtrit
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import estimate, location_interval
 
-__all__ = ["Block", "Timer", "beyond_noise", "of_blocks", "over_blocks"]
+__all__ = ["Block", "Timer", "estimate_of_blocks", "location_of_blocks", "variance_between_blocks"]
 
-_BY_NOISE = 0.34
-"""Variance of a block's level, as a share of its launches', up to which nothing sets blocks apart: twice what the
-median of 8 has by noise."""
-_BLOCKS_THAT_TELL = 4
-"""Fewest blocks of one kernel alone whose levels show what sets them apart."""
+_NOISE_SHARE = 0.34
+"""Variance that noise gives a block's level, as a share of its launches' variance: twice that of a median of 8."""
+_LEAST_BLOCKS = 4
+"""Fewest blocks of one kernel alone that show how much blocks differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Launches of a candidate in turns with those of the reference kernel; as many samples of each, in launch order."""
+    """Launches of a candidate, alternating with launches of the reference kernel; one sample of each per pair."""
 
     samples_ns: tuple[float, ...]
-    """Time of each launch of the candidate, or the mean of each run of launches."""
+    """Time of each candidate launch in launch order, or the mean over each run of launches, in nanoseconds."""
     reference_ns: tuple[float, ...]
-    """Time of each launch of the reference kernel."""
+    """Time of each launch of the reference kernel in launch order, in nanoseconds."""
     run: int = 1
-    """Launches of the candidate that each of its samples is of."""
+    """Number of candidate launches behind each sample."""
 
     @property
     def launches(self) -> int:
-        """Of both kernels."""
+        """Number of launches of both kernels."""
         return len(self.samples_ns) * self.run + len(self.reference_ns)
 
     @property
     def busy_ns(self) -> float:
-        """What its launches took."""
+        """Total GPU time of all launches, in nanoseconds."""
         return sum(self.samples_ns) * self.run + sum(self.reference_ns)
 
 
 class Timer(Protocol):
-    """Launches one candidate beside the reference kernel."""
+    """Time one candidate beside the reference kernel."""
 
     def single(self) -> Block:
-        """One launch of each."""
+        """Launch the candidate and the reference once each."""
 
     def block(self, number: int) -> Block:
-        """One replay: 8 samples of each. Blocks of one number use the same operands in the same order."""
+        """Take 8 samples of each kernel. Blocks with one number use the same operands in the same order."""
 
 
-def over_blocks(samples_ns: Sequence[float], launches: int) -> Estimate:
-    """Location of the samples with its 95 % interval, wider where blocks of so many launches differ by more than these.
+def estimate_of_blocks(samples_ns: Sequence[float], launches: int) -> Estimate:
+    """Return the location of the samples with its 95 % interval, widened if blocks of `launches` samples differ.
 
-    Fewer than `_BLOCKS_THAT_TELL` blocks do not tell. Recomputed from the launches of the two campaigns that showed the
-    matter: of cuBLAS' times 77 and 81 % of the intervals held against those of another process, and 83 and 89 % of
-    these, which are wider by a third and still short of 95; of Triton's kernels 93 and 90, then 97 and 91 % (656 and
-    420 times, H200s, 2026-11-22).
+    Fewer than 4 blocks cannot show a difference. The intervals are wider by a third where blocks differ, and still
+    cover less than 95 %; see experiments/measurement.
     """
     found = estimate(samples_ns)
-    if not launches or len(samples_ns) < _BLOCKS_THAT_TELL * launches:
+    if not launches or len(samples_ns) < _LEAST_BLOCKS * launches:
         return found
     logs = np.log(samples_ns).reshape(-1, launches)
     levels = np.median(logs, axis=1)
-    apart = beyond_noise(levels - np.median(levels), logs)
-    middle, low, high = of_blocks(logs, apart)
+    between = variance_between_blocks(levels - np.median(levels), logs)
+    middle, low, high = location_of_blocks(logs, between)
     return Estimate(
         found.time_ns,
         min(found.low_ns, found.time_ns * exp(low - middle)),
@@ -77,22 +74,27 @@ def over_blocks(samples_ns: Sequence[float], launches: int) -> Estimate:
     )
 
 
-def of_blocks(logs: NDArray[np.float64], apart: float, confidence: float = 0.95) -> tuple[float, float, float]:
-    """Location of the launches of blocks, one row each, with its interval; `apart` is the variance between blocks.
+def location_of_blocks(
+    logs: NDArray[np.float64], between: float, confidence: float = 0.95
+) -> tuple[float, float, float]:
+    """Return the location of the launches with its interval, as (location, low, high).
 
-    Few blocks tell that variance: it counts by Student's t with a degree of freedom for each. That and `_BY_NOISE` were
-    chosen among eight such pairs, by the simulation that these figures are of: of a finalist whose blocks differ by
-    5 % a final's intervals had the wrong sign in 24 of 100 cases, now in 3 to 5, and held the truth in 36, now in about
-    80, still short of 95. Campaigns take 3 % more launches for it, finals of near ties 10 to 40 %, and the mean bound
-    of the regret goes from 0.31 to 0.52 %, while the regret itself stays (0.044 and 0.042 %).
+    The variance between blocks is known from few blocks. It widens the interval by Student's t with one degree of
+    freedom per block. That rule and `_NOISE_SHARE` were chosen among eight such pairs by simulated finals, which trade
+    some more launches for intervals that keep their promise; see experiments/measurement.
+    `logs` holds the logarithms of the times, shape (blocks, launches); `between` is their variance from block to block.
     """
     location, low, high = location_interval(logs.ravel(), confidence)
-    blocks = float(stdtrit(len(logs), (1 + confidence) / 2)) * sqrt(apart / len(logs))
-    return location, location - hypot(location - low, blocks), location + hypot(high - location, blocks)
+    margin = float(stdtrit(len(logs), (1 + confidence) / 2)) * sqrt(between / len(logs))
+    return location, location - hypot(location - low, margin), location + hypot(high - location, margin)
 
 
-def beyond_noise(rest: NDArray[np.float64], logs: NDArray[np.float64]) -> float:
-    """Variance of what the levels of blocks are off by, less what the noise of their launches explains; at least 0."""
+def variance_between_blocks(deviations: NDArray[np.float64], logs: NDArray[np.float64]) -> float:
+    """Return the variance of the blocks' levels less the part that launch noise explains; at least 0.
+
+    `deviations` holds each level less its expected value, shape (blocks,); `logs` the logarithms of the times, shape
+    (blocks, launches).
+    """
     launches = logs - np.median(logs, axis=1, keepdims=True)
-    apart, noise = (1.4826 * float(np.median(np.abs(deviations))) for deviations in (rest, launches))
-    return max(0.0, apart**2 - _BY_NOISE * noise**2)
+    between, noise = (1.4826 * float(np.median(np.abs(values))) for values in (deviations, launches))
+    return max(0.0, between**2 - _NOISE_SHARE * noise**2)

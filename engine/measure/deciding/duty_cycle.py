@@ -1,4 +1,4 @@
-"""Launches on clocks that nothing holds back: the GPU gets rest before its power limit sets in, and where it has."""
+"""Keep the GPU's duty cycle low, so that no power limit slows the launches that are timed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from gemmtune.engine.measure.deciding.clock_drift import Drift
 __all__ = ["DutyCycle", "DutyCycleTimer"]
 
 _RESTS_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
-"""One after the other, until the reference is as fast as it was. The first is short: of the blocks of kernels of 10 to
-20 µs, one in ten is slow on some GPUs although nothing holds the clocks back, and the next one is not (H200,
-2026-11-22)."""
+"""Rests before a slow block is measured again, in seconds; the first is short, for blocks that no clock explains."""
 
 
 class DutyCycle:
-    """Keeps the GPU's share of busy time low over tens of milliseconds.
+    """Keep the share of busy GPU time low over tens of milliseconds.
 
-    GEMMs without a pause draw an H200 into its power limit within 12 to 25 ms; whatever is timed in the next tens of
-    milliseconds is up to 21 % slower, one kernel more than the other. Two passes over 200 configs agree to 0.55 % in
-    the median and 2.7 % at the 95th percentile where the GPU is busy for half of the time, to 0.25 and 1.7 % where it
-    rests for most of it (2026-11-21).
+    GEMMs without a pause reach the power limit of an H200 within 12 to 25 ms. The limit then slows every launch of the
+    next tens of milliseconds, and some kernels more than others; see experiments/measurement.
     """
 
     def __init__(
@@ -31,11 +27,11 @@ class DutyCycle:
         duty: float = 0.15,
         burst_seconds: float = 0.004,
     ) -> None:
-        """Start rested.
+        """Start with a rested GPU.
 
         Args:
             now: a clock, in seconds.
-            rest: waits for so many seconds.
+            rest: waits for a number of seconds.
             duty: share of the time that the GPU may be busy.
             burst_seconds: busy time beyond that share before a rest is due.
         """
@@ -43,28 +39,28 @@ class DutyCycle:
         self._rest = rest
         self._duty = duty
         self._burst_seconds = burst_seconds
-        self._debt_seconds = 0.0
-        self._at = now()
+        self._excess_seconds = 0.0
+        self._updated_at = now()
 
     def add_busy(self, busy_seconds: float) -> None:
-        """The GPU was busy for so long, until now; rests where that was too much."""
-        self._recover()
-        self._debt_seconds += busy_seconds
-        if self._debt_seconds > self._burst_seconds:
-            self._rest((self._debt_seconds - self._burst_seconds / 2) / self._duty)
-            self._recover()
+        """Record that the GPU was busy for this long until now, and rest if that exceeds the burst."""
+        self._update()
+        self._excess_seconds += busy_seconds
+        if self._excess_seconds > self._burst_seconds:
+            self._rest((self._excess_seconds - self._burst_seconds / 2) / self._duty)
+            self._update()
 
-    def _recover(self) -> None:
+    def _update(self) -> None:
         now = self._now()
-        self._debt_seconds = max(0.0, self._debt_seconds - self._duty * (now - self._at))
-        self._at = now
+        self._excess_seconds = max(0.0, self._excess_seconds - self._duty * (now - self._updated_at))
+        self._updated_at = now
 
 
 class DutyCycleTimer:
-    """A timer that paces its blocks; one whose reference was slow all the same is set aside, and measured again."""
+    """Timer that rests between blocks and measures a block again if its reference was slow."""
 
     def __init__(self, timer: Timer, drift: Drift, duty_cycle: DutyCycle, rest: Callable[[float], None]) -> None:
-        """Use `timer` for one kernel; `rest` waits for so many seconds."""
+        """Wrap the timer of one kernel; `rest` waits for a number of seconds."""
         self._timer = timer
         self._drift = drift
         self._duty_cycle = duty_cycle
@@ -73,19 +69,19 @@ class DutyCycleTimer:
         self.slow_blocks: list[Block] = []
 
     def single(self) -> Block:
-        """One launch of each, whatever the clocks: it decides about large differences alone."""
+        """Launch both kernels once, whatever the clocks do; one launch decides about large differences alone."""
         return self._timer.single()
 
     def block(self, number: int) -> Block:
-        """A block on calm clocks; once the rests for this kernel are used up, on such as there are."""
-        block = self._paced(number)
+        """Time a block on fast clocks; once this kernel's rests are used up, on the clocks there are."""
+        block = self._timed(number)
         while self._rests and self._drift.slowed(block.reference_ns):
             self.slow_blocks.append(block)
             self._rest(self._rests.pop(0))
-            block = self._paced(number)
+            block = self._timed(number)
         return block
 
-    def _paced(self, number: int) -> Block:
+    def _timed(self, number: int) -> Block:
         block = self._timer.block(number)
         self._duty_cycle.add_busy(block.busy_ns / 1e9)
         return block

@@ -1,4 +1,4 @@
-"""The sets of operands of one problem that launches rotate through, and the reference kernel. Imports torch."""
+"""Make the operand sets that launches rotate through, for the kernel and the reference kernel. Imports torch."""
 
 from __future__ import annotations
 
@@ -14,72 +14,74 @@ from gemmtune.engine.records.problem import Problem
 __all__ = ["BLOCK_SAMPLES", "COLD_BYTES_PER_L2", "OperandSets", "reference_kernel"]
 
 BLOCK_SAMPLES = 8
-"""Launches of the kernel in a block, and of the reference."""
+"""Number of samples of the kernel in a block, and of the reference kernel."""
 
 COLD_BYTES_PER_L2 = 3
-"""Bytes touched between two uses of an operand, as a multiple of L2, that leave nothing of it there."""
+"""Bytes touched between two uses of an operand that leave nothing of it in L2, as a multiple of L2."""
 
 _SETS = 8 * BLOCK_SAMPLES
-"""Sets of operands that a kernel's blocks rotate through. Where in memory operands happen to lie moves a kernel of 10
-to 25 µs by 2 to 3 % (one standard deviation), each kernel its own way: between two processes the same config moves
-beside the others by 1.05 % in the median over 8 sets and 0.84 % over 32 (16x4096x4096), by 0.36 and 0.16 %
-(256x6144x4096; H200, 2026-11-21)."""
+"""Largest number of operand sets per kernel; many average out the effect of their positions in memory."""
 
 
 def reference_kernel(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-    """The vendor library's GEMM on operands of its `stand_in`: what its time does, a candidate's would do too.
+    """Enqueue the vendor library's GEMM on operands of the problem's `reference_problem`.
 
-    A kernel of another problem would see other limits: where memory bounds one and the power limit the other, one
-    slows down by 10 % while the other does not move.
+    The reference kernel must solve the candidate's problem, so that memory and power limit both alike. Another problem
+    may slow down on clocks that leave the candidate's time unchanged.
     """
     vendor.multiply(a, b, out, bias)
 
 
 @dataclass(frozen=True, slots=True)
 class OperandSets:
-    """The sets of operands of one problem that launches rotate through."""
+    """Operand sets of one problem, for the kernel and the reference kernel."""
 
     kernel: tuple[Operands, ...]
-    """What the timed kernel works on, in the order of slots."""
+    """Operand sets of the timed kernel, in the order of launches."""
     reference: tuple[Operands, ...]
-    """What the reference kernel works on: other memory where the protocol is cold, and other types where the vendor
-    has no kernel for those of the problem."""
+    """Operand sets of the reference kernel: in other memory if the protocol is cold, and of its `reference_problem`."""
     evicts: bool
-    """Whether L2 must be emptied besides, because the sets of a block are too small to do it."""
+    """Whether L2 must be emptied by a helper kernel, because the sets of a block are too small to do it."""
     own_bytes: int
-    """Device memory that is no other problem's: biases, and what did not fit the arena."""
+    """Device memory outside the shared memory, in bytes: biases, and tensors that did not fit."""
 
     @classmethod
-    def make(cls, problem: Problem, cold: bool, l2_bytes: int, memory_bytes: int, arena: OperandMemory) -> OperandSets:
-        """Make them in the arena, within `memory_bytes`: one set for each at least, BLOCK_SAMPLES for both before more.
+    def make(cls, problem: Problem, cold: bool, l2_bytes: int, most_bytes: int, memory: OperandMemory) -> OperandSets:
+        """Make the operand sets of a problem.
+
+        Args:
+            problem: the GEMM.
+            cold: whether operands must come from device memory; otherwise every launch uses one set.
+            l2_bytes: size of L2, in bytes.
+            most_bytes: largest size of all sets, in bytes. Kernel and reference get one set each in any case, and
+                BLOCK_SAMPLES each before the kernel gets more.
+            memory: memory that all problems share.
 
         Raises:
-            torch.OutOfMemoryError: they do not fit.
+            torch.OutOfMemoryError: the operands do not fit.
         """
-        places = OperandAllocator(arena)
+        allocator = OperandAllocator(memory)
 
         def draw(drawn: Problem, number: int) -> Operands:
-            return make_operands(drawn, arena.device, number, places)
+            return make_operands(drawn, memory.device, number, allocator)
 
-        def ring(kernel: tuple[Operands, ...], reference: tuple[Operands, ...], *, evicts: bool) -> OperandSets:
-            biases = {id(made.bias): made.bias.nbytes for made in (*kernel, *reference) if made.bias is not None}
-            return cls(kernel, reference, evicts, places.own_bytes + sum(biases.values()))
+        def made(kernel: tuple[Operands, ...], reference: tuple[Operands, ...], *, evicts: bool) -> OperandSets:
+            biases = {id(one.bias): one.bias.nbytes for one in (*kernel, *reference) if one.bias is not None}
+            return cls(kernel, reference, evicts, allocator.own_bytes + sum(biases.values()))
 
         first, beside = draw(problem, 0), vendor.reference_problem(problem)
         if not cold:
-            return ring((first,), (first if beside == problem else draw(beside, 0),), evicts=False)
-        sets = max(1, min(BLOCK_SAMPLES, memory_bytes // (first.nbytes + beside.min_bytes)))
-        reference = tuple(draw(beside, number) for number in range(_SETS, _SETS + sets))
-        evicts = sets * first.nbytes < COLD_BYTES_PER_L2 * l2_bytes
-        if sets == BLOCK_SAMPLES:
-            sets = min(
-                _SETS,
-                (memory_bytes - BLOCK_SAMPLES * beside.min_bytes) // first.nbytes // BLOCK_SAMPLES * BLOCK_SAMPLES,
-            )
-        others = (draw(problem, number) for number in range(1, sets))
-        return ring((first, *others), reference, evicts=evicts)
+            return made((first,), (first if beside == problem else draw(beside, 0),), evicts=False)
+        count = max(1, min(BLOCK_SAMPLES, most_bytes // (first.nbytes + beside.min_bytes)))
+        reference = tuple(draw(beside, number) for number in range(_SETS, _SETS + count))
+        evicts = count * first.nbytes < COLD_BYTES_PER_L2 * l2_bytes
+        if count == BLOCK_SAMPLES:
+            blocks = (most_bytes - BLOCK_SAMPLES * beside.min_bytes) // first.nbytes // BLOCK_SAMPLES
+            count = min(_SETS, blocks * BLOCK_SAMPLES)
+        others = (draw(problem, number) for number in range(1, count))
+        return made((first, *others), reference, evicts=evicts)
 
     @property
     def parts(self) -> int:
-        """Blocks of one kernel until its operands come again."""
+        """Number of blocks of one kernel until its operands repeat."""
         return max(1, len(self.kernel) // BLOCK_SAMPLES)

@@ -1,8 +1,7 @@
-"""CUDA graphs: launches captured once, joined into larger graphs, and replayed. Imports torch.
+"""Capture, join, update and replay CUDA graphs through the CUDA driver. Imports torch.
 
-The driver's own calls, because torch's graphs can neither be joined nor updated: capturing 16 launches costs the host
-315 µs, and 219 where half of them is a joined graph; an executable costs 160 to 245 µs, and 25 where it is updated
-(H200 host, 2026-11-21).
+Torch's own graphs can be neither joined nor updated. Both save most of the host's time per kernel: capturing anew takes
+more than joining, and a new executable takes many times longer than an update.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ Shape = tuple[object, ...]
 
 
 class Graph:
-    """Launches captured from a stream, without a way to run them: that is an `Executable`'s."""
+    """Launches captured from a stream; an `Executable` runs them."""
 
     def __init__(self, stream: torch.cuda.Stream, enqueue: Callable[[], None]) -> None:
-        """Capture what `enqueue` enqueues on `stream`, which must allocate nothing.
+        """Capture the launches that `enqueue` enqueues on `stream`; they must allocate nothing.
 
         Raises:
-            RuntimeError: something in it cannot be captured.
+            RuntimeError: one of them cannot be captured.
         """
         raw = stream.cuda_stream
         with torch.cuda.stream(stream):
@@ -35,15 +34,15 @@ class Graph:
             try:
                 enqueue()
             except BaseException:
-                driver.cuStreamEndCapture(raw)  # or the stream stays in capture, and every later call fails
+                driver.cuStreamEndCapture(raw)  # otherwise the stream stays in capture and every later call fails
                 raise
             self.handle = checked(driver.cuStreamEndCapture(raw))
         weakref.finalize(self, driver.cuGraphDestroy, self.handle).atexit = False
 
     def shape(self) -> Shape:
-        """What graphs must have in common for one executable to run them in turns, where the same graphs are joined.
+        """Return the types of the graph's nodes and the clusters of its kernels.
 
-        That is the types of its nodes, and the clusters of its kernels.
+        Graphs of equal shape that join equal graphs can share an executable.
         """
         status, _, count = driver.cuGraphGetNodes(self.handle)
         checked((status,))
@@ -54,7 +53,7 @@ class Graph:
         return (*(int(type_) for type_ in types), *clusters)
 
     def join(self, stream: torch.cuda.Stream) -> None:
-        """Enqueue it whole, as a part of the graph that is being captured from `stream`."""
+        """Add the whole graph to the graph that is being captured from `stream`."""
         raw = stream.cuda_stream
         status, *found = driver.cuStreamGetCaptureInfo(raw)
         _, _, graph, before, _, count = checked((status, found))
@@ -64,43 +63,44 @@ class Graph:
 
 
 class Executable:
-    """Runs graphs of one shape, and goes back to the one it was made of.
+    """Runner of graphs that all have the shape of the graph it was made of.
 
-    Not of other shapes, though the driver would take some: it accepts a kernel without clusters in the place of one
-    with clusters, and then does not run it. Blocks of such a kernel took as long as nothing does (CUDA 13.0, H200,
-    2026-11-21). And back, because a kernel that is loaded after another was unloaded may have its handle: the driver
-    takes that for no change, and runs what lies where the other's code was (illegal instructions, H200, 2026-11-22).
+    The driver would accept some other shapes. With CUDA 13.0 it takes a kernel without clusters in place of one with
+    clusters, and then does not run it.
     """
 
     def __init__(self, graph: Graph, stream: torch.cuda.Stream) -> None:
-        """Make one of `graph`, whose kernels must stay loaded as long as it is used, and upload it on `stream`.
+        """Instantiate `graph`, whose kernels must stay loaded, and upload it on `stream`.
 
-        One that is not uploaded takes longer at first: the vendor's kernels of 12 µs by 3 to 4 % in its first run. And
-        in all of its runs where it is updated before it is uploaded: kernels in it by 0.2 µs, the vendor's by up to 0.7
-        (experiments/measurement).
+        Kernels in an executable that was not uploaded before its first run or update take longer; see
+        experiments/measurement.
 
         Raises:
             RuntimeError: the driver refuses it.
         """
-        self._home = self._graph = graph
+        self._original = self._graph = graph
         self._handle = checked(driver.cuGraphInstantiate(graph.handle, 0))
         weakref.finalize(self, driver.cuGraphExecDestroy, self._handle).atexit = False
         checked(driver.cuGraphUpload(self._handle, stream.cuda_stream))
 
     def launch(self, graph: Graph, stream: torch.cuda.Stream) -> None:
-        """Enqueue `graph`, which has the shape of the first one, on `stream`.
+        """Enqueue `graph`, which must have the shape of the original graph, on `stream`.
 
         Raises:
             RuntimeError: the driver refuses it.
         """
-        self._take(graph)
+        self._update_to(graph)
         checked(driver.cuGraphLaunch(self._handle, stream.cuda_stream))
 
-    def rest(self) -> None:
-        """Let go of the kernels of the graph that was launched last, and has ended."""
-        self._take(self._home)
+    def restore(self) -> None:
+        """Update to the original graph once the last launched one has ended, to release that graph's kernels.
 
-    def _take(self, graph: Graph) -> None:
+        A kernel loaded later may get the handle of an unloaded one. The driver would see no change, and run whatever
+        lies where the old code was.
+        """
+        self._update_to(self._original)
+
+    def _update_to(self, graph: Graph) -> None:
         if graph is not self._graph:
             status, _ = driver.cuGraphExecUpdate(self._handle, graph.handle)
             checked((status,))
@@ -108,7 +108,7 @@ class Executable:
 
 
 def _cluster(node: object) -> tuple[int, int, int]:
-    """Blocks of a cluster that a kernel node launches, by its attribute or else by its function; (0, 0, 0) of none."""
+    """Return the cluster size of a kernel node, from its attribute or else its function; (0, 0, 0) without clusters."""
     attribute = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     asked = checked(driver.cuGraphKernelNodeGetAttribute(node, attribute)).clusterDim
     if max(asked.x, asked.y, asked.z) > 1:

@@ -1,4 +1,4 @@
-"""Energy of one launch, from NVML's energy counter over a long loop. Imports torch."""
+"""Measure the energy per launch with NVML's energy counter. Imports torch."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _BATCH_SECONDS = 2e-3
 def joules_per_launch(
     replay: Callable[[], None], launches: int, replay_seconds: float, energy_mj: Callable[[], int | None]
 ) -> float | None:
-    """Board energy of one launch while launches follow each other without a pause, idle power included.
+    """Return the energy per launch in joules, while launches follow each other without a pause.
 
-    The counter moves in steps of tens of milliseconds, so the loop is cut at two of its steps at least half a second
-    apart: energy between them over launches between them.
+    Idle power is included. The counter moves in steps of tens of milliseconds. The energy between two steps, at least
+    half a second apart, is divided by the launches between them.
 
     Args:
         replay: enqueues `launches` launches.
         launches: launches of one replay.
-        replay_seconds: about how long a replay takes.
-        energy_mj: reads the counter, in millijoules; None where there is none.
+        replay_seconds: approximate time of a replay, in seconds.
+        energy_mj: reads the counter in millijoules; None without a counter.
 
     Returns:
         None where the GPU counts no energy, or its counter setups still.
@@ -39,7 +39,7 @@ def joules_per_launch(
     began = time.perf_counter()
     event = _enqueue(replay, batch)
     while time.perf_counter() - began < _MOST_SECONDS:
-        following = _enqueue(replay, batch)  # the next batch is enqueued before the last one ends: no gap
+        following = _enqueue(replay, batch)  # enqueued before the batch before it ends, so that there is no gap
         event.synchronize()
         event = following
         done += batch

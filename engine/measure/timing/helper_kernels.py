@@ -1,4 +1,4 @@
-"""The few things timing needs of the CUDA driver: two small kernels and a barrier. Imports torch."""
+"""Launch the two helper kernels of timing, and hold a stream at a barrier. Imports torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemmtune.engine.platform.cuda_driver import checked
 
 __all__ = ["HelperKernels", "StreamBarrier"]
 
-# Any GPU since Volta runs it: the driver compiles it for the one that is there.
+# The driver compiles it for the present GPU, Volta or later.
 _PTX = b"""
 .version 7.0
 .target sm_70
@@ -57,16 +57,16 @@ _BLOCKS_PER_SM, _THREADS = 8, 256
 
 
 class HelperKernels:
-    """`empty` times the protocol's fixed cost; `evict` leaves nothing of the operands in L2."""
+    """Two kernels: `empty` measures the fixed cost of events, `evict` empties L2."""
 
     def __init__(self, evicted_bytes: int, device: torch.device) -> None:
-        """Load them, and take the buffer that `evict` reads."""
+        """Load the kernels and allocate the buffer of `evicted_bytes` bytes that `evict` reads."""
         torch.cuda.current_stream()  # makes torch's context current in this thread
         module = checked(driver.cuModuleLoadData(_PTX))
         self._empty = checked(driver.cuModuleGetFunction(module, b"empty"))
         self._evict = checked(driver.cuModuleGetFunction(module, b"evict"))
-        # Zeros: the sum stays 0 and nothing is ever written, so that L2 holds no dirty line to write back while the
-        # next kernel reads (with a buffer that is written instead, a 31 µs GEMM takes 38 µs: H200, 2026-11-21).
+        # Zeros: the sum stays 0 and nothing is ever written. L2 then holds no dirty line, whose write-back would slow
+        # the next kernel.
         self._buffer = torch.zeros(evicted_bytes // 16 * 4, dtype=torch.int32, device=device)
         self._blocks = _BLOCKS_PER_SM * torch.cuda.get_device_properties(device).multi_processor_count
 
@@ -75,34 +75,34 @@ class HelperKernels:
         _launch(self._empty, 1, 1, (), ())
 
     def evict(self) -> None:
-        """Enqueue a read of the whole buffer."""
+        """Enqueue a kernel that reads the whole buffer."""
         values = (self._buffer.data_ptr(), self._buffer.numel() // 4)
         _launch(self._evict, self._blocks, _THREADS, values, (ctypes.c_void_p, ctypes.c_uint64))
 
 
 class StreamBarrier:
-    """Holds the stream back while launches are enqueued, so that no host time lies between them when they run."""
+    """Barrier that holds the stream while launches are enqueued, so that no host time lies between them."""
 
     def __init__(self) -> None:
-        """Take a word of memory that host and device both see."""
+        """Allocate a word of memory that host and device both see."""
         flags = driver.CU_MEMHOSTALLOC_DEVICEMAP | driver.CU_MEMHOSTALLOC_PORTABLE
         host = checked(driver.cuMemHostAlloc(4, flags))
         self._word = ctypes.c_uint32.from_address(int(host))
         self._word.value = 0
         self._address = checked(driver.cuMemHostGetDevicePointer(host, 0))
-        self._passes = 0
+        self._releases = 0
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """What is enqueued inside runs when the block ends, also when it ends in an error."""
-        self._passes += 1
+        """Hold launches that are enqueued inside the `with` block until it ends, even by an error."""
+        self._releases += 1
         at_least = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
         stream = torch.cuda.current_stream().cuda_stream
-        checked(driver.cuStreamWaitValue32(stream, self._address, self._passes, int(at_least)))
+        checked(driver.cuStreamWaitValue32(stream, self._address, self._releases, int(at_least)))
         try:
             yield
         finally:
-            self._word.value = self._passes
+            self._word.value = self._releases
 
 
 def _launch(function: object, blocks: int, threads: int, values: tuple[int, ...], types: tuple[type, ...]) -> None:

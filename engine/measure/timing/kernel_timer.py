@@ -1,21 +1,13 @@
-"""Timing one kernel beside the reference kernel: launches between events, replayed from a CUDA graph. Imports torch.
+"""Time one kernel beside the reference kernel, between CUDA events in a CUDA graph. Imports torch.
 
-A block is one replay of a graph that alternates launches of the kernel with launches of the reference, each between
-two event nodes. The GPU runs the graph by itself, so no host time lies between the events however short the kernel;
-what the events themselves cost is measured on an empty kernel and taken off. Kernel and reference see the same clocks,
-because one follows the other within microseconds.
+A block is one replay of a graph that alternates launches of the kernel with launches of the reference, each between two
+event nodes. The GPU runs the graph by itself, so no host time lies between the events. The fixed cost of events is
+measured on an empty kernel and subtracted. Kernel and reference see equal clocks, microseconds apart.
 
-What launches cost depends on the executable graph, by 60 to 80 ns (one standard deviation) for an empty kernel and by
-60 to 110 for one of 23 µs, however often it is replayed, and not on where the kernel's code lies (16 of each in turns,
-two sweeps, two processes; H200, 2026-11-22). So the kernels of a problem run in the same few executables, the empty one
-too. A kernel that is launched in clusters has as many of its own.
-
-There its launches take less than in the place of another's: kernels of 10 to 23 µs 0.07 to 0.27 µs less, which the
-empty one, that the fixed cost is taken from, does not show (experiments/measurement). So in finals, which decide
-between kernels of both kinds, each has its own, and short ones are timed in runs: several launches one after the other
-between two events, so that what events cost, and what they cost here more than there, is shared among these. The time
-of the fastest of a few kernels of 2 to 14 µs then differs by 0.02 to 0.06 µs from process to process (one standard
-deviation), where launch by launch it was 0.14 to 0.19 (experiments/measurement/processes.py).
+Times depend on the executable graph, by less than 0.3 µs, however often it is replayed. All kernels of a problem
+therefore share a few executables, and so does the empty kernel. Kernels with clusters cannot share them.
+Finals compare both sorts of kernels, so there each kernel gets executables of its own. Short kernels are timed in runs
+of several launches between two events, which share the cost of events. See experiments/measurement for all of this.
 """
 
 from __future__ import annotations
@@ -37,54 +29,51 @@ from gemmtune.engine.statistics import estimate
 
 __all__ = ["KernelTimer", "Run", "TimingSetup"]
 
-Kernel = Callable[..., None]  # of an Operands' arguments
-_EXECUTABLES = 8
-"""Executable graphs that the blocks of a kernel go through, one after the other."""
-_FIXED_COST_BLOCKS = 2 * _EXECUTABLES
-"""Blocks of the empty kernel scatter by 0.1 µs (one standard deviation, H200, 2026-11-22)."""
-_RUN_NS = 32e3
-"""Time of a run, of which 0.1 µs are 0.3 %. Longer kernels are timed launch by launch."""
+Kernel = Callable[..., None]  # called with the arguments of Operands
+_EXECUTABLES = 8  # executable graphs that the blocks of a kernel rotate through
+_FIXED_COST_BLOCKS = 2 * _EXECUTABLES  # blocks of the empty kernel, which average out their scatter
+_RUN_NS = 32e3  # least time of a run, next to which the scatter of the fixed cost is 0.3 %
 _MOST_IN_RUN = 8
+_LEAST_NS = 32.0  # one tick of event times: no kernel takes less
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What lies between two events."""
+    """Consecutive launches between two events."""
 
     launches: int
-    """One after the other."""
+    """Number of launches in the run."""
     cost_ns: float
-    """Of each, what events take besides."""
+    """Fixed cost of the events per launch, in nanoseconds."""
 
 
 class TimingSetup:
-    """What the kernels of one problem are timed on: its operands, the reference's launches, and the fixed cost.
+    """Everything that timing the kernels of one problem needs: operands, captured reference launches, fixed costs.
 
-    The reference's launches are captured once: one by one they would cost the host 20 µs each.
+    The reference's launches are captured once, because enqueueing them one by one takes the host too long.
     """
 
     def __init__(self, sets: OperandSets, context: TimingContext) -> None:
-        """Capture the reference; the fixed cost is 0 until `calibrate`."""
+        """Capture the launches of the reference; the fixed costs are 0 until `calibrate`."""
         self.sets = sets
         self.context = context
         self.one_launch = Run(1, 0.0)
         self.single_cost_ns = 0.0
         with torch.cuda.stream(context.stream):
-            self._refer(0)  # the vendor's library takes its workspace of a stream with its first launch there
-        self._lead = context.capture(self._enqueue_lead)
-        self._beside = [context.capture(partial(self._enqueue_beside, slot)) for slot in range(BLOCK_SAMPLES)]
+            self._launch_reference(0)  # the vendor library allocates a stream's workspace with its first launch there
+        self._lead_in = context.capture(self._launch_lead_in)
+        self._references = [context.capture(partial(self._time_reference, i)) for i in range(BLOCK_SAMPLES)]
         stream = context.main_stream
-        self._leading, *self._besides = (Executable(graph, stream) for graph in (self._lead, *self._beside))
-        self._empty = self.capture(self._nothing, 0)
+        self._lead_in_executable = Executable(self._lead_in, stream)
+        self._reference_executables = [Executable(graph, stream) for graph in self._references]
+        self._empty = self.capture(self._launch_empty, 0)
         self._shape = self._empty.shape()
         self._executables = [Executable(self._empty, stream) for _ in range(_EXECUTABLES)]
 
     def calibrate(self, rest: Callable[[], None]) -> None:
-        """Measure the fixed cost as kernels are timed: an empty kernel in their place, in each of their executables.
+        """Measure the fixed costs with an empty kernel, in the executables that kernels run in.
 
-        Each block comes behind a `rest`. For each problem, because it depends on the state of the clocks: 2.8 µs where
-        empty kernels follow each other, 3.4 µs where the GPU was idle before, and 0.4 µs of error are 4 % of a kernel
-        of 10 µs.
+        Each block follows a call of `rest`. Costs are measured per problem, because they depend on the clocks' state.
         """
         context = self.context
         in_graph: list[float] = []
@@ -94,7 +83,7 @@ class TimingSetup:
             self._replay(self._empty, self._executables[number % _EXECUTABLES])
             in_graph.extend(pair.elapsed_ns() for pair in context.kernel_events)
             with context.barrier.held():
-                self.lead()
+                self.enqueue_lead_in()
                 context.single_events[0].around(context.helpers.empty, context.main_stream)
             torch.cuda.synchronize()
             single.append(context.single_events[0].elapsed_ns())
@@ -102,92 +91,97 @@ class TimingSetup:
         self.single_cost_ns = estimate(single).time_ns
 
     def calibrated_run(self, time_ns: float) -> Run:
-        """Runs for kernels that take about so long, and what events cost in them now, in executables of their own.
+        """Measure what events cost now and return the run for kernels of about this time.
 
-        Of several sets of operands none comes twice in a block.
+        No operand set occurs twice in a block of runs, unless there is only one.
         """
         most = self.sets.parts if len(self.sets.kernel) > 1 else _MOST_IN_RUN
         launches = min(ceil(_RUN_NS / time_ns), _MOST_IN_RUN, most)
         if launches == 1:
             return self.one_launch
-        block = self.capture(self._nothing, 0, launches)
+        block = self.capture(self._launch_empty, 0, launches)
         costs: list[float] = []
         for executable in [Executable(block, self.context.main_stream) for _ in range(_EXECUTABLES)]:
             self._replay(block, executable)
             costs.extend(pair.elapsed_ns() / launches for pair in self.context.kernel_events)
         return Run(launches, estimate(costs).time_ns)
 
-    def lead(self) -> None:
-        """Enqueue what runs before a timed launch: one behind an idle GPU takes 3 % longer than its successors."""
-        self._leading.launch(self._lead, self.context.main_stream)
+    def enqueue_lead_in(self) -> None:
+        """Enqueue the untimed launch that precedes timed ones; a launch on an idle GPU is slower than the next."""
+        self._lead_in_executable.launch(self._lead_in, self.context.main_stream)
 
-    def beside(self, slot: int) -> EventPair:
-        """Enqueue one launch of the reference; what times it."""
-        self._besides[slot].launch(self._beside[slot], self.context.main_stream)
-        return self.context.reference_events[slot]
+    def enqueue_reference(self, position: int) -> EventPair:
+        """Enqueue the reference launch at this position of a block and return the events that time it."""
+        self._reference_executables[position].launch(self._references[position], self.context.main_stream)
+        return self.context.reference_events[position]
 
     def capture(self, kernel: Kernel, part: int, launches: int = 1) -> Graph:
-        """A block of runs of so many launches of the kernel, on the operands of that part of the sets.
+        """Capture a block of runs, on the operand sets of this part.
+
+        Args:
+            kernel: enqueues one launch.
+            part: number of the block among those with different operands.
+            launches: launches per run.
 
         Raises:
             RuntimeError: a launch of the kernel cannot be captured.
         """
         return self.context.capture(partial(self._enqueue_block, kernel, part * BLOCK_SAMPLES * launches, launches))
 
-    def executables(self, graph: Graph) -> dict[int, Executable]:
-        """Those that run blocks such as `graph`, by the turn in which they do; none where it must have its own."""
+    def shared_executables(self, graph: Graph) -> dict[int, Executable]:
+        """Return the shared executables by number; none if the graph's shape needs executables of its own."""
         return dict(enumerate(self._executables)) if graph.shape() == self._shape else {}
 
     def block(self, graph: Graph, executable: Executable, run: Run, meanwhile: Callable[[], object]) -> Block:
-        """Run a captured block of such runs; the host does something else `meanwhile`."""
+        """Replay a captured block of such runs and return its times; the host calls `meanwhile` while it runs."""
         context = self.context
         self._replay(graph, executable, meanwhile)
-        samples = _less(context.kernel_events, run.cost_ns, run.launches)
-        return Block(samples, _less(context.reference_events, self.one_launch.cost_ns), run.launches)
+        samples = _times_ns(context.kernel_events, run.cost_ns, run.launches)
+        return Block(samples, _times_ns(context.reference_events, self.one_launch.cost_ns), run.launches)
 
     def _replay(self, graph: Graph, executable: Executable, meanwhile: Callable[[], object] = lambda: None) -> None:
         executable.launch(graph, self.context.main_stream)
         meanwhile()
         torch.cuda.synchronize()
-        executable.rest()
+        executable.restore()
 
     def _enqueue_block(self, kernel: Kernel, first: int, launches: int) -> None:
         stream = self.context.stream
-        self._lead.join(stream)
-        for slot, (mine, theirs) in enumerate(zip(self.context.kernel_events, self._beside, strict=True)):
-            mine.around(_launches(kernel, self.sets.kernel, first + slot * launches, launches), stream)
-            theirs.join(stream)
+        self._lead_in.join(stream)
+        for i, (events, reference) in enumerate(zip(self.context.kernel_events, self._references, strict=True)):
+            events.around(_launches(kernel, self.sets.kernel, first + i * launches, launches), stream)
+            reference.join(stream)
 
-    def _nothing(self, *_: object) -> None:
+    def _launch_empty(self, *_: object) -> None:
         self.context.helpers.empty()
 
-    def _enqueue_lead(self) -> None:
-        self._refer(BLOCK_SAMPLES - 1)
+    def _launch_lead_in(self) -> None:
+        self._launch_reference(BLOCK_SAMPLES - 1)
         if self.sets.evicts:
             self.context.helpers.evict()
 
-    def _enqueue_beside(self, slot: int) -> None:
-        self.context.reference_events[slot].around(partial(self._refer, slot), self.context.stream)
+    def _time_reference(self, position: int) -> None:
+        self.context.reference_events[position].around(partial(self._launch_reference, position), self.context.stream)
 
-    def _refer(self, slot: int) -> None:
-        _launches(reference_kernel, self.sets.reference, slot)()
+    def _launch_reference(self, position: int) -> None:
+        _launches(reference_kernel, self.sets.reference, position)()
 
 
 class KernelTimer:
-    """Times one kernel on one timing; a `Timer` of the race."""
+    """Timer of one kernel; implements `blocks.Timer`."""
 
     def __init__(self, kernel: Kernel, timing: TimingSetup, run: Run | None = None) -> None:
-        """Nothing is launched yet; the kernel must have run once before it is timed, so that it is loaded.
+        """Prepare without launching anything; the kernel must have run once before it is timed, so that it is loaded.
 
         Args:
             kernel: enqueues one launch.
-            timing: the problem's.
-            run: what a block times, in executables made of it, at 0.2 ms and more each; without one single launches, in
-                the timing's where it can share them.
+            timing: timing setup of the kernel's problem.
+            run: run that each sample times, in executables of the kernel's own. By default a sample is one launch, in
+                shared executables where possible.
         """
         self._kernel = kernel
         self._timing = timing
-        self._given = run
+        self._given_run = run
         self._blocks: dict[int, Graph] = {}
         self._executables: dict[int, Executable] | None = {} if run else None
         self._singles = 0
@@ -195,36 +189,37 @@ class KernelTimer:
 
     @property
     def _run(self) -> Run:
-        return self._given or self._timing.one_launch
+        return self._given_run or self._timing.one_launch
 
     def start_singles(self, number: int) -> None:
-        """Enqueue what the next so many calls of `single` return, at most BLOCK_SAMPLES, and do not wait for it."""
+        """Enqueue the launches of the next calls of `single`, at most BLOCK_SAMPLES, without waiting for them."""
         context = self._timing.context
         with context.barrier.held():
-            self._timing.lead()
+            self._timing.enqueue_lead_in()
             for _ in range(number):
-                slot = self._singles % BLOCK_SAMPLES
-                mine = context.single_events[slot]
-                mine.around(_launches(self._kernel, self._timing.sets.kernel, slot), context.main_stream)
-                self._started.append((mine, self._timing.beside(slot)))
+                position = self._singles % BLOCK_SAMPLES
+                events = context.single_events[position]
+                events.around(_launches(self._kernel, self._timing.sets.kernel, position), context.main_stream)
+                self._started.append((events, self._timing.enqueue_reference(position)))
                 self._singles += 1
 
     def single(self) -> Block:
-        """One launch of the kernel and one of the reference, without a graph."""
+        """Time one launch of the kernel and one of the reference, outside a graph."""
         if not self._started:
             self.start_singles(1)
-        mine, theirs = self._started.popleft()
+        events, reference = self._started.popleft()
         torch.cuda.synchronize()
-        return Block(_less([mine], self._timing.single_cost_ns), _less([theirs], self._timing.one_launch.cost_ns))
+        samples = _times_ns([events], self._timing.single_cost_ns)
+        return Block(samples, _times_ns([reference], self._timing.one_launch.cost_ns))
 
     def block(self, number: int) -> Block:
-        """BLOCK_SAMPLES samples of each, on the operands of this number."""
-        graph, turn = self._captured(number), number % _EXECUTABLES
+        """Take BLOCK_SAMPLES samples of each kernel, on the operand sets of this block number."""
+        graph, which = self._captured(number), number % _EXECUTABLES
         if self._executables is None:
-            self._executables = self._timing.executables(graph)
-        if turn not in self._executables:
-            self._executables[turn] = Executable(graph, self._timing.context.main_stream)
-        return self._timing.block(graph, self._executables[turn], self._run, lambda: self._captured(number + 1))
+            self._executables = self._timing.shared_executables(graph)
+        if which not in self._executables:
+            self._executables[which] = Executable(graph, self._timing.context.main_stream)
+        return self._timing.block(graph, self._executables[which], self._run, lambda: self._captured(number + 1))
 
     def _captured(self, number: int) -> Graph:
         part = number % max(1, self._timing.sets.parts // self._run.launches)
@@ -233,19 +228,19 @@ class KernelTimer:
         return self._blocks[part]
 
     def loop(self) -> tuple[Callable[[], None], int]:
-        """What enqueues launches of the kernel alone, without events between them, and how many it enqueues."""
+        """Return a function that enqueues launches of the kernel alone, without events, and their number."""
         context = self._timing.context
         graph = context.capture(_launches(self._kernel, self._timing.sets.kernel, 0, BLOCK_SAMPLES))
         return partial(Executable(graph, context.main_stream).launch, graph, context.main_stream), BLOCK_SAMPLES
 
     def close(self) -> None:
-        """Free the graphs."""
+        """Free the captured graphs."""
         self._executables = None
         self._blocks.clear()
 
 
 def _launches(kernel: Kernel, sets: Sequence[Operands], first: int, count: int = 1) -> Callable[[], None]:
-    """What enqueues so many launches of the kernel, on the sets from that number on, counted around the sets."""
+    """Return a function that enqueues `count` launches, on the operand sets from `first` on, cyclically."""
     arguments = [sets[number % len(sets)].arguments for number in range(first, first + count)]
 
     def enqueue() -> None:
@@ -255,9 +250,6 @@ def _launches(kernel: Kernel, sets: Sequence[Operands], first: int, count: int =
     return enqueue
 
 
-_LEAST_NS = 32.0  # the resolution of event times: no kernel takes less than one tick
-
-
-def _less(pairs: Sequence[EventPair], cost_ns: float, launches: int = 1) -> tuple[float, ...]:
-    """Times of one of so many launches between the events, without the fixed cost of each."""
+def _times_ns(pairs: Sequence[EventPair], cost_ns: float, launches: int = 1) -> tuple[float, ...]:
+    """Return the time per launch between each pair of events in nanoseconds, less the fixed cost per launch."""
     return tuple(round(max(pair.elapsed_ns() / launches - cost_ns, _LEAST_NS), 1) for pair in pairs)

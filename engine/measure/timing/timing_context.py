@@ -1,4 +1,4 @@
-"""What every timer of one GPU shares. Imports torch."""
+"""Hold the streams, events and helper kernels that all timers of one GPU share. Imports torch."""
 
 from __future__ import annotations
 
@@ -13,39 +13,37 @@ from gemmtune.engine.measure.timing.helper_kernels import HelperKernels, StreamB
 __all__ = ["EventPair", "TimingContext"]
 
 _EARLY_EXECUTABLES, _EARLY_KERNELS = 64, 32
-"""Executables that are made first and never run, and the kernels of each, so that none of the first times anything.
+"""Number of executables that are made first and never run, and of kernels in each.
 
-Where the driver finds place for an executable in memory that it has anyway, kernels in it take less: the library's by
-0.5 to 1 µs, Triton's by up to 0.5, and events. That was so for the first problem of a process, and for parts of the
-second; behind 32 executables of 25 kernels for none (experiments/measurement/early_executables.py; H200, 2026-11-23).
+Kernels may run faster in the first executables of a process; see experiments/measurement/early_executables.py.
 """
 
 
 class EventPair:
-    """Two events and the time between them."""
+    """Two CUDA events and the time between them."""
 
     def __init__(self, *, external: bool = True) -> None:
-        """Make them; external ones become nodes of the graph they are captured in."""
+        """Create the events; external ones become nodes of the graph in which they are captured."""
         self._start = torch.cuda.Event(enable_timing=True, external=external)  # type: ignore[no-untyped-call]
         self._end = torch.cuda.Event(enable_timing=True, external=external)  # type: ignore[no-untyped-call]
 
     def around(self, enqueue: Callable[[], None], stream: torch.cuda.Stream) -> None:
-        """Record one event on the current stream, which is `stream`, enqueue, record the other."""
-        self._start.record(stream)  # looking up the current stream, 16 times a config, took a fifth of the host's time
+        """Record the first event, call `enqueue`, record the second; `stream` must be the current stream."""
+        self._start.record(stream)  # passing the stream is much faster than looking it up 16 times per config
         enqueue()
         self._end.record(stream)
 
     def elapsed_ns(self) -> float:
-        """Time between the two when they were last recorded."""
+        """Return the time between the last recordings of the two events, in nanoseconds."""
         milliseconds: float = self._start.elapsed_time(self._end)
         return milliseconds * 1e6
 
 
 class TimingContext:
-    """Events, barrier, helper kernels, and the stream that graphs are captured from."""
+    """Events, barrier, helper kernels and capture stream of one GPU."""
 
     def __init__(self, l2_bytes: int, device: torch.device) -> None:
-        """Take them."""
+        """Create all of them on `device`, whose L2 has `l2_bytes` bytes."""
         self.helpers = HelperKernels(COLD_BYTES_PER_L2 * l2_bytes, device)
         self.barrier = StreamBarrier()
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
@@ -60,10 +58,10 @@ class TimingContext:
         torch.cuda.synchronize()
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
-        """A graph of what `enqueue` enqueues.
+        """Capture the launches that `enqueue` enqueues and return them as a graph.
 
         Raises:
-            RuntimeError: something in it cannot be captured.
+            RuntimeError: one of them cannot be captured.
         """
         return Graph(self.stream, enqueue)
 

@@ -180,7 +180,7 @@ def test_a_config_races_against_the_best_before_it_unless_all_samples_are_wanted
     executor = site.executor(protocol, racing=racing)
     for x in (5, 3, 4):
         measured(executor, x)
-    leaders = [job.leader and job.leader.estimate.time_ns for job in site.measured]
+    leaders = [job.leader and job.leader.time_ns for job in site.measured]
     assert leaders == ([None, 1005.0, 1003.0] if races else [None] * 3)
     assert {job.early_stopping for job in site.measured} == {races}
 

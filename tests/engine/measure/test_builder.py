@@ -57,8 +57,8 @@ def test_kernels_for_an_absent_gpu_are_built_here(tmp_path):
     assert refusal.reason == "the binary needs 327680 B of shared memory > 232448 B a block"
     assert refusal.build_seconds > 0
 
-    library = outcomes[Config({})].result
-    assert (library.key, library.path, library.resources) == ("aten::mm", "", None)
+    vendor = outcomes[Config({})].result
+    assert (vendor.key, vendor.path, vendor.resources) == ("aten::mm", "", None)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def toy(tmp_path, monkeypatch):
     return Task(Problem.parse("16x16x16"), catalogue.device("H200"), "toy_builds")
 
 
-def test_every_end_of_a_build_is_told(toy, tmp_path):
+def test_every_outcome_of_a_build_is_reported(toy, tmp_path):
     folder = tmp_path / "built"
     folder.mkdir()
     ends = ("hangs", "exits", "raises", "refuses", "builds")

@@ -17,20 +17,20 @@ LEVEL = ReferenceLevel("torch 2.13.0", "GPU-0", 1000.0)
 
 
 CPU = torch.device("cpu")
-ARENA = OperandMemory(CPU, [], list)
-RING = OperandSets.make(PROBLEM, True, 1, 1 << 20, ARENA)
+MEMORY = OperandMemory(CPU, [], list)
+SETS = OperandSets.make(PROBLEM, True, 1, 1 << 20, MEMORY)
 
 
 @pytest.fixture
 def setup():
-    return ProblemSetup(PROBLEM, RING, LEVEL)
+    return ProblemSetup(PROBLEM, SETS, LEVEL)
 
 
-def test_the_first_level_is_the_references_beside_itself(setup):
+def test_the_first_nominal_time_is_the_level_beside_itself(setup):
     assert setup.drift.nominal_ns == 1000.0
 
 
-def test_the_level_is_the_median_of_the_first_candidates_and_then_stays(setup):
+def test_the_nominal_time_is_the_median_beside_the_first_candidates(setup):
     for level in (1020.0, 1300.0, 1040.0):
         setup.add_reference_times([level] * 8)
     assert setup.drift.nominal_ns == 1040.0
@@ -41,8 +41,8 @@ def test_the_level_is_the_median_of_the_first_candidates_and_then_stays(setup):
     assert setup.drift.nominal_ns == 1050.0
 
 
-def test_how_much_the_level_differs_between_candidates_is_learned_from_them():
-    setup = ProblemSetup(PROBLEM, RING, ReferenceLevel("torch 2.13.0", "GPU-0", 10_000.0))
+def test_the_references_scatter_is_learned_from_the_candidates():
+    setup = ProblemSetup(PROBLEM, SETS, ReferenceLevel("torch 2.13.0", "GPU-0", 10_000.0))
     assert setup.drift.reference_scatter == 0.03  # until it is known
     for level in (9_000.0, 9_500.0, 10_000.0, 10_500.0, 11_000.0, 10_000.0, 9_800.0):
         setup.add_reference_times([level] * 8)
@@ -50,14 +50,14 @@ def test_how_much_the_level_differs_between_candidates_is_learned_from_them():
     assert setup.drift.reference_scatter == pytest.approx(1.4826 * 0.05, rel=0.05)
 
 
-def test_single_launches_set_no_level_and_blocks_behind_them_do(setup):
+def test_single_launches_do_not_count_towards_the_nominal_time(setup):
     setup.add_reference_times([1500.0] * 3)
     assert setup.drift.nominal_ns == 1000.0
     setup.add_reference_times([1500.0] * 3 + [1030.0] * 8)
     assert setup.drift.nominal_ns == 1030.0
 
 
-def test_a_check_says_of_each_set_of_operands_whether_the_output_is_right(setup):
+def test_a_check_covers_each_operand_set(setup):
     def right(a, b, out):
         out.copy_((a.double() @ b.double()).to(out.dtype))
 
@@ -69,9 +69,9 @@ def test_a_check_says_of_each_set_of_operands_whether_the_output_is_right(setup)
 
 
 @pytest.mark.parametrize(("dtype", "missing"), [("int8", "were not written"), ("e4m3", "are NaN or were not written")])
-def test_an_output_of_8_bit_operands_that_was_not_written_is_caught_on_every_launch(dtype, missing):
+def test_an_unwritten_output_of_8_bit_operands_is_caught_on_every_launch(dtype, missing):
     problem = Problem.parse(f"64x48x80:{dtype}:nt")
-    setup = ProblemSetup(problem, OperandSets.make(problem, True, 1, 1 << 20, ARENA), LEVEL)
+    setup = ProblemSetup(problem, OperandSets.make(problem, True, 1, 1 << 20, MEMORY), LEVEL)
 
     def right(a, b, out):
         out.copy_((a.double() @ b.double()).to(out.dtype))

@@ -1,4 +1,4 @@
-"""A GPU whose truth is known: kernels of known times, on a clock that wanders as it is told to."""
+"""Simulate a GPU: kernels of known times on clocks that drift by a given function."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ _AHEAD = 4096
 
 @dataclass(frozen=True)
 class SimulatedKernel:
-    """A kernel's true time: `true_ns` over all operand sets, `slots` the factor of each set, 1 on average.
+    """Kernel of known time: `true_ns` over all operand sets, with a factor per set in `set_factors`, 1 on average.
 
-    The reference kernel has no more sets than a block has launches: it uses the first of these factors.
+    The reference kernel has one operand set per sample of a block, and uses the first factors.
     """
 
     true_ns: float
-    slots: np.ndarray
+    set_factors: np.ndarray
 
     @classmethod
     def draw(cls, true_ns, rng):
-        slots = rng.uniform(0.99, 1.01, PARTS * BLOCK_SAMPLES)
-        return cls(true_ns, slots / slots.mean())
+        set_factors = rng.uniform(0.99, 1.01, PARTS * BLOCK_SAMPLES)
+        return cls(true_ns, set_factors / set_factors.mean())
 
 
 def steady(launches):
-    """Clocks that stay where they are."""
+    """Return the level of clocks that never change."""
     return np.ones(launches.shape)
 
 
 class SimulatedClock:
-    """One GPU. `level` gives the factor of the clocks for launch numbers; `launches` counts every launch there was.
+    """Simulated GPU that counts its launches.
 
-    A launch takes its kernel's time times the slot, the level and lognormal noise; one in `tail` takes another 1.3 to
-    5 times as long. Times are whole ticks of 32 ns.
+    A launch takes its kernel's time times the factors of operand set, clocks and lognormal noise. A share `tail` of the
+    launches takes another 1.3 to 5 times as long. `level` maps launch numbers to the clocks' factor. Times are whole
+    ticks of 32 ns.
     """
 
     def __init__(self, seed, level=steady, noise=0.015, tail=0.0):
@@ -49,7 +50,7 @@ class SimulatedClock:
         self._used = 0
 
     def times(self, per_launch_ns):
-        """Nanoseconds of as many launches, one after the other."""
+        """Return the times of consecutive launches, in nanoseconds."""
         count = len(per_launch_ns)
         if self._used + count > len(self._factors):
             self._factors, self._used = self._draw(max(_AHEAD, count)), 0
@@ -67,17 +68,17 @@ class SimulatedClock:
 
 
 class SimulatedTimer:
-    """Times one kernel beside the reference kernel, launch by launch in turns.
+    """Timer of one simulated kernel beside the reference kernel.
 
-    `beside` is the factor of the reference's time that this neighbour alone makes, `apart` what the kernel's own blocks
-    differ by, as a standard deviation.
+    `reference_factor` is the effect of this kernel on the reference's time. `block_scatter` is the standard deviation
+    between the kernel's own blocks.
     """
 
-    def __init__(self, clock, kernel, reference, beside=1.0, apart=0.0):
-        self._clock, self._apart = clock, apart
+    def __init__(self, clock, kernel, reference, reference_factor=1.0, block_scatter=0.0):
+        self._clock, self._block_scatter = clock, block_scatter
         self._both = np.empty((PARTS, 2 * BLOCK_SAMPLES))
-        self._both[:, 0::2] = kernel.true_ns * kernel.slots.reshape(PARTS, BLOCK_SAMPLES)
-        self._both[:, 1::2] = beside * reference.true_ns * reference.slots[:BLOCK_SAMPLES]
+        self._both[:, 0::2] = kernel.true_ns * kernel.set_factors.reshape(PARTS, BLOCK_SAMPLES)
+        self._both[:, 1::2] = reference_factor * reference.true_ns * reference.set_factors[:BLOCK_SAMPLES]
 
     def single(self):
         return self._block(0, 2)
@@ -87,6 +88,6 @@ class SimulatedTimer:
 
     def _block(self, number, launches):
         both = self._both[number % PARTS, :launches].copy()
-        both[0::2] *= np.exp(self._apart * self._clock.rng.standard_normal())
+        both[0::2] *= np.exp(self._block_scatter * self._clock.rng.standard_normal())
         times = self._clock.times(both)
         return Block(tuple(times[0::2].tolist()), tuple(times[1::2].tolist()))

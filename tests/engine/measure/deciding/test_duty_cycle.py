@@ -8,7 +8,7 @@ from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle, DutyCycleTime
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Clock that tests advance."""
 
     def __init__(self):
         self.seconds = 0.0
@@ -26,31 +26,31 @@ class Clock:
         duty_cycle.add_busy(seconds)
 
 
-def paced(clock, **terms):
-    return DutyCycle(clock.now, clock.rest, **terms)
+def cycle(clock, **options):
+    return DutyCycle(clock.now, clock.rest, **options)
 
 
-def test_a_gpu_that_is_busy_all_the_time_comes_down_to_its_duty():
+def test_a_gpu_under_constant_load_is_brought_down_to_the_duty_cycle():
     clock = Clock()
-    duty_cycle = paced(clock, duty=0.5, burst_seconds=0.01)
+    duty_cycle = cycle(clock, duty=0.5, burst_seconds=0.01)
     for _ in range(1000):
         clock.busy(duty_cycle, 0.002)
     assert 2.0 / clock.seconds == pytest.approx(0.5, rel=0.01)
     assert max(clock.rests) < 0.03
 
 
-def test_a_gpu_that_waits_for_its_host_is_never_held_up():
+def test_a_gpu_that_waits_for_its_host_gets_no_rests():
     clock = Clock()
-    duty_cycle = paced(clock, duty=0.5, burst_seconds=0.01)
+    duty_cycle = cycle(clock, duty=0.5, burst_seconds=0.01)
     for _ in range(1000):
         clock.seconds += 0.001
         clock.busy(duty_cycle, 0.0009)
     assert clock.rests == []
 
 
-def test_a_burst_after_a_rest_is_not_held_up():
+def test_a_burst_after_a_rest_gets_no_rest():
     clock = Clock()
-    duty_cycle = paced(clock, duty=0.5, burst_seconds=0.01)
+    duty_cycle = cycle(clock, duty=0.5, burst_seconds=0.01)
     clock.seconds += 100.0
     for _ in range(8):
         clock.busy(duty_cycle, 0.002)
@@ -58,7 +58,7 @@ def test_a_burst_after_a_rest_is_not_held_up():
 
 
 class Scripted:
-    """A timer with these levels of its reference, one a block."""
+    """Timer with one given level of the reference per block."""
 
     def __init__(self, *levels):
         self.levels = iter(levels)
@@ -71,38 +71,38 @@ class Scripted:
         return Block((50.0,), (500.0,))
 
 
-def calm(clock, *levels):
-    return DutyCycleTimer(Scripted(*levels), Drift(100.0), paced(clock), clock.rest)
+def timer_of(clock, *levels):
+    return DutyCycleTimer(Scripted(*levels), Drift(100.0), cycle(clock), clock.rest)
 
 
-def test_a_block_on_clocks_that_are_held_back_is_set_aside_and_measured_again_after_longer_and_longer_rests():
+def test_a_slow_block_is_measured_again_after_longer_and_longer_rests():
     clock = Clock()
-    timer = calm(clock, 1.2, 1.1, 1.02, 1.15, 1.0)
+    timer = timer_of(clock, 1.2, 1.1, 1.02, 1.15, 1.0)
     assert timer.block(0).reference_ns[0] == pytest.approx(102.0)
     assert timer.block(0).reference_ns[0] == pytest.approx(100.0)
     assert [round(block.reference_ns[0]) for block in timer.slow_blocks] == [120, 110, 115]
     assert clock.rests == [0.001, 0.005, 0.01]
 
 
-def test_clocks_that_stay_held_back_are_taken_as_they_are():
+def test_blocks_count_once_the_rests_are_used_up():
     clock = Clock()
-    timer = calm(clock, *[1.2] * 9)
+    timer = timer_of(clock, *[1.2] * 9)
     assert [timer.block(0).reference_ns[0] for _ in range(3)] == pytest.approx([120.0] * 3)
     assert len(timer.slow_blocks) == len(clock.rests) == 6
 
 
-def test_a_single_launch_is_taken_as_it_is():
+def test_a_single_launch_counts_whatever_the_clocks():
     clock = Clock()
-    assert calm(clock).single().reference_ns == (500.0,)
+    assert timer_of(clock).single().reference_ns == (500.0,)
     assert clock.rests == []
 
 
-def test_a_run_is_paced_by_all_its_launches():
+def test_the_duty_cycle_counts_all_launches_of_a_run():
     class Runs(Scripted):
         def block(self, number):
             return Block((1e6,) * 8, (1e5,) * 8, run=5)  # 40.8 ms
 
     clock = Clock()
-    timer = DutyCycleTimer(Runs(), Drift(1e5), paced(clock, duty=0.1, burst_seconds=0.0), clock.rest)
+    timer = DutyCycleTimer(Runs(), Drift(1e5), cycle(clock, duty=0.1, burst_seconds=0.0), clock.rest)
     timer.block(0)
     assert clock.rests == [pytest.approx(0.408)]

@@ -1,4 +1,4 @@
-"""The race on a simulated clock: the truth is known, and every launch is counted."""
+"""Whole campaigns on a simulated clock: true times are known, and every launch is counted."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 from gemmtune.engine.measure.deciding.finals import hold_final
-from gemmtune.engine.measure.deciding.screening import LaunchLimits, Leader, ScreeningResult, implausible_reason, screen
+from gemmtune.engine.measure.deciding.screening import LaunchLimits, ScreeningResult, implausible_reason, screen
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import estimate
 
 from .simulated_clock import BLOCK_SAMPLES, PARTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
 
 LIMITS = LaunchLimits()
-LEADER = Leader(Estimate(10_000.0, 9_950.0, 10_050.0))
+LEADER = Estimate(10_000.0, 9_950.0, 10_050.0)
 DRIFT = Drift(20_000.0)
 
 
-# Campaigns: 64 configs in random order, each screened against the best so far; the 8 best meet in the final.
+# Campaigns: 64 configs in random order, each screened against the leader; then a final of the 8 best.
 
 SEEDS = 1000
 CONFIGS = 64
@@ -81,15 +81,15 @@ def draw(truth, seed):
 class Campaign:
     truth: str
     regret: float
-    """Of the pick over the best of all configs."""
+    """Regret of the pick against the best of all configs."""
     final_regret: float
-    """Of the pick over the best finalist."""
+    """Regret of the pick against the best finalist."""
     bound: float
-    """What the final says the latter is at most."""
+    """Bound on `final_regret` by the final."""
     launches: int
-    """Of candidates and reference together."""
+    """Launches of candidates and reference together."""
     fixed_regret: float
-    """Of the pick by the median of 100 launches of each config, on the same truth."""
+    """Regret of a pick by the median of 100 launches per config."""
     fixed_launches: int
 
 
@@ -108,19 +108,19 @@ def run_campaign(seed):
     for timer in timers:
         result = screen(timer, drift, leader, LIMITS)
         scores.append(result.estimate.time_ns)
-        if leader is None or result.estimate.time_ns < leader.estimate.time_ns:
-            leader = Leader(result.estimate)
+        if leader is None or result.estimate.time_ns < leader.time_ns:
+            leader = result.estimate
     finalists = np.argsort(scores)[:8]
     ranking = hold_final([timers[i] for i in finalists], LIMITS)
     pick = times[finalists[ranking[0].index]]
 
     fixed = SimulatedClock([seed, 4], level, tail=tail)
-    medians = [np.median(fixed.times(kernel.true_ns * np.resize(kernel.slots, 100))) for kernel in kernels]
+    medians = [np.median(fixed.times(kernel.true_ns * np.resize(kernel.set_factors, 100))) for kernel in kernels]
     return Campaign(
         truth,
         pick / times.min() - 1,
         pick / times[finalists].min() - 1,
-        max(0.0, *(-standing.behind[0] for standing in ranking)),
+        max(0.0, *(-result.behind[0] for result in ranking)),
         clock.launches,
         times[np.argmin(medians)] / times.min() - 1,
         fixed.launches,
@@ -141,7 +141,7 @@ def test_campaigns_pick_within_half_a_percent_of_the_best_in_99_of_100(campaigns
 def test_campaigns_spend_less_than_a_third_of_the_launches_of_100_repetitions(campaigns):
     assert {campaign.fixed_launches for campaign in campaigns} == {FIXED_LAUNCHES}
     assert np.mean([campaign.launches < FIXED_LAUNCHES / 3 for campaign in campaigns]) >= 0.99
-    # A quarter until finals counted what sets blocks apart: 24.5 % then, 25.2 % since.
+    # 25.2 % of them, and 24.5 % if finals ignored the variance between blocks
     assert np.mean([campaign.launches for campaign in campaigns]) < 0.26 * FIXED_LAUNCHES
 
 
@@ -165,7 +165,7 @@ def test_same_seed_same_campaign():
 
 
 class Scripted:
-    """Hands out blocks in order: of `single` pairs first, then whole ones."""
+    """Timer with given single launches and given blocks."""
 
     def __init__(self, singles=(), blocks=()):
         self.singles, self.blocks = iter(singles), iter(blocks)
@@ -187,21 +187,21 @@ def block(candidate=10_000.0, reference=20_000.0):
 ON_A_PAR = [(10_000.0, 20_000.0)] * 3
 
 
-def test_one_launch_ends_what_is_far_behind():
+def test_one_launch_stops_a_candidate_far_behind():
     result = screen(Scripted([(61_000.0, 20_000.0)]), DRIFT, LEADER, LIMITS)
     assert result == ScreeningResult(
         (61_000.0,), (20_000.0,), Estimate(61_000.0, 61_000.0, 61_000.0), 1.0, "one launch took 6.1 times the leader's"
     )
 
 
-def test_three_launches_end_what_is_clearly_behind():
+def test_three_launches_stop_a_candidate_clearly_behind():
     timer = Scripted([(11_300.0, 20_000.0), (11_200.0, 20_000.0), (11_500.0, 20_000.0)])
     result = screen(timer, DRIFT, LEADER, LIMITS)
     assert result.stopped == "the fastest of 3 launches took 1.12 times the leader's"
     assert len(result.samples_ns) == 3
 
 
-def test_late_launches_do_not_end_a_good_candidate():
+def test_late_launches_do_not_stop_a_good_candidate():
     timer = Scripted([(48_000.0, 20_000.0), (10_100.0, 20_000.0), (25_000.0, 20_000.0)], repeat(block()))
     result = screen(timer, DRIFT, LEADER, LIMITS)
     assert not result.stopped
@@ -209,7 +209,7 @@ def test_late_launches_do_not_end_a_good_candidate():
     assert result.estimate.time_ns == pytest.approx(10_000, rel=5e-3)
 
 
-def test_slow_clocks_do_not_end_a_good_candidate():
+def test_slow_clocks_do_not_stop_a_good_candidate():
     timer = Scripted([(11_500.0, 23_000.0)] * 3, repeat(block(11_500.0, 23_000.0)))
     result = screen(timer, DRIFT, LEADER, LIMITS)
     assert not result.stopped
@@ -217,7 +217,7 @@ def test_slow_clocks_do_not_end_a_good_candidate():
     assert result.estimate.time_ns == pytest.approx(10_000, rel=2e-3)
 
 
-def test_a_late_reference_launch_makes_no_leader_of_a_candidate_that_was_ended():
+def test_a_late_reference_launch_makes_no_stopped_candidate_the_leader():
     result = screen(Scripted([(18_000.0, 90_000.0), (18_100.0, 20_000.0)]), DRIFT, LEADER, LIMITS)
     assert result.stopped == "the fastest of 2 launches took 1.8 times the leader's"
     assert result.estimate.time_ns == pytest.approx(18_050)
@@ -226,21 +226,21 @@ def test_a_late_reference_launch_makes_no_leader_of_a_candidate_that_was_ended()
 @pytest.mark.parametrize(
     ("time_ns", "blocks"), [(10_000.0, LIMITS.alone_blocks), (200_000.0, 6), (400_000.0, LIMITS.most_blocks)]
 )
-def test_without_a_leader_a_candidate_gets_every_block_and_no_single_and_a_short_one_more(time_ns, blocks):
+def test_without_a_leader_a_candidate_gets_all_blocks_and_no_single_launch(time_ns, blocks):
     result = screen(Scripted(blocks=repeat(block(time_ns, 50_000.0))), Drift(50_000.0), None, LIMITS)
     assert len(result.samples_ns) == len(result.reference_ns) == blocks * BLOCK_SAMPLES
     assert not result.stopped
 
 
-def test_on_a_par_with_the_leader_a_candidate_gets_every_block():
+def test_on_a_par_with_the_leader_a_candidate_gets_all_blocks():
     result = screen(Scripted(ON_A_PAR, repeat(block())), DRIFT, LEADER, LIMITS)
     assert len(result.samples_ns) == 3 + LIMITS.most_blocks * BLOCK_SAMPLES
     assert not result.stopped
 
 
 @pytest.mark.parametrize(("time_ns", "blocks"), [(60_000.0, 4), (100_000.0, 3), (1e6, LIMITS.least_blocks)])
-def test_of_a_long_kernel_fewer_blocks_say_as_much(time_ns, blocks):
-    leader = Leader(Estimate(time_ns, 0.99 * time_ns, 1.01 * time_ns))
+def test_long_kernels_get_fewer_blocks(time_ns, blocks):
+    leader = Estimate(time_ns, 0.99 * time_ns, 1.01 * time_ns)
     level = Scripted([(time_ns, time_ns)] * 3, repeat(block(time_ns, time_ns)))
     result = screen(level, Drift(time_ns), leader, LIMITS)
     assert len(result.samples_ns) == 3 + blocks * BLOCK_SAMPLES
@@ -251,7 +251,7 @@ def test_blocks_end_when_the_interval_lies_above_the_leaders():
     result = screen(Scripted([(10_500.0, 20_000.0)] * 3, repeat(block(10_500.0))), DRIFT, LEADER, LIMITS)
     assert len(result.samples_ns) == 3 + BLOCK_SAMPLES
     assert result.stopped.startswith("after 11 launches its interval lies 3.90% above")
-    assert result.estimate.low_ns > LEADER.estimate.high_ns
+    assert result.estimate.low_ns > LEADER.high_ns
 
 
 def test_blocks_end_when_the_interval_lies_below_the_leaders():
@@ -260,15 +260,15 @@ def test_blocks_end_when_the_interval_lies_below_the_leaders():
     assert not result.stopped
 
 
-def test_a_block_beside_which_the_clocks_moved_is_measured_again_and_kept():
+def test_a_block_is_measured_again_and_kept_if_the_clocks_moved():
     slow = block(10_500.0, 21_000.0)
-    unsure = Leader(Estimate(10_200.0, 9_800.0, 10_600.0))
+    unsure = Estimate(10_200.0, 9_800.0, 10_600.0)
     result = screen(Scripted(ON_A_PAR, [block(), slow, slow, slow, slow]), DRIFT, unsure, LIMITS)
     assert result.samples_ns == (10_000.0,) * 3 + block().samples_ns + 4 * slow.samples_ns
     assert result.drift == pytest.approx(1.0337, rel=1e-3)  # four blocks of five on clocks 5 % slower
 
 
-def test_clocks_that_keep_moving_are_not_waited_for():
+def test_blocks_are_measured_again_only_a_few_times():
     moving = [block(), block(10_500.0, 21_000.0)] * 10
     result = screen(Scripted(ON_A_PAR, moving), DRIFT, LEADER, LIMITS)
     assert len(result.samples_ns) == 3 + (LIMITS.most_blocks + LIMITS.most_repeats) * BLOCK_SAMPLES
@@ -295,18 +295,15 @@ def test_drift_correction_ranks_configs_that_were_timed_on_different_clocks():
         (7_900.0, None, "7.90 µs is below the device's floor of 8.00 µs"),
     ],
 )
-def test_results_too_good_to_be_believed_say_why(time_ns, leader, reason):
+def test_an_implausible_result_has_a_reason(time_ns, leader, reason):
     assert implausible_reason(Estimate(time_ns, time_ns, time_ns), leader, 8_000.0) == reason
 
 
-# The final.
-
-
-def test_blocks_that_differ_widen_the_interval_of_a_kernel_alone():
+def test_scattered_blocks_widen_the_interval():
     covered = []
     for seed in range(100):
         clock, kernel = SimulatedClock(seed, noise=0.02), SimulatedKernel(12_000.0, np.ones(PARTS * BLOCK_SAMPLES))
-        timer = SimulatedTimer(clock, kernel, kernel, apart=0.03)
+        timer = SimulatedTimer(clock, kernel, kernel, block_scatter=0.03)
         found = screen(timer, Drift(12_000.0), None, LIMITS).estimate
         covered.append(found.low_ns <= 12_000.0 <= found.high_ns)
     assert np.mean(covered) >= 0.8  # 57 % where all launches count as independent

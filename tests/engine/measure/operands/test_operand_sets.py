@@ -1,4 +1,4 @@
-"""The operand sets that launches rotate through; on the CPU, where the rules are the same."""
+"""Operand sets, on the CPU."""
 
 from __future__ import annotations
 
@@ -19,56 +19,58 @@ PROBLEM = Problem.parse("64x64x64")
 BYTES = 3 * 64 * 64 * 2
 
 
-def arena(nbytes):
+def memory(nbytes):
     return OperandMemory(CPU, [nbytes], lambda: [nbytes])
 
 
-def ring(cold=True, l2_bytes=1, memory_bytes=1 << 30, problem=PROBLEM):
-    return OperandSets.make(problem, cold, l2_bytes, memory_bytes, arena(0))
+def sets_of(cold=True, l2_bytes=1, memory_bytes=1 << 30, problem=PROBLEM):
+    return OperandSets.make(problem, cold, l2_bytes, memory_bytes, memory(0))
 
 
-def test_a_cold_ring_has_a_set_for_every_slot_of_eight_blocks_and_of_one_for_the_reference():
-    cold = ring()
+def test_a_cold_protocol_has_sets_for_eight_blocks_and_for_one_of_the_reference():
+    cold = sets_of()
     assert (len(cold.kernel), len(cold.reference), cold.parts) == (8 * BLOCK_SAMPLES, BLOCK_SAMPLES, 8)
-    places = {tensor.data_ptr() for operands in (*cold.kernel, *cold.reference) for tensor in (operands.a, operands.b)}
-    assert len(places) == 2 * 9 * BLOCK_SAMPLES
+    addresses = {
+        tensor.data_ptr() for operands in (*cold.kernel, *cold.reference) for tensor in (operands.a, operands.b)
+    }
+    assert len(addresses) == 2 * 9 * BLOCK_SAMPLES
     assert cold.own_bytes == 9 * BLOCK_SAMPLES * BYTES
     assert not torch.equal(cold.kernel[0].a, cold.kernel[1].a)
     assert not torch.equal(cold.kernel[0].a, cold.reference[0].a)
 
 
-def test_a_warm_ring_is_one_set():
-    warm = ring(cold=False)
+def test_a_warm_protocol_has_one_set():
+    warm = sets_of(cold=False)
     assert warm.kernel == warm.reference
     assert (len(warm.kernel), warm.parts, warm.own_bytes, warm.evicts) == (1, 1, BYTES, False)
 
 
 @pytest.mark.parametrize(("memory_bytes", "sets"), [(2 * 3 * BYTES, 3), (2 * BYTES, 1), (1, 1)])
-def test_memory_bounds_the_sets_but_one_is_always_there(memory_bytes, sets):
-    small = ring(memory_bytes=memory_bytes)
+def test_memory_limits_the_sets_but_leaves_one(memory_bytes, sets):
+    small = sets_of(memory_bytes=memory_bytes)
     assert (len(small.kernel), len(small.reference)) == (sets, sets)
 
 
 @pytest.mark.parametrize(("memory_bytes", "sets"), [(16 * BYTES, 8), (23 * BYTES, 8), (24 * BYTES, 16), (1 << 30, 64)])
 def test_memory_beyond_one_block_adds_whole_blocks(memory_bytes, sets):
-    made = ring(memory_bytes=memory_bytes)
+    made = sets_of(memory_bytes=memory_bytes)
     assert (len(made.kernel), len(made.reference), made.parts) == (sets, BLOCK_SAMPLES, sets // BLOCK_SAMPLES)
 
 
-def test_operands_lie_where_they_would_without_the_problems_before_and_are_nobodys_own():
-    def places(*before):
-        shared = arena(256 << 20)
+def test_positions_do_not_depend_on_the_problems_before():
+    def positions(*before):
+        shared = memory(256 << 20)
         for problem in (*before, PROBLEM):
             made = OperandSets.make(problem, True, 1, 1 << 20, shared)
         assert made.own_bytes == 0
         return [operands.b.storage_offset() for operands in made.kernel]
 
-    assert places() == places(Problem.parse("32x32x32"))
+    assert positions() == positions(Problem.parse("32x32x32"))
 
 
-def test_l2_is_emptied_besides_where_the_sets_cannot_do_it():
-    assert not ring(l2_bytes=BLOCK_SAMPLES * BYTES // 4).evicts
-    assert ring(l2_bytes=BLOCK_SAMPLES * BYTES).evicts
+def test_a_helper_evicts_l2_if_the_sets_are_too_small():
+    assert not sets_of(l2_bytes=BLOCK_SAMPLES * BYTES // 4).evicts
+    assert sets_of(l2_bytes=BLOCK_SAMPLES * BYTES).evicts
 
 
 def types(operands):
@@ -76,8 +78,8 @@ def types(operands):
 
 
 @pytest.mark.parametrize("cold", [True, False])
-def test_the_reference_has_the_kernels_types_where_the_vendor_multiplies_them(cold):
-    made = ring(cold, problem=Problem.parse("64x64x64:e4m3:nt"))
+def test_the_reference_has_the_kernels_types_if_the_vendor_library_supports_them(cold):
+    made = sets_of(cold, problem=Problem.parse("64x64x64:e4m3:nt"))
     for operands in (*made.kernel, *made.reference):
         assert types(operands) == [torch.float8_e4m3fn, torch.float8_e4m3fn, torch.bfloat16]
 
@@ -85,9 +87,9 @@ def test_the_reference_has_the_kernels_types_where_the_vendor_multiplies_them(co
 @pytest.mark.parametrize(
     "problem", ["64x64x64:bf16:nt:addmm", "64x64x64:bf16:nt:addmm:bias=matrix", "2x8x8x8:bf16:nt:bmm"]
 )
-def test_every_set_of_another_operation_has_all_that_it_takes(problem):
+def test_every_set_of_another_operation_has_all_of_its_operands(problem):
     parsed = Problem.parse(problem)
-    made = OperandSets.make(parsed, True, 1, 1 << 30, arena(64 << 20))
+    made = OperandSets.make(parsed, True, 1, 1 << 30, memory(64 << 20))
     sizes = [tensor.shape for tensor in make_operands(parsed, CPU).arguments]
     for operands in (*made.kernel, *made.reference):
         assert [tensor.shape for tensor in operands.arguments] == sizes
@@ -97,8 +99,8 @@ def test_every_set_of_another_operation_has_all_that_it_takes(problem):
 
 
 @pytest.mark.parametrize("cold", [True, False])
-def test_the_reference_is_a_bf16_product_where_the_vendor_has_no_kernel(cold):
-    made = ring(cold, problem=Problem.parse("16x64x64:int8:nt"))
+def test_the_reference_is_a_bf16_product_if_the_vendor_library_has_no_kernel(cold):
+    made = sets_of(cold, problem=Problem.parse("16x64x64:int8:nt"))
     assert len(made.reference) == (BLOCK_SAMPLES if cold else 1)
     for operands in made.kernel:
         assert types(operands) == [torch.int8, torch.int8, torch.int32]

@@ -123,7 +123,7 @@ def test_a_product_of_any_layout_is_right(layout):
 
 @pytest.mark.parametrize("bias", ["vector", "matrix"])
 @pytest.mark.parametrize("size", ["64x48x512", "1x1x1", "1x512x28672", "300x1x99"])
-def test_a_bias_is_part_of_the_result_and_told_where_it_is_missing(size, bias):
+def test_a_bias_is_part_of_the_result_and_missed_if_left_out(size, bias):
     operands, reference, product = prepared(f"{size}:bf16:nt:addmm:bias={bias}")
     assert reference.check(torch.addmm(operands.bias, operands.a, operands.b)).reason == ""
     if operands.bias.numel() > 1:  # one value may be near 0
@@ -131,14 +131,14 @@ def test_a_bias_is_part_of_the_result_and_told_where_it_is_missing(size, bias):
         assert reference.check(product).reason.startswith("error norm")
 
 
-def test_a_bias_of_the_wrong_row_is_told():
+def test_a_bias_of_the_wrong_row_is_caught():
     operands, reference, product = prepared("64x48x28672:bf16:nt:addmm:bias=matrix")
     assert reference.check(product + operands.bias).reason == ""
     assert reference.check(product + operands.bias[0]).reason.startswith("error norm")
 
 
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
-def test_a_batch_of_products_is_right_and_one_in_another_place_is_told(layout):
+def test_a_batch_of_products_is_right_and_one_out_of_order_is_caught(layout):
     operands, reference, right = prepared(f"3x30x60x50:bf16:{layout}:bmm")
     assert reference.check(right).reason == ""
     assert reference.check(operands.a @ operands.b).reason == ""
@@ -165,7 +165,7 @@ def test_one_wrong_element_is_caught(size, dtype):
         assert reference.check(out).reason
 
 
-def test_one_wrong_element_of_a_large_output_is_told_by_its_size():
+def test_one_wrong_element_of_a_large_output_is_caught_by_its_size():
     _, reference, right = prepared("1024x1024x64:bf16:nt")
     right[1023, 1023] += 12  # 1.5 times the root mean square of an element, √64
     comparison = reference.check(right)

@@ -26,7 +26,7 @@ TILE = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
 
 @pytest.fixture(scope="module")
 def bench():
-    """Makes a bench of a protocol."""
+    """Return a function that makes a bench of a protocol."""
     from gemmtune.engine.measure.bench import Bench
 
     return lambda name: Bench(protocol(name))
@@ -35,7 +35,7 @@ def bench():
 def timers(bench, problem, kernels):
     """A timer for each kernel of one problem, each launched once."""
     parsed = Problem.parse(problem)
-    operands = bench._setups.of(parsed).ring.kernel[0]
+    operands = bench._setups.get(parsed).sets.kernel[0]
     for kernel in kernels:
         kernel(operands.a, operands.b, operands.out)
     return [bench._setups.timer(kernel, parsed) for kernel in kernels]
@@ -45,16 +45,16 @@ def middle(timer, blocks=5):
     return estimate([sample for number in range(blocks) for sample in timer.block(number).samples_ns]).time_ns
 
 
-def test_a_short_reference_has_its_level_without_what_events_cost(bench):
+def test_the_level_of_a_short_reference_excludes_the_fixed_cost(bench):
     import torch
 
     cold, problem = bench("graph-cold-l2"), "2x2048x192"
     (vendor,) = timers(cold, problem, [partial(mm, torch)])
-    level_ns = cold._setups.of(Problem.parse(problem)).level.time_ns
+    level_ns = cold._setups.get(Problem.parse(problem)).level.time_ns
     assert level_ns == pytest.approx(middle(vendor), abs=1000)  # events cost 4 µs
 
 
-def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_itself(bench):
+def test_an_empty_kernel_takes_no_time_and_the_reference_its_nominal_time(bench):
     import torch
 
     cold = bench("graph-cold-l2")
@@ -62,7 +62,7 @@ def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_it
         cold, "2048x2048x2048", [lambda *_: cold._setups._context.helpers.empty(), partial(mm, torch)]
     )
     assert middle(empty) < 1500
-    assert middle(vendor) == pytest.approx(cold._setups.of(Problem.parse("2048x2048x2048")).drift.nominal_ns, rel=0.1)
+    assert middle(vendor) == pytest.approx(cold._setups.get(Problem.parse("2048x2048x2048")).drift.nominal_ns, rel=0.1)
     block = vendor.block(0)
     assert len(block.samples_ns) == len(block.reference_ns) == 8
     assert len(vendor.single().samples_ns) == 1
@@ -70,20 +70,20 @@ def test_an_empty_kernel_takes_nothing_and_the_reference_what_it_takes_beside_it
 
 @pytest.mark.parametrize(("problem", "launches"), [("2x2048x192", 8), ("4096x4096x4096", 1)])
 @pytest.mark.parametrize("name", ["graph-cold-l2", "graph-warm-l2"])
-def test_short_kernels_are_timed_in_runs_and_take_what_single_launches_take(bench, name, problem, launches):
+def test_runs_and_single_launches_of_short_kernels_take_equal_times(bench, name, problem, launches):
     import torch
 
     setups, parsed = bench(name)._setups, Problem.parse(problem)
-    run = setups.run(parsed)
+    run = setups.final_run(parsed)
     assert run.launches == launches
 
     def nothing(*_):
         setups._context.helpers.empty()
 
     for kernel, least_ns in ((partial(mm, torch), 100), (nothing, 0)):
-        in_runs, singly = setups.timer(kernel, parsed, run), setups.timer(kernel, parsed)
+        in_runs, one_by_one = setups.timer(kernel, parsed, run), setups.timer(kernel, parsed)
         assert in_runs.block(0).run == launches
-        assert least_ns <= middle(in_runs) == pytest.approx(middle(singly), abs=1000, rel=0.1)
+        assert least_ns <= middle(in_runs) == pytest.approx(middle(one_by_one), abs=1000, rel=0.1)
 
 
 def test_twice_the_work_takes_twice_as_long(bench):
@@ -105,7 +105,7 @@ def test_operands_in_l2_are_faster_than_operands_in_memory(bench):
     assert middle(warm) < 0.9 * middle(cold)
 
 
-def test_kernels_in_turns_take_what_they_take_alone(bench):
+def test_kernels_take_equal_times_alternating_and_alone(bench):
     import torch
 
     def triangle(a, b, out):  # elementwise, so without clusters, which the vendor's GEMM has on Hopper
@@ -113,16 +113,16 @@ def test_kernels_in_turns_take_what_they_take_alone(bench):
 
     both = timers(bench("graph-cold-l2"), "2048x2048x2048", [partial(mm, torch), triangle])
     alone = [middle(timer) for timer in both]
-    in_turns = [[], []]
+    alternating = [[], []]
     for number in range(6):
-        for samples, timer in zip(in_turns, both, strict=True):
+        for samples, timer in zip(alternating, both, strict=True):
             samples.extend(timer.block(number).samples_ns)
-    for samples, time_ns in zip(in_turns, alone, strict=True):
+    for samples, time_ns in zip(alternating, alone, strict=True):
         assert sorted(samples)[len(samples) // 2] == pytest.approx(time_ns, rel=0.2)
         assert min(samples) > 0.5 * time_ns
 
 
-def test_a_kernel_loaded_in_the_place_of_another_is_the_one_that_runs(bench, tmp_path):
+def test_a_kernel_that_reuses_the_handle_of_another_is_the_one_that_runs(bench, tmp_path):
     device, space = present_device(), registry.space("triton_mm")
     task = Task(Problem.parse("1024x1024x1024"), device, "triton_mm")
     tiles = ((128, 128, 64, 8, 4, 4), (64, 64, 64, 8, 3, 4), (16, 16, 16, 8, 1, 1))
@@ -156,7 +156,7 @@ def mm(torch, a, b, out):
     torch.mm(a, b, out=out)
 
 
-def test_a_finalist_that_no_such_device_could_run_is_refuted_and_the_others_meet_again(bench, tmp_path):
+def test_an_impossible_finalist_fails_and_the_others_repeat_the_final(bench, tmp_path):
     device, space = present_device(), registry.space("triton_mm")
     task = Task(Problem.parse("1024x1024x1024"), device, "triton_mm")
     configs = [
@@ -169,11 +169,11 @@ def test_a_finalist_that_no_such_device_could_run_is_refuted_and_the_others_meet
         return cold(FinalJob(tuple(MeasureJob(of, c, a) for c, a in zip(configs, artifacts, strict=True))))
 
     both = final(task)
-    assert [standing.number for standing in both.standings] == [0, 1]
-    fast, slow = (standing.estimate.time_ns for standing in both.standings)
+    assert [finalist.number for finalist in both.ranking] == [0, 1]
+    fast, slow = (finalist.estimate.time_ns for finalist in both.ranking)
     assert slow > 2 * fast
     memory = round(task.problem.min_bytes / (fast * slow) ** 0.5)  # with this bandwidth only the slow one is possible
     one = final(replace(task, device=replace(device, memory_bandwidth_gb_s=memory)))
-    assert [standing.number for standing in one.standings] == [1]
+    assert [finalist.number for finalist in one.ranking] == [1]
     assert [number for number, _ in one.failed] == [0]
     assert "below the device's floor" in one.failed[0][1]
