@@ -1,4 +1,4 @@
-"""What the conformance suites share: how a broken contract is said, and a plug-in run in a process of its own."""
+"""Helpers of the conformance checks: a requirement, and a run in a fresh process."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from gemmtune.engine.records.errors import ContractError
 __all__ = ["HEAVY", "require", "run_alone"]
 
 HEAVY = ("torch", "triton", "cutlass", "ray")
-"""Packages that describing, scoring and exporting must not load."""
+"""Packages that describing a space, scoring and exporting must not load."""
 
 
 def require(held: bool, plugin: type, broken: str) -> None:
-    """Raise where a promise was not held.
+    """Raise unless a promise was held.
 
     Raises:
-        ContractError: naming the plug-in and what it did.
+        ContractError: the promise was not held; the message names the plug-in and continues with `broken`.
     """
     if not held:
         raise ContractError(f"{plugin.__module__}.{plugin.__qualname__} {broken}")
 
 
 def run_alone(program: str, plugin: type, hash_seed: str = "0") -> dict[str, object]:
-    """Run a program in a fresh interpreter, in an empty folder, with the plug-in's module and name as arguments.
+    """Run a program in a fresh interpreter and an empty folder, with the plug-in's module and name as arguments.
 
     Returns:
-        The JSON object the program printed.
+        JSON object that the program printed.
 
     Raises:
         ContractError: the program failed.
@@ -44,6 +44,6 @@ def run_alone(program: str, plugin: type, hash_seed: str = "0") -> dict[str, obj
             text=True,
             check=False,
         )
-    require(done.returncode == 0, plugin, f"fails in a process of its own: {done.stderr.strip()[-300:]}")
+    require(done.returncode == 0, plugin, f"fails in a fresh process: {done.stderr.strip()[-300:]}")
     printed: dict[str, object] = json.loads(done.stdout)
     return printed

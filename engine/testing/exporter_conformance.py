@@ -1,9 +1,4 @@
-"""What every exporter must hold, as checks that need nothing but its class.
-
-@pytest.mark.parametrize("check", exporter_conformance.CHECKS, ids=lambda check: check.__name__)
-def test_exporter_keeps_its_contract(check):
-    check(MyExporter)
-"""
+"""Conformance checks for exporters, which need only the exporter's class."""
 
 from __future__ import annotations
 
@@ -28,13 +23,17 @@ _DEVICE = catalogue.device("H200")
 
 
 def example_table(exporter: type[Exporter] = Exporter) -> Table:
-    """Three plain bf16 products, the exporter's own example for each; by default the vendor library's."""
+    """Return a table of three bf16 problems with the exporter's own example, by default the vendor library's kernel."""
     names = ("16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt", "512x1280x3424:bf16:nn")
     return Table(_DEVICE, tuple(_row(name, *exporter.example) for name in names), "latency")
 
 
 def check_exporter(exporter: type[Exporter]) -> None:
-    """Run every check.
+    """Export `example_table` and variants of it, and check texts, file names, repeatability and refusals.
+
+    Example:
+        >>> from gemmtune.engine.tables.inductor.exporter import InductorExporter
+        >>> check_exporter(InductorExporter)
 
     Raises:
         ContractError: the exporter broke its contract; the message says how.
@@ -44,7 +43,7 @@ def check_exporter(exporter: type[Exporter]) -> None:
 
 
 def writes_text(exporter: type[Exporter]) -> None:
-    """At least one file, every one of them text that UTF-8 can hold."""
+    """Check that the exporter writes at least one file, and texts that UTF-8 can encode."""
     written = _export(exporter, example_table(exporter))
     require(bool(written), exporter, "wrote no file")
     for name, text in written.items():
@@ -53,14 +52,14 @@ def writes_text(exporter: type[Exporter]) -> None:
 
 
 def names_plain_files(exporter: type[Exporter]) -> None:
-    """A name stays inside the folder it is written to, on every system."""
+    """Check that no file name leaves its folder, on any system."""
     for name in _export(exporter, example_table(exporter)):
         plain = name not in ("", ".", "..") and PurePosixPath(name).name == name == PureWindowsPath(name).name
         require(plain, exporter, f"{name!r} is not a plain file name")
 
 
 def repeats_itself(exporter: type[Exporter]) -> None:
-    """The same table gives the same text again: from the same instance and from another."""
+    """Check that one table gives equal texts a second time and from another instance."""
     table, instance = example_table(exporter), exporter()
     first = dict(instance.export(table))
     require(dict(instance.export(table)) == first, exporter, "the second export of one instance differs")
@@ -68,33 +67,37 @@ def repeats_itself(exporter: type[Exporter]) -> None:
 
 
 def tells_tables_apart(exporter: type[Exporter]) -> None:
-    """A table with one row less gives other text."""
+    """Check that a table without its last row gives another text."""
     table = example_table(exporter)
     shorter = replace(table, rows=table.rows[:-1])
-    require(_export(exporter, shorter) != _export(exporter, table), exporter, "a row less gives the same text")
+    require(
+        _export(exporter, shorter) != _export(exporter, table),
+        exporter,
+        "writes a shorter table alike",
+    )
 
 
 def accepts_no_rows(exporter: type[Exporter]) -> None:
-    """A table without rows is a table."""
+    """Check that a table without rows is exported."""
     written = _export(exporter, replace(example_table(exporter), rows=()))
     require(bool(written), exporter, "wrote no file for an empty table")
 
 
 def refuses_an_unknown_space(exporter: type[Exporter]) -> None:
-    """What the consumer cannot be given raises TableError that names the space and the problem."""
+    """Check that a row of an unknown space raises a one-line TableError that names the space and the problem."""
     row = _row("64x64x64:bf16:nt", "no_such_space", Config({}))
     try:
         exporter().export(replace(example_table(exporter), rows=(row,)))
     except TableError as error:
         named = "no_such_space" in str(error) and row.problem.name in str(error)
-        require(named, exporter, f"its refusal names not both space and problem: {error}")
+        require(named, exporter, f"its refusal does not name both space and problem: {error}")
         require("\n" not in str(error), exporter, "its refusal is longer than one line")
     else:
-        require(False, exporter, "exported a row of a space it cannot know")
+        require(False, exporter, "exported a row of a space that does not exist")
 
 
-def is_pure_in_a_process_of_its_own(exporter: type[Exporter]) -> None:
-    """Loads no consumer, leaves no file behind, and its text depends on no hash seed."""
+def is_pure_in_a_fresh_process(exporter: type[Exporter]) -> None:
+    """Check that exporting loads no heavy package, leaves no file, and does not depend on the hash seed."""
     digests = set()
     for seed in ("1", "2"):
         report = run_alone(_PROBE, exporter, seed)
@@ -102,7 +105,7 @@ def is_pure_in_a_process_of_its_own(exporter: type[Exporter]) -> None:
         require(not report["left"], exporter, f"left {report['left']} in the working directory")
         digests.add(report["digest"])
     digests.add(_digest(_export(exporter, example_table(exporter))))
-    require(len(digests) == 1, exporter, "another process writes other text")
+    require(len(digests) == 1, exporter, "writes other text in another process")
 
 
 CHECKS: tuple[Callable[[type[Exporter]], None], ...] = (
@@ -112,8 +115,9 @@ CHECKS: tuple[Callable[[type[Exporter]], None], ...] = (
     tells_tables_apart,
     accepts_no_rows,
     refuses_an_unknown_space,
-    is_pure_in_a_process_of_its_own,
+    is_pure_in_a_fresh_process,
 )
+"""Checks that `check_exporter` runs, in order."""
 
 _PROBE = """
 import importlib, json, os, sys

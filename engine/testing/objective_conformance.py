@@ -1,9 +1,4 @@
-"""What every objective must hold, as checks that need nothing but its class.
-
-@pytest.mark.parametrize("check", objective_conformance.CHECKS, ids=lambda check: check.__name__)
-def test_objective_keeps_its_contract(check):
-    check(MyObjective)
-"""
+"""Conformance checks for objectives, which need only the objective's class."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ _POWER_WATTS = 600.0
 
 
 def example_measurement(samples_ns: tuple[float, ...] = _SAMPLES_NS) -> Measurement:
-    """A measurement that is ok, with everything a worker reports: its energy is that of 600 W for the median launch."""
+    """Return a successful measurement with every field filled; its energy is 600 W times the median launch."""
     time_ns = median(samples_ns)
     return Measurement(
         task=Task(Problem.parse("2048x4096x4096:bf16:nt"), catalogue.device("H200"), "example"),
@@ -52,7 +47,11 @@ def example_measurement(samples_ns: tuple[float, ...] = _SAMPLES_NS) -> Measurem
 
 
 def check_objective(objective: type[Objective]) -> None:
-    """Run every check.
+    """Score `example_measurement` and variants of it, and check scores, parts, failures and repeatability.
+
+    Example:
+        >>> from gemmtune.objectives.latency import Latency
+        >>> check_objective(Latency)
 
     Raises:
         ContractError: the objective broke its contract; the message says how.
@@ -62,14 +61,14 @@ def check_objective(objective: type[Objective]) -> None:
 
 
 def names_its_protocol_and_unit(objective: type[Objective]) -> None:
-    """Both are text, and the class has them: a campaign asks before it makes an instance."""
+    """Check that the class has both as text, since a campaign reads them before it creates an instance."""
     for name in ("protocol", "unit"):
         value: object = getattr(objective, name, None)
         require(isinstance(value, str) and bool(value.strip()), objective, f"has the {name} {value!r}")
 
 
 def names_its_parts(objective: type[Objective]) -> None:
-    """An objective has one score and no parts, or several parts, each of a name of its own with its unit."""
+    """Check that an objective has no parts, or several, each with a unique name and a unit."""
     parts: object = objective.parts
     named = isinstance(parts, tuple) and all(isinstance(part, str) and len(part.split()) > 1 for part in parts)
     require(named, objective, f"has the parts {parts!r}, not a tuple of names with their units")
@@ -77,14 +76,14 @@ def names_its_parts(objective: type[Objective]) -> None:
     require(several, objective, f"has the parts {parts!r}; name none, or several once each")
 
 
-def scores_what_is_ok(objective: type[Objective]) -> None:
-    """Finite and above 0, from one sample up, from a microsecond to a second."""
+def scores_successes(objective: type[Objective]) -> None:
+    """Check that scores are finite and above 0, from one sample up and from a microsecond to a second."""
     for samples in (_SAMPLES_NS, _SAMPLES_NS[:1], _SAMPLES_NS[:2], (1e3,) * 9, (1e9, 1.1e9, 1.2e9)):
         _score(objective, example_measurement(samples))
 
 
 def scores_every_part(objective: type[Objective]) -> None:
-    """A score a part, finite and above 0, the first of them the score; where there are no parts, the score alone."""
+    """Check that each part has a finite score above 0, and that the first one is the score."""
     measurement = example_measurement()
     scores = objective().scores(measurement)
     due = len(objective.parts) or 1
@@ -95,7 +94,7 @@ def scores_every_part(objective: type[Objective]) -> None:
 
 
 def gives_a_failure_no_score(objective: type[Objective]) -> None:
-    """ValueError, of score and scores, whatever else the failed measurement holds."""
+    """Check that `score` and `scores` raise ValueError for a failure, even with samples and an estimate."""
     complete = example_measurement()
     bare = replace(complete, samples_ns=(), estimate=None, energy_joules=None)
     for status in Status:
@@ -111,21 +110,21 @@ def gives_a_failure_no_score(objective: type[Objective]) -> None:
 
 
 def prefers_the_faster(objective: type[Objective]) -> None:
-    """At the same power, the kernel of lower samples has the lower score."""
+    """Check that at equal power the kernel with lower samples has the lower score."""
     shares = (0.5, 0.9, 0.999, 1.0, 1.001, 1.1, 2.0)
     scores = [_score(objective, example_measurement(tuple(share * x for x in _SAMPLES_NS))) for share in shares]
-    require(scores == sorted(set(scores)), objective, f"scored ever slower launches {scores}")
+    require(scores == sorted(set(scores)), objective, f"scored slower and slower launches {scores}")
 
 
 def repeats_itself(objective: type[Objective]) -> None:
-    """The same measurement gives the same score: a second time, and from another instance."""
+    """Check that one measurement gives equal scores a second time and from another instance."""
     one, measurement = objective(), example_measurement()
     scores = {one.score(measurement), one.score(measurement), objective().score(measurement)}
     require(len(scores) == 1, objective, f"scored one measurement {sorted(scores)}")
 
 
 def scores_lightly(objective: type[Objective]) -> None:
-    """In a process of its own, no heavy package is loaded."""
+    """Check in a fresh process that scoring loads no heavy package."""
     loaded = run_alone(_PROBE, objective)["loaded"]
     require(not loaded, objective, f"imported {loaded} to score")
 
@@ -133,14 +132,14 @@ def scores_lightly(objective: type[Objective]) -> None:
 CHECKS: tuple[Callable[[type[Objective]], None], ...] = (
     names_its_protocol_and_unit,
     names_its_parts,
-    scores_what_is_ok,
+    scores_successes,
     scores_every_part,
     gives_a_failure_no_score,
     prefers_the_faster,
     repeats_itself,
     scores_lightly,
 )
-"""Every check, by itself."""
+"""Checks that `check_objective` runs, in order."""
 
 _PROBE = """
 import importlib, json, sys

@@ -1,9 +1,4 @@
-"""What every pruner must hold, as checks that need nothing but its class.
-
-@pytest.mark.parametrize("check", pruner_conformance.CHECKS, ids=lambda check: check.__name__)
-def test_pruner_keeps_its_contract(check):
-    check(MyPruner)
-"""
+"""Conformance checks for pruners, which need only the pruner's class."""
 
 from __future__ import annotations
 
@@ -31,7 +26,11 @@ _TOOLCHAIN = Toolchain((("example", "1.0"),))
 
 
 def check_pruner(pruner: type[Pruner]) -> None:
-    """Run every check.
+    """Judge candidates with and without evidence, and check verdicts, reasons and statelessness.
+
+    Example:
+        >>> from gemmtune.engine.search.pruners.static_pruner import StaticPruner
+        >>> check_pruner(StaticPruner)
 
     Raises:
         ContractError: the pruner broke its contract; the message says how.
@@ -41,33 +40,33 @@ def check_pruner(pruner: type[Pruner]) -> None:
 
 
 def keeps_without_evidence(pruner: type[Pruner]) -> None:
-    """A config nothing is known of, in a search that just began, is kept."""
+    """Check that a config without evidence is kept at the start of a search."""
     verdict = _judge(pruner(), Candidate(_TASK, Config({"tile": 64})), [])
     require(bool(verdict), pruner, f"dropped a candidate without evidence: {verdict.reason}")
 
 
-def keeps_a_library_kernel(pruner: type[Pruner]) -> None:
-    """An artifact without resources or a file, as a vendor's library has, is no evidence against it."""
+def keeps_a_vendor_kernel(pruner: type[Pruner]) -> None:
+    """Check that an artifact without resources and file, such as the vendor library's, is kept."""
     verdict = _judge(pruner(), Candidate(_TASK, Config({}), _artifact(None)), [])
-    require(bool(verdict), pruner, f"dropped a library kernel without evidence: {verdict.reason}")
+    require(bool(verdict), pruner, f"dropped a vendor kernel without evidence: {verdict.reason}")
 
 
 def survives_a_history_of_failures(pruner: type[Pruner]) -> None:
-    """Failures have no times; a history of nothing else is judged like any other."""
+    """Check that candidates can be judged when the history holds only failures."""
     failures = [_measurement(i, status) for i, status in enumerate(Status) if status is not Status.OK]
     for candidate in _candidates():
         _judge(pruner(), candidate, failures)
 
 
 def gives_every_no_its_reason(pruner: type[Pruner]) -> None:
-    """A rejection names its rule and its reason, whatever the evidence."""
+    """Check that every rejection has a rule, whatever the evidence."""
     for candidate in _candidates():
         verdict = _judge(pruner(), candidate, _history())
         require(bool(verdict) or bool(verdict.rule), pruner, f"gave no rule for {verdict.reason!r}")
 
 
 def judges_by_the_evidence_alone(pruner: type[Pruner]) -> None:
-    """The same evidence gives the same verdict: from a new instance, in another order, and a second time."""
+    """Check that equal evidence gives equal verdicts: repeated, in another order, and from another instance."""
     candidates, history, one = _candidates(), _history(), pruner()
     first = [_judge(one, candidate, history) for candidate in candidates]
     second = [_judge(one, candidate, history) for candidate in reversed(candidates)][::-1]
@@ -76,7 +75,7 @@ def judges_by_the_evidence_alone(pruner: type[Pruner]) -> None:
 
 
 def leaves_the_history_alone(pruner: type[Pruner]) -> None:
-    """The history belongs to the caller."""
+    """Check that judging does not change the history."""
     history = _history()
     for candidate in _candidates():
         _judge(pruner(), candidate, history)
@@ -85,13 +84,13 @@ def leaves_the_history_alone(pruner: type[Pruner]) -> None:
 
 CHECKS: tuple[Callable[[type[Pruner]], None], ...] = (
     keeps_without_evidence,
-    keeps_a_library_kernel,
+    keeps_a_vendor_kernel,
     survives_a_history_of_failures,
     gives_every_no_its_reason,
     judges_by_the_evidence_alone,
     leaves_the_history_alone,
 )
-"""Every check, by itself."""
+"""Checks that `check_pruner` runs, in order."""
 
 
 def _judge(pruner: Pruner, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
@@ -102,15 +101,15 @@ def _judge(pruner: Pruner, candidate: Candidate, history: Sequence[Measurement])
 
 
 def _candidates() -> list[Candidate]:
-    """Before the build, built lean, built greedy, and half measured: fast and slow."""
-    lean, greedy = Resources(64, 16_384, 0, 128), Resources(255, 232_448, 4096, 1024)
+    """Return candidates before the build, built with few and with many resources, and with fast and slow launches."""
+    small, large = Resources(64, 16_384, 0, 128), Resources(255, 232_448, 4096, 1024)
     configs = [Config({"tile": 2**i}) for i in range(5)]
     return [
         Candidate(_TASK, configs[0]),
-        Candidate(_TASK, configs[1], _artifact(lean)),
-        Candidate(_TASK, configs[2], _artifact(greedy)),
-        Candidate(_TASK, configs[3], _artifact(lean), (9e4, 9.1e4)),
-        Candidate(_TASK, configs[4], _artifact(lean), (9e7, 9.1e7)),
+        Candidate(_TASK, configs[1], _artifact(small)),
+        Candidate(_TASK, configs[2], _artifact(large)),
+        Candidate(_TASK, configs[3], _artifact(small), (9e4, 9.1e4)),
+        Candidate(_TASK, configs[4], _artifact(small), (9e7, 9.1e7)),
     ]
 
 

@@ -37,7 +37,7 @@ class Careless(Exporter):
     [
         (Escaping, exporter_conformance.names_plain_files, "not a plain file name"),
         (Forgetful, exporter_conformance.repeats_itself, "second export"),
-        (Careless, exporter_conformance.refuses_an_unknown_space, "cannot know"),
+        (Careless, exporter_conformance.refuses_an_unknown_space, "does not exist"),
     ],
 )
 def test_suite_catches_a_broken_exporter(exporter, check, broken):

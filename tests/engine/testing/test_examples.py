@@ -11,7 +11,11 @@ MODULES = (
     "search.samplers.auto",
     "search.samplers.evolution",
     "search.samplers.transfer",
+    "testing.exporter_conformance",
+    "testing.objective_conformance",
+    "testing.pruner_conformance",
     "testing.sampler_conformance",
+    "testing.space_conformance",
 )
 
 
