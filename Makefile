@@ -47,14 +47,14 @@ clean:
 CHECK = $(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else \
 	"gemmtune needs Python 3.11 to 3.13 and $(PYTHON) is %d.%d; choose another: make PYTHON=python3.12" % v)'
 
-# $(call install,EXTRAS,STAMPS). Without build isolation: the build uses the setuptools pinned here, and fetches none.
+# $(call install,EXTRAS,STAMPS,FLAGS). Without build isolation: the build uses the setuptools pinned here, and fetches none.
 define install
 @$(BIN)/python -m pip --version >/dev/null 2>&1 || \
 	{ $(CHECK) && echo "creating .venv with $(PYTHON)" && $(PYTHON) -m venv --clear .venv; }
 @rm -f .venv/.core-* .venv/.triton-* .venv/.dev-*
 @echo "installing gemmtune$(1) into .venv"
 @$(INSTALL) --upgrade pip setuptools
-@$(INSTALL) --no-build-isolation --editable '.$(1)'
+@$(INSTALL) $(3) --no-build-isolation --editable '.$(1)'
 @touch $(2)
 endef
 
@@ -64,5 +64,6 @@ $(CORE):
 $(TRITON):
 	$(call install,[triton],$(CORE) $(TRITON))
 
+# Without bytecode ahead: tests import a tenth of what is installed, and Python compiles that when it first does.
 $(DEV):
-	$(call install,[dev],$(CORE) $(TRITON) $(DEV))
+	$(call install,[dev],$(CORE) $(TRITON) $(DEV),--no-compile)
