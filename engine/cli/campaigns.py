@@ -25,7 +25,7 @@ from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE
-from gemmtune.engine.report import campaign as campaign_report
+from gemmtune.engine.report.campaign import CampaignReport
 from gemmtune.engine.report.progress.display import show_progress
 from gemmtune.engine.report.progress.json_lines import EventFile
 from gemmtune.engine.scheduling.callbacks import notify
@@ -133,11 +133,9 @@ def tune(
     write_table(out / "table.json", result.table)
     exported, notes = export_what_can_be(out / "table.json", out)
     written = [out / "table.json", *exported, out / "summary.txt"]
-    write_whole(out / "summary.txt", campaign_report.summary(plan, target, result, notes, written).encode())
-    if as_json:
-        output.print_json(campaign_report.summary_record(plan, target, result, notes, written))
-    else:
-        print(campaign_report.summary(plan, target, result, notes, written, output.columns()), end="")
+    report = CampaignReport(plan, target, result, notes, written)
+    write_whole(out / "summary.txt", f"{report.to_text()}\n".encode())
+    output.show(report, as_json=as_json)
 
 
 def record(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -11,8 +10,8 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import AsJson
-from gemmtune.engine.report import contents as holdings
-from gemmtune.engine.report import status as status_report
+from gemmtune.engine.report.database import MergeReport
+from gemmtune.engine.report.status import read_status
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.merge import merge as merge_databases
 
@@ -24,13 +23,9 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Say how far a campaign is, from another terminal: it reads the database and disturbs nothing."""
-    now = datetime.now(UTC)
     with Database.open(database, create=False) as store:
-        found = status_report.found_in(store, now)
-    if as_json:
-        output.print_json(status_report.status_record(found, now))
-    else:
-        print(status_report.status(found, now, output.columns()))
+        report = read_status(store, datetime.now(UTC))
+    output.show(report, as_json=as_json)
 
 
 def merge(
@@ -46,7 +41,4 @@ def merge(
         others = {s: opened.enter_context(Database.open(s, create=False)) for s in dict.fromkeys(sources)}
         target = opened.enter_context(Database.open(into))
         merged = {source: merge_databases(target, other) for source, other in others.items()}
-    if as_json:
-        output.print_json({source: asdict(found) for source, found in merged.items()})
-    else:
-        print("\n".join(holdings.merged(source, found) for source, found in merged.items()))
+    output.show(MergeReport(merged), as_json=as_json)

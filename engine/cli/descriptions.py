@@ -18,10 +18,10 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report import explain as explain_report
-from gemmtune.engine.report import explain_call as explain_call_report
-from gemmtune.engine.report import space as space_report
-from gemmtune.engine.report.doctor import report as doctor_report
+from gemmtune.engine.report.doctor.host import examine
+from gemmtune.engine.report.explain import LayersReport, explain_layer, installed_torch, layers_of
+from gemmtune.engine.report.explain_call import explain_call
+from gemmtune.engine.report.space import SpaceReport
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space
 from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS
@@ -45,11 +45,8 @@ def describe_space(
     found = registry.space(name)
     task = Task(Problem.parse(problem), catalogue.device(device), name)
     count = enumerate_space(found, task)
-    arguments = (task, found.params(task), count, found.seeds(task), found.prior(task))
-    if as_json:
-        output.print_json(space_report.space_record(*arguments))
-    else:
-        print(space_report.space(*arguments, output.columns()))
+    report = SpaceReport(task, found.params(task), count, found.seeds(task), found.prior(task))
+    output.show(report, as_json=as_json)
 
 
 def doctor(
@@ -60,12 +57,9 @@ def doctor(
 
     Each line is ok or says what helps. Exit status 1 where something keeps gemmtune from measuring or storing here.
     """
-    checks = doctor_report.examine(database or "out/measurements.db", os.environ)
-    if as_json:
-        output.print_json(doctor_report.doctor_record(checks))
-    else:
-        print(doctor_report.doctor(checks))
-    raise typer.Exit(0 if doctor_report.healthy(checks) else 1)
+    report = examine(database or "out/measurements.db", os.environ)
+    output.show(report, as_json=as_json)
+    raise typer.Exit(0 if report.healthy else 1)
 
 
 def explain(
@@ -96,17 +90,12 @@ def explain(
     if linear is not None:
         layers: Sequence[Linear] = [Linear.parse(linear, dtype, weight_grad=grad, input_grad=input_grad)]
     elif content is not None:
-        layers = explain_report.layers_of(content, weight_grad=grad, input_grad=input_grad)
+        layers = layers_of(content, weight_grad=grad, input_grad=input_grad)
     else:
         raise UsageError("nothing to explain: name a table, a layer with --linear IN:OUT, or a callable with --call")
-    version = torch or explain_report.installed_torch()
-    found = [explain_report.explanation(x, version, target, content, shape_padding=padding) for x in layers]
-    if as_json and linear is not None:
-        output.print_json(explain_report.explain_record(found[0]))
-    elif as_json:
-        output.print_json({"layers": [explain_report.explain_record(each) for each in found]})
-    else:
-        print("\n\n".join(explain_report.explain(each, output.columns()) for each in found))
+    version = torch or installed_torch()
+    found = [explain_layer(x, version, target, content, shape_padding=padding) for x in layers]
+    output.show(found[0] if linear is not None else LayersReport(found), as_json=as_json)
 
 
 def _explain_call(
@@ -127,10 +116,7 @@ def _explain_call(
     if dtype not in PADDED_DTYPES:
         raise UsageError(f"the guards of {dtype} products are not known; known: {', '.join(PADDED_DTYPES)}")
     sys.path.insert(0, str(Path.cwd()))
-    version, kind = torch or explain_report.installed_torch(), DType(dtype)
+    version, kind = torch or installed_torch(), DType(dtype)
     traced = trace(imported(call), inputs, kind, grad=grad)
-    found = explain_call_report.call_graphs(traced, kind, version, target, table, shape_padding=padding)
-    if as_json:
-        output.print_json(explain_call_report.explain_call_record(version, found))
-    else:
-        print(explain_call_report.explain_call(call, version, found, output.columns()))
+    report = explain_call(call, traced, kind, version, target, table, shape_padding=padding)
+    output.show(report, as_json=as_json)

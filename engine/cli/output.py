@@ -7,12 +7,22 @@ import shutil
 import sys
 from collections.abc import Mapping
 
-__all__ = ["columns", "complain", "print_json"]
+from gemmtune.engine.report.layout import Report
+
+__all__ = ["columns", "complain", "print_json", "show"]
 
 
 def complain(message: str) -> None:
     """Say on one line of stderr what went wrong."""
     print(f"gemmtune: {' '.join(message.split())}", file=sys.stderr)
+
+
+def show(report: Report, *, as_json: bool) -> None:
+    """Print a report as text for a person, or as one JSON object for programs."""
+    if as_json:
+        print_json(report.to_json())
+    else:
+        print(report.to_text(columns()))
 
 
 def print_json(record: Mapping[str, object]) -> None:

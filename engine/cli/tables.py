@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +18,11 @@ from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseU
 from gemmtune.engine.cli.out_folder import database_url
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
-from gemmtune.engine.report import contents
-from gemmtune.engine.report import diff as diff_report
-from gemmtune.engine.report import verify as verification_report
+from gemmtune.engine.report.database import read_database
+from gemmtune.engine.report.diff import DiffReport
 from gemmtune.engine.report.progress.display import progress_bar, show_progress
+from gemmtune.engine.report.table import TableReport
+from gemmtune.engine.report.verify import VerifyReport
 from gemmtune.engine.scheduling.callbacks import notify
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
@@ -45,19 +45,13 @@ def show(
     if source.endswith(".json"):
         if optuna is not None:
             raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
-        table = Table.read(source)
-        if as_json:
-            output.print_json(contents.table_record(table.record))
-        else:
-            print(contents.table(table.record, output.columns()))
+        output.show(TableReport(Table.read(source).record), as_json=as_json)
         return
     with Database.open(source, create=False) as store:
         if optuna is not None:
             _write_studies(store, optuna, as_json)
-        elif as_json:
-            output.print_json(contents.database_record(store))
         else:
-            print(contents.database(store, output.columns()))
+            output.show(read_database(store), as_json=as_json)
 
 
 def verify(
@@ -81,10 +75,9 @@ def verify(
         with closing(executor), Database.open(database_url(out, database)) as store:
             found = verify_table(content, margin, searches, executor, store, callbacks)
     write_table(out / "table.json", found.mended)
-    if as_json:
-        output.print_json(verification_report.verification_record(found))
-    else:
-        print(f"{verification_report.verification(found, output.columns())}\nwritten: {out / 'table.json'}")
+    output.show(VerifyReport(found), as_json=as_json)
+    if not as_json:
+        print(f"written: {out / 'table.json'}")
     raise typer.Exit(0 if found.holds else 1)
 
 
@@ -100,10 +93,7 @@ def diff(
     """
     old, new = Table.read(before), Table.read(after)
     found = old.diff(new)
-    if as_json:
-        output.print_json(diff_report.diff_record(found))
-    else:
-        print(diff_report.diff(found, new.device, output.columns()))
+    output.show(DiffReport(found, new.device), as_json=as_json)
     raise typer.Exit(0 if found.same else 1)
 
 
@@ -149,11 +139,8 @@ def warmup(
 
 
 def _write_studies(store: Database, url: str, as_json: bool) -> None:
-    from gemmtune.engine.report.optuna_study import study_line, write_studies  # optuna takes a while to import
+    from gemmtune.engine.report.optuna_study import write_studies  # optuna takes a while to import
 
     with progress_bar("trials", quiet=as_json) as count:
-        written = write_studies(store, url, count)
-    if as_json:
-        output.print_json({"studies": [asdict(study) for study in written]})
-    else:
-        print("\n".join([*map(study_line, written), f"to look at them: optuna-dashboard {url}"]))
+        report = write_studies(store, url, count)
+    output.show(report, as_json=as_json)

@@ -1,4 +1,4 @@
-"""What `gemmtune explain --call` prints: the graphs of a callable, what cuts them, and the rows they hit."""
+"""Report of `gemmtune explain --call`: the graphs of a callable, what cuts them, and the rows they find."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType
 from gemmtune.engine.records.table import RangeRow, Table
-from gemmtune.engine.report.layout import table_text
-from gemmtune.engine.report.ranges import range_row_record
+from gemmtune.engine.report.layout import span, table_text
+from gemmtune.engine.report.ranges import range_row_json
 from gemmtune.engine.tables.inductor.guards import Range, product_ranges
 from gemmtune.engine.tables.inductor.products import Traced
 
-__all__ = ["CallGraph", "call_graphs", "explain_call", "explain_call_record"]
+__all__ = ["CallGraph", "CallReport", "explain_call"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,67 +21,81 @@ class CallGraph:
     """One graph of a callable."""
 
     traced: Traced
-    """What the model's own code makes of it."""
+    """Products and guards of the model's own code."""
     range: Range
-    """The m it serves, with what Inductor and the loader guard."""
-    hits: dict[str, RangeRow]
-    """The row of each product that has one."""
+    """Range of m that the graph serves, with the guards of Inductor and the loader."""
 
     @property
     def cut_by(self) -> list[str]:
-        """What ends it: guards with the place that asks, or the model's own."""
+        """Guards that end the range, each with the place that asks, or as the model's own."""
         ends = [f"{guard.text} ({guard.product}, {guard.source.rpartition('/')[2]})" for guard in self.range.ends]
         own = self.range.last is not None and self.range.last == self.traced.last
         return [*(f"{guard} (the model's own)" for guard in self.traced.guards if own), *ends]
 
 
-def call_graphs(
-    traced: Sequence[Traced], dtype: DType, torch: str, device: Device, table: Table | None, *, shape_padding: bool
-) -> list[CallGraph]:
-    """Every graph, by m.
+@dataclass(frozen=True, slots=True)
+class CallReport:
+    """Graphs of one callable."""
+
+    name: str
+    """Import path of the callable."""
+    torch: str
+    """Major and minor version of torch."""
+    graphs: Sequence[CallGraph]
+    """Graphs in the order of m."""
+
+    def to_text(self, width: int | None = None) -> str:
+        """Return a line per graph, then its products with the rows they run."""
+        lines = [[_span(each), str(each.range.first), "; ".join(each.cut_by) or "-"] for each in self.graphs]
+        rows = []
+        for product in dict.fromkeys(product for each in self.graphs for product in each.traced.products):
+            serving = [each for each in self.graphs if product in each.traced.products]
+            runs = ", ".join(f"{_span(each)} {_space_of(each, str(product))}" for each in serving)
+            rows.append([str(product), product.layout, runs])
+        return "\n\n".join(
+            [
+                f"{self.name}: torch {self.torch}, {len(self.graphs)} graphs",
+                table_text(["m", "warm up", "ends with"], lines, ("m", "ends with"), width),
+                table_text(["product", "layout", "runs"], rows, ("product", "layout", "runs"), width),
+            ]
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object for programs."""
+        return {
+            "torch": self.torch,
+            "ranges": [[each.range.first, each.range.last] for each in self.graphs],
+            "graphs": [
+                {
+                    "first": each.range.first,
+                    "last": each.range.last,
+                    "warm_up": each.range.first,
+                    "guards": each.cut_by,
+                    "products": [str(product) for product in each.traced.products],
+                    "hits": {product: range_row_json(row) for product, row in each.range.rows.items()},
+                }
+                for each in self.graphs
+            ],
+        }
+
+
+def explain_call(
+    name: str,
+    traced: Sequence[Traced],
+    dtype: DType,
+    torch: str,
+    device: Device,
+    table: Table | None,
+    *,
+    shape_padding: bool,
+) -> CallReport:
+    """Explain the graphs of a traced callable.
 
     Raises:
-        UsageError: nothing is known of that torch's guards.
+        UsageError: the guards of that torch are not known.
     """
-    return list(_graphs(traced, dtype, torch, device, table.ranges if table else (), shape_padding))
-
-
-def explain_call(name: str, torch: str, found: Sequence[CallGraph], width: int | None = None) -> str:
-    """A line a graph; below, its products with the rows they run."""
-    lines = [[_span(each.range), str(each.range.first), "; ".join(each.cut_by) or "-"] for each in found]
-    products = dict.fromkeys(product for each in found for product in each.traced.products)
-    rows = []
-    for product in products:
-        spans = [
-            f"{_span(each.range)} {_runs(each, str(product))}" for each in found if product in each.traced.products
-        ]
-        rows.append([str(product), product.layout, ", ".join(spans)])
-    return "\n\n".join(
-        [
-            f"{name}: torch {torch}, {len(found)} graphs",
-            table_text(["m", "warm up", "ends with"], lines, ("m", "ends with"), width),
-            table_text(["product", "layout", "runs"], rows, ("product", "layout", "runs"), width),
-        ]
-    )
-
-
-def explain_call_record(torch: str, found: Sequence[CallGraph]) -> dict[str, object]:
-    """The same for programs."""
-    return {
-        "torch": torch,
-        "ranges": [[each.range.first, each.range.last] for each in found],
-        "graphs": [
-            {
-                "first": each.range.first,
-                "last": each.range.last,
-                "warm_up": each.range.first,
-                "guards": each.cut_by,
-                "products": [str(product) for product in each.traced.products],
-                "hits": {product: range_row_record(row) for product, row in each.hits.items()},
-            }
-            for each in found
-        ],
-    }
+    rows = table.ranges if table else ()
+    return CallReport(name, torch, list(_graphs(traced, dtype, torch, device, rows, shape_padding)))
 
 
 def _graphs(
@@ -94,22 +108,28 @@ def _graphs(
 ) -> Iterator[CallGraph]:
     for each in traced:
         products = [product for product in (p.product for p in each.products) if product is not None]
-        terms = {"shape_padding": shape_padding, "rows": rows}
-        ranges = product_ranges(products, dtype, torch, device, **terms, first=each.first, end=each.last)  # type: ignore[arg-type]
-        for found in ranges:
-            yield CallGraph(each, found, dict(found.rows))
+        for found in product_ranges(
+            products,
+            dtype,
+            torch,
+            device,
+            shape_padding=shape_padding,
+            rows=rows,
+            first=each.first,
+            end=each.last,
+        ):
+            yield CallGraph(each, found)
 
 
-def _runs(graph: CallGraph, product: str) -> str:
-    hit = next((row for name, row in graph.hits.items() if name.replace(" addmm(", " mm(") == _plain(product)), None)
-    return hit.choice.space if hit else "aten"
+def _space_of(graph: CallGraph, product: str) -> str:
+    """Return the space that runs a product in a graph; the vendor library serves a product without a row."""
+    hits = (row.choice.space for name, row in graph.range.rows.items() if _as_mm(name) == _as_mm(product))
+    return next(hits, "aten")
 
 
-def _plain(product: str) -> str:
+def _as_mm(product: str) -> str:
     return product.replace(" addmm(", " mm(")
 
 
-def _span(found: Range) -> str:
-    if found.first == found.last:
-        return str(found.first)
-    return f"{found.first}–{'' if found.last is None else found.last}"
+def _span(graph: CallGraph) -> str:
+    return span(graph.range.first, graph.range.last)

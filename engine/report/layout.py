@@ -1,28 +1,54 @@
-"""Plain-text tables."""
+"""Parts that every report is made of: text tables, readable numbers and JSON values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from functools import cache
+from typing import Protocol
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["bound", "config_text", "count", "microseconds", "readable", "readable_unit", "table_text"]
+__all__ = [
+    "Report",
+    "bound",
+    "columns_text",
+    "config_text",
+    "count",
+    "json_fields",
+    "microseconds",
+    "readable",
+    "readable_unit",
+    "span",
+    "speedup",
+    "table_text",
+]
 
 _GAP = "  "
-_READABLE = {"ns": ("µs", 1e3, 1), "J": ("mJ", 1e-3, 2)}  # unit to the one printed, its size, and its decimals
+_READABLE = {"ns": ("µs", 1e3, 1), "J": ("mJ", 1e-3, 2)}  # unit: the one printed, its size, its decimals
+
+
+class Report(Protocol):
+    """One result of a command, printed as text or as JSON."""
+
+    def to_text(self, width: int | None = None) -> str:
+        """Return the text for a person; long configs go on lines of their own where they exceed `width` columns."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object for programs."""
 
 
 def table_text(
     headers: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = (), width: int | None = None
 ) -> str:
-    """Rows under headers; columns are right-aligned unless their header is in `left`.
+    """Return rows under headers; columns are right-aligned unless their header is in `left`.
 
-    Where that is wider than `width`, the last cell of each row that has one stands on a line of its own below it.
+    If the table is wider than `width`, the last cell of each row goes on a line of its own below the row.
     """
     rows = list(rows)
     lines = _lines(headers, rows, left)
@@ -33,8 +59,18 @@ def table_text(
     return "\n".join([head, rule, *(text for line, more in zip(body, below, strict=True) for text in (line, *more))])
 
 
+def columns_text(columns: Mapping[str, Sequence[str]], left: Sequence[str] = (), width: int | None = None) -> str:
+    """Return the table of these columns, header to cells; see `table_text`."""
+    return table_text(list(columns), zip(*columns.values(), strict=True), left, width)
+
+
+def json_fields(record: object, *names: str) -> dict[str, object]:
+    """Return attributes of a record by name, as JSON values."""
+    return {name: _json_value(getattr(record, name)) for name in names}
+
+
 def config_text(task: Task, config: Config | None) -> str:
-    """`BLOCK_M=128 BLOCK_N=64 …` in the order of the space's params, where it is installed; a dash for no config."""
+    """Return `BLOCK_M=128 BLOCK_N=64 …`, in the order of the space's params if it is installed; a dash for None."""
     if config is None:
         return "-"
     space = _space(task.space)
@@ -44,29 +80,52 @@ def config_text(task: Task, config: Config | None) -> str:
 
 
 def microseconds(time_ns: float | None) -> str:
-    """One decimal; a dash for none."""
+    """Return a time in µs with one decimal; a dash for None."""
     return readable(time_ns, "ns")
 
 
 def readable_unit(unit: str) -> str:
-    """The unit a person reads a score in: µs for ns, mJ for J."""
+    """Return the unit that is printed for scores of this unit: µs for ns, mJ for J."""
     return _READABLE[unit][0] if unit in _READABLE else unit
 
 
 def readable(score: float | None, unit: str) -> str:
-    """A score of that unit as a number of the readable one; a dash for none."""
+    """Return a score of this unit as a number of the printed unit; a dash for None."""
     _, size, decimals = _READABLE.get(unit, (unit, 1.0, 4))
     return "-" if score is None else f"{score / size:.{decimals}f}"
 
 
+def speedup(baseline: float | None, best: float | None) -> str:
+    """Return `1.250×`, the baseline's score over the best; a dash if either is missing."""
+    return "-" if best is None or baseline is None else f"{baseline / best:.3f}×"
+
+
 def bound(share: float | None) -> str:
-    """`≤ 0.12%`; a dash for none."""
+    """Return `≤ 0.12%`; a dash for None."""
     return "-" if share is None else f"≤ {share:.2%}"
 
 
+def span(first: int, last: int | None) -> str:
+    """Return a range of m: `17–32`, `17` for a single m, `17–` without an end."""
+    return str(first) if first == last else f"{first}–{'' if last is None else last}"
+
+
 def count(number: int, thing: str) -> str:
-    """`1 row`, `10 rows`."""
+    """Return `1 row`, `10 rows`."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _json_value(value: object) -> object:
+    match value:
+        case Problem():
+            return value.name
+        case Enum():
+            return value.value
+        case Mapping():
+            return {str(key): _json_value(each) for key, each in value.items()}
+        case tuple() | list():
+            return [_json_value(each) for each in value]
+    return value
 
 
 def _lines(headers: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> list[str]:

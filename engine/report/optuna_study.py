@@ -1,10 +1,10 @@
-"""What a database holds as Optuna studies, for optuna-dashboard and Optuna's own plots. Imports optuna."""
+"""Write a database as Optuna studies, for optuna-dashboard and Optuna's plots. Imports optuna."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from itertools import pairwise
 from warnings import catch_warnings, simplefilter
@@ -26,36 +26,55 @@ from gemmtune.engine.store.connection import reason
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import measurements as measurements_table
 
-__all__ = ["WrittenStudy", "study_line", "write_studies"]
+__all__ = ["StudiesReport", "WrittenStudy", "write_studies"]
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenStudy:
-    """One study of the storage."""
+    """One study of an Optuna storage."""
 
     name: str
-    """Task, evidence and protocol."""
+    """Task, evidence and protocol of the study."""
     trials: int
-    """Trials it has."""
+    """Trials in the study."""
     new: int
-    """Those that it did not have before."""
+    """Trials that were added now."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudiesReport:
+    """Studies written to an Optuna storage."""
+
+    studies: Sequence[WrittenStudy]
+    """Studies in the order of the database's tasks."""
+    url: str
+    """URL of the Optuna storage."""
+
+    def to_text(self, width: int | None = None) -> str:
+        """Return a line per study, and the command that shows them."""
+        lines = [f"{study.name}: {count(study.trials, 'trial')}, {study.new} new" for study in self.studies]
+        return "\n".join([*lines, f"to look at them: optuna-dashboard {self.url}"])
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object for programs."""
+        return {"studies": [asdict(study) for study in self.studies]}
 
 
 def write_studies(
     database: Database, url: str, progress: Callable[[int, int], None] = lambda done, total: None
-) -> list[WrittenStudy]:
-    """One study a task, evidence and protocol; a trial a measurement, failures included. What is there already stays.
+) -> StudiesReport:
+    """Write one study per task, evidence and protocol, with one trial per measurement; existing trials stay.
 
-    The value is the time in µs, and beside it the energy in mJ where that was measured. A failure is a trial with the
-    state FAIL; its reason, and all else that was measured, are user attributes.
+    A trial's values are the time in µs and, where it was measured, the energy in mJ. A failed measurement is a trial
+    with the state FAIL. Reasons and all other measured figures are user attributes.
 
     Args:
-        database: what to write.
-        url: the storage, as Optuna takes it: `sqlite:///studies.db`.
-        progress: told the trials done and their number, task by task.
+        database: database to read.
+        url: URL of the Optuna storage, such as `sqlite:///studies.db`.
+        progress: called with the trials done and their number, per study.
 
     Raises:
-        StoreError: the storage cannot be opened, holds something else, or has the study with other parameters.
+        StoreError: the storage cannot be opened, holds other tables, or has a study with other parameters.
     """
     with _quiet(), _storage(url) as storage:
         written = []
@@ -66,12 +85,7 @@ def write_studies(
             for key, group in groups.items():
                 name = ", ".join((task.key, *filter(None, key)))
                 written.append(_write(storage, name, task, group, progress))
-        return written
-
-
-def study_line(study: WrittenStudy) -> str:
-    """A study in a line."""
-    return f"{study.name}: {count(study.trials, 'trial')}, {study.new} new"
+        return StudiesReport(written, url)
 
 
 def _write(
@@ -123,7 +137,7 @@ def _trial(measurement: Measurement, distributions: Mapping[str, BaseDistributio
 
 
 def _attributes(m: Measurement) -> dict[str, Value]:
-    """What was measured besides; what was not is left out."""
+    """Return the user attributes of a trial, without those that were not measured."""
     found: dict[str, Value | None] = {
         "config": m.config.digest,
         "status": m.status.value,
@@ -135,7 +149,7 @@ def _attributes(m: Measurement) -> dict[str, Value]:
         "registers": m.resources.registers if m.resources else None,
         "shared_bytes": m.resources.shared_bytes if m.resources else None,
         "spill_bytes": m.resources.spill_bytes if m.resources else None,
-        "error_norm": None if m.error_norm is None else str(m.error_norm),  # may be no number, which JSON has not
+        "error_norm": None if m.error_norm is None else str(m.error_norm),  # NaN and infinity are not JSON
         "sm_clock_mhz": m.after.sm_clock_mhz if m.after else None,
         "toolchain": m.toolchain.text,
         "worker": m.worker,
@@ -144,15 +158,15 @@ def _attributes(m: Measurement) -> dict[str, Value]:
 
 
 def _identity(attributes: Mapping[str, object]) -> tuple[object, object]:
-    """What tells the measurements of a study apart."""
+    """Return the attributes that identify a measurement within its study."""
     return attributes.get("config"), attributes.get("toolchain")
 
 
 def _distributions(task: Task, group: Iterable[Measurement]) -> dict[str, BaseDistribution]:
-    """Of each parameter: the space's values where it is installed, and those that were measured besides."""
+    """Return the distribution per param, over the space's values if it is installed and over the measured ones."""
     try:
         params = {param.name: param for param in registry.space(task.space).params(task)}
-    except GemmtuneError:  # somebody else's space, or a version of it that does not know the task
+    except GemmtuneError:  # the space is not installed, or does not know the task
         params = {}
     found: dict[str, dict[Value, None]] = {}
     for measurement in group:
@@ -162,7 +176,7 @@ def _distributions(task: Task, group: Iterable[Measurement]) -> dict[str, BaseDi
 
 
 def _distribution(param: Param | None, found: Sequence[Value]) -> BaseDistribution:
-    """A range for ordered numbers, by their logarithm where they are not evenly spaced; a choice for anything else."""
+    """Return a range for ordered numbers, logarithmic unless they are evenly spaced; otherwise a choice."""
     known = param.values if param is not None else ()
     values = (*known, *sorted((v for v in found if v not in known), key=repr))
     ordered = param is None or param.ordered
@@ -172,7 +186,7 @@ def _distribution(param: Param | None, found: Sequence[Value]) -> BaseDistributi
     low, high = numbers[0], numbers[-1]
     if not all(isinstance(number, int) for number in numbers):
         return FloatDistribution(low, high)
-    # What nobody describes is a plain range, and stays one when more of it is measured.
+    # Without a param, a plain range stays valid when more values are measured.
     steps = {int(after - before) for before, after in pairwise(numbers)} if param is not None else set()
     if len(steps) == 1:
         return IntDistribution(int(low), int(high), step=steps.pop())
@@ -184,13 +198,17 @@ def _storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
     try:
         engine = create_engine(url)
         try:
-            held = inspect(engine).get_table_names()
+            tables = inspect(engine).get_table_names()
         finally:
             engine.dispose()
-        if measurements_table.name in held:
+        if measurements_table.name in tables:
             raise StoreError(f"{engine.url!r} holds measurements: give Optuna a storage of its own")
         storage = optuna.storages.RDBStorage(url)
-    except (SQLAlchemyError, ImportError, RuntimeError) as error:  # the last where another Optuna made it
+    except (
+        SQLAlchemyError,
+        ImportError,
+        RuntimeError,
+    ) as error:  # RuntimeError if another version of Optuna made the storage
         raise StoreError(f"Optuna cannot open storage {url}: {reason(error)}") from None
     try:
         yield storage
@@ -200,7 +218,7 @@ def _storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
 
 
 def _local(created_at: str) -> datetime | None:
-    """The time on this machine's clock, as Optuna keeps it; None where the measurement does not say when it was."""
+    """Return the time in this machine's zone, as Optuna keeps it; None if the measurement has no time."""
     try:
         at = datetime.fromisoformat(created_at)
     except ValueError:
@@ -210,7 +228,7 @@ def _local(created_at: str) -> datetime | None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Optuna says nothing of each study it makes, nor that the names of metrics are new."""
+    """Silence Optuna's line per study and its warning about metric names."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:

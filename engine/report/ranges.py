@@ -1,4 +1,4 @@
-"""What the ranges of m of a table lose."""
+"""Ranges of m in reports: the rows of a table, and their losses."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from statistics import fmean
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow, Table
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import config_text, count, table_text
+from gemmtune.engine.report.layout import columns_text, config_text, count, json_fields
 from gemmtune.engine.tables.ranges_report import RangesReport, SizeLoss
 
-__all__ = ["of_any_m", "range_row_record", "range_rows_text", "ranges_record", "ranges_text"]
+__all__ = ["losses_json", "losses_text", "range_row_json", "range_rows_text", "range_text"]
 
 
 def range_rows_text(table: Table, width: int | None = None) -> str:
-    """One line a range of a table: the m it serves, what runs there, and what that loses where it was measured."""
+    """Return a line per range: the m it serves, what runs there, and its losses at measured m."""
     columns = {
-        "GEMM": [of_any_m(row.problem) for row in table.ranges],
+        "GEMM": [_any_m(row.problem) for row in table.ranges],
         "m": [f"{row.first}–{row.last}" for row in table.ranges],
         "run": [row.choice.space for row in table.ranges],
         "loss at tuned m": [_losses(row.tuned) for row in table.ranges],
@@ -27,38 +27,27 @@ def range_rows_text(table: Table, width: int | None = None) -> str:
             config_text(Task(row.problem, table.device, row.choice.space), row.choice.config) for row in table.ranges
         ],
     }
-    lines = list(zip(*columns.values(), strict=True))
-    left = ("GEMM", "m", "run", "loss at tuned m", "probed m", "held-out m", "config")
-    return table_text(list(columns), lines, left, width)
+    return columns_text(columns, tuple(columns), width)
 
 
-def range_row_record(row: RangeRow) -> dict[str, object]:
-    """The same of one range, for programs."""
-    return {
-        "problem": row.problem.name,
-        "first": row.first,
-        "last": row.last,
-        "space": row.choice.space,
-        "config": dict(row.choice.config),
-        "tuned": {str(m): loss for m, loss in row.tuned},
-        "held_out": {str(m): loss for m, loss in row.held_out},
-        "probed": {str(m): loss for m, loss in row.probed},
-    }
+def range_row_json(row: RangeRow) -> dict[str, object]:
+    """Return one range for programs; losses are per m."""
+    losses = {name: {str(m): loss for m, loss in getattr(row, name)} for name in ("tuned", "held_out", "probed")}
+    return json_fields(row, "problem", "first", "last") | json_fields(row.choice, "space", "config") | losses
 
 
-def of_any_m(problem: Problem) -> str:
-    """The problem's name with m for its m."""
-    sizes, _, rest = problem.name.partition(":")
-    *batch, _, n, k = sizes.split("x")
-    return f"{'x'.join((*batch, 'm', n, k))}:{rest}"
+def range_text(row: RangeRow) -> str:
+    """Return the GEMM and the m of a range: `mx4096x4096:bf16:nt, m 17–32`."""
+    return f"{_any_m(row.problem)}, m {row.first}–{row.last}"
 
 
-def _losses(losses: Sequence[tuple[int, float]]) -> str:
-    return ", ".join(f"{m}: {loss:.1%}" for m, loss in losses) or "-"
+def losses_text(report: RangesReport, *, buckets: bool) -> str:
+    """Return a line each on the tuned, the probed and the held-out sizes.
 
-
-def ranges_text(report: RangesReport, *, buckets: bool) -> str:
-    """A line on the sizes that were tuned, one on those that were probed, and one on those held out, each way."""
+    Args:
+        report: losses of the ranges.
+        buckets: whether the ranges have powers of two as edges.
+    """
     if not report.ranges:
         return "ranges of m: none, for no GEMM was tuned at two m or more"
     way, other = ("powers of two", "measured") if buckets else ("measured", "powers of two")
@@ -70,28 +59,36 @@ def ranges_text(report: RangesReport, *, buckets: bool) -> str:
     return "\n".join(lines)
 
 
-def ranges_record(report: RangesReport) -> dict[str, object]:
-    """The same for programs."""
-    return {
-        "ranges": report.ranges,
-        "tuned": [_record(loss) for loss in report.tuned],
-        "probed": [_record(loss) for loss in report.probed],
-        "held_out": [_record(loss) for loss in report.held_out],
-        "held_out_otherwise": [_record(loss) for loss in report.otherwise],
+def losses_json(report: RangesReport) -> dict[str, object]:
+    """Return the losses at each size for programs."""
+    losses = {
+        "tuned": report.tuned,
+        "probed": report.probed,
+        "held_out": report.held_out,
+        "held_out_otherwise": report.otherwise,
     }
+    of_size = ("problem", "space", "loss", "in_range")
+    return {"ranges": report.ranges} | {name: [json_fields(x, *of_size) for x in of] for name, of in losses.items()}
 
 
-def _line(losses: Sequence[SizeLoss], of: str) -> str:
+def _any_m(problem: Problem) -> str:
+    """Return the problem's name with m in place of its m."""
+    sizes, _, rest = problem.name.partition(":")
+    *batch, _, n, k = sizes.split("x")
+    return f"{'x'.join((*batch, 'm', n, k))}:{rest}"
+
+
+def _losses(losses: Sequence[tuple[int, float]]) -> str:
+    return ", ".join(f"{m}: {loss:.1%}" for m, loss in losses) or "-"
+
+
+def _line(losses: Sequence[SizeLoss], sizes: str) -> str:
     known = [each.loss for each in losses if each.loss is not None]
     outside = sum(not each.in_range for each in losses)
     notes = [f"{outside} outside of every range"] * (outside > 0)
     notes += [f"{len(losses) - len(known)} not measured"] * (len(known) < len(losses))
-    where = f" at {len(losses)} {of}" if of else ""
+    where = f" at {len(losses)} {sizes}" if sizes else ""
     if not known:
         return f"loss unknown{where}"
-    said = f" ({', '.join(notes)})" if notes else ""
-    return f"loss {max(known):.2%} at worst, {fmean(known):.2%} in the mean{where}{said}"
-
-
-def _record(loss: SizeLoss) -> dict[str, object]:
-    return {"problem": loss.problem.name, "space": loss.space, "loss": loss.loss, "in_range": loss.in_range}
+    noted = f" ({', '.join(notes)})" if notes else ""
+    return f"loss {max(known):.2%} at worst, {fmean(known):.2%} in the mean{where}{noted}"

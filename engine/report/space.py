@@ -1,6 +1,8 @@
-"""What `gemmtune space` prints: a space as one problem sees it."""
+"""Report of `gemmtune space`: a space for one problem."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.prior import Prior
@@ -8,48 +10,54 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import count, table_text
 from gemmtune.engine.search.enumeration import EnumeratedSpace
 
-__all__ = ["space", "space_record"]
+__all__ = ["SpaceReport"]
 
 
-def space(
-    task: Task,
-    params: tuple[Param, ...],
-    found: EnumeratedSpace,
-    seeds: tuple[Config, ...],
-    prior: Prior,
-    width: int | None = None,
-) -> str:
-    """The parameters, the points, what a model expects, and each rule's rejections with an example."""
-    lines = [f"{task.space} for {task.problem.name} on {task.device.name} ({task.device.arch})", ""]
-    if params:
-        lines += [table_text(["param", "values"], [[p.name, _values(p)] for p in params], left=("param", "values")), ""]
-    lines.append(f"{count(found.points, 'point')}, {len(found.feasible)} feasible, {count(len(seeds), 'seed')}")
-    lines.append(f"{len(prior.times_ns)} estimated by {prior.model}" if prior.times_ns else prior.reason)
-    if found.rejections:
-        rows = [[rule, str(number), found.examples[rule]] for rule, number in found.rejections.items()]
-        lines += ["", table_text(["rejected by", "points", "for example"], rows, ("rejected by", "for example"), width)]
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True)
+class SpaceReport:
+    """Params, points and rejections of a space for one task."""
 
+    task: Task
+    """Task with the space's name."""
+    params: tuple[Param, ...]
+    """Params of the space."""
+    found: EnumeratedSpace
+    """Points, feasible configs and rejections per rule."""
+    seeds: tuple[Config, ...]
+    """Configs that every search starts with."""
+    prior: Prior
+    """Times that a model expects."""
 
-def space_record(
-    task: Task, params: tuple[Param, ...], found: EnumeratedSpace, seeds: tuple[Config, ...], prior: Prior
-) -> dict[str, object]:
-    """The same for programs."""
-    return {
-        "space": task.space,
-        "problem": task.problem.name,
-        "device": task.device.sku,
-        "params": {param.name: list(param.values) for param in params},
-        "points": found.points,
-        "feasible": len(found.feasible),
-        "rejections": dict(found.rejections),
-        "examples": dict(found.examples),
-        "seeds": [dict(seed) for seed in seeds],
-        "estimated": len(prior.times_ns),
-        "model": prior.model,
-        "without_estimates": prior.reason,
-    }
+    def to_text(self, width: int | None = None) -> str:
+        """Return the params, the number of points, and each rule's rejections with an example."""
+        task, found, prior = self.task, self.found, self.prior
+        lines = [f"{task.space} for {task.problem.name} on {task.device.name} ({task.device.arch})", ""]
+        if self.params:
+            rows = [[param.name, " ".join(map(str, param.values))] for param in self.params]
+            lines += [table_text(["param", "values"], rows, left=("param", "values")), ""]
+        lines.append(
+            f"{count(found.points, 'point')}, {len(found.feasible)} feasible, {count(len(self.seeds), 'seed')}"
+        )
+        lines.append(f"{len(prior.times_ns)} estimated by {prior.model}" if prior.times_ns else prior.reason)
+        if found.rejections:
+            rows = [[rule, str(number), found.examples[rule]] for rule, number in found.rejections.items()]
+            headers = ["rejected by", "points", "for example"]
+            lines += ["", table_text(headers, rows, ("rejected by", "for example"), width)]
+        return "\n".join(lines)
 
-
-def _values(param: Param) -> str:
-    return " ".join(str(value) for value in param.values)
+    def to_json(self) -> dict[str, object]:
+        """Return the object for programs."""
+        return {
+            "space": self.task.space,
+            "problem": self.task.problem.name,
+            "device": self.task.device.sku,
+            "params": {param.name: list(param.values) for param in self.params},
+            "points": self.found.points,
+            "feasible": len(self.found.feasible),
+            "rejections": dict(self.found.rejections),
+            "examples": dict(self.found.examples),
+            "seeds": [dict(seed) for seed in self.seeds],
+            "estimated": len(self.prior.times_ns),
+            "model": self.prior.model,
+            "without_estimates": self.prior.reason,
+        }

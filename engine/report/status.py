@@ -1,50 +1,28 @@
-"""What `gemmtune status` prints: how far a campaign is, as its database tells it."""
+"""Report of `gemmtune status`: progress of a campaign, read from its database."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import BASELINE_SPACE
-from gemmtune.engine.report.layout import bound, count, microseconds, table_text
+from gemmtune.engine.report.layout import bound, columns_text, count, microseconds, speedup
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.queries import MeasurementCount
 
-__all__ = ["Found", "found_in", "status", "status_record"]
+__all__ = ["StatusReport", "read_status"]
 
 _Key = tuple[str, str, str, str]  # device, problem, evidence and protocol: times of several are not compared
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the database says."""
-
-    tally: Sequence[MeasurementCount]
-    """Of its measurements."""
-    finals: Sequence[Final]
-    """That were held."""
-    last_minute: int
-    """Measurements that were made in the minute before."""
-
-
-def found_in(database: Database, now: datetime) -> Found:
-    """What a database says now.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    minute_ago = (now - timedelta(minutes=1)).isoformat(timespec="seconds")
-    return Found(database.counts(), database.finals(), database.number_since(minute_ago))
-
-
-@dataclass(frozen=True, slots=True)
 class _Problem:
-    """One problem by one protocol."""
+    """Progress on one problem with one evidence and protocol."""
 
     device: str
     problem: str
@@ -58,121 +36,134 @@ class _Problem:
     regret_bound: float | None
 
 
-def status(found: Found, now: datetime, width: int | None = None) -> str:
-    """A line a problem, the one that was measured last first; then the workers."""
-    problems = _problems(found)
-    title = f"{count(len(problems), 'problem')}, {count(sum(p.evaluations for p in problems), 'measurement')}"
-    if not problems:
-        return title
-    told_apart = {"evidence": [p.evidence for p in problems], "protocol": [p.protocol for p in problems]}
-    columns = {
-        "problem": [f"{p.device}/{p.problem}" for p in problems],
-        **{name: of for name, of in told_apart.items() if len(set(of)) > 1},
-        "best µs": [microseconds(p.best_ns) for p in problems],
-        f"{BASELINE_SPACE} µs": [microseconds(p.baseline_ns) for p in problems],
-        f"vs {BASELINE_SPACE}": [_lead(p) for p in problems],
-        "evals": [str(p.evaluations) for p in problems],
-        "failed": [_counts(p.failures) for p in problems],
-        "final": [bound(p.regret_bound) for p in problems],
-    }
-    left = ("problem", "evidence", "protocol", "failed", "worker", "last")
-    body = table_text(list(columns), list(zip(*columns.values(), strict=True)), left, width)
-    workers = _workers(found.tally)
-    rows = [[name, str(number), _ago(last, now)] for name, (number, last) in workers.items()]
-    held = f"; {count(len(found.finals), 'final')}" if found.finals else ""
-    rate = f", {found.last_minute} in the last minute" if found.last_minute else ""
-    failed = _counts(_sum(p.failures for p in problems))
-    return "\n".join(
-        [
-            f"{title}{held}; last measured {_ago(max(t.last_at for t in found.tally), now)}{rate}",
-            *([f"failed: {failed}"] if failed != "-" else []),
-            "",
-            body,
-            "",
-            table_text(["worker", "measured", "last"], rows, left, width),
-        ]
-    )
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """Measurements of one worker."""
+
+    measured: int
+    last_at: str
 
 
-def status_record(found: Found, now: datetime) -> dict[str, object]:
-    """The same for programs."""
-    problems = _problems(found)
-    return {
-        "at": now.isoformat(timespec="seconds"),
-        "measurements": sum(p.evaluations for p in problems),
-        "finals": len(found.finals),
-        "last_minute": found.last_minute,
-        "last_measured_at": max((t.last_at for t in found.tally), default=None),
-        "failures": _sum(p.failures for p in problems),
-        "problems": [
-            {
-                "device": p.device,
-                "problem": p.problem,
-                "evidence": p.evidence,
-                "protocol": p.protocol,
-                "evaluations": p.evaluations,
-                "failures": p.failures,
-                "best_space": p.best_space,
-                "best_ns": p.best_ns,
-                "baseline_ns": p.baseline_ns,
-                "regret_bound": p.regret_bound,
-            }
-            for p in problems
-        ],
-        "workers": {
-            name: {"measured": number, "last_at": last} for name, (number, last) in _workers(found.tally).items()
-        },
-    }
+@dataclass(frozen=True, slots=True)
+class StatusReport:
+    """Progress of a campaign at one moment."""
+
+    now: datetime
+    """Moment of the report."""
+    problems: Sequence[_Problem]
+    """Progress per problem, the most recently measured first."""
+    workers: dict[str, _Worker]
+    """Measurements per worker, the most recent worker first."""
+    finals: int
+    """Finals that were held."""
+    last_minute: int
+    """Measurements made in the last minute."""
+    last_measured_at: str | None
+    """Time of the latest measurement: UTC, ISO 8601; None without one."""
+
+    @property
+    def measurements(self) -> int:
+        """Number of measurements, failures included."""
+        return sum(problem.evaluations for problem in self.problems)
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Number of failed measurements per status."""
+        total = sum((Counter(problem.failures) for problem in self.problems), Counter[str]())
+        return dict(sorted(total.items()))
+
+    def to_text(self, width: int | None = None) -> str:
+        """Return a line per problem, then one per worker."""
+        problems, now = self.problems, self.now
+        title = f"{count(len(problems), 'problem')}, {count(self.measurements, 'measurement')}"
+        if self.last_measured_at is None:
+            return title
+        title += f"; {count(self.finals, 'final')}" if self.finals else ""
+        title += f"; last measured {_ago(self.last_measured_at, now)}"
+        title += f", {self.last_minute} in the last minute" if self.last_minute else ""
+        distinct = {"evidence": [p.evidence for p in problems], "protocol": [p.protocol for p in problems]}
+        columns = {
+            "problem": [f"{p.device}/{p.problem}" for p in problems],
+            **{name: values for name, values in distinct.items() if len(set(values)) > 1},
+            "best µs": [microseconds(p.best_ns) for p in problems],
+            f"{BASELINE_SPACE} µs": [microseconds(p.baseline_ns) for p in problems],
+            f"vs {BASELINE_SPACE}": [speedup(p.baseline_ns, p.best_ns) for p in problems],
+            "evals": [str(p.evaluations) for p in problems],
+            "failed": [_counts(p.failures) or "-" for p in problems],
+            "final": [bound(p.regret_bound) for p in problems],
+        }
+        workers = {
+            "worker": list(self.workers),
+            "measured": [str(worker.measured) for worker in self.workers.values()],
+            "last": [_ago(worker.last_at, now) for worker in self.workers.values()],
+        }
+        failed = [f"failed: {_counts(self.failures)}"] if self.failures else []
+        body = columns_text(columns, ("problem", "evidence", "protocol", "failed"), width)
+        return "\n".join([title, *failed, "", body, "", columns_text(workers, ("worker", "last"), width)])
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object for programs."""
+        return {
+            "at": self.now.isoformat(timespec="seconds"),
+            "measurements": self.measurements,
+            "finals": self.finals,
+            "last_minute": self.last_minute,
+            "last_measured_at": self.last_measured_at,
+            "failures": self.failures,
+            "problems": [asdict(problem) for problem in self.problems],
+            "workers": {name: asdict(worker) for name, worker in self.workers.items()},
+        }
 
 
-def _problems(found: Found) -> list[_Problem]:
-    tallies: dict[_Key, list[MeasurementCount]] = {}
-    for t in found.tally:
-        key = t.task.device.sku, t.task.problem.name, t.evidence.value, t.protocol
-        tallies.setdefault(key, []).append(t)
-    bounds = {(f.device.sku, f.problem.name, f.protocol): f.regret_bound for f in found.finals}
-    ordered = sorted(tallies.items(), key=lambda item: max(t.last_at for t in item[1]), reverse=True)
+def read_status(database: Database, now: datetime) -> StatusReport:
+    """Read the progress of a campaign from its database.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    minute_ago = (now - timedelta(minutes=1)).isoformat(timespec="seconds")
+    counts, finals = database.counts(), database.finals()
+    last_minute, latest = database.number_since(minute_ago), max((each.last_at for each in counts), default=None)
+    return StatusReport(now, _problems(counts, finals), _workers(counts), len(finals), last_minute, latest)
+
+
+def _problems(counts: Sequence[MeasurementCount], finals: Sequence[Final]) -> list[_Problem]:
+    by_key: dict[_Key, list[MeasurementCount]] = {}
+    for each in counts:
+        key = each.task.device.sku, each.task.problem.name, each.evidence.value, each.protocol
+        by_key.setdefault(key, []).append(each)
+    bounds = {(f.device.sku, f.problem.name, f.protocol): f.regret_bound for f in finals}
+    ordered = sorted(by_key.items(), key=lambda item: max(each.last_at for each in item[1]), reverse=True)
     return [_problem(key, of, bounds.get((key[0], key[1], key[3]))) for key, of in ordered]
 
 
-def _problem(key: _Key, tallies: Sequence[MeasurementCount], regret_bound: float | None) -> _Problem:
+def _problem(key: _Key, counts: Sequence[MeasurementCount], regret_bound: float | None) -> _Problem:
+    ok = [each for each in counts if each.status is Status.OK]
+    timed = [(each.best_ns, each.task.space) for each in ok if each.best_ns is not None]
     failures: Counter[str] = Counter()
-    for t in tallies:
-        if t.status is not Status.OK:
-            failures[t.status.value] += t.number
-    timed = [(t.best_ns, t.task.space) for t in tallies if t.status is Status.OK and t.best_ns is not None]
+    for each in counts:
+        if each.status is not Status.OK:
+            failures[each.status.value] += each.number
     best_ns, space = min((each for each in timed if each[1] != BASELINE_SPACE), default=(None, None))
     baseline_ns = min((time_ns for time_ns, of in timed if of == BASELINE_SPACE), default=None)
-    number = sum(t.number for t in tallies)
-    return _Problem(*key, number, dict(sorted(failures.items())), space, best_ns, baseline_ns, regret_bound)
+    evaluations = sum(each.number for each in counts)
+    return _Problem(*key, evaluations, dict(sorted(failures.items())), space, best_ns, baseline_ns, regret_bound)
 
 
-def _workers(tallies: Sequence[MeasurementCount]) -> dict[str, tuple[int, str]]:
-    """By name: measurements, and the time of the last."""
-    found: dict[str, tuple[int, str]] = {}
-    for t in tallies:
-        number, last = found.get(t.worker, (0, ""))
-        found[t.worker] = number + t.number, max(last, t.last_at)
-    return dict(sorted(found.items(), key=lambda item: item[1][1], reverse=True))
-
-
-def _sum(counts: Iterable[dict[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
+def _workers(counts: Sequence[MeasurementCount]) -> dict[str, _Worker]:
+    found: dict[str, _Worker] = {}
     for each in counts:
-        total.update(each)
-    return dict(sorted(total.items()))
+        before = found.get(each.worker, _Worker(0, ""))
+        found[each.worker] = _Worker(before.measured + each.number, max(before.last_at, each.last_at))
+    return dict(sorted(found.items(), key=lambda item: item[1].last_at, reverse=True))
 
 
 def _counts(failures: dict[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in failures.items()) or "-"
-
-
-def _lead(p: _Problem) -> str:
-    return "-" if p.best_ns is None or p.baseline_ns is None else f"{p.baseline_ns / p.best_ns:.3f}×"
+    return ", ".join(f"{number} {name}" for name, number in failures.items())
 
 
 def _ago(at: str, now: datetime) -> str:
-    """How long ago that was; as it is written where it is no point in time."""
+    """Return the time since `at`; `at` itself if it is no point in time."""
     try:
         then = datetime.fromisoformat(at)
     except ValueError:

@@ -1,76 +1,90 @@
-"""What `verify` prints: a line a row, and whether it holds."""
+"""Report of `gemmtune verify`: every row, and whether it holds."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gemmtune.engine.campaign.verify import Check, Verified
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import config_text, count, microseconds, table_text
-from gemmtune.engine.report.ranges import of_any_m
+from gemmtune.engine.report.layout import config_text, count, json_fields, microseconds, table_text
+from gemmtune.engine.report.ranges import range_text
+from gemmtune.engine.tables.ranges import of_one_gemm
 
-__all__ = ["verification", "verification_record"]
+__all__ = ["VerifyReport"]
 
 _HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "config")
 _LEFT = ("problem", "runs", "holds", "config")
 
 
-def verification(found: Verified, width: int | None = None) -> str:
-    """Every row; below, the ranges that do not hold, and the count."""
-    lines = [_line(check, found) for check in found.rows]
-    lines += [
-        _line(check, found, f"{of_any_m(its.row.problem)}, m {its.row.first}–{its.row.last} at {check.problem.m}")
-        for its in found.ranges
-        for check in its.checks
-        if not check.holds
-    ]
-    failed = sum(not check.holds for check in found.rows)
-    holding = sum(its.holds for its in found.ranges)
-    said = f"{count(len(found.rows) - failed, 'row')} of {len(found.rows)} hold"
-    if found.ranges:
-        said += f", {count(holding, 'range')} of {len(found.ranges)}"
-    if not found.holds:
-        said += "; mended: the other rows have their best contender, and where a range does not hold, those of its GEMM"
-        said += " are made anew of what was measured now, or it is gone if nothing was probed: tune again"
-    return f"{table_text(_HEADERS, lines, _LEFT, width)}\n\n{said}"
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """A table after it was measured again."""
 
+    found: Verified
+    """Checks of rows and ranges, and the mended table."""
 
-def verification_record(found: Verified) -> dict[str, object]:
-    """The same for programs."""
-    return {
-        "holds": found.holds,
-        "rows": [_record(check) for check in found.rows],
-        "ranges": [
-            {
-                "problem": its.row.problem.name,
-                "first": its.row.first,
-                "last": its.row.last,
-                "holds": its.holds,
-                "sizes": [_record(check) for check in its.checks],
-            }
+    def to_text(self, width: int | None = None) -> str:
+        """Return a line per row, the ranges that do not hold, and what was mended."""
+        found = self.found
+        lines = [self._line(check, check.problem.name) for check in found.rows]
+        lines += [
+            self._line(check, f"{range_text(its.row)} at {check.problem.m}")
             for its in found.ranges
-        ],
-    }
+            for check in its.checks
+            if not check.holds
+        ]
+        holding = f"{count(sum(check.holds for check in found.rows), 'row')} of {len(found.rows)} hold"
+        if found.ranges:
+            holding += f", {count(sum(its.holds for its in found.ranges), 'range')} of {len(found.ranges)}"
+        return f"{table_text(_HEADERS, lines, _LEFT, width)}\n\n{'; '.join([holding, *self._mended()])}"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object for programs."""
+        return {
+            "holds": self.found.holds,
+            "rows": [_check(check) for check in self.found.rows],
+            "ranges": [
+                json_fields(its.row, "problem", "first", "last")
+                | {"holds": its.holds, "sizes": [_check(check) for check in its.checks]}
+                for its in self.found.ranges
+            ],
+        }
+
+    def _mended(self) -> list[str]:
+        """Return what was replaced, rebuilt and dropped; nothing for a table that holds."""
+        failed = {check.problem for check in self.found.rows if not check.holds}
+        replaced = len(failed & {row.problem for row in self.found.mended.rows})
+        ranged = {of_one_gemm(row.problem) for row in self.found.mended.ranges}
+        broken = [its.row for its in self.found.ranges if not its.holds]
+        probed = {of_one_gemm(its.row.problem) for its in self.found.ranges if its.row.probed}
+        rebuilt = {of_one_gemm(row.problem) for row in broken} & probed & ranged
+        dropped = sum(of_one_gemm(row.problem) not in rebuilt for row in broken)
+        mended = {
+            f"{count(replaced, 'row')} replaced by {'its' if replaced == 1 else 'their'} best contender": replaced,
+            f"{count(len(failed) - replaced, 'row')} dropped (no contender works)": len(failed) - replaced,
+            f"ranges of {count(len(rebuilt), 'GEMM')} rebuilt": len(rebuilt),
+            f"{count(dropped, 'range')} dropped (no probes: tune again)": dropped,
+        }
+        return [text for text, number in mended.items() if number]
+
+    def _line(self, check: Check, name: str) -> list[str]:
+        choice = check.choice
+        return [
+            name,
+            choice.space,
+            microseconds(choice.time_ns),
+            microseconds(check.time_ns),
+            "-" if check.loss is None else f"{check.loss:.1%}",
+            "yes" if check.holds else "no" if check.loss is not None else "does not work",
+            config_text(Task(check.problem, self.found.mended.device, choice.space), choice.config),
+        ]
 
 
-def _line(check: Check, found: Verified, name: str = "") -> list[str]:
-    choice = check.choice
-    return [
-        name or check.problem.name,
-        choice.space,
-        microseconds(choice.time_ns),
-        microseconds(check.time_ns),
-        "-" if check.loss is None else f"{check.loss:.1%}",
-        "yes" if check.holds else "no" if check.loss is not None else "does not work",
-        config_text(Task(check.problem, found.mended.device, choice.space), choice.config),
-    ]
-
-
-def _record(check: Check) -> dict[str, object]:
+def _check(check: Check) -> dict[str, object]:
+    choice = json_fields(check.choice, "space", "config")
     return {
         "problem": check.problem.name,
-        "space": check.choice.space,
-        "config": dict(check.choice.config),
+        **choice,
         "said_ns": check.choice.time_ns,
-        "time_ns": check.time_ns,
-        "loss": check.loss,
-        "holds": check.holds,
+        **json_fields(check, "time_ns", "loss", "holds"),
     }

@@ -1,1 +1,1 @@
-"""Check this machine for `gemmtune doctor`."""
+"""Check a machine for `gemmtune doctor`."""

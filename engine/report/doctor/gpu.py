@@ -1,4 +1,4 @@
-"""The doctor on the GPU: which it is, what Inductor withholds from it, and its clocks."""
+"""Check the GPU: its kind, the templates that Inductor offers on it, and its clocks."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ import pynvml
 from gemmtune.engine.platform.gpu_info import equal_gpus, present_device
 from gemmtune.engine.platform.telemetry import Telemetry, gpu_names
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.report.doctor.check import Check, advice, fault, fine
+from gemmtune.engine.report.doctor.report import Check, advice, fault, fine
 
 __all__ = ["gpu_checks", "inductor_check"]
 
 _LEAST_SMS = 68
-"""torch/_inductor/utils.py, is_big_gpu (`min_sms = 68  # 3080`), the same in torch 2.11 to 2.13."""
+"""SMs that is_big_gpu in torch/_inductor/utils.py requires (`min_sms = 68  # 3080`), in torch 2.11 to 2.13."""
 
 
 def gpu_checks() -> list[Check]:
-    """The GPU that would be measured, and what follows from it; without one, that alone. Changes no setting."""
+    """Check the GPU that would be measured, Inductor and the clocks; without a GPU, that alone."""
     device, named = present_device(), gpu_names()
     if device is None and named:
-        without = f"{named[0]} found, and CUDA does not answer"
+        silent = f"{named[0]} found, and CUDA does not answer"
         return [
             fault(
                 "GPU",
-                without,
+                silent,
                 "pip install 'gemmtune[triton]', which brings cuda-bindings",
                 "look at CUDA_VISIBLE_DEVICES: it may hide the GPU",
             )
         ]
     if device is None:
-        gone = "none, or no driver: nothing can be measured, recorded landscapes answer"
-        return [fault("GPU", gone, "see what nvidia-smi says; in a container, start it with --gpus all")]
+        nothing = "none, or no driver: nothing can be measured, recorded landscapes answer"
+        return [fault("GPU", nothing, "see what nvidia-smi says; in a container, start it with --gpus all")]
     gpus = equal_gpus()
     found = f"{len(gpus)} × {device.name}, {device.arch}, {device.sm_count} SMs, driver {_driver()}"
     return [fine("GPU", found), inductor_check(device), *_clock_checks(gpus[0], device)]
 
 
 def inductor_check(device: Device) -> Check:
-    """What Inductor withholds from a GPU of that size, why, and the ways around with their cost."""
+    """Check whether Inductor offers Triton templates on this GPU; otherwise name the ways around with their costs."""
     if device.sm_count >= _LEAST_SMS:
         return fine("Inductor", f"offers its Triton GEMM templates: {device.sm_count} SMs, it asks for {_LEAST_SMS}")
     return advice(
@@ -58,7 +58,7 @@ def inductor_check(device: Device) -> Check:
 
 
 def _clock_checks(gpu: str, device: Device) -> list[Check]:
-    """The clocks now, and whether this user may lock them: told by its rights, for NVML cannot be asked."""
+    """Check the clocks now, and whether this user may lock them; NVML does not say, so root is assumed to."""
     try:
         state, lockable = Telemetry(gpu).read(), _lockable_mhz(gpu)
     except pynvml.NVMLError as error:
@@ -80,7 +80,7 @@ def _clock_checks(gpu: str, device: Device) -> list[Check]:
 
 
 def _lockable_mhz(gpu: str) -> tuple[int, int] | None:
-    """Least and greatest SM clock there is at the highest memory clock; None where the GPU does not tell."""
+    """Return the least and greatest SM clock at the highest memory clock, MHz; None if the GPU does not report them."""
     handle = pynvml.nvmlDeviceGetHandleByUUID(gpu)
     try:
         memory_mhz = pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_MEM)

@@ -1,4 +1,4 @@
-"""The doctor on what is not the GPU: packages, compilers, Ray, the database. Imports none of the optional packages."""
+"""Check this machine: the GPU, packages, compilers, Ray and the database. Imports no optional package."""
 
 from __future__ import annotations
 
@@ -18,25 +18,47 @@ from packaging.version import Version
 
 from gemmtune.engine.platform.ptxas import inductor_ptxas, ptxas_release, triton_ptxas
 from gemmtune.engine.records.errors import StoreError, ToolchainMissing
-from gemmtune.engine.report.doctor.check import Check, advice, fault, fine
+from gemmtune.engine.report.doctor.gpu import gpu_checks
+from gemmtune.engine.report.doctor.report import Check, DoctorReport, Level, advice, fault, fine
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.database import Database
 
-__all__ = ["bytecode_check", "compiler_checks", "database_check", "package_checks", "ray_check"]
+__all__ = ["bytecode_check", "compiler_checks", "database_check", "examine", "package_checks", "ray_check"]
 
 _PACKAGE = "gemmtune"
 _FOR_DEVELOPERS = {"all", "dev"}
 _ANSWER_SECONDS = 3.0
 
 
-def package_checks(requirements: Sequence[str], has_gpu: bool) -> list[Check]:
-    """Whether each package is there in a version that gemmtune knows.
+def examine(database: str, environment: Mapping[str, str]) -> DoctorReport:
+    """Check this machine; change no setting and start nothing.
 
     Args:
-        requirements: as the metadata of a distribution has them (`importlib.metadata.requires`).
-        has_gpu: whether torch is expected to know CUDA.
+        database: file or URL.
+        environment: variables such as CC, CXX and RAY_ADDRESS.
     """
-    wanted: dict[str, tuple[str, str | None]] = {}  # bounds, and the first extra that asks, by name
+    gpu = gpu_checks()
+    has_gpu = gpu[0].level is Level.OK
+    return DoctorReport(
+        [
+            *gpu,
+            *package_checks(metadata.requires("gemmtune") or [], has_gpu),
+            bytecode_check(),
+            *compiler_checks(environment),
+            ray_check(environment.get("RAY_ADDRESS")),
+            database_check(database),
+        ]
+    )
+
+
+def package_checks(requirements: Sequence[str], has_gpu: bool) -> list[Check]:
+    """Check that each package is installed, in a version that gemmtune knows.
+
+    Args:
+        requirements: requirements of a distribution, from `importlib.metadata.requires`.
+        has_gpu: whether torch must be a CUDA build.
+    """
+    wanted: dict[str, tuple[str, str | None]] = {}  # name: bounds, and the first extra that requires it
     for requirement in map(Requirement, requirements):
         extra = _extra(requirement)
         if requirement.name != _PACKAGE and extra not in _FOR_DEVELOPERS and _applies(requirement, extra):
@@ -60,7 +82,7 @@ def _package_check(name: str, bounds: str, extra: str | None, has_gpu: bool) -> 
 
 
 def _extra(requirement: Requirement) -> str | None:
-    """The extra of gemmtune that asks for it; None where gemmtune itself does."""
+    """Return the extra of gemmtune that has the requirement; None if gemmtune itself has it."""
     extras = metadata.metadata(_PACKAGE).get_all("Provides-Extra") or []
     marker = requirement.marker
     if marker is None or marker.evaluate({"extra": ""}):
@@ -73,7 +95,7 @@ def _applies(requirement: Requirement, extra: str | None) -> bool:
 
 
 def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
-    """C for Triton's launchers, C++ for AOTInductor where there is g++, and ptxas for kernels."""
+    """Check the C compiler for Triton's launchers, g++ for AOTInductor if there is one, and ptxas for kernels."""
     headers = Path(sysconfig.get_paths()["include"], "Python.h")
     compiler = environment.get("CC") or shutil.which("gcc") or shutil.which("clang")  # as triton/runtime/build.py
     if compiler is None or shutil.which(compiler) is None:
@@ -96,30 +118,29 @@ def compiler_checks(environment: Mapping[str, str]) -> list[Check]:
 
 
 def _cxx_checks(environment: Mapping[str, str]) -> list[Check]:
-    """Whether all of g++ is there: where CXX named one without a shared libstdc++ no package of AOTInductor loaded.
+    """Check that g++ finds a shared libstdc++; without it, packages of AOTInductor crash in std::regex when they load.
 
-    std::regex, with which torch reads a device's name there, ended in a segmentation fault, also for a package of relu
-    alone; packages made by the host's other g++, of the same version but complete, ran (torch 2.11, g++ 13.3, H200,
-    2026-11-22). A link to libstdc++.so.6 on LIBRARY_PATH did not mend it.
+    Torch reads a device's name with std::regex. Seen with torch 2.11 and g++ 13.3; a link to libstdc++.so.6 on
+    LIBRARY_PATH does not help.
     """
     compiler = shutil.which(environment.get("CXX") or "g++")
     if compiler is None:
         return []
-    asked = [compiler, "-print-file-name=libstdc++.so"]
+    command = [compiler, "-print-file-name=libstdc++.so"]
     try:
-        said = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()  # noqa: S603
+        library = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         return [advice("C++ compiler", f"{compiler} does not run: {error}", "install g++, or set CXX, for AOTInductor")]
-    if Path(said).is_absolute():
-        return [fine("C++ compiler", f"{compiler}, with {said}")]
+    if Path(library).is_absolute():
+        return [fine("C++ compiler", f"{compiler}, with {library}")]
     lacking = f"{compiler}, but no libstdc++.so to link: packages of AOTInductor may end with a segmentation fault"
     return [advice("C++ compiler", lacking, "set CXX to a g++ that has one, or install libstdc++-NN-dev")]
 
 
 def bytecode_check(packages: Sequence[str] = ("torch", "sympy", "triton")) -> Check:
-    """Whether Python finds packages compiled: as pip installs them, and not uv, nor into an image that forbids it.
+    """Check that packages have bytecode, as pip installs them; uv and some images leave it out.
 
-    Otherwise each new process compiles what it imports: 8.4 s of a core instead of 3.1 for Inductor (torch 2.11).
+    Without bytecode, each new process compiles what it imports, for seconds of a core.
     """
     found = {name: spec for name in packages if (spec := find_spec(name)) is not None}  # does not import them
     source = {name: spec for name, spec in found.items() if spec.cached and not Path(spec.cached).exists()}
@@ -131,7 +152,7 @@ def bytecode_check(packages: Sequence[str] = ("torch", "sympy", "triton")) -> Ch
 
 
 def ray_check(address: str | None) -> Check:
-    """Whether `--fleet ray` would find a cluster at `address`, the value of RAY_ADDRESS. Starts and joins nothing."""
+    """Check that `--fleet ray` finds a cluster at `address`, the value of RAY_ADDRESS; start and join nothing."""
     if find_spec("ray") is None:
         here = "not installed: campaigns use the GPUs of this machine"
         return advice("Ray", here, "pip install 'gemmtune[ray]' for --fleet ray")
@@ -147,7 +168,7 @@ def ray_check(address: str | None) -> Check:
 
 
 def database_check(url: str) -> Check:
-    """Whether the database can be read, or made. One that is not there is not made; an old schema is upgraded."""
+    """Check that the database can be read, or created; a missing one is not created, an old schema is upgraded."""
     path = Path(url)
     if "://" not in url and not path.exists():
         folder = next(parent for parent in path.absolute().parents if parent.exists())

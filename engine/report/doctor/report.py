@@ -1,65 +1,81 @@
-"""What `gemmtune doctor` prints: all that gemmtune needs or can use, and what to do where it is not right."""
+"""Report of `gemmtune doctor`: checks with their remedies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import metadata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 
-from gemmtune.engine.report.doctor.check import Check, Level
-from gemmtune.engine.report.doctor.gpu import gpu_checks
-from gemmtune.engine.report.doctor.host import (
-    bytecode_check,
-    compiler_checks,
-    database_check,
-    package_checks,
-    ray_check,
-)
+from gemmtune.engine.report.layout import json_fields
 
-__all__ = ["doctor", "doctor_record", "examine", "healthy"]
+__all__ = ["Check", "DoctorReport", "Level", "advice", "fault", "fine"]
 
 
-def examine(database: str, environment: Mapping[str, str]) -> list[Check]:
-    """Look at everything; no setting is changed, nothing is started.
+class Level(StrEnum):
+    """Severity of a check's result."""
 
-    Args:
-        database: file or URL.
-        environment: what CC and RAY_ADDRESS are read from.
-    """
-    of_gpu = gpu_checks()
-    has_gpu = of_gpu[0].level is Level.OK
-    return [
-        *of_gpu,
-        *package_checks(metadata.requires("gemmtune") or [], has_gpu),
-        bytecode_check(),
-        *compiler_checks(environment),
-        ray_check(environment.get("RAY_ADDRESS")),
-        database_check(database),
-    ]
+    OK = "ok"
+    """Nothing needs to be done."""
+    ADVICE = "advice"
+    """gemmtune works, and could do more."""
+    FAULT = "fault"
+    """gemmtune cannot measure or store here."""
 
 
-def healthy(checks: Sequence[Check]) -> bool:
-    """Whether nothing keeps gemmtune from measuring and storing here."""
-    return all(check.level is not Level.FAULT for check in checks)
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Result of one check."""
+
+    name: str
+    """Subject of the check, such as `torch`."""
+    level: Level
+    """Severity of the result."""
+    found: str
+    """Result on one line."""
+    remedies: tuple[str, ...] = ()
+    """Remedies, each on one line; empty where the level is ok."""
 
 
-def doctor(checks: Sequence[Check]) -> str:
-    """A line a check; a single remedy stands on it, several below it."""
-    levels, names = max(len(c.level) for c in checks), max(len(c.name) for c in checks)
-    lines = []
-    for check in checks:
-        head = f"{check.level:<{levels}}  {check.name:<{names}}  {check.found}"
-        if len(check.remedies) == 1:
-            lines.append(f"{head}: {check.remedies[0]}")
-        else:
-            lines += [head, *(f"{'':{levels + 2}}- {remedy}" for remedy in check.remedies)]
-    return "\n".join(lines)
+@dataclass(frozen=True, slots=True)
+class DoctorReport:
+    """Checks of one machine."""
+
+    checks: Sequence[Check]
+    """Checks in the order of the report."""
+
+    @property
+    def healthy(self) -> bool:
+        """Whether gemmtune can measure and store here."""
+        return all(check.level is not Level.FAULT for check in self.checks)
+
+    def to_text(self, width: int | None = None) -> str:
+        """Return a line per check; a single remedy stands on it, several below it."""
+        levels, names = max(len(c.level) for c in self.checks), max(len(c.name) for c in self.checks)
+        lines = []
+        for check in self.checks:
+            head = f"{check.level:<{levels}}  {check.name:<{names}}  {check.found}"
+            if len(check.remedies) == 1:
+                lines.append(f"{head}: {check.remedies[0]}")
+            else:
+                lines += [head, *(f"{'':{levels + 2}}- {remedy}" for remedy in check.remedies)]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the object for programs."""
+        checks = [json_fields(check, "name", "level", "found", "remedies") for check in self.checks]
+        return {"healthy": self.healthy, "checks": checks}
 
 
-def doctor_record(checks: Sequence[Check]) -> dict[str, object]:
-    """The same for programs."""
-    return {
-        "healthy": healthy(checks),
-        "checks": [
-            {"name": c.name, "level": c.level.value, "found": c.found, "remedies": list(c.remedies)} for c in checks
-        ],
-    }
+def fine(name: str, found: str) -> Check:
+    """Return a check that found nothing to repair."""
+    return Check(name, Level.OK, found)
+
+
+def advice(name: str, found: str, *remedies: str) -> Check:
+    """Return a check of something that could be better."""
+    return Check(name, Level.ADVICE, found, remedies)
+
+
+def fault(name: str, found: str, *remedies: str) -> Check:
+    """Return a check of something that must be repaired."""
+    return Check(name, Level.FAULT, found, remedies)

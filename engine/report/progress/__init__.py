@@ -1,1 +1,1 @@
-"""Show how far a running campaign is."""
+"""Show the progress of a running campaign."""

@@ -21,7 +21,7 @@ from gemmtune.engine.measure.jobs import Reading
 from gemmtune.engine.processes.process_pool import Outcome
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.measurement import Evidence, ReferenceLevel, Status
-from gemmtune.engine.report.campaign import summary, summary_record
+from gemmtune.engine.report.campaign import CampaignReport
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
 
@@ -95,7 +95,8 @@ def tuned(recorded, path, *, racing=True):
         Database.open(path) as database,
     ):
         result = session.execute(PLAN, device, searches, executor, database, ())
-        text, record = (tell(PLAN, device, result, (), ()) for tell in (summary, summary_record))
+        report = CampaignReport(PLAN, device, result)
+        text, record = report.to_text(), report.to_json()
         return text, record, [m for m in database.measurements() if m.task.space != "aten" and m.estimate]
 
 

@@ -1,4 +1,4 @@
-"""The summary of a campaign, on a result made by hand."""
+"""Tests of the summary of a campaign, on a result made by hand."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.campaign import summary, summary_record
+from gemmtune.engine.report.campaign import CampaignReport
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 MEASURED = replace(example_measurement(), protocol="graph-cold-l2+energy")
@@ -43,10 +43,11 @@ def result(score, baseline_score, regret_bound=None):
 
 def shown(objective, found):
     plan = Plan((TASK.problem,), (TASK.space,), "random", objective=objective)
-    return summary(plan, TASK.device, found, (), ()), summary_record(plan, TASK.device, found, (), ())
+    report = CampaignReport(plan, TASK.device, found)
+    return report.to_text(), report.to_json()
 
 
-def test_a_pair_of_objectives_ends_with_the_front_of_each_task():
+def test_objective_with_two_parts_shows_the_front_of_each_task():
     text, record = shown("latency_energy", result(8e4, 1e4))
     front = text[text.index("Pareto") : text.index("rows of the table")].splitlines()
     assert front == [
@@ -64,7 +65,7 @@ def test_a_pair_of_objectives_ends_with_the_front_of_each_task():
     ]
 
 
-def test_one_objective_has_no_front():
+def test_objective_without_parts_has_no_front():
     text, record = shown("latency", result(8e4, 1e4))
     assert "Pareto" not in text
     assert record["tasks"][0]["front"] == []
@@ -88,7 +89,7 @@ def test_scores_are_in_the_objectives_unit(objective, scores, unit, headers, cel
 
 
 @pytest.mark.parametrize(("regret_bound", "cell"), [(0.0012, "≤ 0.12%"), (None, None)])
-def test_the_regret_bound_of_a_final_is_told(regret_bound, cell):
+def test_regret_bound_of_a_final_is_shown(regret_bound, cell):
     text, _ = shown("latency", result(8e4, 1e5, regret_bound))
     header, _, line = text.splitlines()[3:6]
     assert ("regret" in header, cell in line if cell else "≤" in line) == (cell is not None, cell is not None)

@@ -1,4 +1,4 @@
-"""The Pareto front of hand-made scores, and how it is shown."""
+"""Tests of Pareto fronts."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.pareto import front, front_record, front_text
+from gemmtune.engine.report.pareto import FrontReport, pareto_front
 
 TASK = Task(Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "example")
 PARTS = ("latency ns", "energy J")
 
 
 def scored(*scores):
-    """One config a pair of scores, known by its place."""
-    return [(Config({"x": place}), pair) for place, pair in enumerate(scores)]
+    """Return one config per pair of scores, with its index as param x."""
+    return [(Config({"x": index}), pair) for index, pair in enumerate(scores)]
 
 
 @pytest.mark.parametrize(
@@ -35,24 +35,24 @@ def scored(*scores):
     ],
 )
 def test_front_is_what_no_other_dominates(scores, members):
-    found = front(scored(*scores))
+    found = pareto_front(scored(*scores))
     assert [config.integer("x") for config, _ in found] == members
-    assert [pair for _, pair in found] == [scores[place] for place in members]
+    assert [pair for _, pair in found] == [scores[index] for index in members]
 
 
 def test_front_does_not_depend_on_the_order():
     points = scored((1.0, 3.0), (2.0, 2.0), (2.0, 2.0), (3.0, 3.0))
-    assert {tuple(front(order)) for order in permutations(points)} == {tuple(points[:3])}
+    assert {tuple(pareto_front(order)) for order in permutations(points)} == {tuple(points[:3])}
 
 
 def test_one_result_reported_twice_is_one_member():
     (point,) = scored((1.0, 2.0))
-    assert front([point, point]) == [point]
+    assert pareto_front([point, point]) == [point]
 
 
 def test_front_is_shown_in_readable_units_and_recorded_in_the_parts_own():
     points = scored((90_400.0, 0.054), (120_000.0, 0.0315), (130_000.0, 0.06))
-    assert front_text(TASK, PARTS, points).splitlines() == [
+    assert FrontReport(TASK, PARTS, points).to_text().splitlines() == [
         "Pareto front of H200/example/16x4096x4096:bf16:nt, 2 of 3 configs",
         "",
         "latency µs  energy mJ  config",
@@ -60,14 +60,14 @@ def test_front_is_shown_in_readable_units_and_recorded_in_the_parts_own():
         "      90.4      54.00  x=0",
         "     120.0      31.50  x=1",
     ]
-    assert front_record(PARTS, points) == [
+    assert FrontReport(TASK, PARTS, points).to_json() == [
         {"latency_ns": 90_400.0, "energy_J": 0.054, "config": {"x": 0}},
         {"latency_ns": 120_000.0, "energy_J": 0.0315, "config": {"x": 1}},
     ]
 
 
 def test_a_unit_without_a_readable_one_is_shown_as_it_is():
-    text = front_text(TASK, ("latency ns", "spread share"), scored((1500.0, 0.02), (1000.0, 0.5)))
+    text = FrontReport(TASK, ("latency ns", "spread share"), scored((1500.0, 0.02), (1000.0, 0.5))).to_text()
     assert text.splitlines()[2:] == [
         "latency µs  spread share  config",
         "──────────  ────────────  ──────",

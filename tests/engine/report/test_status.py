@@ -1,4 +1,4 @@
-"""What another terminal is told of a campaign, by its database alone."""
+"""Tests of the progress of a campaign, read from its database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.report.status import Found, found_in, status, status_record
+from gemmtune.engine.report.status import read_status
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
@@ -54,17 +54,17 @@ FINAL = Final(
 
 
 @pytest.fixture(params=["file", "server"])
-def found(request, tmp_path):
+def report(request, tmp_path):
     server = request.param == "server"
     url = request.getfixturevalue("postgres_server").new_database() if server else str(tmp_path / "m.db")
     with Database.open(url) as database:
         database.add(HELD)
         database.add_final(FINAL)
-        return found_in(database, NOW)
+        return read_status(database, NOW)
 
 
-def test_a_program_is_told_everything(found):
-    record = status_record(found, NOW)
+def test_json_has_every_problem_and_worker(report):
+    record = report.to_json()
     assert (record["measurements"], record["finals"], record["failures"]) == (6, 1, {"build_failed": 2})
     assert (record["last_measured_at"], record["last_minute"]) == ("2026-11-21T12:00:30+00:00", 5)
     later, first = record["problems"]
@@ -88,8 +88,8 @@ def test_a_program_is_told_everything(found):
     }
 
 
-def test_a_person_is_told_the_same(found):
-    text = status(found, NOW)
+def test_text_has_every_problem_and_worker(report):
+    text = report.to_text()
     lines = [line.split() for line in text.splitlines()]
     assert text.splitlines()[0] == "2 problems, 6 measurements; 1 final; last measured 35 s ago, 5 in the last minute"
     assert text.splitlines()[1] == "failed: 2 build_failed"
@@ -98,6 +98,8 @@ def test_a_person_is_told_the_same(found):
     assert ["host/gpu0", "4", "44", "s", "ago"] in lines
 
 
-def test_an_empty_database_is_told_as_such():
-    assert status(Found((), (), 0), NOW) == "0 problems, 0 measurements"
-    assert status_record(Found((), (), 0), NOW)["last_measured_at"] is None
+def test_report_of_an_empty_database_has_no_problems(tmp_path):
+    with Database.open(tmp_path / "empty.db") as database:
+        report = read_status(database, NOW)
+    assert report.to_text() == "0 problems, 0 measurements"
+    assert report.to_json()["last_measured_at"] is None

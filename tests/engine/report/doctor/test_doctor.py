@@ -14,8 +14,6 @@ import pytest
 
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.report.doctor import report as doctor
-from gemmtune.engine.report.doctor.check import Level, advice, fault, fine
 from gemmtune.engine.report.doctor.gpu import gpu_checks, inductor_check
 from gemmtune.engine.report.doctor.host import (
     bytecode_check,
@@ -24,6 +22,7 @@ from gemmtune.engine.report.doctor.host import (
     package_checks,
     ray_check,
 )
+from gemmtune.engine.report.doctor.report import DoctorReport, Level, advice, fault, fine
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
@@ -56,16 +55,16 @@ cli.main()
 
 def test_a_check_is_a_line_and_several_remedies_stand_below_it():
     checks = [fine("A", "there"), advice("long", "so", "do this"), fault("C", "gone", "do that", "or that")]
-    assert doctor.doctor(checks).splitlines() == [
+    assert DoctorReport(checks).to_text().splitlines() == [
         "ok      A     there",
         "advice  long  so: do this",
         "fault   C     gone",
         "        - do that",
         "        - or that",
     ]
-    assert doctor.healthy(checks[:2])
-    assert not doctor.healthy(checks)
-    assert doctor.doctor_record(checks)["checks"][1] == {
+    assert DoctorReport(checks[:2]).healthy
+    assert not DoctorReport(checks).healthy
+    assert DoctorReport(checks).to_json()["checks"][1] == {
         "name": "long",
         "level": "advice",
         "found": "so",

@@ -26,7 +26,7 @@ class Search:
     """Stands in for a TaskSearch."""
 
     task: object
-    evaluations: int
+    budget: int
     tuner: object = None
 
 

@@ -25,7 +25,7 @@ class Search:
     """Stands in for a TaskSearch."""
 
     task: Task
-    evaluations: int
+    budget: int
 
 
 class Clock:
