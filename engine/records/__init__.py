@@ -1,1 +1,1 @@
-"""What flows through gemmtune, one file a record: frozen data, no machinery."""
+"""Records that flow through gemmtune: frozen data without machinery, one record per file."""

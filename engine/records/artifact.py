@@ -1,4 +1,4 @@
-"""What a build leaves: a file, its facts, and the toolchain that made it."""
+"""Built kernels: the binary's file, its resources, and the toolchain."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ __all__ = ["Artifact", "Resources", "Toolchain"]
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """The versions a binary, and so its time, depends on."""
+    """Versions that a binary, and so its time, depends on."""
 
     versions: tuple[tuple[str, str], ...]
-    """(package, version) pairs, sorted by package."""
+    """Pairs of package and version, sorted by package."""
 
     @property
     def text(self) -> str:
-        """`torch 2.11.0+cu130, triton 3.6.0`."""
+        """Versions as text, `torch 2.11.0+cu130, triton 3.6.0`."""
         return ", ".join(f"{package} {version}" for package, version in self.versions)
 
     @classmethod
     def parse(cls, text: str) -> Toolchain:
-        """Read `text` back."""
+        """Parse the text of a toolchain."""
         pairs = [part.rsplit(" ", 1) for part in text.split(", ") if part]
         return cls(tuple(sorted((p[0], p[1]) for p in pairs)))
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one block of the kernel occupies, read from the binary."""
+    """Resources that the kernel needs, read from its binary."""
 
     registers: int
-    """32-bit registers a thread."""
+    """Number of 32-bit registers per thread."""
     shared_bytes: int
-    """Shared memory a block, static and dynamic."""
+    """Shared memory per block, static and dynamic, in bytes."""
     spill_bytes: int
-    """Local memory a thread, the binary's stack frame: registers that did not fit, and at times a few bytes more."""
+    """Local memory per thread in bytes: the binary's stack frame, mostly registers that did not fit."""
     threads: int
-    """Threads a block."""
+    """Number of threads per block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A built kernel. Small and picklable: the binary stays in its file."""
+    """Built kernel. The record is small and picklable; the binary stays in its file."""
 
     key: str
-    """Equal for tasks and configs that may share the binary."""
+    """Key that is equal for tasks and configs that may share the binary."""
     space: str
-    """The space that built it and can load it."""
+    """Name of the space that built the kernel and can load it."""
     path: str
-    """The binary's file; empty where the kernel is part of a library."""
+    """Path of the binary's file; empty for a kernel of the vendor library."""
     digest: str
-    """SHA-256 of the binary; of its name where there is no file."""
+    """SHA-256 of the binary, or of the kernel's name without a file."""
     launch: tuple[tuple[str, str | int], ...]
-    """What the space needs to launch it (entry name, grid, ...), as (name, value) pairs."""
+    """Pairs of name and value that the space needs for a launch, such as entry name and grid."""
     resources: Resources | None
-    """What a block occupies; None for a library's kernel."""
+    """Resources that the kernel needs; None for a kernel of the vendor library."""
     build_seconds: float
-    """Wall time of rendering and compiling on one core."""
+    """Wall time of rendering and compiling on one core, in seconds."""
     toolchain: Toolchain
-    """The versions that built it."""
+    """Versions that built the kernel."""

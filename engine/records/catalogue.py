@@ -1,4 +1,4 @@
-"""The GPUs we know, from `devices.toml` beside this file; nothing here queries one."""
+"""Catalogue of known GPUs, read from `devices.toml` without querying one."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["by_name", "device", "devices"]
 
 
 def devices() -> tuple[Device, ...]:
-    """Every known device, sorted by its sku."""
+    """Return every known device, in the file's order."""
     return tuple(dict.fromkeys(_by_sku().values()))
 
 
 def device(sku: str) -> Device:
-    """The device of that sku; case, spaces, `-` and `_` do not count, so `rtx 4090` finds RTX-4090.
+    """Return the device of a sku, ignoring case, spaces, `-` and `_`: `rtx 4090` finds RTX-4090.
 
     Raises:
-        DeviceError: there is none; the message lists those there are.
+        DeviceError: no device has that sku; the message lists the known ones.
     """
     try:
         return _by_sku()[_fold(sku)]
@@ -32,7 +32,7 @@ def device(sku: str) -> Device:
 
 
 def by_name(name: str) -> Device | None:
-    """The device whose driver reports that name, `NVIDIA H200`; None where the catalogue lacks it."""
+    """Return the device whose driver reports that name, such as `NVIDIA H200`, or None if it is unknown."""
     return next((d for d in devices() if d.name == name), None)
 
 
@@ -42,7 +42,7 @@ def _fold(sku: str) -> str:
 
 @cache
 def _by_sku() -> Mapping[str, Device]:
-    """Folded sku to device, in the file's order; a device stands under each sku that means it."""
+    """Return the devices by folded sku, in the file's order; a device has an entry per alias."""
     catalogue = tomllib.loads(files("gemmtune.engine.records").joinpath("devices.toml").read_text(encoding="utf-8"))
     found: dict[str, Device] = {}
     for fields in catalogue["device"]:
@@ -52,7 +52,7 @@ def _by_sku() -> Mapping[str, Device]:
             f"; limits of {arch}: CUDA Programming Guide, technical specifications per compute capability"
         )
         clusters = fields.pop("active_clusters", {})
-        asked = tuple((int(size), count) for size, count in clusters.items())
-        record = Device(**fields, **catalogue["limits"][arch], active_clusters=asked)
+        measured = tuple((int(size), count) for size, count in clusters.items())
+        record = Device(**fields, **catalogue["limits"][arch], active_clusters=measured)
         found |= {_fold(name): record for name in (record.sku, *others)}
     return found

@@ -1,4 +1,4 @@
-"""A point of a search space, and the parameters that span it."""
+"""Configs, and the parameters that span their space."""
 
 from __future__ import annotations
 
@@ -11,61 +11,62 @@ from functools import cached_property
 __all__ = ["Config", "Param", "Value"]
 
 Value = bool | int | float | str
+"""Value of a parameter in a config."""
 
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One parameter of a space."""
+    """One parameter of a space, with its values."""
 
     name: str
-    """The name the kernel gives it, `BLOCK_M`."""
+    """Name that the kernel uses, `BLOCK_M`."""
     values: tuple[Value, ...]
-    """Every value it may take, each once; in ascending order when `ordered`."""
+    """Values it may take, each once, ascending if `ordered`."""
     ordered: bool = True
     """Whether neighbouring values behave alike, so that a step along `values` is a small change."""
 
 
 class Config(Mapping[str, Value]):
-    """One choice for every parameter: immutable, hashable, picklable.
+    """One value per parameter, as an immutable, hashable and picklable mapping.
 
     Its canonical JSON has sorted keys and no spaces, so equal configs have equal text and equal digests on every
     machine.
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
-        """Copy `values`."""
+        """Copy the values, sorted by parameter name."""
         self._values = dict(sorted(values.items()))
 
     def __getitem__(self, name: str) -> Value:
-        """The value of one parameter."""
+        """Return the value of a parameter."""
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Parameter names, sorted."""
+        """Iterate over the sorted parameter names."""
         return iter(self._values)
 
     def __len__(self) -> int:
-        """Number of parameters."""
+        """Return the number of parameters."""
         return len(self._values)
 
     def values(self) -> ValuesView[Value]:
-        """In the names' order; ten times as fast as `Mapping` does it, and searches read hundreds of thousands."""
+        """Return the values in the order of the names, faster than `Mapping` does."""
         return self._values.values()
 
     def __hash__(self) -> int:
-        """Equal for equal configs; for dictionaries only, use `digest` to store."""
+        """Hash the canonical JSON, for dictionaries only; store `digest` instead."""
         return hash(self.json)
 
     def __eq__(self, other: object) -> bool:
-        """Same parameters, same values."""
+        """Compare parameters and values."""
         return isinstance(other, Config) and self.json == other.json
 
     def __repr__(self) -> str:
-        """`Config(BLOCK_K=64, BLOCK_M=128)`."""
+        """Return text such as `Config(BLOCK_K=64, BLOCK_M=128)`."""
         return f"Config({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
 
     def integer(self, name: str) -> int:
-        """The value of an integer parameter.
+        """Return the value of an integer parameter.
 
         Raises:
             TypeError: the parameter is not an integer.
@@ -77,7 +78,7 @@ class Config(Mapping[str, Value]):
 
     @cached_property
     def json(self) -> str:
-        """Canonical JSON text."""
+        """Canonical JSON text of the config."""
         return json.dumps(self._values, separators=(",", ":"))
 
     @cached_property
@@ -87,5 +88,5 @@ class Config(Mapping[str, Value]):
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """Read canonical JSON back."""
+        """Parse the JSON text of a config."""
         return cls(json.loads(text))

@@ -1,4 +1,4 @@
-"""A GPU as data: nothing here queries one."""
+"""GPUs as data, without querying one."""
 
 from __future__ import annotations
 
@@ -6,68 +6,69 @@ from dataclasses import dataclass, field
 
 __all__ = ["Device"]
 
-_MULTIPROCESSORS_OF_A_GPC = 18
+_SMS_PER_GPC = 18
+"""Streaming multiprocessors per graphics processing cluster, as CUTLASS assumes."""
 _FIRST_WITH_CLUSTERS = (9, 0)
+"""Lowest compute capability whose blocks can form clusters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a space and a builder need to know of a GPU."""
+    """GPU model with the properties that spaces and builders need."""
 
     sku: str
     """Short catalogue name, `H200`."""
     name: str
-    """The name the driver reports and torch's `get_device_properties().name` returns, `NVIDIA H200`."""
+    """Name reported by the driver and by torch's `get_device_properties().name`, `NVIDIA H200`."""
     arch: str
     """Compiler target with its architecture-specific suffix where it has one, `sm_90a`."""
     sm_count: int
-    """Streaming multiprocessors."""
+    """Number of streaming multiprocessors."""
     shared_memory_per_block_bytes: int
-    """Largest shared memory of one block, after opting in."""
+    """Largest shared memory per block after opting in, in bytes."""
     shared_memory_per_sm_bytes: int
-    """Shared memory of one multiprocessor."""
+    """Shared memory per multiprocessor, in bytes."""
     l2_bytes: int
-    """Level-2 cache."""
+    """Size of the level-2 cache, in bytes."""
     registers_per_sm: int
-    """32-bit registers of one multiprocessor."""
+    """Number of 32-bit registers per multiprocessor."""
     max_threads_per_sm: int
-    """Resident threads of one multiprocessor."""
+    """Largest number of resident threads per multiprocessor."""
     max_threads_per_block: int
-    """Threads of one block."""
+    """Largest number of threads per block."""
     warp_size: int
-    """Threads of one warp."""
+    """Number of threads per warp."""
     boost_clock_mhz: int
-    """Maximum SM clock."""
+    """Maximum SM clock in MHz."""
     memory_bandwidth_gb_s: int
-    """Peak device-memory bandwidth, 10⁹ bytes a second."""
+    """Peak bandwidth of the device memory, in 10⁹ bytes per second."""
     source: str = field(default="", compare=False)
-    """Where the figures come from."""
+    """Source of the figures."""
     active_clusters: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-    """(blocks of a cluster, clusters at once) as the driver of one board answered; empty where none was asked. Which
-    multiprocessors of a GPC work differs from board to board, so this tells no devices apart."""
+    """Pairs of blocks per cluster and clusters that run at once, as one board's driver reported; may be empty. The
+    numbers differ between boards of one model, so they do not take part in comparisons."""
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Compute capability, (9, 0) for sm_90a."""
+        """Compute capability as major and minor number, (9, 0) for sm_90a."""
         digits = "".join(c for c in self.arch if c.isdigit())
         return int(digits[:-1]), int(digits[-1])
 
     @property
     def has_clusters(self) -> bool:
-        """Whether blocks can form clusters."""
+        """Whether thread blocks can form clusters."""
         return self.capability >= _FIRST_WITH_CLUSTERS
 
     def max_active_clusters(self, size: int) -> int:
-        """Clusters of `size` blocks, one block a multiprocessor, that run at once; a persistent kernel's grid.
+        """Return the number of clusters of `size` blocks that run at once, one block per multiprocessor.
 
-        The driver's answer where there is one. Else CUTLASS's count for when no driver answers
-        (include/cutlass/gemm/kernel/tile_scheduler_params.h, get_max_cta_occupancy): GPCs of 18 multiprocessors, and
-        the rest as one more; multiprocessors that no whole cluster of one GPC takes stay idle. A driver's answer may be
-        some clusters higher (15 of size 8 on an H100, not 14) or lower; too low a number costs that much, too high a
-        one a second wave.
+        The number is the grid of a persistent kernel. Without a driver's number in `active_clusters` it is CUTLASS's
+        estimate (include/cutlass/gemm/kernel/tile_scheduler_params.h, get_max_cta_occupancy): GPCs of 18
+        multiprocessors and a rest, each with whole clusters only. A driver may report some clusters more or fewer. A
+        low estimate leaves multiprocessors idle; a high one costs a second wave.
         """
         known = dict(self.active_clusters).get(size)
         if known is not None:
             return known
-        gpcs, rest = divmod(self.sm_count, _MULTIPROCESSORS_OF_A_GPC)
-        return gpcs * (_MULTIPROCESSORS_OF_A_GPC // size) + rest // size
+        gpcs, rest = divmod(self.sm_count, _SMS_PER_GPC)
+        return gpcs * (_SMS_PER_GPC // size) + rest // size

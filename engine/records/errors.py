@@ -1,19 +1,19 @@
-"""The errors gemmtune raises on purpose.
+"""Errors that gemmtune raises on purpose.
 
-    GemmtuneError                 every error below
-    ├── UsageError                the caller gave something wrong; the CLI prints it and exits with status 2
-    │   ├── UnknownPlugin         no plug-in of that name
+    GemmtuneError                 base class of the errors below
+    ├── UsageError                the caller's input is wrong; the CLI prints the message and exits with status 2
+    │   ├── UnknownPlugin         no registered plug-in has that name
     │   ├── ProblemError          a problem's text or fields are malformed or out of bounds
     │   ├── DeviceError           a device is unknown, or a record was made for another one
     │   ├── LandscapeError        a landscape file is malformed
     │   ├── TableError            a table file is malformed, damaged, or of another schema
     │   └── StoreError            a database cannot be opened, or is of another schema
     ├── ContractError             a plug-in broke the contract of its seam; the message names the plug-in
-    ├── ToolchainMissing          an optional package is needed and absent; the message names the extra to install
-    └── process.Quarantined       (in measure/) no worker starts any more: a GPU is lost; what was measured is kept
+    ├── ToolchainMissing          an optional package is missing; the message names the extra to install
+    └── Quarantined               (in processes/) no worker starts any more: a GPU is lost; its measurements are kept
 
-An expected failure of a candidate (it does not build, it is wrong, it hangs) is never an exception: it is a
-Measurement whose status says so.
+An expected failure of a candidate (a failed build, a wrong result, a hang) is never an exception: it is a Measurement
+with that status.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
 
 
 class GemmtuneError(Exception):
-    """Every error gemmtune raises on purpose."""
+    """Base class of every error that gemmtune raises on purpose."""
 
 
 class UsageError(GemmtuneError):
-    """The caller gave something wrong; one line that names the value, the bound and the way out."""
+    """The caller's input is wrong; one line names the value, the bound and the way out."""
 
 
 class UnknownPlugin(UsageError):  # noqa: N818 -- the name says what is wrong
@@ -69,4 +69,4 @@ class ContractError(GemmtuneError):
 
 
 class ToolchainMissing(GemmtuneError):  # noqa: N818 -- the name says what is wrong
-    """An optional package is needed and absent."""
+    """A needed optional package is not installed."""

@@ -1,4 +1,4 @@
-"""The last few configs of a problem, timed in alternating rounds: who leads, who ties, and how wrong that can be."""
+"""Finals: a problem's fastest configs timed in alternating rounds on one GPU."""
 
 from __future__ import annotations
 
@@ -16,82 +16,82 @@ __all__ = ["FailedFinalist", "Final", "FinalNotHeld", "Finalist"]
 
 @dataclass(frozen=True, slots=True)
 class Finalist:
-    """One config of a final."""
+    """One config of a final, with its times."""
 
     task: Task
-    """The task it belongs to; the finalists of one final may come from several spaces."""
+    """Task of the config; the finalists of one final may come from several spaces."""
     config: Config
-    """The config."""
+    """Config that was timed."""
     toolchain: Toolchain
-    """The versions that built it."""
+    """Versions that built the kernel."""
     estimate: Estimate
-    """The time of one launch, from the final's samples alone."""
+    """Time of one launch, estimated from the final's samples alone."""
     samples_ns: tuple[float, ...]
-    """Time of each launch in launch order, or the mean of each run; fewer than the leader's where it was out early."""
+    """Time per launch in launch order, in ns, averaged over each run; fewer than the leader's if it dropped out."""
     behind: tuple[float, float]
-    """95 % interval of its time over the leader's, minus 1, from paired samples; (0, 0) for the leader itself."""
+    """95 % interval of its time over the leader's, minus 1, from paired samples; (0, 0) for the leader."""
     run: int = 1
-    """Launches that each sample is of: of short kernels as many as run one after the other between two events."""
+    """Launches per sample: several for a short kernel, one after the other between two events."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedFinalist:
-    """A config that was ok when it was measured, and was not when it was checked again."""
+    """Config that was ok when it was measured, and failed the check before the final."""
 
     task: Task
-    """The task it belongs to."""
+    """Task of the config."""
     config: Config
-    """The config."""
+    """Config that failed."""
     reason: str
-    """What was wrong."""
+    """Reason of the failure, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """A finished final: one problem, one GPU, one go."""
+    """Result of a final of one problem on one GPU."""
 
     finalists: tuple[Finalist, ...]
-    """The leader first, then by time."""
+    """Finalists by ascending time, the leader first."""
     protocol: str
     """Name of the timing protocol."""
     worker: str
-    """Who measured: host, GPU and process."""
+    """Worker that measured: host, GPU and process."""
     created_at: str
-    """UTC time, ISO 8601 with seconds."""
+    """UTC time of the final, ISO 8601 with seconds."""
     failed: tuple[FailedFinalist, ...] = ()
-    """Finalists that failed the check."""
+    """Configs that failed the check before the final."""
 
     @property
     def problem(self) -> Problem:
-        """The GEMM."""
+        """Problem that the finalists solve."""
         return self.finalists[0].task.problem
 
     @property
     def device(self) -> Device:
-        """The GPU."""
+        """Device that the finalists ran on."""
         return self.finalists[0].task.device
 
     @property
     def leader(self) -> Finalist:
-        """The finalist of the lowest time."""
+        """Finalist with the lowest time."""
         return self.finalists[0]
 
     @property
     def tie_band(self) -> tuple[Finalist, ...]:
-        """The leader and those it does not beat beyond the noise."""
+        """Finalists that the leader does not beat beyond the noise, and the leader."""
         return tuple(f for f in self.finalists if f.behind[0] <= 0)
 
     @property
     def regret_bound(self) -> float:
-        """How much slower than the best finalist the leader may be, as a fraction, at the 95 % of the intervals."""
+        """Largest slowdown of the leader against the best finalist, as a fraction, by the 95 % intervals."""
         return max(0.0, *(-f.behind[0] for f in self.finalists))
 
 
 @dataclass(frozen=True, slots=True)
 class FinalNotHeld:
-    """A final that was not held; what was measured before still ranks the problem."""
+    """Final that was not held; the earlier measurements rank the problem."""
 
     problem: Problem
-    """The GEMM."""
+    """Problem without a final."""
     reason: str
-    """Why not."""
+    """Reason for people why no final was held."""

@@ -1,4 +1,4 @@
-"""A recorded space: every config of one task with its outcome."""
+"""Landscapes: recorded outcomes of one task's configs."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ __all__ = ["Landscape", "Point"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One recorded config."""
+    """Recorded outcome of one config."""
 
     config: Config
-    """The config."""
+    """Config that was measured."""
     status: Status
-    """How it ended when it was recorded."""
+    """Status of the recorded evaluation."""
     time_ns: float | None
-    """Recorded time; None unless the status is ok."""
+    """Recorded time of one launch in ns; None unless the status is ok."""
     samples_ns: tuple[float, ...] = ()
-    """Recorded launches in launch order, where the file keeps them."""
+    """Recorded time per launch in ns, in launch order; empty where the file has none."""
     reason: str = ""
-    """The recorded reason of a failure."""
+    """Recorded reason of a failure; empty for ok."""
     resources: Resources | None = None
-    """What the built kernel occupied, where recorded."""
+    """Recorded resources of the built kernel."""
     build_seconds: float | None = None
-    """What the build cost, where recorded."""
+    """Recorded duration of the build, in seconds."""
     cost_seconds: float | None = None
-    """What the evaluation cost in all, build included, where recorded; failures cost too."""
+    """Recorded duration of the whole evaluation, build included, in seconds; failures take time too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Landscape:
-    """One task's recorded points."""
+    """Recorded configs of one task."""
 
     name: str
-    """The problem's name, or the file's where the file holds one unnamed task."""
+    """Name of the problem, or of the file if it holds one unnamed task."""
     source: str
-    """The file it was read from."""
+    """Path of the file it was read from."""
     params: tuple[Param, ...]
-    """The recorded parameters with every value seen."""
+    """Recorded parameters with every value that occurs."""
     points: Mapping[Config, Point]
-    """Config to point, in file order."""
+    """Recorded outcome of each config, in file order."""
     problem: Problem | None = None
-    """The GEMM, where the file names one."""
+    """Problem that the file names; None for another kernel."""
     context: Mapping[str, str] = field(default_factory=dict)
-    """What else the file says of the whole task: device, space, toolchain, protocol, date."""
+    """Further fields of the whole task: device, space, toolchain, protocol, date."""
 
     @property
     def optimum_ns(self) -> float:
-        """The best recorded time.
+        """Best recorded time of one launch, in ns.
 
         Raises:
-            ValueError: nothing in the landscape is ok.
+            ValueError: no config of the landscape is ok.
         """
         return min(p.time_ns for p in self.points.values() if p.time_ns is not None)

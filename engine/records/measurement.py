@@ -1,4 +1,4 @@
-"""One evaluation of one config: numbers, or the reason there are none."""
+"""Measurements: one evaluation of one config, with its numbers or the reason for having none."""
 
 from __future__ import annotations
 
@@ -13,78 +13,78 @@ __all__ = ["DeviceState", "Estimate", "Evidence", "Measurement", "ReferenceLevel
 
 
 class Status(StrEnum):
-    """How an evaluation ended; one to one with the `invalidity` field of the T4 results schema (in brackets).
+    """Outcome of an evaluation, with the `invalidity` of the T4 results schema in brackets.
 
     Source: T4 auto-tuning results schema, github.com/odgaard/TuningSchema.
     """
 
     OK = "ok"
-    """Right result, timed (correct)."""
+    """Timed with a right result (correct)."""
     INVALID = "invalid"
     """Rejected before building, by a constraint or a pruner (constraints)."""
     BUILD_FAILED = "build_failed"
-    """The compiler refused it, or it needs more than the device has (compile)."""
+    """Refused by the compiler, or needs more than the device has (compile)."""
     RUN_FAILED = "run_failed"
-    """It did not load, crashed, or ended its worker (runtime)."""
+    """Did not load, crashed, or ended its worker (runtime)."""
     WRONG_RESULT = "wrong_result"
-    """The output is off the reference by more than the tolerance (correctness)."""
+    """Output differs from the reference by more than the tolerance (correctness)."""
     TIMED_OUT = "timed_out"
-    """The build or the launches passed their deadline (timeout)."""
+    """Build or launches exceeded their deadline (timeout)."""
 
 
 class Evidence(StrEnum):
-    """How much a number is worth."""
+    """Origin of a time, the most reliable first."""
 
     MEASURED = "measured"
-    """Timed on the device."""
+    """Timed on the device itself."""
     REPLAYED = "replayed"
     """Looked up in a recorded landscape."""
     ESTIMATED = "estimated"
-    """Computed by a model; never ships unasked."""
+    """Computed by an analytic model; ships only on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """The GPU at one instant, as NVML reports it; None for what this GPU does not report."""
+    """State of the GPU at one instant as NVML reports it; a field is None if this GPU does not report it."""
 
     sm_clock_mhz: int | None
-    """SM clock."""
+    """SM clock in MHz."""
     memory_clock_mhz: int | None
-    """Memory clock."""
+    """Memory clock in MHz."""
     temperature_c: int | None
-    """GPU temperature."""
+    """GPU temperature in °C."""
     power_mw: int | None
-    """Board power draw."""
+    """Power draw of the board, in mW."""
     throttle_reasons: tuple[str, ...] = ()
-    """Why the clocks were held below their maximum, in NVML's terms (`sw_power_cap`), sorted; empty for no reason."""
+    """Sorted NVML reasons for clocks below their maximum (`sw_power_cap`); empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferenceLevel:
-    """How fast one GPU is at one problem: what the reference kernel takes there, beside itself."""
+    """Time of the reference kernel for one problem on one GPU, by which times of several GPUs compare."""
 
     reference: str
-    """Whose kernel it is, with its version."""
+    """Library of the reference kernel, with its version."""
     board: str
-    """The GPU, by its UUID."""
+    """UUID of the GPU."""
     time_ns: float
-    """Its time when the problem was set up."""
+    """Time of one launch when the problem was set up, in ns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The time of one launch, as a protocol estimates it from its samples."""
+    """Time of one launch, estimated by a protocol from its samples."""
 
     time_ns: float
-    """Location of the samples, corrected for drift."""
+    """Estimated time in ns, corrected for drift."""
     low_ns: float
-    """Lower end of its 95 % interval."""
+    """Lower end of its 95 % interval, in ns."""
     high_ns: float
-    """Upper end of its 95 % interval; equal to the time and to `low_ns` where one sample stands behind it."""
+    """Upper end of its 95 % interval, in ns; equal to the time and to `low_ns` for a single sample."""
     level: ReferenceLevel | None = None
-    """Of the GPU that measured: by it, times of several GPUs of a kind compare. None where no reference was timed."""
+    """Reference level of the GPU that measured; None if no reference kernel was timed."""
     stopped: str = ""
-    """Why racing made no more launches, for people; empty where it did not stop them."""
+    """Reason for people why screening stopped the launches early; empty if it did not."""
 
     def scaled(self, factor: float) -> Estimate:
         """Return this estimate with its times multiplied by `factor`."""
@@ -107,59 +107,59 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One evaluation, with enough context to be judged later. Failures are measurements too."""
+    """One evaluation of a config with its context. Failures are measurements too."""
 
     task: Task
-    """What was searched."""
+    """Task that was evaluated."""
     config: Config
-    """The config evaluated."""
+    """Config that was evaluated."""
     status: Status
-    """How it ended."""
+    """Outcome of the evaluation."""
     evidence: Evidence
-    """How the numbers came about."""
+    """Origin of the numbers: measured, replayed or estimated."""
     protocol: str
     """Name of the timing protocol."""
     toolchain: Toolchain
-    """The versions that built it."""
+    """Versions that built the kernel."""
     worker: str
-    """Who measured: host, GPU and process, or the landscape's file."""
+    """Worker that measured: host, GPU and process, or the landscape's file."""
     created_at: str
-    """UTC time, ISO 8601 with seconds."""
+    """UTC time of the measurement, ISO 8601 with seconds."""
     reason: str = ""
-    """Why the status is not ok; empty when it is."""
+    """Reason for a status other than ok; empty for ok."""
     samples_ns: tuple[float, ...] = ()
-    """Time of each launch in launch order, less the protocol's fixed cost; uncorrected for drift, outliers kept."""
+    """Time per launch in ns, in launch order, without the protocol's fixed cost; not corrected for drift."""
     estimate: Estimate | None = None
-    """What the protocol makes of the samples; None unless the status is ok."""
+    """Time estimated from the samples; None unless the status is ok."""
     outliers: tuple[int, ...] = ()
-    """Positions in `samples_ns` that lie far off the others, and of those, at the end, that stand behind no estimate
-    because the clocks were held back or a second look replaced them; they are marked, not dropped."""
+    """Positions in `samples_ns` of outliers, and of final samples that the estimate ignores because the GPU was
+    throttled or a second look replaced them. The samples are kept."""
     drift: float = 1.0
-    """The reference kernel's time beside the samples over its time when the problem was set up; the estimate is
-    divided by it. 1 where nothing was corrected."""
+    """Time of the reference kernel beside the samples over its time at set-up, by which the estimate is divided; 1
+    without correction."""
     energy_joules: float | None = None
-    """Energy of one launch; None where the protocol does not measure it."""
+    """Energy of one launch in joules; None if the protocol does not measure it."""
     error_norm: float | None = None
-    """‖out − reference‖ / ‖reference‖; None where nothing was compared."""
+    """Relative error ‖out − reference‖ / ‖reference‖; None if nothing was compared."""
     before: DeviceState | None = None
-    """The device before the first launch."""
+    """State of the GPU before the first launch."""
     after: DeviceState | None = None
-    """The device after the last launch."""
+    """State of the GPU after the last launch."""
     resources: Resources | None = None
-    """What the built kernel occupies."""
+    """Resources that the built kernel needs."""
     build_seconds: float | None = None
-    """Cost of the build; None where nothing was built."""
+    """Duration of the build in seconds; None if nothing was built."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A config with its outcome, as a sampler sees it."""
+    """Outcome of a config, as a sampler sees it."""
 
     config: Config
-    """The config evaluated."""
+    """Config that was evaluated."""
     status: Status
-    """How it ended."""
+    """Outcome of the evaluation."""
     score: float | None
-    """What the objective made of it, to minimise; None unless the status is ok."""
+    """Score by the objective, to minimise; None unless the status is ok."""
     scores: tuple[float, ...] = ()
-    """Every score of an objective of several, `score` first; empty where there is one, or none."""
+    """Scores of an objective of several parts, `score` first; empty otherwise."""

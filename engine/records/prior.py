@@ -1,4 +1,4 @@
-"""What an analytic model makes of a task before anything is built."""
+"""Prior estimates of an analytic model, before anything is built."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Prior"]
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """Times computed, not taken: they rank configs of one problem on one device, and only with times of one model."""
+    """Estimated times of one task's configs; they rank only against times of one model, problem and device."""
 
     times_ns: Mapping[Config, float] = field(default_factory=dict)
-    """Estimated time of one launch, above 0, by config; a config of which the model has no opinion is missing."""
+    """Estimated time of one launch in ns, above 0, by config; a config that the model does not cover is missing."""
     model: str = ""
-    """The model and its version, `nvidia-matmul-heuristics 0.1.0.27`; empty where no model was asked."""
+    """Model with its version, `nvidia-matmul-heuristics 0.1.0.27`; empty without a model."""
     reason: str = ""
-    """Why there are no times, for a person; empty where there are."""
+    """Reason for people why there are no times; empty if there are."""

@@ -1,4 +1,4 @@
-"""A GEMM problem: sizes, dtypes, layouts."""
+"""GEMM problems: sizes, dtypes, layouts and their text form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEXT_HELP = "expected [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], for example 2048x409
 
 
 class Op(StrEnum):
-    """The operation, by the name PyTorch gives it."""
+    """Operation, by its name in PyTorch."""
 
     MM = "mm"
     ADDMM = "addmm"
@@ -34,18 +34,18 @@ class Op(StrEnum):
 
 
 class Bias(StrEnum):
-    """What an addmm adds to the product, by its shape; its type is the output's."""
+    """Shape of the bias that an addmm adds; its type is the output's."""
 
     NONE = "none"
-    """Nothing: every operation but addmm."""
+    """No bias, for every operation but addmm."""
     VECTOR = "vector"
-    """n values, broadcast over the rows, as the bias of a linear layer."""
+    """Vector of n values, broadcast over the rows, as in a linear layer."""
     MATRIX = "matrix"
-    """m×n values, row-major."""
+    """Matrix of m×n values, row-major."""
 
 
 class DType(StrEnum):
-    """An element type, by its short name."""
+    """Element type, by its short name."""
 
     BF16 = "bf16"
     FP16 = "fp16"
@@ -57,34 +57,34 @@ class DType(StrEnum):
 
     @property
     def itemsize(self) -> int:
-        """Bytes an element."""
+        """Size of an element in bytes."""
         return _ITEM_BYTES.get(self.value, 1)
 
     @property
     def is_integer(self) -> bool:
-        """Whether it holds whole numbers."""
+        """Whether the type holds whole numbers."""
         return self in (DType.INT8, DType.INT32)
 
     @property
     def torch_name(self) -> str:
-        """The name of the same type in torch, without the `torch.` prefix."""
+        """Name of the type in torch, without the `torch.` prefix."""
         return _TORCH_NAMES.get(self.value, self.value)
 
 
 class Layout(StrEnum):
-    """How an operand lies in memory, in BLAS terms."""
+    """Memory layout of an operand, in BLAS terms."""
 
     N = "n"
-    """Row-major as the operation reads it: A is m×k with stride (k, 1), B is k×n with stride (n, 1)."""
+    """Row-major: A is m×k with stride (k, 1), B is k×n with stride (n, 1)."""
     T = "t"
-    """Stored transposed: A with stride (1, m), B with stride (1, k), as the weight of a linear layer."""
+    """Transposed: A has stride (1, m), B has stride (1, k), as the weight of a linear layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One GEMM: out[batch, m, n] = A[batch, m, k] @ B[batch, k, n], of addmm bias + A @ B.
+    """GEMM problem: out[batch, m, n] = A[batch, m, k] @ B[batch, k, n], plus the bias of an addmm.
 
-    Two problems are equal when a kernel cannot tell them apart: the weight does not count.
+    Two problems are equal if a kernel cannot tell them apart, so their weight is not compared.
 
     Example:
         >>> import gemmtune as gt
@@ -100,7 +100,7 @@ class Problem:
     k: int
     """Columns of A, rows of B; at least 1."""
     op: Op = Op.MM
-    """The operation."""
+    """Operation that the problem computes."""
     batch: int = 1
     """Number of independent products; above 1 only for bmm."""
     a_dtype: DType = DType.BF16
@@ -118,17 +118,17 @@ class Problem:
     allow_tf32: bool = False
     """Whether fp32 products may round their operands to tf32 (torch.backends.cuda.matmul.allow_tf32)."""
     epilogue: str = "none"
-    """What is fused behind the product."""
+    """Operation fused with the product; `none` without one."""
     bias: Bias = Bias.NONE
-    """What addmm adds, with alpha and beta of 1; a vector where an addmm does not say."""
+    """Bias of an addmm, with alpha and beta of 1; by default a vector."""
     dynamic_m: bool = False
-    """Whether the kernel takes m when it is launched, as Inductor's does in a graph of dynamic shapes: another kernel
-    than the one compiled for this m alone."""
+    """Whether the kernel takes m at launch, as in Inductor's graphs of dynamic shapes. It differs from the kernel that
+    is compiled for one m."""
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's workload, relative to the other problems."""
 
     def __post_init__(self) -> None:
-        """Refuse sizes and combinations no kernel can serve."""
+        """Refuse sizes and combinations that no kernel supports."""
         for name in ("m", "n", "k", "batch"):
             value = getattr(self, name)
             if not isinstance(value, int) or not 1 <= value <= _MAX_SIZE:
@@ -148,7 +148,7 @@ class Problem:
             raise ProblemError(f"weight={self.weight} is not a number above 0")
 
     def _refuse_types(self) -> None:
-        """Types that no product has: sums wider than their terms, and an output that needs no scale."""
+        """Refuse mixed integer and float types, int32 operands, and sums or outputs of 8 bits."""
         whole = {dtype.is_integer for dtype in (self.a_dtype, self.b_dtype, self.acc_dtype)}
         if len(whole) > 1 or (self.out_dtype.is_integer and not self.acc_dtype.is_integer):
             raise ProblemError(
@@ -166,7 +166,7 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """The canonical text, `2048x4096x4096:bf16:nt`; `Problem.parse` reads it back."""
+        """Canonical text, `2048x4096x4096:bf16:nt`, which `Problem.parse` reads."""
         batch = f"{self.batch}x" if self.op is Op.BMM else ""
         dtype = "tf32" if self.allow_tf32 else self.a_dtype.value
         parts = [f"{batch}{self.m}x{self.n}x{self.k}", dtype, f"{self.a_layout}{self.b_layout}"]
@@ -181,19 +181,19 @@ class Problem:
             "bias": Bias.VECTOR if self.op is Op.ADDMM else Bias.NONE,
             "dynamic_m": False,
         }
-        said = {name: getattr(self, name) for name in implied}
-        parts.extend(f"{name}={_text(said[name])}" for name, value in implied.items() if said[name] != value)
+        actual = {name: getattr(self, name) for name in implied}
+        parts.extend(f"{name}={_text(actual[name])}" for name, value in implied.items() if actual[name] != value)
         return ":".join(parts)
 
     @property
     def flops(self) -> int:
-        """Floating-point operations: a multiply and an add for each of batch·m·n·k, and an add of each bias."""
+        """Number of floating-point operations: 2·batch·m·n·k, and one per element of the output for a bias."""
         added = 0 if self.bias is Bias.NONE else self.m * self.n
         return 2 * self.batch * self.m * self.n * self.k + added
 
     @property
     def min_bytes(self) -> int:
-        """Bytes that must move through device memory: each operand read once, the output written once."""
+        """Bytes that must move through device memory: each operand read once, and the output written once."""
         a = self.m * self.k * self.a_dtype.itemsize
         b = self.k * self.n * self.b_dtype.itemsize
         out = self.m * self.n * self.out_dtype.itemsize
@@ -202,11 +202,11 @@ class Problem:
 
     @classmethod
     def parse(cls, text: str) -> Problem:
-        """Read `[BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:FIELD=VALUE...]`; DTYPE bf16, LAYOUT nt and OP mm by default.
+        """Parse `[BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:FIELD=VALUE...]`; the defaults are bf16, nt and mm.
 
-        DTYPE is the type of both operands and of the output (`tf32`: fp32 with tf32 products allowed); of 8 bits, it is
-        the operands' alone, and the output is bf16, or int32 for int8. A FIELD of this record says otherwise
-        (`out_dtype=fp32`, `bias=matrix`, `dynamic_m=true`).
+        DTYPE is the type of both operands and of the output; `tf32` is fp32 with tf32 products allowed. For a DTYPE of
+        8 bits the output is bf16, or int32 for int8. A FIELD of this record overrides the default (`out_dtype=fp32`,
+        `bias=matrix`, `dynamic_m=true`).
 
         Raises:
             ProblemError: the text is malformed or a size is out of bounds.
@@ -221,15 +221,15 @@ class Problem:
         return cls.from_fields({**record, **dict(zip(("dtype", "layout", "op"), plain, strict=False)), **others})
 
     def to_fields(self) -> dict[str, str]:
-        """Every field that tells problems apart, as text; `from_fields` reads it back."""
+        """Return every compared field as text, which `from_fields` reads."""
         return {f.name: _text(getattr(self, f.name)) for f in fields(self) if f.compare}
 
     @classmethod
     def from_fields(cls, record: Mapping[str, str]) -> Problem:
-        """Build from text fields; a field left out takes its default.
+        """Create a problem from text fields; a missing field takes its default.
 
-        The shorthands `dtype` (as `parse` has it, `tf32` included) and `layout` (`nn`, `nt`, `tn`, `tt`) stand for the
-        fields they cover.
+        The shorthands `dtype` (as in `parse`, `tf32` included) and `layout` (`nn`, `nt`, `tn`, `tt`) set the fields
+        that they cover.
 
         Raises:
             ProblemError: a field is unknown, missing (m, n, k) or malformed.
@@ -260,7 +260,7 @@ class Problem:
 
 
 def _implied(operands: DType) -> tuple[DType, DType]:
-    """Types of the output and of the accumulator that go with operands of that type unless something else is said."""
+    """Return the default types of output and accumulator for operands of a type."""
     if operands.is_integer:
         return DType.INT32, DType.INT32
     return (DType.BF16 if operands.itemsize == 1 else operands), DType.FP32

@@ -1,4 +1,4 @@
-"""The product: for every problem the choice production should make, with its evidence."""
+"""Tables: the config that production should run for every problem, with its evidence."""
 
 from __future__ import annotations
 
@@ -14,90 +14,90 @@ __all__ = ["Choice", "RangeRow", "Row", "Table"]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One kernel for a problem, with what is known of its time."""
+    """One kernel for a problem, with its time and evidence."""
 
     space: str
-    """The space the config belongs to."""
+    """Name of the space that the config belongs to."""
     config: Config
-    """The config."""
+    """Config of the kernel."""
     time_ns: float
-    """The objective's estimate of one launch."""
+    """Estimated score of one launch, in ns for a time."""
     low_ns: float
-    """Lower end of the time's 95 % interval."""
+    """Lower end of its 95 % interval, in ns."""
     high_ns: float
-    """Upper end of the time's 95 % interval."""
+    """Upper end of its 95 % interval, in ns."""
     samples: int
     """Number of timed launches behind the time."""
     evidence: Evidence
-    """How the time came about."""
+    """Origin of the time: measured, replayed or estimated."""
     toolchain: str
-    """The versions it was built and timed with."""
+    """Versions that built and timed the kernel."""
     protocol: str
-    """The timing protocol."""
+    """Name of the timing protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The ranked choices for one problem."""
+    """Ranked choices for one problem."""
 
     problem: Problem
-    """The GEMM."""
+    """Problem that the choices solve."""
     choices: tuple[Choice, ...]
-    """What to run, best first. The first is the baseline unless another beats it beyond the noise and a margin; a
+    """Choices, best first. The first is the baseline unless another one beats it beyond the noise and a margin. A
     config that a portfolio picked comes before the others of its space."""
     baseline: Choice | None
-    """The vendor library's choice, always measured; None only where a landscape lacks it."""
+    """Choice of the vendor library, always measured; None only if a landscape lacks it."""
     margin: float
-    """Baseline time over best time, minus 1, of the fastest choice; 0 without a baseline."""
+    """Baseline time over the fastest time, minus 1; 0 without a baseline."""
     tie_band: tuple[Config, ...]
-    """Configs whose interval overlaps that of the fastest: as good, as far as was measured."""
+    """Configs whose interval overlaps the fastest one's, so that the measurements do not tell them apart."""
     regret_bound: float | None = None
-    """How much slower than the best finalist the fastest may be, as a fraction; None where no final was held."""
+    """Largest slowdown of the fastest against the best finalist, as a fraction; None without a final."""
     loss: float = 0.0
-    """Score of the first choice over that of the fastest, minus 1: given up to run the baseline, or a config that other
-    problems share. 0 where the first is the fastest."""
+    """Score of the first choice over the fastest score, minus 1; 0 if the first is the fastest. The loss is accepted to
+    run the baseline, or a config that other problems share."""
 
     @property
     def fastest(self) -> Choice | None:
-        """The choice that leads the tie band; None where the row's choices do not go so far."""
+        """Choice that leads the tie band; None if it is not among the choices."""
         return next((choice for choice in self.choices if self.tie_band[:1] == (choice.config,)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRow:
-    """One choice for a range of m. One of a dynamic m has two sizes from 2 on, or more: see `tables.ranges`."""
+    """One choice for a range of m. A range of a dynamic m has at least two sizes from 2 on: see `tables.ranges`."""
 
     problem: Problem
-    """The GEMM, with the greatest m that was tuned or probed in the range."""
+    """Problem with the largest m that was tuned or probed in the range."""
     first: int
-    """The least m that it serves."""
+    """Smallest m of the range."""
     last: int
-    """The greatest."""
+    """Largest m of the range."""
     choice: Choice
-    """What to run, as it was measured at the problem's m."""
+    """Choice to run, as measured at the problem's m."""
     tuned: tuple[tuple[int, float], ...]
-    """The m of the range that were tuned, and what the choice loses at each, as a fraction of the fastest's score."""
+    """Pairs of tuned m and the choice's loss there, as a fraction of the fastest score."""
     held_out: tuple[tuple[int, float], ...] = ()
-    """The same for m that were tuned, too, and had no say in where ranges end or what serves them."""
+    """Pairs of m and loss for tuned m that had no influence on ranges and choices."""
     probed: tuple[tuple[int, float], ...] = ()
-    """The same for m between those that were tuned: measured with the best of both neighbours and the vendor library,
-    and not searched. A range has one m or more that was tuned or probed."""
+    """Pairs of m and loss for m between tuned ones, measured with both neighbours' best configs and the vendor library
+    instead of a search. A range has at least one tuned or probed m."""
 
     @property
     def worst_loss(self) -> float:
-        """The greatest loss at an m that was tuned or probed."""
+        """Largest loss at a tuned or probed m, as a fraction."""
         return max(loss for _, loss in (*self.tuned, *self.probed))
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Best configs of one device."""
+    """Best configs of one device, problem by problem."""
 
     device: Device
-    """The GPU the rows hold for."""
+    """GPU that the rows hold for."""
     rows: tuple[Row, ...]
-    """One a problem, sorted by the problem's name."""
+    """One row per problem, sorted by the problem's name."""
     objective: str
-    """What was minimised."""
+    """Name of the objective that was minimised."""
     ranges: tuple[RangeRow, ...] = ()
-    """Choices for ranges of m, sorted by problem and m; those of one GEMM do not overlap."""
+    """Choices for ranges of m, sorted by problem and m, without overlap within a problem."""

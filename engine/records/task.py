@@ -1,4 +1,4 @@
-"""What one search answers: a problem, on a device, in a space."""
+"""Tasks: a problem on a device in a space."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from gemmtune.engine.records.problem import Problem
 __all__ = ["BASELINE_SPACE", "Task"]
 
 BASELINE_SPACE = "aten"
-"""Name of the space whose one config, the vendor library's kernel, is measured for every problem."""
+"""Name of the space whose only config is the vendor library's kernel, measured for every problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Problem × Device × space."""
+    """Problem to search on one device in one space."""
 
     problem: Problem
-    """The GEMM to serve."""
+    """Problem that the kernels solve."""
     device: Device
-    """The GPU it runs on."""
+    """GPU that the kernels run on."""
     space: str
-    """Name of the space searched."""
+    """Name of the space to search."""
 
     @property
     def key(self) -> str:
-        """Stable text that tells tasks apart, `H200/triton_mm/2048x4096x4096:bf16:nt`."""
+        """Unique and stable text, `H200/triton_mm/2048x4096x4096:bf16:nt`."""
         return f"{self.device.sku}/{self.space}/{self.problem.name}"

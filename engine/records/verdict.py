@@ -1,4 +1,4 @@
-"""A yes, or a no with its reason."""
+"""Verdicts: a yes, or a no with its reason."""
 
 from __future__ import annotations
 
@@ -9,25 +9,29 @@ __all__ = ["Verdict"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Truthy for yes; a no always carries its reason, with the value and the bound in it."""
+    """Decision on a config. A yes is truthy; a no has a reason with the value and the bound."""
 
     reason: str = ""
-    """Why not, for a person; empty for yes."""
+    """Reason of a no, for people; empty for yes."""
     rule: str = ""
-    """Short name of the rule that said no, to count rejections by; empty for yes."""
+    """Short name of the rejecting rule, to count rejections by; empty for yes."""
 
     def __bool__(self) -> bool:
-        """Whether the verdict is yes."""
+        """Return whether the verdict is yes."""
         return not self.reason
 
     @classmethod
     def yes(cls) -> Verdict:
-        """Nothing speaks against it."""
+        """Create a yes, without a reason."""
         return cls()
 
     @classmethod
     def no(cls, rule: str, reason: str) -> Verdict:
-        """`Verdict.no("shared memory", "263168 B needed > 232448 B a block at 4 stages")`."""
+        """Create a no: `Verdict.no("shared memory", "263168 B per block > 232448 B at 4 stages")`.
+
+        Raises:
+            ValueError: the rule or the reason is empty.
+        """
         if not rule or not reason:
             raise ValueError("a rejection needs its rule and its reason")
         return cls(reason=reason, rule=rule)
