@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import fields, replace
 from importlib.metadata import version
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
+from types import UnionType
+from typing import Any
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
@@ -29,6 +31,7 @@ _DEVICE_FIELDS = tuple(f.name for f in fields(Device) if f.compare or f.name == 
 """Fields that tell devices apart, and their source; not the answers of one board."""
 _ROW_FIELDS = {f.name for f in fields(Row)} | {"name", "weight"}
 _RANGE_FIELDS = {f.name for f in fields(RangeRow)} | {"name", "weight"}
+_LOSSES = ("tuned", "held_out", "probed")
 _PROBLEM_FIELDS = {f.name for f in fields(Problem) if f.compare}
 
 
@@ -144,24 +147,14 @@ def _ordered(ranges: Iterable[RangeRow]) -> list[RangeRow]:
 
 
 def _range_record(row: RangeRow) -> dict[str, object]:
-    return {
-        "name": row.problem.name,
-        "problem": row.problem.to_fields(),
-        "weight": float(row.problem.weight),
-        "first": row.first,
-        "last": row.last,
-        "choice": _choice_record(row.choice),
-        "tuned": [[m, float(loss)] for m, loss in row.tuned],
-        "held_out": [[m, float(loss)] for m, loss in row.held_out],
-        "probed": [[m, float(loss)] for m, loss in row.probed],
-    }
+    measured = {name: [[m, float(loss)] for m, loss in getattr(row, name)] for name in _LOSSES}
+    served = {"first": row.first, "last": row.last, "choice": _choice_record(row.choice)}
+    return {**_problem_record(row.problem), **served, **measured}
 
 
 def _row_record(row: Row) -> dict[str, object]:
     return {
-        "name": row.problem.name,
-        "problem": row.problem.to_fields(),
-        "weight": float(row.problem.weight),
+        **_problem_record(row.problem),
         "choices": [_choice_record(choice) for choice in row.choices],
         "baseline": None if row.baseline is None else _choice_record(row.baseline),
         "margin": float(row.margin),
@@ -169,6 +162,10 @@ def _row_record(row: Row) -> dict[str, object]:
         "regret_bound": None if row.regret_bound is None else float(row.regret_bound),
         "loss": float(row.loss),
     }
+
+
+def _problem_record(problem: Problem) -> dict[str, object]:
+    return {"name": problem.name, "problem": problem.to_fields(), "weight": float(problem.weight)}
 
 
 def _choice_record(choice: Choice) -> dict[str, object]:
@@ -228,9 +225,9 @@ def _require_schema(record: Mapping[str, object]) -> None:
 
 
 class _Fields:
-    """Checked access to one JSON object of the file; messages say where it stands."""
+    """Checked access to one JSON object of the file; messages name the object."""
 
-    def __init__(self, record: object, where: str, known: set[str]) -> None:
+    def __init__(self, record: object, where: str, known: Set[str]) -> None:
         if not isinstance(record, dict):
             raise TableError(f"{where} is not an object")
         if unknown := sorted(set(record) - known):
@@ -240,46 +237,35 @@ class _Fields:
         self._record, self._where = record, where
 
     def text(self, name: str) -> str:
-        value = self._record[name]
-        if not isinstance(value, str):
-            raise self.bad(name, "text")
-        return value
+        return str(self._checked(name, str, "text"))
 
     def integer(self, name: str, least: int) -> int:
-        value = self._record[name]
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise self.bad(name, f"an integer from {least} on")
-        return value
+        return int(self._checked(name, int, f"an integer from {least} on", lambda value: value >= least))
 
     def number(self, name: str, above: float) -> float:
-        value = self._number(name)
-        if value is None or not value > above:
-            raise self.bad(name, f"a number above {above:g}")
-        return value
+        wanted = f"a number above {above:g}"
+        return float(self._checked(name, int | float, wanted, lambda value: isfinite(value) and value > above))
 
     def fraction(self, name: str) -> float:
-        value = self._number(name)
-        if value is None or value < 0:
-            raise self.bad(name, "a number from 0 on")
-        return value
+        wanted = "a number from 0 on"
+        return float(self._checked(name, int | float, wanted, lambda value: isfinite(value) and value >= 0))
 
     def items(self, name: str) -> list[object]:
-        value = self._record[name]
-        if not isinstance(value, list):
-            raise self.bad(name, "a list")
-        return value
+        return list(self._checked(name, list, "a list"))
 
     def value(self, name: str) -> object:
         return self._record[name]
 
-    def _number(self, name: str) -> float | None:
-        value = self._record[name]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-            return None
-        return float(value)
-
     def bad(self, name: str, wanted: str) -> TableError:
         return TableError(f"{self._where}: {name}={self._record[name]!r} is not {wanted}")
+
+    def _checked(
+        self, name: str, kind: type | UnionType, wanted: str, valid: Callable[[Any], bool] = lambda _: True
+    ) -> Any:  # noqa: ANN401 (an instance of `kind`)
+        value = self._record[name]
+        if isinstance(value, bool) or not isinstance(value, kind) or not valid(value):
+            raise self.bad(name, wanted)
+        return value
 
 
 def _table(record: dict[str, object]) -> Table:
@@ -333,12 +319,11 @@ def _range(record: object, where: str) -> RangeRow:
 def _losses(row: _Fields, name: str) -> tuple[tuple[int, float], ...]:
     found = []
     for pair in row.items(name):
-        if not isinstance(pair, list) or len(pair) != 2:
-            raise row.bad(name, "a list of pairs of m and loss")
-        m, loss = pair
-        if isinstance(m, bool) or not isinstance(m, int) or isinstance(loss, bool) or not isinstance(loss, int | float):
-            raise row.bad(name, "a list of pairs of m and loss")
-        found.append((m, float(loss)))
+        match pair:
+            case [int() as m, int() | float() as loss] if not (isinstance(m, bool) or isinstance(loss, bool)):
+                found.append((m, float(loss)))
+            case _:
+                raise row.bad(name, "a list of pairs of m and loss")
     return tuple(found)
 
 
