@@ -1,19 +1,16 @@
-"""A table as CuTe dispatchers read it: one file of rows, and the loaders for cutlass.operators and for QuACK.
+"""Exporter for CuTe dispatchers: one file of rows, and the loaders for cutlass.operators and for QuACK.
 
-A dispatcher has no other library behind it, so it gets the best of its own space for every problem, also where another
-space, or the vendor library, leads the table's row: an entry's `loss` says what that costs.
+A dispatcher runs its own space alone, so it gets the best choice of that space for every problem. Where another space
+or the vendor library leads the table's row, the entry's `loss` says by how much.
 
 Source of the names: cutlass/operators/metadata/design (nvidia-cutlass-operators 0.3.0), quack/gemm_config.py (0.6.5).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import replace
 from importlib.resources import files
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -23,16 +20,16 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import DType, Op, Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.m_buckets import ROUNDING_BOUND, rounded_loss
-from gemmtune.engine.tables.table_file import table_sha256
 
 __all__ = ["CuteExporter", "problem_key"]
 
 _SCHEMA = 1
 _KERNEL = {"cute_gemm": "operator", "quack_gemm": "gemm_config"}
-"""Space to the field that names the kernel in its dispatcher's terms."""
+"""Field that names the kernel in its dispatcher's terms, by space."""
 _SPACES = tuple(_KERNEL)
-# The params of the space cute_gemm, and the classes of its schedulers.
+# Params of the space cute_gemm, and the classes of its schedulers.
 _OPERATOR = (
     "operator",
     "mma_tiler_m",
@@ -49,7 +46,7 @@ _SCHEDULERS = {
     "clc": "CLCDynamicPersistentTileSchedulerMetadata",
     "none": None,
 }
-# The params of the space quack_gemm, named as the fields of QuACK's GemmConfig.
+# Params of the space quack_gemm, named as the fields of QuACK's GemmConfig.
 _GEMM_CONFIG = (
     "tile_m",
     "tile_n",
@@ -66,23 +63,26 @@ _LOADERS = {
     "gemmtune_quack.py": "quack_loader.py",
 }
 _READER = ("gemmtune.engine.tables.cute.table_loader", "gemmtune_cute_table")
-"""Where the loaders find their reader: here, and beside the table."""
+"""Module of the reader that the loaders import: in this package, and beside an exported table."""
 
 
 class CuteExporter(Exporter):
-    """Writes `cute_table.json`, `gemmtune_cutlass.py` and `gemmtune_quack.py`, and the reader these two share."""
+    """Export `cute_table.json`, its loaders `gemmtune_cutlass.py` and `gemmtune_quack.py`, and their reader."""
 
     spaces = _SPACES
     example = ("cute_gemm", Config(dict(zip(_OPERATOR, _EXAMPLE, strict=True))))
 
     def export(self, table: Table) -> Mapping[str, str]:
-        """For each of the spaces the best choice that a row has of it; the rows without one are counted in `left_out`.
+        """Export the best choice of each CuTe space that a row has; `left_out` counts the rows without one.
 
-        Choices that rest on other evidence than the row's first, or on another protocol, are none.
+        Choices with other evidence or another protocol than the row's first choice are left out.
+
+        Returns:
+            The text of each file, by name.
 
         Raises:
-            TableError: a row's problem or config cannot be said in the dispatchers' terms, two rows look alike to
-                them, or no row has a CuTe kernel.
+            TableError: dispatchers have no key for a row's problem or one for two rows, a config is not of its space,
+                or no row has a CuTe kernel.
         """
         served = {space: _served(table, space) for space in _SPACES}
         left_out = {space: len(table.rows) - len(rows) for space, rows in served.items() if len(rows) < len(table.rows)}
@@ -93,22 +93,13 @@ class CuteExporter(Exporter):
                 f"{first.problem.name}: a CuTe dispatcher cannot run space {first.choices[0].space!r}, and no row has "
                 f"a choice of {' or '.join(_SPACES)} (choices are of {there}): tune with one of these spaces"
             )
-        content = {
-            "schema": _SCHEMA,
-            "gemmtune": version("gemmtune"),
-            "table_sha256": table_sha256(table),
-            "device": {"sku": table.device.sku, "name": table.device.name, "arch": table.device.arch},
-            "objective": table.objective,
-            "rounding_bound": ROUNDING_BOUND,
-            "left_out": left_out,
-            "rows": {space: _entries(table.device, rows) for space, rows in served.items()},
-        }
-        text = json.dumps({**content, "sha256": _hash(content)}, indent=2, sort_keys=True) + "\n"
+        rows = {space: _entries(table.device, of_space) for space, of_space in served.items()}
+        text = sealed_json(table, _SCHEMA, {"rounding_bound": ROUNDING_BOUND, "left_out": left_out, "rows": rows})
         return {"cute_table.json": text, **{name: _loader(source) for name, source in _LOADERS.items()}}
 
 
 def problem_key(problem: Problem) -> str:
-    """The problem as a dispatcher sees its operands: `512x1024x256:bfloat16:bfloat16:bfloat16:float32:nt`.
+    """Return the key a dispatcher makes of its operands: `512x1024x256:bfloat16:bfloat16:bfloat16:float32:nt`.
 
     Raises:
         TableError: the problem is not a plain mm.
@@ -122,54 +113,48 @@ def problem_key(problem: Problem) -> str:
     return ":".join((sizes, *map(_dtype_name, dtypes), f"{problem.a_layout}{problem.b_layout}"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """A row as one dispatcher knows it."""
-
-    row: Row
-    """The table's."""
-    own: Row
-    """The same with the choices of the dispatcher's space alone; there is one."""
-
-
-def _served(table: Table, space: str) -> list[_Served]:
+def _served(table: Table, space: str) -> list[tuple[Row, Row]]:
+    """Return the rows that have a choice of a space, each with a copy that has the choices of this space alone."""
     found = []
     for row in table.rows:
         first = row.choices[0]
         alike = (c for c in row.choices if (c.evidence, c.protocol) == (first.evidence, first.protocol))
         own = tuple(choice for choice in alike if choice.space == space)
         if own:
-            found.append(_Served(row, replace(row, choices=own)))
+            found.append((row, replace(row, choices=own)))
     return found
 
 
-def _entries(device: Device, rows: Sequence[_Served]) -> dict[str, dict[str, object]]:
+def _entries(device: Device, rows: Sequence[tuple[Row, Row]]) -> dict[str, dict[str, object]]:
     by_m: defaultdict[Problem, dict[int, Row]] = defaultdict(dict)
-    for served in rows:
-        by_m[replace(served.row.problem, m=1)][served.row.problem.m] = served.own
+    for _, own in rows:
+        by_m[replace(own.problem, m=1)][own.problem.m] = own
     entries: dict[str, dict[str, object]] = {}
     names: dict[str, str] = {}
-    for served in rows:
-        problem = served.row.problem
+    for row, own in rows:
+        problem = row.problem
         key = problem_key(problem)
         if key in entries:
             raise TableError(
                 f"{names[key]} and {problem.name} have the same CuTe key, which knows no tf32: export one of them"
             )
         names[key] = problem.name
-        rounded = rounded_loss(served.own, by_m[replace(problem, m=1)])
-        entries[key] = _entry(device, served.row, served.own.choices[0], rounded)
+        entries[key] = _entry(device, row, own.choices[0], rounded_loss(own, by_m[replace(problem, m=1)]))
     return entries
 
 
 def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> dict[str, object]:
-    """What one dispatcher is given for one problem, with what is known of it.
+    """Return one dispatcher's entry for one problem.
 
-    `winner`: the space of the row's first choice. `loss`: time over the winner's, minus 1; 0 for the winner itself,
-    below 0 where the winner is the vendor library and this is faster, but not beyond the noise. Of a choice that did
-    not reach the final it rests on a measurement at another moment. `margin`: the vendor library's time over this
-    one's, minus 1; null where that was not measured. `regret_bound`: the row's, which is of its fastest choice; null
-    for another.
+    | field | meaning |
+    |---|---|
+    | winner | space of the row's first choice |
+    | loss | time over the winner's, minus 1; below 0 where this choice leads the vendor library within the noise |
+    | margin | time of the vendor library over this choice's, minus 1; null where it was not measured |
+    | regret_bound | the row's bound, which holds for its fastest choice; null for another choice |
+    | rounded_loss | largest loss at sizes that round up to this m; null where the row serves its m alone |
+
+    A choice outside the final was measured at another moment than the winner.
     """
     problem, config, winner = row.problem, choice.config, row.choices[0]
     named = _operator(problem, config) if choice.space == "cute_gemm" else _gemm_config(device, problem, config)
@@ -193,7 +178,7 @@ def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> d
 
 
 def _operator(problem: Problem, config: Config) -> dict[str, object]:
-    """What tells the operator from every other that serves the problem: its class and what varies of its design."""
+    """Return what identifies the operator among those that serve the problem: its class and its varying design."""
     _require(problem, config, "cute_gemm", _OPERATOR)
     scheduler = config["tile_scheduler"]
     if scheduler not in _SCHEDULERS:
@@ -211,7 +196,7 @@ def _operator(problem: Problem, config: Config) -> dict[str, object]:
 
 
 def _gemm_config(device: Device, problem: Problem, config: Config) -> dict[str, object]:
-    """The fields of QuACK's GemmConfig, each one that varies: its defaults are not those of any one GPU."""
+    """Return the varying fields of QuACK's GemmConfig, whose defaults suit no single GPU."""
     _require(problem, config, "quack_gemm", _GEMM_CONFIG)
     return {**config, "device_capacity": device.capability[0]}
 
@@ -223,15 +208,10 @@ def _require(problem: Problem, config: Config, space: str, params: tuple[str, ..
 
 
 def _dtype_name(dtype: DType) -> str:
-    """As torch and CUTLASS both spell it, without the underscores of the one and the capitals of the other."""
+    """Return torch's name without underscores, which equals CUTLASS's in lower case."""
     return dtype.torch_name.replace("_", "")
 
 
 def _loader(source: str) -> str:
     text = files("gemmtune.engine.tables.cute").joinpath(source).read_text(encoding="utf-8")
     return text.replace(*_READER)
-
-
-def _hash(content: Mapping[str, object]) -> str:
-    body = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(body.encode()).hexdigest()

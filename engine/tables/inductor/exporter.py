@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from importlib.resources import files
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -18,10 +16,10 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import DType, Op, Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.lookup import lookup_table
 from gemmtune.engine.tables.inductor.templates import kwargs_of, source_hash, template_of
-from gemmtune.engine.tables.table_file import table_sha256
 
 __all__ = ["InductorExporter", "product_key"]
 
@@ -45,19 +43,11 @@ class InductorExporter(Exporter):
         """
         rows = _rows(table)
         made_with = _made_with([*(row.choices[0] for row in table.rows), *(row.choice for row in table.ranges)])
-        content = {
-            "schema": _SCHEMA,
-            "gemmtune": version("gemmtune"),
-            "table_sha256": table_sha256(table),
-            "device": {"sku": table.device.sku, "name": table.device.name, "arch": table.device.arch},
-            "objective": table.objective,
-            "made_with": made_with,
-            "templates": _templates(rows, made_with.get("torch", [])),
-            "rows": rows,
-        }
+        content = {"made_with": made_with, "templates": _templates(rows, made_with.get("torch", [])), "rows": rows}
+        lookup = json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
         return {
-            "lookup_table.json": _dump(lookup_table(table)),
-            "inductor_table.json": _dump({**content, "sha256": _hash(content)}),
+            "lookup_table.json": lookup,
+            "inductor_table.json": sealed_json(table, _SCHEMA, content),
             "gemmtune_inductor.py": _loader(),
         }
 
@@ -157,12 +147,3 @@ def _loader() -> str:
     """Return the loader as a file that needs torch alone."""
     text = files("gemmtune.engine.tables.inductor").joinpath("loader.py").read_text(encoding="utf-8")
     return f"{text.replace(_SHARED_IMPORT, '')}\n\n{inspect.getsource(cut_sizes)}"
-
-
-def _dump(record: Mapping[str, object]) -> str:
-    return json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
-
-
-def _hash(content: Mapping[str, object]) -> str:
-    body = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(body.encode()).hexdigest()
