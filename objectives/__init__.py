@@ -1,1 +1,1 @@
-"""Objectives, one file an objective."""
+"""Objectives: one file per objective."""

@@ -1,4 +1,4 @@
-"""Energy of one launch."""
+"""Rank configs by their energy per launch."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["Energy"]
 
 
 class Energy(Objective):
-    """Energy of one launch, from the board's energy counter over a long loop of launches."""
+    """Energy per launch in joules, from the GPU's energy counter over a long loop of launches."""
 
     protocol = "graph-cold-l2+energy"
     unit = "J"
 
     def score(self, measurement: Measurement) -> float:
-        """The energy of one launch, in joules.
+        """Return the energy per launch, in joules.
 
         Raises:
             ValueError: the measurement's status is not ok.
-            UsageError: the energy was not measured, as in a recorded landscape of times.
+            UsageError: the energy was not measured, for example in a landscape of times.
         """
         if measurement.status is not Status.OK:
             raise ValueError(f"a measurement that is {measurement.status} has no energy: {measurement.reason}")

@@ -1,4 +1,4 @@
-"""Latency of one launch on a cold L2: the default objective."""
+"""Rank configs by their latency on a cold L2: the default objective."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ __all__ = ["Latency"]
 
 
 class Latency(Objective):
-    """Time of one launch in a CUDA graph, the inputs coming from device memory."""
+    """Time of one launch in a CUDA graph, in nanoseconds, with inputs in device memory."""
 
     protocol = "graph-cold-l2"
     unit = "ns"
 
     def score(self, measurement: Measurement) -> float:
-        """The protocol's estimate of the time, corrected for drift, in nanoseconds.
+        """Return the estimated time of one launch, corrected for drift, in nanoseconds.
 
         Raises:
-            ValueError: the measurement's status is not ok, or it has no estimate.
+            ValueError: the measurement's status is not ok, or the measurement has no estimate.
         """
         estimate = measurement.estimate
         if measurement.status is not Status.OK or estimate is None:

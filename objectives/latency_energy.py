@@ -1,4 +1,4 @@
-"""Latency and energy of one launch, for a sampler that seeks the Pareto front of the two."""
+"""Rank configs by latency, and give samplers latency and energy for a Pareto front."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["LatencyEnergy"]
 
 
 class LatencyEnergy(Latency):
-    """Both, of the same launches; latency ranks."""
+    """Latency and energy of one measurement; the latency ranks."""
 
     protocol = Energy.protocol
     parts = ("latency ns", "energy J")
 
     def scores(self, measurement: Measurement) -> tuple[float, ...]:
-        """Latency in nanoseconds and energy in joules.
+        """Return the latency in nanoseconds and the energy in joules.
 
         Raises:
             ValueError: the measurement's status is not ok.

@@ -1,4 +1,4 @@
-"""Latency of one launch on a warm L2: what counts where the inputs were just written."""
+"""Rank configs by their latency on a warm L2, for inputs that were just written."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ __all__ = ["LatencyWarm"]
 
 
 class LatencyWarm(Latency):
-    """Time of one launch in a CUDA graph, the inputs coming from L2 as far as they fit."""
+    """Time of one launch in a CUDA graph, in nanoseconds, with inputs in L2 as far as they fit."""
 
     protocol = "graph-warm-l2"

@@ -30,7 +30,7 @@ class BuildJob:
     task: Task
     """Task of the config."""
     config: Config
-    """Config to build."""
+    """Config to be built."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class MeasureJob:
     task: Task
     """Task of the config."""
     config: Config
-    """Config to measure."""
+    """Config to be measured."""
     artifact: Artifact
     """Artifact that was built for the config."""
     leader: Estimate | None = None

@@ -1,1 +1,1 @@
-"""Information about the machine: GPUs, clocks, driver, toolchain and the vendor library's GEMM."""
+"""Read what the machine has: GPUs, clocks, driver, toolchain and the vendor library's GEMM."""

@@ -1,7 +1,7 @@
-"""Locks a GPU's SM clock for the time of a campaign. It changes the whole GPU for everybody: only ever on request.
+"""Lock a GPU's SM clock for the time of a campaign, on request only: it changes the GPU for every user.
 
-A process of its own holds the lock. It restores the clocks as soon as its standard input ends, which it does however
-the campaign ends, by SIGKILL too. Started as `python -m gemmtune.engine.platform.clock_lock UUID MHZ`.
+A process of its own holds the lock, and restores the clocks as soon as its standard input ends. That happens however
+the campaign ends, even by SIGKILL. It runs as `python -m gemmtune.engine.platform.clock_lock UUID MHZ`.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ _LOCKED, _NOT_LOCKED, _REFUSED = "locked", "not locked", "refused"
 
 
 class ClockLock:
-    """A context in which the SM clock stands at one value, where NVML lets this user lock it."""
+    """Context that locks the SM clock at one value, if NVML lets this user do so."""
 
     def __init__(self, gpu: str, mhz: int, say: Callable[[str], None]) -> None:
-        """Touches nothing before it is entered.
+        """Prepare the lock; nothing changes before the context is entered.
 
         Args:
             gpu: UUID of the GPU, `GPU-…`.
-            mhz: the SM clock. One that every problem holds under the power limit: a locked clock is still lowered
-                when the GPU draws too much.
-            say: called with a line for a person: what became of the lock, and when the clocks could not be restored.
+            mhz: SM clock in MHz. The power limit still lowers a locked clock, so choose one that every problem can run
+                at.
+            say: receives one line of text about the outcome of the lock, and one if the clocks were not restored.
         """
         self._gpu, self._mhz, self._say = gpu, mhz, say
         self._restorable = False
 
     def __enter__(self) -> None:
-        """Lock, or say why not and go on.
+        """Lock the clock, or say why that failed and go on.
 
         Raises:
-            DeviceError: the GPU has no such clock.
+            DeviceError: the GPU does not support this clock.
         """
-        # A session of its own: a Ctrl-C or a kill of the campaign's process group does not reach it.
+        # In a session of its own, which a Ctrl-C or a kill of the campaign's process group does not reach.
         self._holder = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
             [sys.executable, "-P", "-m", __spec__.name, self._gpu, str(self._mhz)],
             stdin=subprocess.PIPE,
@@ -60,7 +60,7 @@ class ClockLock:
         self._say(f"clocks are not locked: {reason}; going on with the clocks as they are")
 
     def __exit__(self, *_: object) -> None:
-        """Restore the clocks, and wait until they are."""
+        """Restore the clocks and wait until that is done."""
         if self._restorable and self._end() != 0:
             way_out = f"nvidia-smi --id={self._gpu} --reset-gpu-clocks"
             self._say(f"the SM clock of {self._gpu} may still be locked at {self._mhz} MHz; restore it with {way_out}")
@@ -78,7 +78,7 @@ class ClockLock:
 
 
 def _hold(gpu: str, mhz: int) -> None:
-    """Lock, say so in one line, wait for the end of standard input, restore."""
+    """Lock the clock, reply in one line, wait for the end of standard input, restore the clock."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the end of the input is the only reason to end
     try:

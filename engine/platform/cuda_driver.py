@@ -1,4 +1,4 @@
-"""Calls of the CUDA driver. Needs cuda-bindings."""
+"""Check the results of CUDA driver calls. Needs cuda-bindings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["checked"]
 
 
 def checked(result: tuple[Any, ...]) -> Any:  # noqa: ANN401 (cuda.bindings has no types)
-    """The value of a driver call.
+    """Return the value of a driver call, or None if it has none.
 
     Raises:
-        RuntimeError: it failed; the message is the driver's name of the error.
+        RuntimeError: the call failed; the message is the driver's name of the error.
     """
     status, *values = result
     if status != driver.CUresult.CUDA_SUCCESS:

@@ -13,56 +13,48 @@ __all__ = ["equal_gpus", "present_device"]
 
 
 def present_device() -> Device | None:
-    """Return the record of the first visible GPU, or None without a GPU, a driver or cuda-bindings.
+    """Return the record of the first visible GPU; None without a GPU, a driver or cuda-bindings.
 
-    The record is the catalogue's if the catalogue knows the GPU's name; otherwise the driver is asked for every field.
-    GPUs of one model differ in the number of clusters they run at once, so that number is always asked of the driver;
-    the record's own is the fallback. No CUDA context stays open.
+    The record is the catalogue's if it knows the GPU's name, else it is read from the driver. The number of active
+    clusters comes from the driver in any case, because GPUs of one model differ. No CUDA context stays open.
     """
-    handles = _visible_gpus()
-    if not handles:
+    gpus = _visible_gpus()
+    if not gpus:
         return None
-    name = _name(handles[0])
-    device = catalogue.by_name(name) or _read(handles[0], name)
+    handle, name = gpus[0]
+    device = catalogue.by_name(name) or _read(handle, name)
     return replace(device, active_clusters=_clusters() or device.active_clusters) if device.has_clusters else device
 
 
 def equal_gpus() -> tuple[str, ...]:
-    """Return the UUIDs of the first visible GPU and of all others with its name, in CUDA's order.
+    """Return the UUIDs of all visible GPUs with the name of the first, in CUDA's order; empty if there are none.
 
-    Each UUID selects its GPU as a value of CUDA_VISIBLE_DEVICES. The result is empty without a GPU, a driver or
-    cuda-bindings. No CUDA context is created.
+    Each UUID selects its GPU as a value of CUDA_VISIBLE_DEVICES. No CUDA context is created.
     """
-    names = {_uuid(handle): _name(handle) for handle in _visible_gpus()}
-    return tuple(gpu for gpu, name in names.items() if name == next(iter(names.values())))
+    gpus = _visible_gpus()
+    return tuple(_uuid(handle) for handle, name in gpus if name == gpus[0][1])
 
 
-def _visible_gpus() -> tuple[object, ...]:
-    """Return the driver's handles of all visible GPUs, in CUDA's order."""
+def _visible_gpus() -> list[tuple[object, str]]:
+    """Return the driver's handle and the name of every visible GPU, in CUDA's order."""
     try:
         from cuda.bindings import driver
     except ImportError:
-        return ()
+        return []
     try:
         status, *_ = driver.cuInit(0)
     except RuntimeError:  # no driver library on this machine
-        return ()
+        return []
     if status != driver.CUresult.CUDA_SUCCESS:
-        return ()
-    return tuple(driver.cuDeviceGet(number)[1] for number in range(driver.cuDeviceGetCount()[1]))
+        return []
+    handles = [driver.cuDeviceGet(number)[1] for number in range(driver.cuDeviceGetCount()[1])]
+    return [(handle, driver.cuDeviceGetName(128, handle)[1].split(b"\0")[0].decode()) for handle in handles]
 
 
 def _uuid(handle: object) -> str:
     from cuda.bindings import driver
 
     return f"GPU-{uuid.UUID(bytes=bytes(driver.cuDeviceGetUuid(handle)[1].bytes))}"
-
-
-def _name(handle: object) -> str:
-    from cuda.bindings import driver
-
-    name: bytes = driver.cuDeviceGetName(128, handle)[1]
-    return name.split(b"\0")[0].decode()
 
 
 def _read(handle: object, name: str) -> Device:

@@ -1,7 +1,7 @@
-"""How many clusters of blocks run on a GPU at once, asked of its driver. Needs cuda-bindings; nothing is launched.
+"""Ask the CUDA driver how many thread block clusters a GPU runs at once. Needs cuda-bindings; launches nothing.
 
-`cutlass.utils.HardwareInfo.get_max_active_clusters`, which CuTe's dispatchers ask, puts the same question about an
-empty kernel that it compiles; here the driver makes one of four lines of PTX.
+`cutlass.utils.HardwareInfo.get_max_active_clusters`, which CuTe's dispatchers call, asks the driver about an empty
+kernel that it compiles. Here the driver compiles an equal kernel from four lines of PTX.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from cuda.bindings import driver
 
 from gemmtune.engine.platform.cuda_driver import checked
 
-__all__ = ["SIZES", "active_clusters"]
+__all__ = ["CLUSTER_SIZES", "active_clusters"]
 
-SIZES = (1, 2, 4, 8, 16)
-"""Blocks of a cluster, from one to the most a GPU takes."""
+CLUSTER_SIZES = (1, 2, 4, 8, 16)
+"""Cluster sizes to ask about, in thread blocks."""
 
 _PTX = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty() { ret; }\n"
 _THREADS = 128
 
 
 def active_clusters(handle: object) -> tuple[tuple[int, int], ...]:
-    """(blocks of a cluster, clusters at once) for each of SIZES that the GPU runs, one block a multiprocessor.
+    """Return (cluster size, active clusters) for each of CLUSTER_SIZES that the GPU runs, at one block per SM.
 
-    The GPU's primary context is taken for the while, and is gone afterwards unless somebody else holds it.
+    The call retains the GPU's primary context and releases it before it returns.
 
     Args:
-        handle: a CUdevice of compute capability 9.0 or later; earlier ones have no clusters.
+        handle: CUdevice of compute capability 9.0 or later; earlier GPUs have no clusters.
 
     Raises:
         RuntimeError: the driver does not answer.
@@ -34,14 +34,14 @@ def active_clusters(handle: object) -> tuple[tuple[int, int], ...]:
     try:
         checked(driver.cuCtxPushCurrent(context))
         try:
-            return _ask(handle)
+            return _query(handle)
         finally:
             checked(driver.cuCtxPopCurrent())
     finally:
         checked(driver.cuDevicePrimaryCtxRelease(handle))
 
 
-def _ask(handle: object) -> tuple[tuple[int, int], ...]:
+def _query(handle: object) -> tuple[tuple[int, int], ...]:
     module = checked(driver.cuModuleLoadData(_PTX))
     try:
         kernel = checked(driver.cuModuleGetFunction(module, b"empty"))
@@ -50,16 +50,16 @@ def _ask(handle: object) -> tuple[tuple[int, int], ...]:
         attributes = driver.CUfunction_attribute
         larger = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         checked(driver.cuFuncSetAttribute(kernel, larger, shared_bytes))
-        # Clusters of more than 8 blocks, which not every GPU of an architecture has to run.
+        # Allow clusters of more than 8 blocks, which some GPUs of an architecture cannot run.
         checked(driver.cuFuncSetAttribute(kernel, attributes.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
-        found = [(size, _clusters(kernel, size, shared_bytes)) for size in SIZES]
+        found = [(size, _clusters(kernel, size, shared_bytes)) for size in CLUSTER_SIZES]
     finally:
         checked(driver.cuModuleUnload(module))
     return tuple((size, clusters) for size, clusters in found if clusters)
 
 
 def _clusters(kernel: object, size: int, shared_bytes: int) -> int:
-    """0 where the GPU runs no cluster of that size."""
+    """Return the number of active clusters of this size; 0 if the GPU cannot run one."""
     attribute = driver.CUlaunchAttribute()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     value = driver.CUlaunchAttributeValue()

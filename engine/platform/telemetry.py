@@ -1,4 +1,4 @@
-"""What NVML reports of a GPU: clocks, temperature, power, what holds the clocks back, energy."""
+"""Read clocks, temperature, power, throttle reasons and energy of a GPU from NVML."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from gemmtune.engine.records.measurement import DeviceState
 
 __all__ = ["Telemetry", "gpu_names"]
 
-# Not among them: gpu_idle, which is no limit, and applications_clocks_setting, which is the owner's choice and not an
-# event: with it the clock that was read is the clock that was asked for.
+# Left out: gpu_idle, which is no limit, and applications_clocks_setting, which is the owner's choice of clocks.
 _THROTTLE_REASONS = {
     pynvml.nvmlClocksEventReasonDisplayClockSetting: "display_clock_setting",
     pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: "hw_power_brake_slowdown",
@@ -22,19 +21,17 @@ _THROTTLE_REASONS = {
     pynvml.nvmlClocksEventReasonSwThermalSlowdown: "sw_thermal_slowdown",
     pynvml.nvmlClocksEventReasonSyncBoost: "sync_boost",
 }
-
-
-_FRESH_SECONDS = 10e-3
+_FRESH_SECONDS = 10e-3  # NVML's own readings are no newer, and asking for them takes 0.1 ms
 
 
 class Telemetry:
-    """Reads one GPU. What the GPU does not support is None, and no reason to end a campaign."""
+    """State of one GPU as NVML reports it; a value that the GPU does not support is None."""
 
     def __init__(self, uuid: str) -> None:
         """Attach to the GPU of this UUID (`GPU-…`).
 
         Raises:
-            pynvml.NVMLError: there is no driver or no such GPU.
+            pynvml.NVMLError: there is no driver, or no such GPU.
         """
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -42,7 +39,7 @@ class Telemetry:
         self._highest_mhz = 0
 
     def read(self) -> DeviceState:
-        """The state now, or up to 10 ms ago: NVML's own readings are no newer, and five questions take 0.1 ms.
+        """Return the state of the GPU, at most 10 ms old.
 
         Raises:
             pynvml.NVMLError: the GPU is lost.
@@ -54,9 +51,9 @@ class Telemetry:
         return self._last[1]
 
     def may_be_throttled(self) -> bool:
-        """Whether anything may hold the clocks back, now or up to 10 ms ago.
+        """Return whether anything may limit the clocks, by a state at most 10 ms old.
 
-        NVML names a reason, or the SM clock is lower than it has been; or the GPU does not report it.
+        That is so if NVML names a reason, if the SM clock is below its highest reading, or if it is not reported.
 
         Raises:
             pynvml.NVMLError: the GPU is lost.
@@ -67,37 +64,37 @@ class Telemetry:
 
     def _read(self) -> DeviceState:
         return DeviceState(
-            sm_clock_mhz=self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
-            memory_clock_mhz=self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
-            temperature_c=self._ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
-            power_mw=self._ask(pynvml.nvmlDeviceGetPowerUsage),
+            sm_clock_mhz=self._query(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+            memory_clock_mhz=self._query(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
+            temperature_c=self._query(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+            power_mw=self._query(pynvml.nvmlDeviceGetPowerUsage),
             throttle_reasons=self._throttle_reasons(),
         )
 
     def energy_mj(self) -> int | None:
-        """Energy drawn since the driver was loaded, in millijoules; None where the GPU does not count it.
+        """Return the energy since the driver was loaded, in millijoules; None if the GPU does not count it.
 
         Raises:
             pynvml.NVMLError: the GPU is lost.
         """
-        return self._ask(pynvml.nvmlDeviceGetTotalEnergyConsumption)
+        return self._query(pynvml.nvmlDeviceGetTotalEnergyConsumption)
 
     def _throttle_reasons(self) -> tuple[str, ...]:
         try:
-            bits = self._ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
-        except pynvml.NVMLError_FunctionNotFound:  # a driver before 535 knows it by its older name
-            bits = self._ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
+            bits = self._query(pynvml.nvmlDeviceGetCurrentClocksEventReasons)
+        except pynvml.NVMLError_FunctionNotFound:  # the older name, for drivers before 535
+            bits = self._query(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
         return tuple(name for bit, name in _THROTTLE_REASONS.items() if bits and bits & bit)
 
-    def _ask(self, question: Callable[..., int], *arguments: int) -> int | None:
+    def _query(self, function: Callable[..., int], *arguments: int) -> int | None:
         try:
-            return question(self._handle, *arguments)
+            return function(self._handle, *arguments)
         except pynvml.NVMLError_NotSupported:
             return None
 
 
 def gpu_names() -> tuple[str, ...]:
-    """The names of the GPUs the driver reports; none where there is no driver."""
+    """Return the names of all GPUs that the driver reports; empty without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -1,6 +1,6 @@
-"""The vendor library's GEMM (cuBLAS on NVIDIA): what the space `aten` offers, and what every kernel is timed beside.
+"""Call the vendor library's GEMM (cuBLAS on NVIDIA): the baseline and the reference kernel.
 
-Which operator_name multiplies what: `addmm_out_cuda_impl`, `_int_mm_out_cuda` and `_scaled_mm_out_cuda` in
+Sources of the operators' limits: `addmm_out_cuda_impl`, `_int_mm_out_cuda` and `_scaled_mm_out_cuda` in
 aten/src/ATen/native/cuda (torch 2.11 to 2.13), and `test__int_mm` in test/test_linalg.py for the layouts of int8.
 """
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 __all__ = ["multiply", "operator_name", "reference_problem", "supports"]
 
 _LEAST_ROWS_OF_INT8 = 17
-_MULTIPLE = {DType.INT8: 8, DType.E4M3: 16, DType.E5M2: 16}  # elements, of k and of n
+_MULTIPLE = {DType.INT8: 8, DType.E4M3: 16, DType.E5M2: 16}  # divisor of n and k, in elements
 
 
 def operator_name(problem: Problem) -> str:
-    """The name of the operation that multiplies such operands, `aten::mm`."""
+    """Return the name of torch's operator for the problem, as in `aten::mm`."""
     if problem.a_dtype.itemsize > 1:
         return f"aten::{problem.op}"
     return "aten::_int_mm" if problem.a_dtype.is_integer else "aten::_scaled_mm"
 
 
 def supports(problem: Problem) -> Verdict:
-    """Whether the library has a kernel for the problem."""
+    """Return whether the vendor library has a kernel for the problem, with the reason if not."""
     name = operator_name(problem)
     if problem.op is not Op.MM and problem.a_dtype.itemsize == 1:
         return Verdict.no("operation", f"aten runs mm of {problem.a_dtype}, not {problem.op}")
@@ -53,9 +53,9 @@ def supports(problem: Problem) -> Verdict:
 
 
 def reference_problem(problem: Problem) -> Problem:
-    """The problem itself where the library has a kernel for it, else the same product in bf16.
+    """Return the problem that the reference kernel solves: the problem itself if supported, else its bf16 product.
 
-    Timed beside a candidate it tells what the clocks do meanwhile, for which a product of about the same kind will do.
+    The reference kernel only shows how the clocks change, which a similar product shows as well.
     """
     if supports(problem):
         return problem
@@ -77,15 +77,14 @@ def reference_problem(problem: Problem) -> Problem:
 def multiply(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None, *, allow_tf32: bool = False
 ) -> None:
-    """Enqueue out = a @ b, or bias + a @ b, of a problem that `supports` accepts.
+    """Enqueue out = a @ b, or out = bias + a @ b, for a problem that `supports` accepts.
 
-    Of three dimensions a, b and out are batches. After the first call on a GPU it allocates nothing.
-
-    Operands of 8-bit floats have scales of 1. They are accumulated as fast as the library can: Hopper keeps 14 bits of
-    such sums, as kernels do that leave them in the tensor cores' registers.
+    Operands of three dimensions are batches. After the first call on a GPU nothing is allocated. Scales of 8-bit floats
+    are 1. Their sums are accumulated in the fastest way: on Hopper with 14 bits, like kernels that keep sums in the
+    tensor cores' registers.
 
     Raises:
-        RuntimeError: the library does not run it on this GPU.
+        RuntimeError: the vendor library does not run the problem on this GPU.
     """
     import torch
 
@@ -112,7 +111,7 @@ def _knows_types(problem: Problem) -> bool:
         return a is b and (out is a or (problem.op is Op.MM and a.itemsize == 2 and out is DType.FP32))
     if a.is_integer:
         return b is a and out is DType.INT32
-    return {a, b} in ({DType.E4M3}, {DType.E4M3, DType.E5M2})  # two of e5m2 it refuses
+    return {a, b} in ({DType.E4M3}, {DType.E4M3, DType.E5M2})  # e5m2 by e5m2 is refused
 
 
 @cache

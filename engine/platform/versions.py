@@ -1,4 +1,4 @@
-"""Installed versions, read from package metadata without importing anything."""
+"""Read installed versions from package metadata, without importing the packages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["toolchain_of"]
 
 
 def toolchain_of(*packages: str, extra: str = "triton") -> Toolchain:
-    """The installed versions of `packages`, which gemmtune's `extra` brings.
+    """Return the installed versions of `packages`, which gemmtune's `extra` installs.
 
     Raises:
         ToolchainMissing: one of them is not installed.

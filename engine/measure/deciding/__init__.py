@@ -1,1 +1,1 @@
-"""Decide how many launches a config gets and which finalist wins."""
+"""Decide how many launches each config gets, and rank finalists."""
