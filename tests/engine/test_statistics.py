@@ -52,14 +52,14 @@ def test_interval_covers_the_true_median_of_a_skewed_distribution():
     assert 0.95 <= covered / 2000 <= 0.98  # exact: 95.7 %
 
 
-def test_an_outlier_moves_nothing():
+def test_an_outlier_does_not_move_the_median():
     samples = [100.0 + i for i in range(21)]
     assert median_interval([*samples[:-1], 1e9])[:2] == median_interval(samples)[:2]
     assert median_interval([*samples[:-1], 1e9])[2] == median_interval(samples)[2]
 
 
 @pytest.mark.parametrize("samples", [[], [1.0, nan], [inf]])
-def test_nothing_and_no_number_are_refused(samples):
+def test_empty_and_non_finite_samples_are_refused(samples):
     with pytest.raises(ValueError, match=r"no samples|not finite"):
         median_interval(samples)
 
@@ -104,7 +104,7 @@ def test_interval_ends_are_the_published_walsh_averages(confidence, count, criti
     assert (low, high) == pytest.approx((averages[critical], averages[-1 - critical]), rel=1e-12)
 
 
-def test_approximate_ranks_follow_on_the_exact_ones():
+def test_approximate_ranks_continue_the_exact_ones():
     values = [1.01**x for x in range(26)]
     assert location_interval(values)[1] == pytest.approx(walsh_averages(values)[98 - 1])  # the table's critical value
 
@@ -134,12 +134,12 @@ def test_estimate_is_the_location_with_its_interval():
 
 
 @pytest.mark.parametrize("samples", [[], [1.0, nan], [inf]])
-def test_no_location_of_nothing_or_no_number(samples):
+def test_a_location_of_empty_or_non_finite_values_is_refused(samples):
     with pytest.raises(ValueError, match=r"no samples|not finite"):
         location_interval(samples)
 
 
-def test_outliers_are_marked_where_they_stand():
+def test_outliers_are_reported_by_position():
     assert outliers([100.0, 101.0, 99.0, 200.0, 100.5, 99.5, 40.0, 100.0]) == (3, 6)
 
 

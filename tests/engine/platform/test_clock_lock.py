@@ -1,4 +1,4 @@
-"""Against a fake NVML and real processes; no test locks a clock."""
+"""Clock locks, against a fake NVML and with real processes; no test locks a clock."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gemmtune.engine import cli
-from gemmtune.engine.cli import campaigns, gpus
+from gemmtune.engine.campaign import measured_backend
+from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.platform.clock_lock import ClockLock
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.store.landscapes.embedded import embedded
 
 FAKE = Path(__file__).parent / "fake_nvml"
@@ -36,7 +40,7 @@ with ClockLock({GPU!r}, 1500, lambda line: None):
 
 
 class Log:
-    """What was asked of the fake."""
+    """Calls that the fake NVML received."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,18 +49,18 @@ class Log:
         return self.path.read_text().splitlines() if self.path.exists() else []
 
     def calls(self) -> list[str]:
-        """The calls that change a setting."""
+        """Return the calls that change a setting."""
         calls = [line.partition(" ")[2] for line in self.lines()]
         return [call for call in calls if "Get" not in call and call != "nvmlInit"]
 
     def holder(self) -> int:
-        """The process that locked."""
+        """Return the process that locked the clock."""
         return next(int(line.split()[0]) for line in self.lines() if line.endswith(LOCK))
 
 
 @pytest.fixture
 def nvml(tmp_path, monkeypatch):
-    """The fake is what every process started from here on finds as NVML."""
+    """Make every process started from here on import the fake NVML."""
     path = os.pathsep.join(filter(None, [str(FAKE), os.environ.get("PYTHONPATH")]))
     monkeypatch.setenv("PYTHONPATH", path)
     monkeypatch.setenv("FAKE_NVML_LOG", str(tmp_path / "nvml.log"))
@@ -65,7 +69,7 @@ def nvml(tmp_path, monkeypatch):
 
 @pytest.fixture
 def driver(nvml):
-    """A process that has locked the clocks, has a worker, and leads a process group of its own."""
+    """Start a process that has locked the clocks, has a child, and leads a process group of its own."""
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER],
         stdin=subprocess.PIPE,
@@ -83,7 +87,7 @@ def driver(nvml):
 
 
 def restored(nvml) -> bool:
-    """Whether the clocks were restored, once; waits for it."""
+    """Wait until the clocks are restored, and return whether that happened exactly once."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while RESTORE not in nvml.calls() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -104,7 +108,7 @@ def test_restores_before_an_exception_goes_on(nvml):
     assert nvml.calls() == [LOCK, RESTORE]
 
 
-def test_restores_when_the_driver_is_killed_though_its_worker_lives_on(nvml, driver):
+def test_restores_when_the_driver_is_killed_though_its_child_lives_on(nvml, driver):
     driver.kill()
     assert restored(nvml)
 
@@ -115,7 +119,7 @@ def test_restores_when_the_drivers_group_is_ended(nvml, driver, number):
     assert restored(nvml)
 
 
-def test_the_holder_outlives_polite_signals_and_still_restores(nvml, driver):
+def test_the_holding_process_ignores_signals_and_still_restores(nvml, driver):
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(nvml.holder(), number)
     driver.stdin.close()
@@ -126,7 +130,7 @@ def test_the_holder_outlives_polite_signals_and_still_restores(nvml, driver):
 @pytest.mark.parametrize(
     ("error", "reason"), [("NoPermission", "NVML: Insufficient Permissions"), ("NotSupported", "NVML: Not Supported")]
 )
-def test_without_the_right_it_says_so_in_one_line_and_goes_on(nvml, monkeypatch, error, reason):
+def test_without_permission_one_line_says_so_and_the_campaign_goes_on(nvml, monkeypatch, error, reason):
     monkeypatch.setenv("FAKE_NVML_FAILS", f"nvmlDeviceSetGpuLockedClocks={error}")
     said = []
     with ClockLock(GPU, 1500, said.append):
@@ -135,7 +139,7 @@ def test_without_the_right_it_says_so_in_one_line_and_goes_on(nvml, monkeypatch,
     assert len(said) == 1
 
 
-def test_a_process_that_cannot_even_start_is_no_reason_to_stop(nvml, tmp_path, monkeypatch, capfd):
+def test_a_campaign_goes_on_if_the_locking_process_cannot_start(nvml, tmp_path, monkeypatch, capfd):
     (tmp_path / "pynvml.py").write_text("raise SystemExit(7)")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
     said = []
@@ -160,7 +164,7 @@ def test_the_bounds_themselves_can_be_locked(nvml, mhz):
     assert nvml.calls() == [f"nvmlDeviceSetGpuLockedClocks {GPU} {mhz} {mhz}", RESTORE]
 
 
-def test_says_how_to_restore_the_clocks_when_it_could_not(nvml, monkeypatch, capfd):
+def test_a_failed_restore_names_the_command_that_restores(nvml, monkeypatch, capfd):
     monkeypatch.setenv("FAKE_NVML_FAILS", "nvmlDeviceResetGpuLockedClocks=NotSupported")
     said = []
     with ClockLock(GPU, 1500, said.append):
@@ -185,33 +189,17 @@ def test_a_replayed_campaign_locks_nothing_with_the_flag_or_without(nvml, tmp_pa
     assert ("clocks are not locked: recorded landscapes answer" in done.stderr) == bool(flags)
 
 
-class Measuring:
-    """A replaying executor that does not look like one."""
-
-    def __init__(self, executor) -> None:
-        self._executor = executor
-
-    def __getattr__(self, name):
-        return getattr(self._executor, name)
-
-
-@pytest.mark.parametrize(("flags", "calls"), [((), []), (("--lock-clocks", "1500"), [LOCK, RESTORE])])
-def test_a_measuring_campaign_locks_only_on_request(nvml, tmp_path, monkeypatch, capsys, flags, calls):
-    source = campaigns.origin
-
-    def measuring(*arguments):
-        target, searches, executor = source(*arguments)
-        return target, searches, Measuring(executor)
-
-    monkeypatch.setattr(campaigns, "origin", measuring)
-    monkeypatch.setattr(gpus, "equal_gpus", lambda: (GPU,))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["gemmtune", *TUNE, *replayed(), *flags])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert not ended.value.code
+@pytest.mark.parametrize(("clock_mhz", "calls"), [(None, []), (1500, [LOCK, RESTORE])])
+def test_a_measured_backend_locks_the_clocks_only_on_request(nvml, monkeypatch, clock_mhz, calls):
+    monkeypatch.setattr(measured_backend, "equal_gpus", lambda: (GPU,))
+    executor, lines = SimpleNamespace(close=lambda: None), []
+    plan = Plan(problems=(Problem.parse("16x4096x4096:bf16:nt"),), sampler="random", budget=2)
+    backend = measured_backend.MeasuredBackend(
+        plan, catalogue.device("H200"), lambda spaces: executor, clock_mhz=clock_mhz, notify=lines.append
+    )
+    backend.close()
     assert nvml.calls() == calls
-    assert (LOCKED in capsys.readouterr().err) == bool(flags)
+    assert lines == [LOCKED][: len(calls)]
 
 
 @pytest.mark.parametrize("command", ["tune", "record"])

@@ -15,16 +15,16 @@ without_driver = pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="an 
 
 
 @without_driver
-def test_no_driver_is_no_device():
+def test_there_is_no_device_without_a_driver():
     assert present_device() is None
 
 
 @without_driver
-def test_no_driver_is_no_name():
+def test_there_are_no_gpu_names_without_a_driver():
     assert gpu_names() == ()
 
 
-def test_no_visible_gpu_is_no_device_and_costs_no_torch():
+def test_a_hidden_gpu_is_no_device_and_torch_is_not_imported():
     program = """
 import json, sys
 from gemmtune.engine.platform.gpu_info import present_device
@@ -32,9 +32,9 @@ print(json.dumps([present_device(), [name for name in ("torch", "triton") if nam
 """
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-c", program]
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout) == [None, []]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [None, []]
 
 
 @pytest.mark.gpu

@@ -1,4 +1,4 @@
-"""Builds run the ptxas that Inductor runs, and say which."""
+"""The ptxas of builds: the one that Inductor runs, recorded with the artifact."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def script(path: Path, said: str) -> Path:
 
 
 @pytest.mark.parametrize("given", [None, "", "/named/ptxas"])
-def test_it_is_the_one_that_inductor_names(given: str | None, monkeypatch):
+def test_builds_select_the_ptxas_that_inductor_selects(given: str | None, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.delenv(ptxas.PTXAS_VARIABLE, raising=False)
     if given is not None:
@@ -42,7 +42,7 @@ def test_it_is_the_one_that_inductor_names(given: str | None, monkeypatch):
     assert ptxas.current_ptxas() == (Path(named) if named else None)
 
 
-def test_torchs_is_found_beside_it(tmp_path: Path, monkeypatch):
+def test_torchs_bundled_ptxas_is_selected(tmp_path: Path, monkeypatch):
     monkeypatch.delenv(ptxas.PTXAS_VARIABLE, raising=False)
     torch = type("Spec", (), {"origin": str(tmp_path / "torch" / "__init__.py")})
     monkeypatch.setattr(ptxas, "find_spec", lambda _name: torch)
@@ -53,7 +53,7 @@ def test_torchs_is_found_beside_it(tmp_path: Path, monkeypatch):
     assert ptxas.current_ptxas() is None
 
 
-def test_what_the_variable_names_comes_first_and_is_in_the_toolchain(tmp_path: Path, monkeypatch):
+def test_the_variable_comes_first_and_its_ptxas_is_in_the_toolchain(tmp_path: Path, monkeypatch):
     pytest.importorskip("triton")
     named = script(tmp_path / "bin" / "ptxas", "Cuda compilation tools, release 13.9, V13.9.77")
     monkeypatch.setenv(ptxas.PTXAS_VARIABLE, str(named))
@@ -63,7 +63,7 @@ def test_what_the_variable_names_comes_first_and_is_in_the_toolchain(tmp_path: P
     assert "ptxas" not in dict(registry.space("triton_mm").toolchain().versions)
 
 
-def test_tritons_own_runs():
+def test_tritons_own_ptxas_runs():
     own = ptxas.triton_ptxas()
     if own is None:
         pytest.skip("needs triton")
@@ -71,7 +71,7 @@ def test_tritons_own_runs():
 
 
 @pytest.mark.parametrize(("said", "why"), [(None, "does not run"), ("hello", "names no release, but 'hello'")])
-def test_one_that_is_none_is_refused_with_the_way_out(tmp_path: Path, said: str | None, why: str):
+def test_a_broken_ptxas_is_refused_with_the_way_out(tmp_path: Path, said: str | None, why: str):
     path = tmp_path / "bin" / "ptxas"
     if said is not None:
         script(path, said)
@@ -79,7 +79,7 @@ def test_one_that_is_none_is_refused_with_the_way_out(tmp_path: Path, said: str 
         ptxas.ptxas_release(path)
 
 
-def test_a_build_runs_it_and_names_it(tmp_path: Path, monkeypatch):
+def test_a_build_runs_the_selected_ptxas_and_records_its_release(tmp_path: Path, monkeypatch):
     pytest.importorskip("torch")
     own = ptxas.triton_ptxas()
     if own is None:

@@ -15,7 +15,7 @@ FAKE = Path(__file__).parent / "fake_nvml" / "pynvml.py"
 
 @pytest.fixture
 def nvml(monkeypatch):
-    """The fake in NVML's place."""
+    """Put the fake in NVML's place."""
     spec = importlib.util.spec_from_file_location("fake_pynvml", FAKE)
     fake = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fake)
@@ -59,7 +59,7 @@ def test_throttle_reasons_are_nvmls_names_sorted(nvml, monkeypatch, bits, reason
     assert Telemetry("GPU-1").read().throttle_reasons == reasons
 
 
-def test_the_names_stand_for_the_bits_of_the_real_nvml(nvml):
+def test_throttle_reasons_match_the_bits_of_the_real_nvml(nvml):
     import pynvml
 
     names = [name for name in vars(nvml) if name.startswith("nvmlClocksEventReason")]
@@ -67,12 +67,12 @@ def test_the_names_stand_for_the_bits_of_the_real_nvml(nvml):
     assert {name: getattr(nvml, name) for name in names} == {name: getattr(pynvml, name) for name in names}
 
 
-def test_an_old_driver_is_asked_by_the_older_name(nvml, monkeypatch):
+def test_an_old_driver_is_queried_by_the_older_name(nvml, monkeypatch):
     monkeypatch.setenv("FAKE_NVML_FAILS", "nvmlDeviceGetCurrentClocksEventReasons=FunctionNotFound")
     assert Telemetry("GPU-1").read().throttle_reasons == ("hw_slowdown",)
 
 
-def test_what_the_gpu_does_not_support_is_none_and_the_rest_is_read(nvml, monkeypatch):
+def test_an_unsupported_value_is_none_and_the_rest_is_read(nvml, monkeypatch):
     unsupported = ("PowerUsage", "TotalEnergyConsumption", "CurrentClocksEventReasons")
     monkeypatch.setenv("FAKE_NVML_FAILS", ",".join(f"nvmlDeviceGet{name}=NotSupported" for name in unsupported))
     reading = Telemetry("GPU-1")
@@ -81,7 +81,7 @@ def test_what_the_gpu_does_not_support_is_none_and_the_rest_is_read(nvml, monkey
 
 
 @pytest.mark.parametrize(
-    ("clocks_mhz", "bits", "held"),
+    ("clocks_mhz", "bits", "throttled"),
     [
         ((1980,), 0x000, False),
         ((1980,), 0x003, False),  # idle, and the owner's setting: neither is a limit
@@ -91,17 +91,17 @@ def test_what_the_gpu_does_not_support_is_none_and_the_rest_is_read(nvml, monkey
         ((1410, 1410), 0x000, False),  # locked
     ],
 )
-def test_clocks_may_be_throttled_for_a_reason_or_below_what_they_were(nvml, monkeypatch, clocks_mhz, bits, held):
+def test_a_reason_or_a_lower_clock_means_possible_throttling(nvml, monkeypatch, clocks_mhz, bits, throttled):
     monkeypatch.setattr(telemetry, "_FRESH_SECONDS", -1)
     monkeypatch.setattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", lambda handle: bits)
     reading = Telemetry("GPU-1")
     for clock_mhz in clocks_mhz:
         monkeypatch.setattr(nvml, "nvmlDeviceGetClockInfo", lambda handle, kind, mhz=clock_mhz: mhz)
         answer = reading.may_be_throttled()
-    assert answer is held
+    assert answer is throttled
 
 
-def test_where_the_gpu_does_not_report_its_clock_anything_may_hold_it_back(nvml, monkeypatch):
+def test_an_unreported_clock_means_possible_throttling(nvml, monkeypatch):
     monkeypatch.setenv("FAKE_NVML_FAILS", "nvmlDeviceGetClockInfo=NotSupported")
     assert Telemetry("GPU-1").may_be_throttled()
 

@@ -23,7 +23,7 @@ from gemmtune.engine.records.problem import Problem
         ("17x8x24:int8:nt", "aten::_int_mm"),
     ],
 )
-def test_the_library_serves_a_problem_by_the_entry_for_its_types(problem, operator_name):
+def test_each_problem_has_the_operator_for_its_types(problem, operator_name):
     served = Problem.parse(problem)
     assert vendor.supports(served)
     assert vendor.operator_name(served) == operator_name
@@ -49,7 +49,7 @@ def test_the_library_serves_a_problem_by_the_entry_for_its_types(problem, operat
         ("16x32x32:int8:nt", "rows", "aten::_int_mm wants m of at least 17, not 16"),
     ],
 )
-def test_what_the_library_has_no_kernel_for_is_said_and_a_bf16_product_stands_in(problem, rule, reason):
+def test_an_unsupported_problem_has_a_reason_and_a_bf16_reference_problem(problem, rule, reason):
     unserved = Problem.parse(problem)
     verdict = vendor.supports(unserved)
     assert (verdict.rule, verdict.reason) == (rule, reason)
@@ -72,7 +72,7 @@ def test_what_the_library_has_no_kernel_for_is_said_and_a_bf16_product_stands_in
         "1x5x6x7:bf16:nt:bmm",
     ],
 )
-def test_what_it_multiplies_is_right(problem):
+def test_products_are_right(problem):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from gemmtune.engine.measure.operands.operands import make_operands
     from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
@@ -85,7 +85,7 @@ def test_what_it_multiplies_is_right(problem):
     assert ReferenceResult(served, operands).check(operands.out).reason == ""
 
 
-def test_the_mode_of_tf32_is_what_was_asked_for_and_off_unless_asked():
+def test_tf32_is_on_only_on_request():
     torch = pytest.importorskip("torch", reason="torch is not installed")
     matmul, ones = torch.backends.cuda.matmul, torch.ones(2, 2)
     before = matmul.fp32_precision
