@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gemmtune.engine.campaign.plan import read_plan
-from gemmtune.engine.campaign.probing import probes
-from gemmtune.engine.campaign.spotting import spots
+from gemmtune.engine.campaign.range_rounds import interior_problems, probe_problems
 from gemmtune.engine.tables.ranges import of_one_gemm
 
 pytest.importorskip("torch")  # the block's
@@ -28,7 +27,7 @@ def plan(experiment, tmp_path):
 
 def test_what_is_held_out_would_not_be_probed_and_lies_between_tuned_sizes(plan):
     assert len(plan.held_out) == 24
-    assert not set(plan.held_out) & set(probes(plan.problems))
+    assert not set(plan.held_out) & set(probe_problems(plan.problems))
     for problem in plan.held_out:
         sizes = [each.m for each in plan.problems if of_one_gemm(each) == of_one_gemm(problem)]
         assert min(sizes) < problem.m < max(sizes)
@@ -43,8 +42,8 @@ def test_measured_as_says_what_the_campaign_knows_of_a_layers_product(experiment
     def of(problems):
         return {p.m for p in problems if (p.op, p.n) == ("mm", 6144)}  # qkv
 
-    known = {"tuned": of(plan.problems), "held out": of(plan.held_out), "probed": of(probes(plan.problems))}
-    known["spot"] = of(spots(plan.problems)).difference(*known.values())
+    known = {"tuned": of(plan.problems), "held out": of(plan.held_out), "probed": of(probe_problems(plan.problems))}
+    known["spot"] = of(interior_problems(plan.problems)).difference(*known.values())
     sizes = range(1, 5000)
     assert {name: {m for m in sizes if experiment.measured_as(m) == name} for name in known} == known
     assert {experiment.measured_as(m) for m in experiment.LAYER_SIZES} == {*known, "not measured"}

@@ -63,11 +63,11 @@ class EstimateExecutor:
         self._size = builders or len(os.sched_getaffinity(0))
         self._build_deadline_seconds = build_deadline_seconds
         self._notify = notify
-        self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
         self._worker_name = f"{platform.node()}/cpu/pid{os.getpid()}"
         self._priors: dict[Task, Prior] = {}
         self._history: dict[Task, list[Measurement]] = {}
         self._finished: list[Finished] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._builders: ProcessPool[BuildJob, Artifact | BuildFailure] | None = None
 
     def toolchain(self, task: Task) -> Toolchain:
@@ -87,9 +87,13 @@ class EstimateExecutor:
             self._finish(task, config, Status.INVALID, f"{self.prior(task).model} has no estimate of it")
         else:
             if self._builders is None:
-                folder = Path(self._folder.name)
+                self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
                 self._builders = builder_pool(
-                    tuple(self._spaces), folder, self._size, self._build_deadline_seconds, self._notify
+                    tuple(self._spaces),
+                    Path(self._folder.name),
+                    self._size,
+                    self._build_deadline_seconds,
+                    self._notify,
                 )
             self._builders.submit(BuildJob(task, config))
 
@@ -121,7 +125,8 @@ class EstimateExecutor:
         """End every process and delete what is left of their work."""
         if self._builders is not None:
             self._builders.close()
-        self._folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def prior(self, task: Task) -> Prior:
         """Return what the task's space estimates of its configs."""

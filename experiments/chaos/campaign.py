@@ -10,8 +10,9 @@ import os
 from contextlib import closing
 from pathlib import Path
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 from gemmtune.engine.scheduling.callbacks import Callback
@@ -35,9 +36,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     given = parser.parse_args()
     plan = Plan(sampler="evolution", budget=given.budget, batch=8, seed=7)
-    landscapes = session.completed(session.read_all(embedded()), plan, None)
-    device = session.replayed_device(landscapes)
-    searches = session.replayed_searches(plan, device, landscapes)
+    landscapes = completed(read_all(embedded()), plan.spaces, None)
     cluster = Cluster(os.environ["RAY_ADDRESS"])
     notices = Notices()
     executor = SimulatedExecutor(
@@ -49,8 +48,9 @@ def main() -> None:
         binary_bytes=20_000,
         notify=notices.on_notice,
     )
-    with closing(executor), Database.open(given.database) as store:
-        result = session.execute(plan, device, searches, executor, store, [notices])
+    backend = ReplayedBackend(plan, landscapes, executor)
+    with closing(backend), Database.open(given.database) as store:
+        result = execute(plan, backend, store, [notices])
     write_table(given.table, result.table)
 
 

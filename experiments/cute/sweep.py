@@ -20,7 +20,7 @@ from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.progress.display import show_progress
 from gemmtune.engine.scheduling.scheduler import run
-from gemmtune.engine.scheduling.task_search import prepare
+from gemmtune.engine.scheduling.task_search import exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
@@ -36,15 +36,14 @@ def main() -> None:
         if pick is not None:
             picks[task] = pick
         chosen = tuple(dict.fromkeys((*thinned(configs, given["limit"]), *([pick] if pick else ()))))
-        sampler = registry.sampler("exhaustive")
-        searches.append(prepare(task, registry.space(task.space), chosen, sampler, len(chosen), 0, len(chosen)))
+        searches.append(exhaustive_search(task, registry.space(task.space), chosen))
     executor, library = LocalExecutor(SPACES, objective.protocol), out / "artifacts/shared"
     if library.exists():
         Path(executor._folder.name, "shared").symlink_to(library.resolve())  # where its builders look first
     with closing(executor), Database.open(out / "measurements.db") as store, show_progress(quiet=False) as callbacks:
         began = time.perf_counter()
         run(searches, executor, store, objective, callbacks, settle=False)
-        facts = {"configs": sum(s.evaluations for s in searches), "seconds": round(time.perf_counter() - began, 1)}
+        facts = {"configs": sum(s.budget for s in searches), "seconds": round(time.perf_counter() - began, 1)}
         (out / "sweep.json").write_text(json.dumps(facts))
         began = time.perf_counter()
         facts["finals"] = hold_finals(searches, executor, store, objective, callbacks, picks)

@@ -14,7 +14,8 @@ from contextlib import closing
 import waiting
 from run import PROBLEMS, Shares
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
+from gemmtune.engine.campaign.measured_backend import MeasuredBackend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
@@ -50,12 +51,12 @@ def campaign(gpus: int, budget: int) -> str:
     device = catalogue.device("H200")
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}
     provenance = measured_provenance(toolchains, registry.objective("latency").protocol)
-    searches = session.measured_searches(plan, device)
     executor = BuildMeasurePipeline(provenance, lambda: Site(gpus), gpus)
-    with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
+    backend = MeasuredBackend(plan, device, lambda spaces: executor)
+    with tempfile.TemporaryDirectory() as folder, closing(backend), Database.open(f"{folder}/m.db") as store:
         shares = Shares(BUILDERS_A_GPU * gpus)
         computed = time.process_time()
-        session.execute(plan, device, searches, executor, store, [shares])
+        execute(plan, backend, store, [shares])
         computed, seconds = time.process_time() - computed, time.perf_counter() - shares.started
     busy = shares.build_seconds / shares.builders / seconds
     each = f"{computed:.1f} s of CPU, {1e3 * computed / shares.measurements:.1f} ms a result"

@@ -22,13 +22,12 @@ from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
+from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
-from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
 # The projections of Llama-3.1-8B, at six sizes from decode to prefill.
@@ -78,25 +77,15 @@ class Shares(Callback):
 def campaign(given: argparse.Namespace) -> dict:
     """Run it on the GPUs this process sees."""
     plan = Plan(problems=PROBLEMS, budget=given.budget, seed=0)
-    device = present_device()
-    if device is None:
+    if present_device() is None:
         sys.exit("no GPU here")
-    searches = session.measured_searches(plan, device)
-    spaces = tuple(dict.fromkeys(search.task.space for search in searches))
-    protocol = registry.objective(plan.objective).protocol
     builders = len(os.sched_getaffinity(0)) - given.gpus[0]
-    if given.fleet == "ray":
-        from gemmtune.engine.execution.ray.cluster import Cluster
-        from gemmtune.engine.execution.ray.executor import RayExecutor
-
-        executor = RayExecutor(Cluster(), device.sku, spaces, protocol, builders=builders)
-    else:
-        executor = LocalExecutor(spaces, protocol, builders=builders)
-    if executor.parallel != given.gpus[0]:
-        sys.exit(f"{executor.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")
-    with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
+    backend = open_backend(plan, builders=builders, cluster=given.fleet)
+    if backend.executor.parallel != given.gpus[0]:
+        sys.exit(f"{backend.executor.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")
+    with tempfile.TemporaryDirectory() as folder, closing(backend), Database.open(f"{folder}/m.db") as store:
         shares = Shares(builders)
-        result = session.execute(plan, device, searches, executor, store, [shares])
+        result = execute(plan, backend, store, [shares])
         seconds = time.perf_counter() - shares.started
     return report(given, shares, seconds) | {
         "rows": {row.problem.name: [c.config.json for c in row.choices[:1]] for row in result.table.rows}

@@ -13,8 +13,9 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
@@ -53,9 +54,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     plan = Plan(sampler="exhaustive", budget=BUDGET, batch=64)
-    landscapes = copies(session.completed(session.read_all(embedded()), plan, None), given.results)
-    device = session.replayed_device(landscapes)
-    searches = session.replayed_searches(plan, device, landscapes)
+    landscapes = copies(completed(read_all(embedded()), plan.spaces, None), given.results)
     began = time.perf_counter()
     if given.fleet == "ray":
         from gemmtune.engine.execution.ray.cluster import Cluster
@@ -68,7 +67,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         with Database.open(given.database or f"{folder}/measurements.db") as store:
             used = time.process_time()
-            result = session.execute(plan, device, searches, executor, store, [meter])
+            result = execute(plan, ReplayedBackend(plan, landscapes, executor), store, [meter])
             used = time.process_time() - used
             after = resident_mb()
         executor.close()

@@ -24,7 +24,8 @@ from pathlib import Path
 from run import PROBLEMS
 from waiting import CALM, MADE_UP
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
+from gemmtune.engine.campaign.measured_backend import MeasuredBackend
 from gemmtune.engine.campaign.plan import Plan, read_plan
 from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
@@ -211,7 +212,7 @@ def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, ob
         notes = Notes(clock, executor)
         clock.tick()
         clock.computed = clock.seconds = 0.0
-        session.execute(plan, device, session.measured_searches(plan, device), executor, store, [notes])
+        execute(plan, MeasuredBackend(plan, device, lambda spaces: executor), store, [notes])
         clock.tick()
     return {"configs in work a GPU": configs} | account(site[0], clock, notes, gpus)
 

@@ -9,10 +9,8 @@ import math
 import random
 from statistics import mean
 
-from gemmtune.engine.campaign import execute as session
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.records import catalogue
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, read_all
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.scheduling.expectation import expected_gain, regret_bound
 from gemmtune.engine.store.landscapes.embedded import embedded
@@ -37,12 +35,14 @@ def scores_of(search, executor):
 
 def campaigns():
     """Of each sampler and seed: (scores, feasible, optimum) of the ten problems."""
-    landscapes, device = session.read_all(embedded()), catalogue.device("H200")
+    landscapes = read_all(embedded())
     for sampler, seed in RUNS:
-        executor = ReplayExecutor(landscapes)
-        searches = session.replayed_searches(Plan(sampler=sampler, budget=BUDGET, seed=seed), device, landscapes)
-        searched = [search for search in searches if search.task.space == "triton_mm"]
-        yield [(scores_of(search, executor), search.feasible, executor.optimum_ns(search.task)) for search in searched]
+        plan = Plan(sampler=sampler, budget=BUDGET, seed=seed)
+        backend = ReplayedBackend(plan, landscapes)
+        searched = [search for search in backend.searches(plan) if search.task.space == "triton_mm"]
+        yield [
+            (scores_of(search, backend.executor), search.feasible, backend.optimum(search.task)) for search in searched
+        ]
 
 
 def ok(scores):

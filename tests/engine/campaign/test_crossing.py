@@ -2,15 +2,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gemmtune.engine.campaign.crossing import crossings
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.range_rounds import winner_searches
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.task_search import prepare
+from gemmtune.engine.scheduling.task_search import exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.tables.ranges import RangeLimits
 from gemmtune.engine.tables.ranking import Contender, Ranking
@@ -31,13 +31,13 @@ def ranking(m, *configs):
 def search(problem, space="triton_mm"):
     task = Task(problem, catalogue.device("H200"), space)
     feasible = (SMALL,) if space != "aten" else (Config({}),)
-    return prepare(task, registry.space(space), feasible, registry.sampler("exhaustive"), 1, 0, 1)
+    return exhaustive_search(task, registry.space(space), feasible)
 
 
 def crossed(rankings, held_out=()):
     plan = Plan(ranges=RangeLimits(), held_out=tuple(held_out))
     searches = [search(r.problem, space) for r in rankings for space in ("aten", "triton_mm")]
-    return {s.task.problem.m: set(s.tuner.next_batch()) for s in crossings(plan, searches, rankings)}
+    return {s.task.problem.m: set(s.tuner.next_batch()) for s in winner_searches(plan, searches, rankings)}
 
 
 def test_the_best_of_each_m_is_measured_at_every_m():

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.execution.replay import ReplayExecutor
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, read_all
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
@@ -37,7 +37,7 @@ class Listener(Callback):
 
 @pytest.fixture(scope="module")
 def recorded():
-    return tuple(landscape for landscape in session.read_all(embedded()) if landscape.problem in PROBLEMS)
+    return tuple(landscape for landscape in read_all(embedded()) if landscape.problem in PROBLEMS)
 
 
 @pytest.fixture
@@ -55,9 +55,9 @@ def asks(monkeypatch):
 
 
 def executed(folder, recorded, plan=PLAN, database="m.db"):
-    searches, executor, listener = session.replayed_searches(plan, H200, recorded), ReplayExecutor(recorded), Listener()
+    backend, listener = ReplayedBackend(plan, recorded), Listener()
     with Database.open(folder / database) as store:
-        return session.execute(plan, H200, searches, executor, store, [listener], folder / "asked.json"), listener
+        return execute(plan, backend, store, [listener], finished=folder / "asked.json"), listener
 
 
 def test_a_finished_campaign_asks_no_sampler_and_finds_the_same(tmp_path, recorded, asks):

@@ -12,10 +12,11 @@ from types import MappingProxyType
 
 import pytest
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign import range_rounds
+from gemmtune.engine.campaign.execute import execute
+from gemmtune.engine.campaign.measured_backend import MeasuredBackend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.probing import probes
-from gemmtune.engine.campaign.spotting import spots
+from gemmtune.engine.campaign.range_rounds import interior_problems, probe_problems
 from gemmtune.engine.campaign.verify import verify, verifying_searches
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
@@ -102,6 +103,9 @@ class Formula:
         finished, self._finished = self._finished, []
         return finished
 
+    def load(self):
+        return None
+
     def close(self):
         pass
 
@@ -113,9 +117,10 @@ class Formula:
 
 
 def campaign(folder, plan=PLAN, library=MappingProxyType({})):
-    executor, searches = Formula(library), session.measured_searches(plan, H200)
+    executor = Formula(library)
+    backend = MeasuredBackend(plan, H200, lambda spaces: executor)
     with Database.open(folder / "m.db") as database:
-        result = session.execute(plan, H200, searches, executor, database, (), folder / "asked.json")
+        result = execute(plan, backend, database, (), finished=folder / "asked.json")
     return result, executor
 
 
@@ -126,23 +131,23 @@ def found(tmp_path_factory):
 
 def test_probes_are_at_2_and_3_times_2_to_the_e_strictly_between_neighbours_of_one_gemm():
     static = replace(GEMM, m=8, dynamic_m=False)
-    assert {p.m: tuple(n.m for n in near) for p, near in probes((*at(256, 2, 16), static)).items()} == {
+    assert {p.m: tuple(n.m for n in near) for p, near in probe_problems((*at(256, 2, 16), static)).items()} == {
         **dict.fromkeys((4, 6, 8, 12), (2, 16)),
         **dict.fromkeys((24, 32, 48, 64, 96, 128, 192), (16, 256)),
     }
-    assert [p.m for p in probes(at(48, 100, 1024, 1025))] == [64, 96, 128, 192, 256, 384, 512, 768]
-    assert [p.m for p in probes(at(1000, 2000))] == [1024, 1536]
-    assert [p.m for p in probes(at(64, 96, 128, 129))] == []
+    assert [p.m for p in probe_problems(at(48, 100, 1024, 1025))] == [64, 96, 128, 192, 256, 384, 512, 768]
+    assert [p.m for p in probe_problems(at(1000, 2000))] == [1024, 1536]
+    assert [p.m for p in probe_problems(at(64, 96, 128, 129))] == []
 
 
 def test_neither_1_nor_3_is_probed():
-    assert [p.m for p in probes(at(1, 8))] == [2, 4, 6]
-    assert [p.m for p in probes(at(2, 4))] == []
+    assert [p.m for p in probe_problems(at(1, 8))] == [2, 4, 6]
+    assert [p.m for p in probe_problems(at(2, 4))] == []
 
 
 def test_what_is_held_out_is_not_probed_and_a_probe_weighs_as_its_lesser_neighbour():
     heavy = replace(GEMM, m=64, weight=20.0)
-    found = probes((*at(16), heavy, *at(512)), set(at(128)))
+    found = probe_problems((*at(16), heavy, *at(512)), set(at(128)))
     assert {p.m: p.weight for p in found} == {24: 1.0, 32: 1.0, 48: 1.0, 96: 20.0, 192: 20.0, 256: 20.0, 384: 20.0}
 
 
@@ -181,9 +186,9 @@ def test_nothing_is_served_by_what_is_slower_than_the_library_at_a_probe(found):
 
 
 def test_spots_are_eighths_of_an_octave_between_the_least_and_the_greatest_tuned_m_of_one_gemm():
-    assert sorted(spot.m for spot in spots(at(2, 24))) == [4, 6, 8, 10, 12, 14, 16, 18, 20, 22]
-    assert sorted(spot.m for spot in spots(at(256, 100, 64))) == [*range(72, 128, 8), *range(128, 256, 16)]
-    assert spots((*at(64), replace(GEMM, m=128, n=512))) == set()
+    assert sorted(spot.m for spot in interior_problems(at(2, 24))) == [4, 6, 8, 10, 12, 14, 16, 18, 20, 22]
+    assert sorted(spot.m for spot in interior_problems(at(256, 100, 64))) == [*range(72, 128, 8), *range(128, 256, 16)]
+    assert interior_problems((*at(64), replace(GEMM, m=128, n=512))) == set()
 
 
 def test_at_a_spot_the_kernel_of_the_range_and_the_library_are_measured(found):
@@ -256,13 +261,13 @@ def test_the_same_command_again_measures_nothing_and_gives_the_same_table(tmp_pa
     assert again.table == first.table
 
 
-@pytest.mark.parametrize("stage", ["probe_searches", "spot_searches"])
+@pytest.mark.parametrize("stage", ["probe_searches", "_interior_searches"])
 def test_a_campaign_that_was_killed_between_the_rounds_ends_with_the_same_table(tmp_path, monkeypatch, found, stage):
     def killed(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(session, stage, killed)
+        patched.setattr(range_rounds, stage, killed)
         with pytest.raises(KeyboardInterrupt):
             campaign(tmp_path)
     result, executor = campaign(tmp_path)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from gemmtune.engine import cli
-from gemmtune.engine.execution.replay import recorded_feasible
+from gemmtune.engine.campaign.replayed_backend import recorded_feasible
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem

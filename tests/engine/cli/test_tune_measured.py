@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gemmtune.engine.campaign import backend as origin
+from gemmtune.engine.campaign import open_backend
 from gemmtune.engine.cli import campaigns, gpus
 from gemmtune.engine.processes.process_pool import Quarantined
 from gemmtune.engine.records import catalogue
@@ -51,17 +51,20 @@ class PretendedFleet:
             samples_ns=(1e4,) * 32, estimate=Estimate(1e4, 1e4, 1e4), energy_joules=0.004,
         )  # fmt: skip
 
+    def load(self):
+        return None
+
     def close(self):
         pass
 
 
 @pytest.fixture
 def pretended(monkeypatch):
-    for module in (gpus, origin):
+    for module in (gpus, open_backend):
         monkeypatch.setattr(module, "present_device", lambda: catalogue.device("H200"))
 
     def use(executor=PretendedFleet):
-        for module in (campaigns, origin):
+        for module in (campaigns, open_backend):
             monkeypatch.setattr(module, "LocalExecutor", executor)
         return executor
 
@@ -119,8 +122,8 @@ def test_an_objective_is_measured_by_its_protocol(run, pretended, objective, uni
 def prepared(monkeypatch):
     """The spaces whose builders were prepared, of a machine that has a GPU."""
     spaces = []
-    monkeypatch.setattr(campaigns, "gpu_names", lambda: ("NVIDIA H200",))
-    monkeypatch.setattr(campaigns, "prepare_builders", spaces.append)
+    monkeypatch.setattr(open_backend, "gpu_names", lambda: ("NVIDIA H200",))
+    monkeypatch.setattr(open_backend, "prepare_builders", spaces.append)
     return spaces
 
 

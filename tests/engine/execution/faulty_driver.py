@@ -15,7 +15,7 @@ from pathlib import Path
 from faulty_space import FAULTS, WAITING
 
 from gemmtune.engine import cli
-from gemmtune.engine.campaign import backend as origin
+from gemmtune.engine.campaign import open_backend
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.platform.gpu_info import present_device
@@ -117,7 +117,7 @@ class Loses(LocalExecutor):
 def main() -> None:
     what, *arguments = sys.argv[1:]
     if what == "loses":
-        origin.LocalExecutor = Loses
+        open_backend.LocalExecutor = Loses
         sys.argv = ["gemmtune", *arguments]
         cli.main()
     device = present_device()

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all, recorded_device
 from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
@@ -33,7 +34,7 @@ TOOLS = Toolchain((("torch", "2.11.0"),))
 @pytest.fixture(scope="module")
 def recorded():
     """Two problems."""
-    found = session.completed(session.read_all(embedded()), PLAN, None)
+    found = completed(read_all(embedded()), PLAN.spaces, None)
     names = sorted({landscape.name for landscape in found})[:2]
     return tuple(landscape for landscape in found if landscape.name in names)
 
@@ -127,12 +128,10 @@ class Host:
 
 def tuned(recorded, slowness, path, *, seed=0, holds_finals=True, plan=PLAN):
     """The result of a campaign on these GPUs, and what its database then holds."""
-    device = session.replayed_device(recorded)
-    searches = session.replayed_searches(plan, device, recorded)
     provenance = Provenance(Evidence.MEASURED, holds_finals, lambda task: TOOLS, lambda task: PROTOCOL)
     executor = BuildMeasurePipeline(provenance, lambda: Host(recorded, slowness, seed), len(slowness), racing=False)
     with closing(executor), Database.open(path) as database:
-        result = session.execute(plan, device, searches, executor, database, ())
+        result = execute(plan, ReplayedBackend(plan, recorded, executor), database, ())
         return result, list(database.measurements())
 
 
@@ -201,7 +200,7 @@ def measured(task, x, time_ns, *, reference="torch 2.11.0", board="GPU-a", level
 
 
 def test_the_scale_is_the_first_gpus_and_noise_of_its_later_levels_is_none(recorded, database):
-    device = session.replayed_device(recorded)
+    device = recorded_device(recorded)
     triton, aten = (Task(recorded[0].problem, device, space) for space in ("triton_mm", "aten"))
     given = [
         measured(aten, 0, 100.0),

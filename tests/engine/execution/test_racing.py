@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
 from gemmtune.engine.execution.dispatcher import Pool
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.replay import ReplayExecutor
@@ -64,7 +65,7 @@ class Steady:
 
 @pytest.fixture(scope="module")
 def recorded():
-    found = session.completed(session.read_all(embedded()), PLAN, None)
+    found = completed(read_all(embedded()), PLAN.spaces, None)
     return tuple(landscape for landscape in found if landscape.name == PROBLEM)
 
 
@@ -85,8 +86,6 @@ def tuned(recorded, path, *, racing=True):
         estimate = replace(found.estimate, level=ReferenceLevel("torch 2.11.0", "GPU-a", 1000.0), stopped=found.stopped)
         return Reading(answer.status, "", found.samples_ns, estimate)
 
-    device = session.replayed_device(recorded)
-    searches = session.replayed_searches(PLAN, device, recorded)
     provenance = Provenance(Evidence.MEASURED, False, lambda task: TOOLS, lambda task: "graph-cold-l2")
     places = {"builders": Pool({"cpu": Place(build)}), "workers": Pool({"GPU-a": Place(measure)})}
     site = SimpleNamespace(**places, wait=lambda timeout_seconds: None, close=lambda: None)
@@ -94,8 +93,9 @@ def tuned(recorded, path, *, racing=True):
         closing(BuildMeasurePipeline(provenance, lambda: site, 1, racing=racing)) as executor,
         Database.open(path) as database,
     ):
-        result = session.execute(PLAN, device, searches, executor, database, ())
-        report = CampaignReport(PLAN, device, result)
+        backend = ReplayedBackend(PLAN, recorded, executor)
+        result = execute(PLAN, backend, database, ())
+        report = CampaignReport(PLAN, backend.device, result)
         text, record = report.to_text(), report.to_json()
         return text, record, [m for m in database.measurements() if m.task.space != "aten" and m.estimate]
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.execution.replay import ReplayExecutor, landscape_of, recorded_feasible
-from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
-from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.execution.replay import LandscapeIndex, ReplayExecutor
+from gemmtune.engine.records.artifact import Resources, Toolchain
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ContractError, LandscapeError
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.executor import Executor
-from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
@@ -150,31 +147,7 @@ def test_a_malformed_toolchain_is_refused_with_its_file(tmp_path):
 
 
 def test_the_first_landscape_of_a_task_answers(landscapes):
-    assert landscape_of(TASK, landscapes) is landscapes[0]
-    assert landscape_of(BARE, landscapes) is landscapes[1]
-
-
-class Toy(Space):
-    """Refuses x = 2."""
-
-    def params(self, task: Task) -> tuple[Param, ...]:
-        return (Param("x", tuple(range(10))),)
-
-    def check(self, task: Task, config: Config) -> Verdict:
-        return Verdict.no("two", "x = 2") if config["x"] == 2 else Verdict.yes()
-
-    def seeds(self, task: Task) -> tuple[Config, ...]:
-        return ()
-
-    def toolchain(self) -> Toolchain:
-        return Toolchain(())
-
-    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
-        raise NotImplementedError
-
-    def load(self, artifact: Artifact, task: Task) -> Launchable:
-        raise NotImplementedError
-
-
-def test_recorded_and_feasible_is_what_check_passes_and_was_not_invalid(landscapes):
-    assert recorded_feasible(Toy(), TASK, landscapes[0]) == (Config({"x": 1}), Config({"x": 3}))
+    again = [replace(landscape) for landscape in landscapes]
+    index = LandscapeIndex([*landscapes, *again])
+    assert index.of(TASK) is landscapes[0]
+    assert index.of(BARE) is landscapes[1]

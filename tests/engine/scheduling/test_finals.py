@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.backend import Backend
+from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Result
 from gemmtune.engine.records import catalogue
@@ -18,7 +19,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import run
-from gemmtune.engine.scheduling.task_search import TaskSearch, prepare
+from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search, no_history
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
@@ -28,7 +29,7 @@ PROBLEMS = (Problem(16, 64, 64), Problem(32, 64, 64))
 TOOLS = Toolchain((("toy", "1.0"),))
 CONFIGS = tuple(Config({"x": x}) for x in range(20))
 BASELINE = Config({})
-PLAN = Plan(PROBLEMS, ("toy",))
+PLAN = Plan(PROBLEMS)
 
 
 class Toy(Space):
@@ -108,6 +109,9 @@ class ScriptedFleet:
         over, self.over = self.over, []
         return [*finished, *over]
 
+    def load(self):
+        return None
+
     def close(self):
         pass
 
@@ -163,16 +167,31 @@ def searches(
     problems: Sequence[Problem] = PROBLEMS, spaces: Sequence[str] = ("toy",), configs: Sequence[Config] = CONFIGS
 ) -> list[TaskSearch]:
     """The baseline's search and one a space, of each problem."""
-    sampler, found = registry.sampler("exhaustive"), []
+    found = []
     for problem in problems:
-        found.append(prepare(Task(problem, H200, BASELINE_SPACE), Toy(), (BASELINE,), sampler, 99, 0, 8))
+        found.append(exhaustive_search(Task(problem, H200, BASELINE_SPACE), Toy(), (BASELINE,)))
         tasks = [Task(problem, H200, space) for space in spaces]
-        found += [prepare(task, Toy(), tuple(configs), sampler, 99, 0, 8) for task in tasks]
+        found += [exhaustive_search(task, Toy(), tuple(configs)) for task in tasks]
     return found
 
 
+class ScriptedBackend(Backend):
+    """Has searches that are given."""
+
+    device = H200
+    notes = ()
+    tasks = ()
+
+    def __init__(self, executor: ScriptedFleet, found: list[TaskSearch]) -> None:
+        self.executor = executor
+        self.found = found
+
+    def searches(self, plan, history=no_history):
+        return self.found
+
+
 def executed(database: Database, executor: ScriptedFleet, found: list[TaskSearch] | None = None) -> Result:
-    return session.execute(PLAN, H200, found or searches(), executor, database, ())
+    return execute(PLAN, ScriptedBackend(executor, found or searches()), database, ())
 
 
 def shipped(result: Result) -> list[int | None]:
@@ -248,7 +267,7 @@ def test_another_toolchain_holds_a_final_of_its_own(database):
 
 def test_a_lost_final_leaves_the_campaign_whole_and_screening_ranks(database):
     executor, listener = ScriptedFleet(loses=True), Listener()
-    result = session.execute(PLAN, H200, searches(), executor, database, [listener])
+    result = execute(PLAN, ScriptedBackend(executor, searches()), database, [listener])
     assert listener.finals == [FinalNotHeld(problem, "its process ended") for problem in PROBLEMS]
     assert database.finals() == []
     assert sum(1 for _ in database.measurements()) == 2 * 21

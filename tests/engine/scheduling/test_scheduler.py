@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -21,7 +22,7 @@ from gemmtune.engine.scheduling import scheduler
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.stopping import Limits
-from gemmtune.engine.scheduling.task_search import TaskSearch, prepare
+from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.seams.objective import Objective
@@ -133,6 +134,9 @@ class ScriptedFleet:
     def hold_final(self, candidates):
         raise NotImplementedError
 
+    def load(self):
+        return None
+
     def close(self):
         self.running = []
 
@@ -173,7 +177,8 @@ def database(tmp_path):
 
 
 def searches(tasks: Sequence[Task] = TASKS, sampler: type[Sampler] = EVOLUTION, budget=15, seed=0, batch=4):
-    return [prepare(task, Toy(), CONFIGS, sampler, budget, seed, batch) for task in tasks]
+    budget = min(budget, len(CONFIGS))
+    return [TaskSearch(task, Toy(), lambda: CONFIGS, sampler, budget, seed=seed, batch=batch) for task in tasks]
 
 
 def scheduled(
@@ -197,8 +202,8 @@ def test_each_task_draws_from_its_own_stream_of_the_seed():
 
 
 def test_a_budget_is_at_most_what_is_feasible():
-    assert [search.evaluations for search in searches(budget=7)] == [7] * 6
-    assert [search.evaluations for search in searches(budget=10**9)] == [30] * 6
+    assert [search.budget for search in searches(budget=7)] == [7] * 6
+    assert [search.budget for search in searches(budget=10**9)] == [30] * 6
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -276,7 +281,7 @@ def order(executor: ScriptedFleet) -> list[Task]:
 
 
 def test_every_task_gets_a_batch_and_then_the_most_to_gain_comes_first(database, monkeypatch):
-    monkeypatch.setattr(scheduler, "_CONFIGS_A_WORKER", 64)
+    monkeypatch.setattr(scheduler, "_CONFIGS_PER_WORKER", 64)
     executor = ScriptedFleet(at_a_time=1)
     found = searches(MANY, batch=8, budget=24)
     gains: dict[Task, list[float]] = {search.task: [] for search in found}
@@ -301,7 +306,7 @@ def test_every_task_gets_a_batch_and_then_the_most_to_gain_comes_first(database,
 
 
 def test_a_weight_makes_a_gain_count_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(scheduler, "_CONFIGS_A_WORKER", 64)
+    monkeypatch.setattr(scheduler, "_CONFIGS_PER_WORKER", 64)
     thirds = []
     for number, weight in enumerate((1.0, 1e6)):
         first = Task(Problem(1, 64, 64, weight=weight), H200, "toy")
@@ -315,7 +320,7 @@ def test_a_weight_makes_a_gain_count_more(tmp_path, monkeypatch):
 
 def test_no_task_is_left_to_end_alone(database, monkeypatch):
     """What has least to gain begins in time: when its batches, one after another, last as long as all that is left."""
-    monkeypatch.setattr(scheduler, "_CONFIGS_A_WORKER", 8)
+    monkeypatch.setattr(scheduler, "_CONFIGS_PER_WORKER", 8)
     least = Task(Problem(1, 64, 64, weight=1e-9), H200, "toy")
     executor = ScriptedFleet(at_a_time=1)
     scheduled(database, executor, searches((least, *MANY[1:]), batch=4, budget=24))
@@ -327,11 +332,13 @@ def test_no_task_is_left_to_end_alone(database, monkeypatch):
 def test_what_is_done_is_looked_at_between_two_questions(database):
     """Samplers take their time, and a builder that is done must not wait for all of them."""
     executor = ScriptedFleet(at_a_time=2)
-    found = searches(TASKS, batch=4, budget=12)
     asked, looks = [], []
-    for search in found:
-        begin = search.begin
-        search.begin = lambda history, begin=begin: asked.append(len(looks)) or begin(history)
+
+    def configs():
+        asked.append(len(looks))
+        return CONFIGS
+
+    found = [TaskSearch(task, Toy(), configs, EVOLUTION, 12, seed=0, batch=4) for task in TASKS]
     real = executor.collect
     executor.collect = lambda timeout: looks.append(timeout) or real(timeout)
     scheduled(database, executor, found)
@@ -365,13 +372,13 @@ def test_when_time_is_over_what_is_in_work_is_finished_and_every_search_ends(dat
 
 
 def drawing(drawn: list[Task]) -> list[TaskSearch]:
-    """Searches that note when all feasible configs of a task are wanted; more than their budget are there."""
+    """Searches that note when the feasible configs of a task are enumerated."""
 
     def configs(task):
-        yield from CONFIGS
         drawn.append(task)
+        return CONFIGS
 
-    return [prepare(task, Toy(), configs(task), EVOLUTION, 15, 0, 4) for task in MANY]
+    return [TaskSearch(task, Toy(), partial(configs, task), EVOLUTION, 15, seed=0, batch=4) for task in MANY]
 
 
 def test_the_first_job_is_submitted_before_what_is_feasible_of_later_tasks_is_known(database):
@@ -383,7 +390,6 @@ def test_the_first_job_is_submitted_before_what_is_feasible_of_later_tasks_is_kn
             super().submit(task, config)
 
     found = drawing(drawn)
-    assert [search.evaluations for search in found] == [15] * 20
     scheduled(database, Noting(), found)
     assert before[0] == [MANY[0]]
     assert drawn == list(MANY)
@@ -442,7 +448,7 @@ def test_a_callback_is_given_every_measurement(database):
     executor = ScriptedFleet(11)
     found, listener = scheduled(database, executor)
     assert listener.searches == found
-    assert len(listener.heard) == sum(search.evaluations for search in found) == 90
+    assert len(listener.heard) == sum(search.budget for search in found) == 90
     assert {(m.task, m.config) for m, _, _ in listener.heard} == set(executor.submitted)
     assert all(score == (Median().score(m) if m.status is Status.OK else None) for m, score, _ in listener.heard)
     assert not any(known for _, _, known in listener.heard)

@@ -1,4 +1,4 @@
-"""A campaign is taught by what its database holds of other tasks, the same however often it goes on."""
+"""A campaign learns from other tasks in its database, and the same however often it continues."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.measured_backend import MeasuredBackend
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, read_all
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.scheduling.task_history import teach
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.scheduling.task_history import TaskHistory
+from gemmtune.engine.scheduling.task_search import no_history
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
@@ -24,13 +27,18 @@ LATENCY = registry.objective("latency")
 
 @pytest.fixture(scope="module")
 def recorded():
-    return tuple(x for x in session.read_all(embedded()) if x.problem in (DECODE, WIDE))
+    return tuple(x for x in read_all(embedded()) if x.problem in (DECODE, WIDE))
 
 
-def searched(problem, recorded, sampler="transfer"):
+def searched(problem, recorded, sampler="transfer", history=no_history):
     plan = Plan(problems=(problem,), sampler=sampler, budget=12)
-    [_, search] = session.replayed_searches(plan, H200, recorded)
+    [_, search] = ReplayedBackend(plan, recorded).searches(plan, history)
     return search
+
+
+def history_of(database, executor, *own, objective=LATENCY):
+    tasks = frozenset(Task(problem, H200, "triton_mm") for problem in own)
+    return TaskHistory(database, executor, objective, {"triton_mm": registry.space("triton_mm")}, own=tasks)
 
 
 def measure(search, executor, database, count):
@@ -43,16 +51,14 @@ def history(search):
     return search.tuner._sampler.search.history
 
 
-def test_what_was_measured_of_other_tasks_is_taught(tmp_path, recorded):
-    executor, search = ReplayExecutor(recorded), searched(WIDE, recorded)
+def test_trials_of_other_tasks_in_the_database_reach_the_sampler(tmp_path, recorded):
+    executor = ReplayExecutor(recorded)
     with Database.open(tmp_path / "m.db") as database:
         measure(searched(DECODE, recorded), executor, database, 20)
-        teach([search], executor, database, LATENCY)
-        [past] = history(search)
-    assert len(past.trials) == 20
-    point = recorded_point(recorded, DECODE, past.trials[0].config)
-    assert past.trials[0].score == point.time_ns
-    assert past.features(past.trials[0].config)["problem n"] == 12.0
+        [source] = history(searched(WIDE, recorded, history=history_of(database, executor, WIDE)))
+    assert len(source.trials) == 20
+    assert source.trials[0].score == recorded_point(recorded, DECODE, source.trials[0].config).time_ns
+    assert source.features(source.trials[0].config)["problem n"] == 12.0
 
 
 def recorded_point(recorded, problem, config):
@@ -60,21 +66,28 @@ def recorded_point(recorded, problem, config):
     return next(landscapes).points[config]
 
 
-def test_what_the_campaign_measures_itself_is_not(tmp_path, recorded):
-    executor, searches = ReplayExecutor(recorded), [searched(DECODE, recorded), searched(WIDE, recorded)]
+def test_the_campaigns_own_tasks_are_left_out(tmp_path, recorded):
+    executor = ReplayExecutor(recorded)
     with Database.open(tmp_path / "m.db") as database:
-        measure(searches[0], executor, database, 20)
-        teach(searches, executor, database, LATENCY)
-        assert [history(search) for search in searches] == [(), ()]
+        measure(searched(DECODE, recorded), executor, database, 20)
+        own = history_of(database, executor, DECODE, WIDE)
+        assert [history(searched(problem, recorded, history=own)) for problem in (DECODE, WIDE)] == [(), ()]
 
 
-def test_another_protocol_teaches_nothing(tmp_path, recorded):
+def test_excluded_problems_are_left_out(tmp_path, recorded):
+    executor, spaces = ReplayExecutor(recorded), {"triton_mm": registry.space("triton_mm")}
+    with Database.open(tmp_path / "m.db") as database:
+        measure(searched(DECODE, recorded), executor, database, 20)
+        found = TaskHistory(database, executor, LATENCY, spaces, own=(), excluded=[DECODE])
+        assert found(Task(WIDE, H200, "triton_mm")) == ()
+
+
+def test_trials_of_another_protocol_are_left_out(tmp_path, recorded):
     other = [replace(x, context={**x.context, "protocol": "elsewhere"}) for x in recorded]
-    search = searched(WIDE, recorded)
     with Database.open(tmp_path / "m.db") as database:
         measure(searched(DECODE, recorded), ReplayExecutor(other), database, 20)
-        teach([search], ReplayExecutor(recorded), database, LATENCY)
-        assert history(search) == ()
+        found = history_of(database, ReplayExecutor(recorded), WIDE)
+        assert found(Task(WIDE, H200, "triton_mm")) == ()
 
 
 class Measuring(ReplayExecutor):
@@ -86,39 +99,40 @@ class Measuring(ReplayExecutor):
         return "graph-cold-l2"
 
 
-@pytest.mark.parametrize(("device", "taught"), [("H200", 10), ("B200", 0)])
-def test_who_measures_is_taught_what_ships_for_the_same_kind_of_gpu(tmp_path, recorded, device, taught):
-    [_, search] = session.measured_searches(Plan(problems=(WIDE,), budget=12), catalogue.device(device))
+@pytest.mark.parametrize(("device", "sources"), [("H200", 10), ("B200", 0)])
+def test_a_campaign_that_measures_learns_from_the_shipped_landscapes_of_its_kind_of_gpu(
+    tmp_path, recorded, device, sources
+):
+    plan = Plan(problems=(WIDE,), budget=12)
+    backend = MeasuredBackend(plan, catalogue.device(device), lambda spaces: Measuring(recorded))
     with Database.open(tmp_path / "m.db") as database:
-        teach([search], Measuring(recorded), database, LATENCY)
-        assert len(history(search)) == taught
-        assert sum(len(past.trials) for past in history(search)) == (25851 if taught else 0)
+        [_, search] = backend.searches(plan, history_of(database, backend.executor, WIDE))
+        assert len(history(search)) == sources
+        assert sum(len(source.trials) for source in history(search)) == (25851 if sources else 0)
 
 
-def test_times_teach_nothing_of_energy(tmp_path, recorded):
-    [_, search] = session.measured_searches(Plan(problems=(WIDE,), budget=12), H200)
+def test_recorded_times_are_no_history_of_energy(tmp_path, recorded):
     with Database.open(tmp_path / "m.db") as database:
-        teach([search], Measuring(recorded), database, registry.objective("energy"))
-        assert history(search) == ()
+        found = history_of(database, Measuring(recorded), WIDE, objective=registry.objective("energy"))
+        assert found(Task(WIDE, H200, "triton_mm")) == ()
 
 
-def test_samplers_that_do_not_learn_are_left_as_they_are(tmp_path, recorded):
-    executor, search = ReplayExecutor(recorded), searched(WIDE, recorded, "evolution")
-    tuner = search.tuner
-    with Database.open(tmp_path / "m.db") as database:
-        measure(searched(DECODE, recorded), executor, database, 20)
-        teach([search], executor, database, LATENCY)
-    assert search.tuner is tuner
+def test_a_sampler_that_does_not_learn_gets_no_history(recorded):
+    def refused(task):
+        raise AssertionError
+
+    assert history(searched(WIDE, recorded, "evolution", refused)) == ()
 
 
-def test_nothing_is_read_before_a_search_asks(tmp_path, recorded, monkeypatch):
-    executor, search = ReplayExecutor(recorded), searched(WIDE, recorded)
+def test_the_database_is_read_once_and_only_when_a_search_begins(tmp_path, recorded, monkeypatch):
+    executor = ReplayExecutor(recorded)
     read = []
     with Database.open(tmp_path / "m.db") as database:
         measure(searched(DECODE, recorded), executor, database, 20)
         real = database.tasks
         monkeypatch.setattr(database, "tasks", lambda: read.append("tasks") or real())
-        teach([search], executor, database, LATENCY)
+        found = history_of(database, executor, WIDE)
+        search = searched(WIDE, recorded, history=found)
         assert not read
-        assert len(history(search)) == len(search.history) == 1
-        assert read == ["tasks"]  # once for all
+        assert len(history(search)) == len(found(search.task)) == 1
+        assert read == ["tasks"]

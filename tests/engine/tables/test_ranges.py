@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gemmtune.engine.campaign.probing import probes
+from gemmtune.engine.campaign.range_rounds import probe_problems
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Evidence
@@ -288,7 +288,7 @@ def test_3_is_not_probed_for_the_library_alone_at_2_would_give_way_to_what_is_sl
     at_3 = ranking(3, {SMALL: 100.0, ATEN: 106.0})
     assert spans(build_ranges(sizes, RangeLimits())) == [(2, 3, ATEN[1]), (4, 16, SMALL[1])]
     assert spans(build_ranges((*sizes, at_3), RangeLimits(), probed={at_3.problem})) == [(2, 16, SMALL[1])]
-    assert at_3.problem not in probes([each.problem for each in sizes])
+    assert at_3.problem not in probe_problems([each.problem for each in sizes])
 
 
 def test_a_size_that_would_be_alone_goes_to_its_neighbour_where_that_loses_least():

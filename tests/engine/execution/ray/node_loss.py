@@ -17,8 +17,9 @@ os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)
 
 from ray.cluster_utils import Cluster as Machines
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
@@ -46,17 +47,16 @@ class Remover(Callback):
 
 
 def tuned(executor, landscapes, path, callbacks):
-    device = session.replayed_device(landscapes)
-    searches = session.replayed_searches(PLAN, device, landscapes)
-    with closing(executor), Database.open(path) as store:
-        table = session.execute(PLAN, device, searches, executor, store, callbacks).table
+    backend = ReplayedBackend(PLAN, landscapes, executor)
+    with closing(backend), Database.open(path) as store:
+        table = execute(PLAN, backend, store, callbacks).table
         held = sorted((m.task.key, m.config.json, m.status, m.samples_ns) for m in store.measurements())
     return table, held
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    landscapes = session.completed(session.read_all(embedded()), PLAN, None)
+    landscapes = completed(read_all(embedded()), PLAN.spaces, None)
     calm, expected = tuned(ReplayExecutor(landscapes), landscapes, folder / "calm.db", ())
     machines = Machines(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = machines.add_node(num_cpus=1)

@@ -13,8 +13,9 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
-from gemmtune.engine.campaign import execute as session
+from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
 from gemmtune.engine.execution.dispatcher import Done
 from gemmtune.engine.execution.ray.executor import RayExecutor, RaySite, Seat
 from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
@@ -134,15 +135,14 @@ PLAN = Plan(sampler="evolution", budget=24, batch=4, seed=3)
 
 @pytest.fixture(scope="module")
 def landscapes():
-    return session.completed(session.read_all(embedded()), PLAN, None)[:12]
+    return completed(read_all(embedded()), PLAN.spaces, None)[:12]
 
 
 def tuned(executor, landscapes, path):
     """The result, and what the database holds in an order of its own."""
-    device = session.replayed_device(landscapes)
-    searches = session.replayed_searches(PLAN, device, landscapes)
-    with closing(executor), Database.open(path) as store:
-        result = session.execute(PLAN, device, searches, executor, store, ())
+    backend = ReplayedBackend(PLAN, landscapes, executor)
+    with closing(backend), Database.open(path) as store:
+        result = execute(PLAN, backend, store, ())
         held = sorted(store.measurements(), key=lambda m: (m.task.key, m.config.json))
     return result, [replace(m, worker="", created_at="", build_seconds=None) for m in held]
 
@@ -157,7 +157,7 @@ def test_a_campaign_in_actors_ends_as_one_in_this_process(cluster, landscapes, t
 
 
 def test_what_is_not_recorded_is_said_to_be_so(cluster, landscapes):
-    task = session.replayed_searches(PLAN, session.replayed_device(landscapes), landscapes)[0].task
+    task = ReplayedBackend(PLAN, landscapes).tasks[0].task
     with closing(SimulatedExecutor(landscapes, cluster, workers=1)) as executor:
         executor.submit(task, Config({"nonesuch": 1}))
         finished = []
