@@ -5,9 +5,9 @@ other optional package: each name is imported when it is first used.
 
 Example:
     >>> import gemmtune as gt
-    >>> study = gt.replay(gt.landscapes("h200"), sampler="random", budget=16, seeds=2)
-    >>> study.fraction_of_optimum["random"] > 0.7
-    True
+    >>> result = gt.tune(["16x4096x4096:bf16:nt"], backend=gt.landscapes("h200"), budget=16)
+    >>> result.best("16x4096x4096:bf16:nt").space
+    'triton_mm'
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from gemmtune.engine.api.landscapes import landscapes
     from gemmtune.engine.api.replaying import Study, replay
     from gemmtune.engine.api.table import Table, read_table
+    from gemmtune.engine.api.tune_result import TuneResult
+    from gemmtune.engine.api.tuning import tune
+    from gemmtune.engine.api.verifying import verify
     from gemmtune.engine.records.problem import Problem
+    from gemmtune.engine.scheduling.callbacks import Callback
     from gemmtune.engine.seams.exporter import Exporter
     from gemmtune.engine.seams.objective import Objective
     from gemmtune.engine.seams.pruner import Pruner
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Callback",
     "Database",
     "Exporter",
     "Objective",
@@ -41,14 +46,18 @@ __all__ = [
     "Space",
     "Study",
     "Table",
+    "TuneResult",
     "__version__",
     "landscapes",
     "read_table",
     "replay",
     "testing",
+    "tune",
+    "verify",
 ]
 
 _MODULES = {
+    "Callback": "scheduling.callbacks",
     "Database": "store.database",
     "Exporter": "seams.exporter",
     "Objective": "seams.objective",
@@ -58,9 +67,12 @@ _MODULES = {
     "Space": "seams.space",
     "Study": "api.replaying",
     "Table": "api.table",
+    "TuneResult": "api.tune_result",
     "landscapes": "api.landscapes",
     "read_table": "api.table",
     "replay": "api.replaying",
+    "tune": "api.tuning",
+    "verify": "api.verifying",
 }
 
 

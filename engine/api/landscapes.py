@@ -13,7 +13,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
-__all__ = ["LandscapeSource", "landscapes", "names_a_file"]
+__all__ = ["LandscapeSource", "landscapes", "sources_of"]
 
 LandscapeSource: TypeAlias = str | os.PathLike[str] | Landscape
 """A device, a file, or a landscape that was read before."""
@@ -50,15 +50,21 @@ def landscapes(*sources: LandscapeSource, space: str | None = None) -> tuple[Lan
     return kept
 
 
-def names_a_file(source: str | os.PathLike[str]) -> bool:
-    """Return whether a source is a path; any other text is the SKU of a device."""
+def sources_of(backend: LandscapeSource | Iterable[LandscapeSource]) -> tuple[tuple[Landscape, ...], str | None]:
+    """Return the landscapes that a backend names, or else the device that it names; neither for "auto"."""
+    if isinstance(backend, str) and not _names_a_file(backend):
+        return (), None if backend == "auto" else backend
+    return landscapes(*([backend] if isinstance(backend, str | os.PathLike | Landscape) else backend)), None
+
+
+def _names_a_file(source: str | os.PathLike[str]) -> bool:
     return not isinstance(source, str) or source.endswith(_SUFFIXES) or os.sep in source
 
 
 def _read(source: LandscapeSource) -> Iterable[Landscape]:
     if isinstance(source, Landscape):
         return (source,)
-    if names_a_file(source):
+    if _names_a_file(source):
         return read_landscapes(Path(source))
     sku = catalogue.device(os.fspath(source)).sku
     recorded = [(catalogue.device(landscape.context["device"]).sku, landscape) for landscape in _embedded()]

@@ -31,8 +31,13 @@ class Table:
 
     Example:
         >>> import gemmtune as gt
-        >>> table = gt.read_table("out/table.json")  # doctest: +SKIP
-        >>> table.lookup("16x4096x4096:bf16:nt").config  # doctest: +SKIP
+        >>> table = gt.tune("16x4096x4096:bf16:nt", backend=gt.landscapes("h200"), budget=16).table
+        >>> choice = table.lookup("16x4096x4096:bf16:nt")
+        >>> choice.space, choice.config["BLOCK_M"], choice.evidence.value
+        ('triton_mm', 16, 'replayed')
+        >>> table.lookup("17x4096x4096:bf16:nt") is None
+        True
+        >>> paths = table.export("inductor", "out")
     """
 
     record: TableRecord
@@ -150,7 +155,8 @@ def read_table(path: str | os.PathLike[str]) -> Table:
 
     Example:
         >>> import gemmtune as gt
-        >>> gt.read_table("out/table.json").device.sku  # doctest: +SKIP
+        >>> gt.tune("16x4096x4096:bf16:nt", backend=gt.landscapes("h200"), budget=8).table.save("table.json")
+        >>> gt.read_table("table.json").device.sku
         'H200'
     """
     return Table.read(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
 from gemmtune.engine.campaign.measured_backend import named_problems, reason_of_none
@@ -58,19 +58,24 @@ class EstimatedBackend(Backend):
         spaces = {name: space for name, space in plan.plugins.spaces.items() if name in plan.spaces}
         self.device = device
         self.executor = EstimateExecutor(spaces, builders=builders, pruners=pruners, notify=notify)
-        tasks, models = [], dict[str, str]()
-        for task in (Task(problem, device, name) for problem in problems for name in spaces):
-            tasks.append(self._task(plan, task))
-            models[self.executor.prior(task).model] = task.space
-        if len(models) > 1:
-            raise UsageError(f"{' and '.join(models.values())} have models of their own, not to be compared: tune one")
-        self.tasks = tuple(tasks)
-        model = self.executor.protocol(tasks[0].task)
+        try:
+            self.tasks, model = self._estimate(plan, [Task(p, device, name) for p in problems for name in spaces])
+        except BaseException:
+            self.executor.close()
+            raise
         self.notes = (*notes, f"{why}: kernels are built for it and not timed ({model}).")
 
     def sampler(self, plan: Plan) -> type[Sampler]:
         """Return the exhaustive sampler: estimates are known beforehand, and the best come first."""
         return ExhaustiveSampler
+
+    def _estimate(self, plan: Plan, tasks: Sequence[Task]) -> tuple[tuple[TaskConfigs, ...], str]:
+        """Return the configs of each task, and the name of the model."""
+        found = tuple(self._task(plan, task) for task in tasks)
+        models = {self.executor.prior(task).model: task.space for task in tasks}
+        if len(models) > 1:
+            raise UsageError(f"{' and '.join(models.values())} have models of their own, not to be compared: tune one")
+        return found, self.executor.protocol(tasks[0])
 
     def _task(self, plan: Plan, task: Task) -> TaskConfigs:
         prior, space = self.executor.prior(task), plan.plugins.spaces[task.space]

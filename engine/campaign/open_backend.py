@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.campaign.backend import Backend
@@ -36,7 +35,7 @@ def open_backend(
     plan: Plan,
     *,
     device: Device | None = None,
-    landscapes: Sequence[Path] = (),
+    landscapes: Sequence[Landscape] = (),
     builders: int | None = None,
     cluster: str = "local",
     ray_address: str | None = None,
@@ -56,7 +55,7 @@ def open_backend(
     Args:
         plan: what to tune. Without problems, the recorded ones are tuned.
         device: the device that the table is for; None for the one that is there or was recorded.
-        landscapes: files to answer from.
+        landscapes: landscapes to answer from.
         builders: builder processes; by default one per core that feeds no GPU.
         cluster: local for this machine, ray, or ray://HOST:PORT.
         ray_address: the cluster that `ray` stands for; by default one that runs here, or a new one of this machine.
@@ -82,7 +81,7 @@ def open_backend(
                 plan, device, builders, clock_mhz, notify, f"the GPU here is {present.name} ({present.sku})"
             )
         return _measured(plan, present, connection, builders, clock_mhz, notify)
-    found = completed(read_all(list(landscapes) or embedded()), plan.spaces, device)
+    found = completed(landscapes or read_all(embedded()), plan.spaces, device)
     recorded = recorded_device(found)
     if device not in (None, recorded):
         if not landscapes:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from gemmtune.engine.campaign.replayed_backend import completed, read_all
+from gemmtune.engine.campaign.replayed_backend import completed
 from gemmtune.engine.campaign.result import read_problem
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
@@ -14,6 +13,7 @@ from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError
+from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Table
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
@@ -89,23 +89,22 @@ class Verified:
 
 
 def open_executor(
-    table: Table, *, landscapes: Sequence[Path] = (), builders: int | None = None, notify: Notify = log_notice
+    table: Table, *, landscapes: Sequence[Landscape] = (), builders: int | None = None, notify: Notify = log_notice
 ) -> Executor:
     """Open the executor that measures a table again.
 
     Args:
         table: the table to verify.
-        landscapes: files to answer from; without any, this machine's GPUs measure.
+        landscapes: landscapes to answer from; without any, this machine's GPUs measure.
         builders: builder processes; by default one per core that feeds no GPU.
         notify: called with lines for a person.
 
     Raises:
         DeviceError: there is no GPU here.
         TableError: the GPU here is not the table's.
-        LandscapeError: the landscapes cannot be read.
     """
     if landscapes:
-        return ReplayExecutor(completed(read_all(landscapes), ["triton_mm"], table.device))
+        return ReplayExecutor(completed(landscapes, ["triton_mm"], table.device))
     device = present_device()
     if device is None:
         raise DeviceError("verify measures, and there is no GPU here (or gemmtune[triton] is not installed)")

@@ -1,4 +1,4 @@
-"""What goes to the terminal."""
+"""Print to the terminal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ import sys
 from collections.abc import Mapping
 
 from gemmtune.engine.report.layout import Report
+from gemmtune.engine.scheduling.callbacks import Callback
 
-__all__ = ["columns", "complain", "print_json", "show"]
+__all__ = ["NoticePrinter", "columns", "complain", "print_json", "show"]
+
+
+class NoticePrinter(Callback):
+    """Prints the notices of a campaign whose progress is not shown."""
+
+    def on_notice(self, line: str) -> None:
+        """Print the line on stderr."""
+        print(line, file=sys.stderr)
 
 
 def complain(message: str) -> None:
-    """Say on one line of stderr what went wrong."""
+    """Print one line on stderr that says what went wrong."""
     print(f"gemmtune: {' '.join(message.split())}", file=sys.stderr)
 
 
@@ -31,5 +40,5 @@ def print_json(record: Mapping[str, object]) -> None:
 
 
 def columns() -> int | None:
-    """Columns of the terminal; a file or a pipe has no limit."""
+    """Return the columns of the terminal; None for a file or a pipe, which have no limit."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

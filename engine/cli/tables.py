@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gemmtune.engine.api.table import Table
-from gemmtune.engine.campaign.verify import open_executor, verifying_searches
-from gemmtune.engine.campaign.verify import verify as verify_table
+from gemmtune.engine.api.verifying import verify as verify_table
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl
-from gemmtune.engine.cli.out_folder import database_url
+from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.report.database import read_database
 from gemmtune.engine.report.diff import DiffReport
 from gemmtune.engine.report.progress.display import progress_bar, show_progress
 from gemmtune.engine.report.table import TableReport
-from gemmtune.engine.report.verify import VerifyReport
-from gemmtune.engine.scheduling.callbacks import notify
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.ranking import SHIP_MARGIN
-from gemmtune.engine.tables.table_file import read_table, write_table
 
 __all__ = ["diff", "export", "show", "verify", "warmup"]
 
@@ -56,26 +49,31 @@ def show(
 
 def verify(
     table: Annotated[Path, typer.Argument(help="The table (table.json).")],
-    out: Annotated[Path, typer.Option(help="Folder for the mended table and the database.")] = Path("verified"),
+    out: Annotated[Path, typer.Option(help="Folder for the repaired table and the database.")] = Path("verified"),
     margin: Annotated[float, typer.Option(help=MARGIN_HELP)] = SHIP_MARGIN,
-    replay: Annotated[list[Path] | None, typer.Option(help="Answer from this landscape. Repeat for more.")] = None,
+    replay: Replayed = None,
     database: DatabaseUrl = None,
     builders: Builders = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the contenders of every row again, after an upgrade or on another board; write OUT/table.json, mended.
+    """Measure a table's rows again, after an upgrade or elsewhere.
 
-    A row holds if what it runs works and is at most 2 % behind the best of its contenders. Exit status 1 if one, or a
-    range, does not.
+    Times the contenders of every row and writes OUT/table.json with the new times; a row that does not hold is replaced
+    by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. The exit
+    status is 1 if a row or a range does not hold.
     """
-    content = read_table(table)
-    searches = verifying_searches(content)
+    content = Table.read(table)
     with show_progress(quiet=as_json, unit=registry.objective(content.objective).unit) as callbacks:
-        executor = open_executor(content, landscapes=replay or (), builders=builders, notify=partial(notify, callbacks))
-        with closing(executor), Database.open(database_url(out, database)) as store:
-            found = verify_table(content, margin, searches, executor, store, callbacks)
-    write_table(out / "table.json", found.mended)
-    output.show(VerifyReport(found), as_json=as_json)
+        found = verify_table(
+            content,
+            margin=margin,
+            backend=replay or "auto",
+            builders=builders,
+            callbacks=callbacks,
+            database=database,
+            out=out,
+        )
+    output.show(found.report, as_json=as_json)
     if not as_json:
         print(f"written: {out / 'table.json'}")
     raise typer.Exit(0 if found.holds else 1)

@@ -78,7 +78,8 @@ class CampaignReport:
             lines.append(PortfolioReport(result.portfolio, self.device, result.measurements).to_text())
         if result.ranges is not None and plan.ranges is not None:
             lines.append(losses_text(result.ranges, buckets=plan.ranges.buckets))
-        lines += [*self.notes, "written:", *(f"  {path}" for path in self.written)]
+        files = ["written:", *(f"  {path}" for path in self.written)] if self.written else []
+        lines += [*self.notes, *files]
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:

@@ -17,6 +17,17 @@ class Callback:
 
     The campaign calls every method from its own thread, and an exception ends the campaign: return quickly, raise
     nothing.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> class Count(gt.Callback):
+        ...     measured = 0
+        ...     def on_measurement(self, measurement, score, *, known):
+        ...         self.measured += 1
+        >>> count = Count()
+        >>> result = gt.tune("16x4096x4096:bf16:nt", backend=gt.landscapes("h200"), budget=8, callbacks=[count])
+        >>> count.measured  # the baseline, too
+        9
     """
 
     def on_begin(self, searches: Sequence[TaskSearch]) -> None:

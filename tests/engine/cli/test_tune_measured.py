@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from gemmtune.engine.api import recording
 from gemmtune.engine.campaign import open_backend
-from gemmtune.engine.cli import campaigns, gpus
 from gemmtune.engine.processes.process_pool import Quarantined
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
@@ -17,8 +17,8 @@ from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 DECODE = "16x4096x4096:bf16:nt"
 
 
-class PretendedFleet:
-    """Stands in for LocalExecutor: everything is ok and takes 10 µs."""
+class SimulatedExecutor:
+    """A LocalExecutor without a GPU: every config is ok and takes 10 µs."""
 
     evidence = Evidence.MEASURED
     holds_finals = True
@@ -29,7 +29,7 @@ class PretendedFleet:
         type(self).last = self
 
     def toolchain(self, task):
-        return Toolchain((("pretended", "1"),))
+        return Toolchain((("simulated", "1"),))
 
     def protocol(self, task):
         return self.protocol_name
@@ -47,7 +47,7 @@ class PretendedFleet:
 
     def measured(self, task, config):
         return Measurement(
-            task, config, Status.OK, self.evidence, self.protocol_name, self.toolchain(task), "pretended", "2026-11-21",
+            task, config, Status.OK, self.evidence, self.protocol_name, self.toolchain(task), "simulated", "2026-11-21",
             samples_ns=(1e4,) * 32, estimate=Estimate(1e4, 1e4, 1e4), energy_joules=0.004,
         )  # fmt: skip
 
@@ -59,36 +59,36 @@ class PretendedFleet:
 
 
 @pytest.fixture
-def pretended(monkeypatch):
-    for module in (gpus, open_backend):
+def simulated(monkeypatch):
+    for module in (recording, open_backend):
         monkeypatch.setattr(module, "present_device", lambda: catalogue.device("H200"))
 
-    def use(executor=PretendedFleet):
-        for module in (campaigns, open_backend):
+    def use(executor=SimulatedExecutor):
+        for module in (recording, open_backend):
             monkeypatch.setattr(module, "LocalExecutor", executor)
         return executor
 
     return use
 
 
-def test_a_lost_gpu_ends_the_campaign_and_keeps_every_measurement(run, pretended, tmp_path, stored, refusal):
-    class Loses(PretendedFleet):
+def test_a_lost_gpu_ends_the_campaign_and_keeps_every_measurement(run, simulated, tmp_path, stored, refusal):
+    class Loses(SimulatedExecutor):
         def collect(self, timeout_seconds):
             if self.collected >= 9:
                 raise Quarantined("GPU 0 is quarantined: 3 worker processes in a row could not start; what was ...")
             return super().collect(timeout_seconds)
 
-    pretended(Loses)
+    simulated(Loses)
     ran = run("tune", "--problem", DECODE, "--budget", "40", "--batch", "8")
-    summary, _, error = ran.err.partition("\n")
-    assert re.fullmatch(r"9 evaluations in \d+ s; \S+/s; 1 of 2 tasks done", summary)
+    *_, summary, error = ran.err.splitlines(keepends=True)
+    assert re.fullmatch(r"9 evaluations in \d+ s; \S+/s; 1 of 2 tasks done\n", summary)
     refusal(ran._replace(err=error), "gemmtune: GPU 0 is quarantined: 3 worker processes in a row could not start")
     assert len(stored(tmp_path / "out/measurements.db")) == 9  # the baseline and a batch
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db"]
 
 
-def test_a_recorded_landscape_has_all_samples_of_every_config_and_no_final(run, pretended, tmp_path):
-    executor = pretended()
+def test_a_recorded_landscape_has_all_samples_of_every_config_and_no_final(run, simulated, tmp_path):
+    executor = simulated()
     ran = run("record", "--problem", "64x64x64", "--out", "recorded")
     assert ran.status == 0, ran.err
     assert executor.last.options["racing"] is False
@@ -107,11 +107,11 @@ def test_record_needs_a_gpu_and_says_so(run, tmp_path, contents, refusal):
     ("objective", "unit", "protocol", "score"),
     [("energy", "J", "graph-cold-l2+energy", 0.004), ("latency_warm", "ns", "graph-warm-l2", 1e4)],
 )
-def test_an_objective_is_measured_by_its_protocol(run, pretended, objective, unit, protocol, score):
-    class HoldsNoFinal(PretendedFleet):
+def test_an_objective_is_measured_by_its_protocol(run, simulated, objective, unit, protocol, score):
+    class HoldsNoFinal(SimulatedExecutor):
         holds_finals = False
 
-    executor = pretended(HoldsNoFinal)
+    executor = simulated(HoldsNoFinal)
     record = run("tune", "--problem", DECODE, "--budget", "8", "--objective", objective, "--json").record
     assert executor.last.protocol_name == protocol
     assert (record["objective"], record["unit"]) == (objective, unit)
@@ -127,11 +127,11 @@ def prepared(monkeypatch):
     return spaces
 
 
-def test_builders_are_prepared_where_a_campaign_begins_and_not_where_it_is_finished(run, pretended, prepared):
-    class HoldsNoFinal(PretendedFleet):
+def test_builders_are_prepared_for_a_new_campaign_alone(run, simulated, prepared):
+    class HoldsNoFinal(SimulatedExecutor):
         holds_finals = False
 
-    pretended(HoldsNoFinal)
+    simulated(HoldsNoFinal)
     campaign = ("tune", "--problem", DECODE, "--budget", "8")
     assert (run(*campaign).status, prepared) == (0, [("triton_mm",)])
     assert (run(*campaign).status, prepared) == (0, [("triton_mm",)])
@@ -142,5 +142,5 @@ def test_builders_are_prepared_where_a_campaign_begins_and_not_where_it_is_finis
     [("--space", "nonesuch"), ("--sampler", "nonesuch"), ("--fleet", "slurm"), ("--replay", "none.csv")],
     ids=lambda arguments: arguments[0],
 )
-def test_no_builder_is_prepared_where_there_is_nothing_to_build(run, pretended, prepared, arguments):
+def test_no_builder_is_prepared_where_there_is_nothing_to_build(run, simulated, prepared, arguments):
     assert (run("tune", "--problem", DECODE, *arguments).status, prepared) == (2, [])

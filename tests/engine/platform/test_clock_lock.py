@@ -209,4 +209,4 @@ def test_the_help_warns_of_what_the_flag_changes(command, capsys, monkeypatch):
         cli.main()
     helped = " ".join(capsys.readouterr().out.split())
     assert "--lock-clocks MHZ" in helped
-    assert "only for a machine that is yours" in helped
+    assert "use it only on a machine that is yours" in helped

@@ -1,0 +1,93 @@
+"""Record landscapes: every feasible config of each problem, measured on this machine's GPU."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from gemmtune.engine.api.tuning import ProblemLike, database_url, parse_problems
+from gemmtune.engine.campaign.measured_backend import MeasuredBackend, unsearched
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.execution.gpu_normalization import GpuNormalization
+from gemmtune.engine.execution.local import LocalExecutor
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.records.errors import DeviceError
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.scheduling.callbacks import Callback, notify
+from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
+from gemmtune.engine.studies.landscape_export import landscape_from
+
+__all__ = ["record"]
+
+
+def record(
+    problems: ProblemLike | Iterable[ProblemLike],
+    *,
+    spaces: Sequence[str] = ("triton_mm",),
+    objective: str = "latency",
+    builders: int | None = None,
+    lock_clocks: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    database: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] = "recorded",
+) -> dict[Path, list[Landscape]]:
+    """Measure every feasible config of each problem, the baseline's too, and write one landscape file per space.
+
+    Args:
+        problems: problems or their texts.
+        spaces: spaces to measure.
+        objective: registered objective, whose timing protocol is used.
+        builders: builder processes; by default one per core, less one.
+        lock_clocks: SM clock to lock meanwhile, MHz.
+        callbacks: followers of the measurements.
+        database: file or URL of the measurements; by default measurements.db in `out`.
+        out: folder for the files, `device`_`space`.csv.gz.
+
+    Returns:
+        The landscapes by their file.
+
+    Raises:
+        DeviceError: there is no GPU here.
+        UsageError: no problem is named, no space has a config for one, or `out` cannot be written.
+    """
+    names = tuple(dict.fromkeys((*spaces, BASELINE_SPACE)))
+    plan = Plan(parse_problems(problems), names, "exhaustive", (), objective, budget=sys.maxsize, batch=256)
+    device, folder, tell = present_device(), Path(out), partial(notify, callbacks)
+    if device is None:
+        raise DeviceError("record measures, and there is no GPU here (or gemmtune[triton] is not installed)")
+    open_executor = partial(
+        LocalExecutor,
+        protocol_name=plan.plugins.objective.protocol,
+        builders=builders,
+        racing=False,  # every config gets all its launches
+        notify=tell,
+    )
+    backend = MeasuredBackend(plan, device, open_executor, clock_mhz=lock_clocks, notify=tell)
+    written: dict[Path, list[Landscape]] = {}
+    with closing(backend), Database.open(database_url(database, folder)) as store:
+        searches = backend.searches(plan)
+        for line in unsearched(plan, [search.task for search in searches]):
+            tell(line)
+        run(searches, backend.executor, store, plan.plugins.objective, callbacks, settle=False)
+        normalization = GpuNormalization(store)
+        for name in names:
+            path = folder / f"{device.sku.lower()}_{name}.csv.gz"
+            written[path] = [
+                landscape_from(
+                    search.task,
+                    plan.plugins.spaces[name],
+                    [trial.config for trial in search.tuner.trials],
+                    normalization.known(search.task, backend.executor),
+                )
+                for search in searches
+                if search.task.space == name
+            ]
+            write_landscapes(path, written[path])
+    return written

@@ -1,0 +1,137 @@
+"""The result of a campaign: its table, its findings, and the files it is saved as."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.api.dataframes import dataframe
+from gemmtune.engine.api.output_folder import make_folder
+from gemmtune.engine.api.table import Table
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.result import Result
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import TableError, UsageError
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.report.campaign import CampaignReport
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.store.files import write_whole
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["TuneResult"]
+
+
+@dataclass(slots=True)
+class TuneResult:
+    """A finished campaign: the table it ships, and what each search found.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> result = gt.tune("16x4096x4096:bf16:nt", backend=gt.landscapes("h200"), budget=16)
+        >>> best = result.best("16x4096x4096:bf16:nt")
+        >>> best.space, best.config["BLOCK_M"], best.evidence.value
+        ('triton_mm', 16, 'replayed')
+    """
+
+    plan: Plan
+    """The campaign that was run, with every default filled in."""
+    device: Device
+    """The GPU that the table is for."""
+    campaign: Result
+    """The findings of each search, the portfolio and the losses of ranges."""
+    database: str
+    """Path or URL of the database that holds every measurement."""
+    written: list[Path] = field(default_factory=list)
+    """Files of the last `save`."""
+    notes: list[str] = field(default_factory=list)
+    """Consumers that the last `save` could not export to, a line each with the reason."""
+
+    @property
+    def table(self) -> Table:
+        """The table to ship."""
+        return Table(self.campaign.table)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The table's rows, one per problem, sorted by the problem's name."""
+        return self.campaign.table.rows
+
+    def best(self, problem: str | Problem) -> Choice:
+        """Return the kernel to run for a problem: the baseline unless another is faster beyond the noise.
+
+        Raises:
+            UsageError: the problem has no row; the message names those that have one.
+        """
+        choice = self.table.lookup(problem)
+        if choice is None:
+            tuned = ", ".join(row.problem.name for row in self.rows) or "none"
+            raise UsageError(f"no row for {problem if isinstance(problem, str) else problem.name}; tuned: {tuned}")
+        return choice
+
+    @property
+    def report(self) -> CampaignReport:
+        """The report behind `summary`, as text and as JSON."""
+        return CampaignReport(self.plan, self.device, self.campaign, self.notes, self.written)
+
+    def summary(self, width: int | None = None) -> str:
+        """Return a line per task, what ships and which files were written, in at most `width` columns."""
+        return self.report.to_text(width)
+
+    def to_dataframe(self) -> DataFrame:
+        """Return a pandas DataFrame with one line per searched task; scores in the objective's unit, ns for latency.
+
+        Raises:
+            ToolchainMissing: pandas is not installed.
+        """
+        return dataframe(
+            {
+                "problem": found.problem.name,
+                "space": found.space,
+                **(found.config or {}),
+                "score": found.score,
+                "baseline_score": found.baseline_score,
+                "evaluations": found.evaluations,
+                "failures": sum(found.failures.values()),
+                "fraction_of_optimum": found.fraction_of_optimum,
+            }
+            for found in self.campaign.findings
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write table.json, its exports for each consumer of the tuned spaces, and summary.txt; return their paths.
+
+        Raises:
+            UsageError: the folder cannot be written.
+        """
+        out = Path(folder)
+        make_folder(out)
+        self.table.save(out / "table.json")
+        self.written = [out / "table.json"]
+        self.notes = list(self._export(Table.read(out / "table.json"), out))  # the file is what ships
+        self.written.append(out / "summary.txt")
+        write_whole(out / "summary.txt", f"{self.summary()}\n".encode())
+        return self.written
+
+    def _export(self, table: Table, out: Path) -> Iterator[str]:
+        """Export to every consumer of a tuned space; yield a line for each that cannot be given the table."""
+        tuned = {choice.space for row in table.rows for choice in row.choices}
+        for name in registry.names(Exporter):
+            spaces = registry.exporter(name).spaces
+            if spaces and tuned.isdisjoint(spaces):
+                continue
+            try:
+                self.written += table.export(name, out)
+            except TableError as error:
+                old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""
+                yield f"not exported to {name}: {error}{old}"
+
+    def __repr__(self) -> str:
+        """Name the device, the number of rows and the database."""
+        return f"TuneResult({self.device.sku}, {len(self.rows)} rows, database={self.database!r})"

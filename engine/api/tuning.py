@@ -1,0 +1,176 @@
+"""Problems in, a table out: one call for a whole campaign."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, TypeAlias
+
+from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
+from gemmtune.engine.api.output_folder import make_folder
+from gemmtune.engine.api.tune_result import TuneResult
+from gemmtune.engine.campaign.execute import execute
+from gemmtune.engine.campaign.open_backend import open_backend
+from gemmtune.engine.campaign.plan import Plan, read_plan
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.scheduling.callbacks import Callback, notify
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.portfolio import LossLimits
+from gemmtune.engine.tables.ranges import RangeLimits
+
+__all__ = ["ProblemLike", "database_url", "parse_problems", "tune"]
+
+ProblemLike: TypeAlias = str | Problem
+"""A problem, or its text: "2048x4096x4096:bf16:nt"."""
+_Path: TypeAlias = str | os.PathLike[str]
+
+
+def tune(
+    problems: ProblemLike | Iterable[ProblemLike] = (),
+    *,
+    campaign: _Path | None = None,
+    space: str | Iterable[str] | None = None,
+    sampler: str | type[Sampler] | None = None,
+    pruners: Iterable[str] | None = None,
+    objective: str | None = None,
+    budget: int | None = None,
+    seed: int | None = None,
+    batch: int | None = None,
+    seconds: float | None = None,
+    gpu_seconds: float | None = None,
+    regret: float | None = None,
+    margin: float | None = None,
+    portfolio: bool | LossLimits = False,
+    ranges: bool | RangeLimits = False,
+    hold_out: Iterable[ProblemLike] = (),
+    backend: LandscapeSource | Sequence[LandscapeSource] = "auto",
+    device: str | None = None,
+    fleet: str = "local",
+    ray_address: str | None = None,
+    builders: int | None = None,
+    lock_clocks: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    database: _Path | None = None,
+    out: _Path | None = None,
+) -> TuneResult:
+    """Search for the best config of each problem and return the table.
+
+    Every measurement is stored as it is made: a campaign that was stopped goes on where it was when it is started again
+    with the same database. Arguments take precedence over the campaign file.
+
+    Args:
+        problems: problems or their texts, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]]. By default those of the campaign file,
+            else every recorded one.
+        campaign: a campaign file (TOML).
+        space: spaces to search; by default triton_mm.
+        sampler: a registered name, or a class derived from `Sampler`; by default transfer.
+        pruners: registered pruners, asked before and after each build.
+        objective: registered objective to minimise; by default latency.
+        budget: evaluations per task, failures included; by default 64.
+        seed: seed of every random choice; by default 0.
+        batch: configs that a sampler is asked for at once; by default 8.
+        seconds: stop searching after this time, s.
+        gpu_seconds: stop searching after this wall time x GPUs, s.
+        regret: end a search when its best is at most this fraction behind the best there is, such as 0.02.
+        margin: lead over the vendor library that a row needs to ship another kernel, as a fraction; by default 0.02.
+        portfolio: let problems share few configs, within these losses.
+        ranges: add rows for ranges of m, within this loss.
+        hold_out: problems that check the ranges and get no row.
+        backend: "auto" for a GPU if there is one, else the recorded landscapes; a device by SKU, which is estimated if
+            it is neither here nor recorded; landscapes or their files.
+        device: SKU of the device that landscapes without one were recorded on, or as in `backend`.
+        fleet: where to build and measure: local, ray, or ray://HOST:PORT.
+        ray_address: cluster that fleet="ray" stands for; by default one that runs here, else a new one.
+        builders: builder processes; by default one per core, less one.
+        lock_clocks: SM clock to lock during the campaign, MHz.
+        callbacks: followers of the campaign.
+        database: file or URL of the measurements; by default measurements.db in `out`, else in a new temporary folder
+            that is not deleted.
+        out: folder for the table, its exports and the summary; by default nothing is written but the database.
+
+    Raises:
+        UsageError: an argument is wrong; the message names the value, the bound and the way out.
+        ToolchainMissing: an optional package is needed and not installed.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> result = gt.tune(["16x4096x4096:bf16:nt"], backend=gt.landscapes("h200"), budget=16)
+        >>> result.best("16x4096x4096:bf16:nt").space
+        'triton_mm'
+        >>> paths = result.save("out")
+    """
+    base = read_plan(Path(campaign)) if campaign is not None else Plan()
+    given = {
+        "problems": parse_problems(problems),
+        "spaces": (space,) if isinstance(space, str) else tuple(space or ()),
+        "sampler": sampler,
+        "pruners": tuple(pruners or ()),
+        "objective": objective,
+        "budget": budget,
+        "seed": seed,
+        "batch": batch,
+        "margin": margin,
+        "portfolio": (base.portfolio or LossLimits()) if portfolio is True else portfolio or None,
+        "ranges": (base.ranges or RangeLimits()) if ranges is True else ranges or None,
+        "held_out": parse_problems(hold_out),
+    }
+    limits = _said({"seconds": seconds, "gpu_seconds": gpu_seconds, "regret": regret})
+    plan = replace(base, limits=replace(base.limits, **limits), **_said(given))
+    recorded, named = sources_of(backend)
+    wanted = device or named
+    folder = None if out is None else Path(out)
+    finished = None if folder is None else folder / "asked.json"
+    opened = open_backend(
+        plan,
+        device=catalogue.device(wanted) if wanted else None,
+        landscapes=recorded,
+        builders=builders,
+        cluster=fleet,
+        ray_address=ray_address,
+        clock_mhz=lock_clocks,
+        builds=finished is None or not finished.exists(),
+        notify=partial(notify, callbacks),
+    )
+    with closing(opened):
+        url = database_url(database, folder)
+        with Database.open(url) as store:
+            for note in opened.notes:
+                notify(callbacks, note)
+            found = execute(plan, opened, store, callbacks, finished=finished)
+    result = TuneResult(plan, opened.device, found, url)
+    if folder is not None:
+        result.save(folder)
+    return result
+
+
+def database_url(database: _Path | None, out: Path | None) -> str:
+    """Return where measurements go: the named database, else a file in `out`, else in a new temporary folder.
+
+    Raises:
+        UsageError: `out` cannot be written.
+    """
+    if out is not None:
+        make_folder(out)
+    return os.fspath(database or (out or Path(mkdtemp(prefix="gemmtune-"))) / "measurements.db")
+
+
+def parse_problems(problems: ProblemLike | Iterable[ProblemLike]) -> tuple[Problem, ...]:
+    """Return the problems, each text parsed; a single one may stand for a list of one.
+
+    Raises:
+        ProblemError: a text is malformed or a size is out of bounds.
+    """
+    those = (problems,) if isinstance(problems, str | Problem) else problems
+    return tuple(Problem.parse(each) if isinstance(each, str) else each for each in those)
+
+
+def _said(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that the caller gave."""
+    return {name: value for name, value in arguments.items() if value not in (None, ())}

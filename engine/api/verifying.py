@@ -1,0 +1,97 @@
+"""A table measured again, after an upgrade or on another board."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
+from gemmtune.engine.api.table import Table
+from gemmtune.engine.api.tuning import database_url
+from gemmtune.engine.campaign.verify import Verified, open_executor, verifying_searches
+from gemmtune.engine.campaign.verify import verify as measure_again
+from gemmtune.engine.report.verify import VerifyReport
+from gemmtune.engine.scheduling.callbacks import Callback, notify
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.ranking import SHIP_MARGIN
+
+__all__ = ["VerifyResult", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    """A verified table: which rows and ranges hold, and the table repaired."""
+
+    record: Verified
+    """The check of every row and range, in the table's order."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether every row and every range holds."""
+        return self.record.holds
+
+    @property
+    def table(self) -> Table:
+        """The table with the new times; rows that do not hold are replaced by their best contender."""
+        return Table(self.record.mended)
+
+    @property
+    def report(self) -> VerifyReport:
+        """The report behind `summary`, as text and as JSON."""
+        return VerifyReport(self.record)
+
+    def summary(self, width: int | None = None) -> str:
+        """Return a line per row and the number of rows that hold, in at most `width` columns."""
+        return self.report.to_text(width)
+
+
+def verify(
+    table: Table | str | os.PathLike[str],
+    *,
+    margin: float = SHIP_MARGIN,
+    backend: LandscapeSource | Sequence[LandscapeSource] = "auto",
+    builders: int | None = None,
+    callbacks: Sequence[Callback] = (),
+    database: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+) -> VerifyResult:
+    """Measure the contenders of every row again.
+
+    A row holds if its choice works and is at most 2 % slower than the best of its contenders.
+
+    Args:
+        table: a table or its file.
+        margin: lead over the vendor library that a row needs to ship another kernel, as a fraction.
+        backend: "auto" for this machine's GPU, which must be the table's; landscapes or their files to answer instead.
+        builders: builder processes; by default one per core, less one.
+        callbacks: followers of the measurements.
+        database: file or URL of the measurements; by default measurements.db in `out`, else in a new temporary folder.
+        out: folder for the repaired table.json; by default nothing is written but the database.
+
+    Raises:
+        DeviceError: there is no GPU here, or it is not the table's.
+        TableError: the table's file cannot be read.
+        LandscapeError: the landscapes cannot be read.
+        UsageError: `out` cannot be written.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> recorded = gt.landscapes("h200")
+        >>> table = gt.tune("16x4096x4096:bf16:nt", backend=recorded, budget=8).table
+        >>> gt.verify(table, backend=recorded).holds
+        True
+    """
+    content = (table if isinstance(table, Table) else Table.read(table)).record
+    searches = verifying_searches(content)
+    recorded, _ = sources_of(backend)
+    executor = open_executor(content, landscapes=recorded, builders=builders, notify=partial(notify, callbacks))
+    folder = None if out is None else Path(out)
+    with closing(executor), Database.open(database_url(database, folder)) as store:
+        result = VerifyResult(measure_again(content, margin, searches, executor, store, callbacks))
+    if folder is not None:
+        result.table.save(folder / "table.json")
+    return result
