@@ -1,1 +1,1 @@
-"""What ships: selection of rows, the table file, exporters and the loaders production imports."""
+"""Tables: rows and ranges made from rankings, the table file, exporters, and the loaders for production."""

@@ -32,7 +32,7 @@ class Size:
     """One m at which choices were measured."""
 
     m: int
-    """Rows of A."""
+    """Rows of A, the size."""
     ranking: Ranking
     """Contenders measured at this m."""
     served_by: Contender

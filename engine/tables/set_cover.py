@@ -31,10 +31,9 @@ class Demand:
 def cover(demands: Sequence[Demand], mean: float, preferred: Set[Config] = frozenset()) -> list[Config]:
     """Return the config that serves each demand, in the order of `demands`.
 
-    Takes the config that serves the most unserved problems until all are served. Then adds configs that lower the mean
-    loss until it fits the limit, drops those that are no longer needed, and exchanges configs while that lowers the
-    mean. The choice is greedy, not always the fewest. Of equal configs it takes a preferred one, then the first by
-    JSON, so the result depends on the arguments alone.
+    The choice is greedy, not always the fewest: take the config that serves the most unserved problems until all are
+    served, add configs until the mean loss fits, drop those no longer needed, exchange configs while that lowers the
+    mean. Among equals a preferred config is taken, then the first by JSON. The result depends on the arguments alone.
 
     Args:
         demands: the problems, each with one config of loss 0 or more.

@@ -87,8 +87,8 @@ def parse_table(text: str, source: str) -> Table:
         source: file name or other origin; it begins every message.
 
     Raises:
-        TableError: the text is not JSON, truncated, of another schema, edited (its hash differs), has an unknown or
-            missing field or a value out of bounds, or has two rows for one problem.
+        TableError: the text is not JSON, truncated, of another schema or edited (its hash differs). Or it has a field
+            that is unknown or missing, a value out of bounds, or two rows for one problem.
     """
     try:
         record = _load(text)

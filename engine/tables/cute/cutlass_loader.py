@@ -1,4 +1,4 @@
-"""Makes cutlass.operators take its operators from a gemmtune table. Needs nvidia-cutlass-operators; tested with 0.3.0.
+"""Loader of a gemmtune table for cutlass.operators. Needs nvidia-cutlass-operators; tested with 0.3.0.
 
     import cutlass.operators as ops
     import gemmtune_cutlass                                  # registers the heuristic "gemmtune"
@@ -6,9 +6,9 @@
     heuristic = ops.get_heuristic("gemmtune")()              # once: it reads cute_table.json beside this file
     operators = ops.get_operators(args, target_sm="90a", heuristic=heuristic, limit=1)
 
-A problem in the table gets the row's operator alone, found by its class and design metadata, never by its name. Any
-other problem, and one whose operator the filters of the call left out, is ranked by `fallback`, or stays in discovery
-order as without a heuristic; that is logged once a problem.
+A problem with a row gets the row's operator alone, which is found by its class and design, never by its name. Any other
+problem is ranked by `fallback`, or keeps the discovery order, as does a problem whose operator the call's filters left
+out. Each such problem is logged once.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ __all__ = ["TableHeuristic"]
 
 @ops.register_heuristic("gemmtune")
 class TableHeuristic(ops.Heuristic):  # type: ignore[misc] # its package ships no types
-    """Ranks by a table: the row's operator, or what `fallback` makes of the problem."""
+    """Heuristic that ranks operators by a table."""
 
     def __init__(
         self, path: str | Path | None = None, *, fallback: Heuristic | None = None, exact: bool = False
     ) -> None:
-        """Read the table at `path`, by default `cute_table.json` beside this file; `exact` never rounds m.
+        """Read a table.
+
+        Args:
+            path: file of the table, by default `cute_table.json` beside this file.
+            fallback: heuristic for problems without a row; None keeps the discovery order.
+            exact: whether m is never rounded up.
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: the file is not a table this module can vouch for.
+            ValueError: the file is not JSON, of another schema, or was edited after it was written.
         """
         source = Path(__file__).with_name("cute_table.json") if path is None else Path(path)
         self._table = CuteTable(source, "cute_gemm", exact=exact)
@@ -52,9 +57,16 @@ class TableHeuristic(ops.Heuristic):  # type: ignore[misc] # its package ships n
         target_sm: TargetSm | str | None = None,
         limit: int | None = None,
     ) -> list[Operator]:
-        """The row's operator alone, or the operators as `fallback` ranks them."""
+        """Return the row's operator alone; without one, the operators as `fallback` ranks them.
+
+        Args:
+            args: the operands; None ranks without a problem.
+            operators: candidates in discovery order.
+            target_sm: architecture that will run the operator; None is the table's.
+            limit: number of operators wanted, for `fallback`.
+        """
         key = _key(args)
-        if key is not None and not self._elsewhere(target_sm):
+        if key is not None and not self._is_other_arch(target_sm):
             row = self._table.row(key, _gpu(args))
             found = [] if row is None else [operator for operator in operators if _is(operator, row["operator"])]
             if len(found) == 1:
@@ -66,8 +78,8 @@ class TableHeuristic(ops.Heuristic):  # type: ignore[misc] # its package ships n
         ranked: list[Operator] = self._fallback.rank(args, operators, target_sm=target_sm, limit=limit)
         return ranked
 
-    def _elsewhere(self, target_sm: TargetSm | str | None) -> bool:
-        """Whether the operators are for another architecture than the table's."""
+    def _is_other_arch(self, target_sm: TargetSm | str | None) -> bool:
+        """Return whether the operators are for another architecture than the table's."""
         target = ops.TargetSm.ensure(target_sm)
         if target is None or target.cc == self._table.compute_capability:
             return False
@@ -76,7 +88,7 @@ class TableHeuristic(ops.Heuristic):  # type: ignore[misc] # its package ships n
 
 
 def _key(args: RuntimeArguments | None) -> Key | None:
-    """The problem, or None for what no row describes: batches, epilogues, scaled or strided operands."""
+    """Return the problem; None for batches, epilogues, and scaled or strided operands, which no row describes."""
     if not isinstance(args, ops.GemmArguments) or args.epilogue is not None:
         return None
     operands = (args.A, args.B, args.out)
@@ -91,9 +103,9 @@ def _key(args: RuntimeArguments | None) -> Key | None:
 
 
 def _gpu(args: ops.GemmArguments) -> str | None:
-    """The name of the GPU the operands lie on, as far as torch knows it; None on a CPU.
+    """Return torch's name of the GPU that holds the operands; None on a CPU, and for other frameworks' tensors.
 
-    The wrapper's public `runtime_tensor` raises for a fake tensor; other frameworks' tensors have no device of torch's.
+    The private attribute is read because the public `runtime_tensor` raises for a fake tensor.
     """
     device = getattr(getattr(args.A.tensor, "_runtime_tensor", None), "device", None)
     if getattr(device, "type", None) != "cuda":
@@ -104,7 +116,7 @@ def _gpu(args: ops.GemmArguments) -> str | None:
 
 
 def _is(operator: Operator, wanted: Mapping[str, Any]) -> bool:
-    """Whether the operator is of the row's class and its design has every value the row states."""
+    """Return whether an operator has the row's class and every design value of the row."""
     if type(operator).__name__ != wanted["class"]:
         return False
     design = operator.metadata.design
@@ -112,9 +124,13 @@ def _is(operator: Operator, wanted: Mapping[str, Any]) -> bool:
 
 
 def _agrees(found: object, wanted: object) -> bool:
-    """A shape agrees in the extents the row states (a tile's k is the class's own), a scheduler by its class.
+    """Compare a design value with the row's.
 
-    A design that lacks a flag or a scheduler agrees with a row that has it off or has none.
+    | row's value | agrees with |
+    |---|---|
+    | shape | a shape that begins with these extents: the class sets a tile's k |
+    | scheduler | an instance of a class of this name |
+    | flag off, or no scheduler | any false value, also if the design lacks it |
     """
     if isinstance(wanted, list):
         return isinstance(found, tuple) and list(found[: len(wanted)]) == wanted

@@ -81,8 +81,8 @@ class CuteExporter(Exporter):
             The text of each file, by name.
 
         Raises:
-            TableError: dispatchers have no key for a row's problem or one for two rows, a config is not of its space,
-                or no row has a CuTe kernel.
+            TableError: dispatchers have no key for a row's problem, or one key for two rows. Or a config is not of its
+                space, or no row has a CuTe kernel.
         """
         served = {space: _served(table, space) for space in _SPACES}
         left_out = {space: len(table.rows) - len(rows) for space, rows in served.items() if len(rows) < len(table.rows)}

@@ -1,14 +1,14 @@
-"""Makes QuACK's plain GEMM take its config from a gemmtune table. Needs quack-kernels; tested with 0.6.5.
+"""Loader of a gemmtune table for QuACK's plain GEMM. Needs quack-kernels; tested with 0.6.5.
 
     import gemmtune_quack
 
     table = gemmtune_quack.QuackMap()                        # once: it reads cute_table.json beside this file
     out = table.gemm(a, b)                                   # a is m×k, b is k×n, as in quack.gemm_interface.gemm
 
-A product in the table runs the row's config, and nothing is tuned online; any other runs what QuACK's own heuristic
-picks, and is logged once. `config` gives the config alone, for QuACK's entry points that take one
-(`gemm_act(..., config=)`). `quack.gemm_interface.gemm` takes none: `gemm` calls what it calls with a config it tuned,
-so like QuACK's own pinned configs this is for eager code, not for code under torch.compile.
+A product with a row runs the row's config, and nothing is tuned online. Any other runs the choice of QuACK's heuristic,
+and is logged once. `config` returns the config alone, for entry points of QuACK that take one
+(`gemm_act(..., config=)`). `gemm` calls the function behind QuACK's own tuned configs, so like these it is for eager
+code, not for code under torch.compile.
 """
 
 from __future__ import annotations
@@ -27,14 +27,19 @@ __all__ = ["QuackMap"]
 
 
 class QuackMap:
-    """From a product to QuACK's config for it."""
+    """QuACK configs by product."""
 
     def __init__(self, path: str | Path | None = None, *, exact: bool = False) -> None:
-        """Read the table at `path`, by default `cute_table.json` beside this file; `exact` never rounds m.
+        """Read a table.
+
+        Args:
+            path: file of the table, by default `cute_table.json` beside this file.
+            exact: whether m is never rounded up.
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: the file is not a table this module can vouch for, or a row is no config of this QuACK.
+            ValueError: the file is not JSON, of another schema, or was edited after it was written; or a row is no
+                config of the installed QuACK.
         """
         source = Path(__file__).with_name("cute_table.json") if path is None else Path(path)
         self._table = CuteTable(source, "quack_gemm", exact=exact)
@@ -45,16 +50,28 @@ class QuackMap:
                 raise ValueError(f"{source}: {key}: GemmConfig of this quack-kernels has no {', '.join(unknown)}")
 
     def config(self, a: Tensor, b: Tensor, out_dtype: torch.dtype | None = None) -> GemmConfig | None:
-        """The row's config for a @ b accumulated in fp32, None where the table has no row for it.
+        """Return the row's config for a @ b accumulated in fp32; None without a row.
 
-        `out_dtype` is that of `a` where it is not given.
+        Args:
+            a: matrix of shape (m, k).
+            b: matrix of shape (k, n).
+            out_dtype: element type of the output, by default that of `a`.
         """
         key = _key(a, b, out_dtype or a.dtype)
         row = None if key is None else self._table.row(key, _gpu(a))
         return None if row is None else GemmConfig(**row["gemm_config"])
 
     def gemm(self, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-        """Compute a @ b by the row's config, or by QuACK's default where the table has no row; in `out` if given."""
+        """Compute a @ b with the row's config; without a row, with QuACK's default.
+
+        Args:
+            a: matrix of shape (m, k).
+            b: matrix of shape (k, n).
+            out: tensor for the result, of shape (m, n); None allocates one.
+
+        Returns:
+            The product, `out` if it was given.
+        """
         if out is None:
             out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
         config = self.config(a, b, out.dtype) if layout_of(out.stride()) == "n" else None
@@ -66,7 +83,7 @@ class QuackMap:
 
 
 def _key(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Key | None:
-    """The product, or None for what no row describes: batches, and operands without a contiguous dimension."""
+    """Return the product; None for batches and operands without a contiguous dimension, which no row describes."""
     if a.ndim != 2 or b.ndim != 2:
         return None
     a_layout, b_layout = layout_of(a.stride()), layout_of(b.stride())

@@ -1,8 +1,8 @@
-"""Reads a gemmtune table for CuTe dispatchers. Needs the standard library alone; its neighbours need their dispatcher.
+"""Reader of a gemmtune table for CuTe dispatchers. Needs the standard library alone.
 
-A key is the problem as the dispatcher sees it; m counts exactly, or rounded up to a power of two where the row's
-`rounded_loss` says what that cost at the sizes that were measured. A row is the best of its dispatcher's kernels; where
-another library leads, `winner` names it and `loss` says by how much (see the exporter that wrote the file).
+A key is the problem as the dispatcher sees it. Its m counts exactly, or rounded up to a power of two where the row has
+a `rounded_loss`, the largest loss at the measured sizes that round up. Each row is the best of its dispatcher's
+kernels. Where another space leads, `winner` names that space and `loss` is the distance to it.
 """
 
 from __future__ import annotations
@@ -36,38 +36,57 @@ _log = logging.getLogger("gemmtune")
 
 
 class TableWarning(UserWarning):
-    """Something the table was not made for; `warnings.simplefilter("error", TableWarning)` makes it fatal."""
+    """Warning of a use that the table was not made for.
+
+    `warnings.simplefilter("error", TableWarning)` makes it fatal.
+    """
 
 
 class Key(NamedTuple):
     """A plain product out[m, n] = A[m, k] @ B[k, n] with a row-major output."""
 
     m: int
+    """Rows of A and of the output."""
     n: int
+    """Columns of B and of the output."""
     k: int
+    """Columns of A, rows of B."""
     a: str
-    """Element type of A by `dtype_name`; so are the next three."""
+    """Element type of A, by `dtype_name`."""
     b: str
+    """Element type of B, by `dtype_name`."""
     out: str
+    """Element type of the output, by `dtype_name`."""
     acc: str
+    """Element type of the accumulator, by `dtype_name`."""
     layout: str
-    """`nt`: A is row-major (n), B is stored transposed (t)."""
+    """Layouts of A and B, n for row-major and t for transposed, such as `nt`."""
 
     @property
     def text(self) -> str:
-        """`512x1024x256:bfloat16:bfloat16:bfloat16:float32:nt`."""
+        """Key in the file, such as `512x1024x256:bfloat16:bfloat16:bfloat16:float32:nt`."""
         return ":".join((f"{self.m}x{self.n}x{self.k}", self.a, self.b, self.out, self.acc, self.layout))
 
 
 class CuteTable:
-    """The rows of one file that belong to one space.
+    """Rows of one file that belong to one space.
 
-    Says once, as a TableWarning, what the table was not made for: other versions of the packages than those that were
-    timed (the rows hold all the same), another GPU (no row applies), and rows that were estimated, never timed.
+    Warns, each message once, as a TableWarning:
+
+    | found | rows |
+    |---|---|
+    | other versions of the packages than those that were timed | apply |
+    | another GPU | none applies |
+    | estimated rows, which were never timed | apply |
     """
 
     def __init__(self, path: Path, space: str, *, exact: bool = False) -> None:
-        """Read the file; with `exact`, m is never rounded.
+        """Read the rows of a space.
+
+        Args:
+            path: file of the table, `cute_table.json`.
+            space: name of the space, `cute_gemm` or `quack_gemm`.
+            exact: whether m is never rounded up.
 
         Raises:
             OSError: the file cannot be read.
@@ -77,7 +96,7 @@ class CuteTable:
         self._device: Mapping[str, str] = content["device"]
         self._rows: Mapping[str, Mapping[str, Any]] = content["rows"][space]
         self._exact = exact
-        self._said: set[str] = set()
+        self._messages: set[str] = set()
         self._lock = Lock()
         self._warn_of_versions()
         estimated = sum(row["evidence"] == "estimated" for row in self._rows.values())
@@ -86,18 +105,23 @@ class CuteTable:
 
     @property
     def rows(self) -> Mapping[str, Mapping[str, Any]]:
-        """Every row of the space by the text of its key."""
+        """Rows of the space, by the text of their keys."""
         return self._rows
 
     @property
     def compute_capability(self) -> int:
-        """Of the table's GPU, 90 for sm_90a."""
+        """Compute capability of the table's GPU, 90 for sm_90a."""
         return int("".join(c for c in self._device["arch"] if c.isdigit()))
 
     def row(self, key: Key, gpu: str | None = None) -> Mapping[str, Any] | None:
-        """The row for a problem on the GPU of that name, or None; None is logged once a key.
+        """Find the row for a problem.
 
-        `gpu` is None where no GPU is asked about, as where one builds for a GPU that is elsewhere.
+        Args:
+            key: the problem.
+            gpu: name of the GPU that will run it; None if that is elsewhere.
+
+        Returns:
+            The row, or None without one; None is logged once per key.
         """
         if gpu not in (None, self._device["name"]):
             self.warn(f"the table is for {self._device['name']}; on {gpu} no row applies")
@@ -111,19 +135,19 @@ class CuteTable:
         return found
 
     def log(self, message: str) -> None:
-        """Log at INFO to `gemmtune`, each message once."""
-        if self._first(message):
+        """Log a message at INFO to `gemmtune`, once."""
+        if self._is_new(message):
             _log.info(message)
 
     def warn(self, message: str) -> None:
-        """Warn of something, each message once a table."""
-        if self._first(message):
+        """Warn with a TableWarning, once per message and table."""
+        if self._is_new(message):
             warnings.warn(f"gemmtune: {message}", TableWarning, stacklevel=3)
 
-    def _first(self, message: str) -> bool:
+    def _is_new(self, message: str) -> bool:
         with self._lock:
-            new = message not in self._said
-            self._said.add(message)
+            new = message not in self._messages
+            self._messages.add(message)
         return new
 
     def _warn_of_versions(self) -> None:
@@ -135,13 +159,13 @@ class CuteTable:
 
 
 def dtype_name(dtype: object) -> str:
-    """One name for an element type of torch (`torch.float8_e4m3fn`) and of CUTLASS (`Float8E4M3FN`)."""
+    """Return one name for a type of torch (`torch.float8_e4m3fn`) and of CUTLASS (`Float8E4M3FN`)."""
     name = getattr(dtype, "__name__", None) or str(dtype)
     return name.removeprefix("torch.").replace("_", "").lower()
 
 
 def layout_of(stride: Sequence[int]) -> str | None:
-    """`n` where rows lie contiguous, `t` where columns do, None for neither."""
+    """Return `n` for contiguous rows, `t` for contiguous columns, None for neither."""
     return "n" if stride[1] == 1 else "t" if stride[0] == 1 else None
 
 

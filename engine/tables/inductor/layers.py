@@ -44,7 +44,7 @@ class Product:
     """Operations that the product may be: a bias makes it an addmm."""
 
     def __str__(self) -> str:
-        """`forward mm(m×3420, 3420×1280)`."""
+        """Return a text such as `forward mm(m×3420, 3420×1280)`."""
         m, k, n = ("m" if size is None else size for size in (self.m, self.k, self.n))
         return f"{self.role} mm({m}×{k}, {k}×{n})"
 

@@ -9,8 +9,8 @@ A product (mm, addmm, bmm) that has a row compiles to the row's kernel, any othe
 unless `install(miss="autotune")` asks for it where there is no row. torch.export and AOTInductor use the table alike.
 
 A row serves one m or a range of m. Graphs with a dynamic m use only rows that were tuned with a dynamic m. Each such
-graph serves one range: the loader guards m, so that an m of another range compiles a graph of its own. Where it may not
-guard (AOTInductor, or m marked with a minimum and a maximum), a row applies if it serves all m of the graph.
+graph serves one range: the loader guards m, so that an m of another range compiles a graph of its own. AOTInductor, and
+an m marked with a minimum and a maximum, allow no guards: there a row applies if it serves all m of the graph.
 
 `options()` is needed: Inductor offers its Triton templates only with `max_autotune_gemm`, and its padding pass would
 change k after timing it online.
@@ -510,7 +510,7 @@ class _CacheTag(CustomGraphModulePass):
         self._uuid = f"gemmtune-table:{_LOGIC}:{digest}"
 
     def __call__(self, gm: torch.fx.GraphModule) -> None:
-        """Change nothing."""
+        """Leave the graph as it is."""
 
     def uuid(self) -> str:
         return self._uuid
@@ -531,8 +531,8 @@ def _activate(handler: _TableChoices, digest: str) -> None:
     process. torch 2.11 to 2.13 hash it in order into the FX graph and AOTAutograd cache keys (FxGraphHashDetails), so
     the tag comes last in every process.
 
-    torch pickles a memory format into these keys as an attribute of the first imported module that has one named
-    `torch`, which differs between processes (Optuna has such modules). A reducer always names torch itself.
+    torch also pickles memory formats into these keys, as attributes of the first imported module that has an attribute
+    `torch`. Optuna has such modules, so that module differs between processes. A reducer always names torch itself.
     """
     init_backend_registration()
     choices = virtualized._choices

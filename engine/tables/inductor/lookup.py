@@ -1,9 +1,9 @@
-"""Rows under Inductor's own keys, as its stock lookup table takes them.
+"""Rows under Inductor's own keys, for its stock lookup table.
 
-It finds a row by the exact sizes and strides, and knows no range, no tf32 and no dtype of the output. Its addmm looks
-up more than once (from torch 2.12 on with the bias as it is for ATen, and expanded for templates), and benchmarks a
-Triton row against ATen: our loader does not. Of triton::mm_persistent_tma it needs facts of the host, of which a table
-knows nothing: no such row is written.
+The stock table finds a row by exact sizes and strides. It knows no ranges, no tf32 and no dtype of the output. An addmm
+looks up more than once: from torch 2.12 on with the bias as it is for ATen, and expanded for templates. The stock table
+benchmarks a Triton row of addmm against ATen. Rows of triton::mm_persistent_tma are left out: they need facts of the
+host, which a table does not hold.
 
 Source of keys and rows: torch/_inductor/lookup_table/choices.py and template_heuristics/triton.py, torch 2.11 to 2.13.
 """
@@ -22,10 +22,10 @@ __all__ = ["lookup_keys", "lookup_table"]
 
 
 def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
-    """The first choice of every row of a static m, one choice a key, so that there is nothing left to benchmark.
+    """Return the first choice of every row with a static m, one choice per key, so that nothing is benchmarked.
 
     Raises:
-        TableError: a row cannot be said in Inductor's terms, or two rows look alike to Inductor.
+        TableError: Inductor has no template for a row's space, or one key for two rows.
     """
     lookup: dict[str, list[dict[str, object]]] = {}
     served: dict[str, Row] = {}
@@ -47,13 +47,12 @@ def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
 
 
 def lookup_keys(device: Device, problem: Problem) -> tuple[str, ...]:
-    """The keys torch makes of the operands on this device: (dtype, sizes, strides) each, then the operation.
+    """Return the keys that torch makes of the operands: (dtype, sizes, strides) of each, then the operation.
 
-    The first is that of the templates, of which the bias of an addmm has m rows: expanded ones have stride 0. The
-    second, if there is one, is that of ATen from torch 2.12 on: the bias as it is.
+    The first key is that of the templates, where the bias of an addmm has m rows: expanded ones have stride 0. The
+    second key, if there is one, is that of ATen from torch 2.12 on, with the bias as it is.
 
-    A dimension of size 1 keeps the stride the layout gives it (B of k×1 stored transposed has (1, k)), as the plain
-    and the transposed view of a contiguous tensor have it.
+    A dimension of size 1 keeps the stride of its layout: a transposed B of shape k×1 has strides (1, k).
     """
     return tuple(
         f"{device.name}+({', '.join(operands)})+{'alpha=1&beta=1+' if problem.op is Op.ADDMM else ''}{problem.op}"
@@ -89,10 +88,10 @@ def _tensor(dtype: DType, sizes: list[int], strides: list[int]) -> str:
 
 
 def _entry(problem: Problem, choice: Choice) -> dict[str, object]:
-    """Every keyword of the template that its heuristic would set, for torch 2.11 takes a row as it stands.
+    """Return a row with every keyword that the template's heuristic would set; torch 2.11 completes none.
 
-    EVEN_K is computed, never left out: 2.12 and 2.13 fill gaps from the heuristic's first config, whose EVEN_K may be
-    wrong for this BLOCK_K and then gives wrong results. ALLOW_TF32 must not stand here: torch sets it (TypeError).
+    EVEN_K is computed here: 2.12 and 2.13 would take it from the heuristic's first config, which gives wrong results
+    for another BLOCK_K. ALLOW_TF32 is left out: torch sets it, and a second value is a TypeError.
     """
     named: dict[str, object] = {"template_id": template_of(problem, choice)}
     kwargs = kwargs_of(problem, choice)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
@@ -43,7 +43,7 @@ class TracedProduct:
     """Layouts of both factors, as in a problem's name."""
 
     def __str__(self) -> str:
-        """`forward mm(m×4096, 4096×6144)`."""
+        """Return a text such as `forward mm(m×4096, 4096×6144)`."""
         return f"{self.role} {self.op}({self.m}×{self.k}, {self.k}×{self.n})"
 
     @property
@@ -168,38 +168,26 @@ def _sizes(text: str) -> list[int | None]:
     return [None if size == "m" else int(size) for size in text.split("x")]
 
 
-@dataclass(slots=True)
-class _Recorder:
-    """Backend that records AOTAutograd's graphs and compiles nothing."""
+def _traced(call: Callable[..., object], sizes: list[list[int | None]], dtype: DType, grad: bool, m: int) -> Traced:
+    """Trace the graph of a first call with `m` rows."""
+    import torch
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+    from torch._guards import TracingContext
 
-    products: dict[TracedProduct, None] = field(default_factory=dict)
-    shapes: Any = None
+    products: dict[TracedProduct, None] = {}
+    shapes: list[Any] = []
 
-    def compiler(self, role: str) -> Callable[..., Any]:
+    def recorder(role: str) -> Callable[..., Any]:
         def record(module: torch.fx.GraphModule, inputs: Sequence[object]) -> Any:  # noqa: ANN401 (torch's protocol)
-            from torch._functorch._aot_autograd.utils import make_boxed_func
-            from torch._guards import TracingContext
-
-            self.shapes = getattr(TracingContext.get().fake_mode, "shape_env", None)
-            for node in module.graph.nodes:
-                op = str(node.target).split(".")[1] if str(node.target).startswith("aten.") else ""
-                if op in _OPS:
-                    a, b = (argument.meta["val"] for argument in node.args[-2:])
-                    m, k, n = (_named(size) for size in (a.shape[-2], a.shape[-1], b.shape[-1]))
-                    layout = "".join("n" if x.stride()[-1] == 1 else "t" for x in (a, b))
-                    self.products[TracedProduct(role, op, m, k, n, layout)] = None
+            shapes.append(getattr(TracingContext.get().fake_mode, "shape_env", None))
+            products.update(dict.fromkeys(_products(module, role)))
             return make_boxed_func(module.forward)
 
         return record
 
-
-def _traced(call: Callable[..., object], sizes: list[list[int | None]], dtype: DType, grad: bool, m: int) -> Traced:
-    import torch
-    from torch._dynamo.backends.common import aot_autograd
-
     torch._dynamo.reset()
-    recorder = _Recorder()
-    backend = aot_autograd(fw_compiler=recorder.compiler("forward"), bw_compiler=recorder.compiler("backward"))
+    backend = aot_autograd(fw_compiler=recorder("forward"), bw_compiler=recorder("backward"))
     tensors = []
     for of_input in sizes:
         shape = [m if size is None else size for size in of_input]
@@ -214,10 +202,20 @@ def _traced(call: Callable[..., object], sizes: list[list[int | None]], dtype: D
     except Exception as error:
         first_line = next(iter(str(error).splitlines()), type(error).__name__)
         raise UsageError(f"the callable failed on inputs with m={m} on the meta device: {first_line}") from None
-    if recorder.shapes is None:
+    if not shapes or shapes[-1] is None:
         raise UsageError(f"torch compiled no graph of the callable with m={m}: it has no product of its inputs")
-    guards, first, last = _bounds(recorder.shapes, m)
-    return Traced(first, last, guards, tuple(recorder.products))
+    guards, first, last = _bounds(shapes[-1], m)
+    return Traced(first, last, guards, tuple(products))
+
+
+def _products(module: torch.fx.GraphModule, role: str) -> Iterator[TracedProduct]:
+    for node in module.graph.nodes:
+        op = str(node.target).split(".")[1] if str(node.target).startswith("aten.") else ""
+        if op in _OPS:
+            a, b = (argument.meta["val"] for argument in node.args[-2:])
+            m, k, n = (_named(size) for size in (a.shape[-2], a.shape[-1], b.shape[-1]))
+            layout = "".join("n" if x.stride()[-1] == 1 else "t" for x in (a, b))
+            yield TracedProduct(role, op, m, k, n, layout)
 
 
 def _bounds(shapes: Any, m: int) -> tuple[tuple[str, ...], int, int | None]:  # noqa: ANN401 (torch's ShapeEnv)

@@ -1,4 +1,4 @@
-"""What Inductor calls a choice: template, keywords, and the source that the keywords were chosen for.
+"""Inductor's names of a choice: template, keywords, and hash of the template's source.
 
 Source: torch/_inductor/kernel/mm.py and bmm.py, template_heuristics/triton.py, torch 2.11 to 2.13.
 """
@@ -14,7 +14,7 @@ __all__ = ["TRITON_PARAMS", "kwargs_of", "source_hash", "template_of"]
 TRITON_PARAMS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
 _TRITON_SPACES = ("triton_mm", "triton_mm_tma")
 
-# `src_hash` of the templates, by the first two parts of torch's version: read in 2.11.0, 2.12.1 and 2.13.0.
+# `src_hash` of the templates by torch's version, read in 2.11.0, 2.12.1 and 2.13.0.
 _MM = ("triton::mm", "triton::mm_persistent_tma", "triton::bmm")
 _HASHES = {
     "2.11": (
@@ -36,10 +36,10 @@ _HASHES = {
 
 
 def template_of(problem: Problem, choice: Choice) -> str:
-    """The `uid` of the template.
+    """Return the `uid` of a choice's template.
 
     Raises:
-        TableError: Inductor has none for the space, or not for this operation.
+        TableError: Inductor has no template for the space and operation.
     """
     if choice.space == "aten":
         return f"aten::{problem.op}"
@@ -52,10 +52,10 @@ def template_of(problem: Problem, choice: Choice) -> str:
 
 
 def kwargs_of(problem: Problem, choice: Choice) -> dict[str, int]:
-    """The keywords that were tuned.
+    """Return the tuned keywords of a choice's template, by name.
 
     Raises:
-        TableError: the config is not one of its space.
+        TableError: the config is not of its space.
     """
     space, config = choice.space, choice.config
     wanted = TRITON_PARAMS if space in _TRITON_SPACES else ()
@@ -69,6 +69,6 @@ def kwargs_of(problem: Problem, choice: Choice) -> dict[str, int]:
 
 
 def source_hash(template: str, torch: str) -> str | None:
-    """The SHA-256 of the template's source in a version of torch (`2.11.0+cu130`); None where it is not known."""
+    """Return the SHA-256 of a template's source in a version of torch such as `2.11.0+cu130`; None if unknown."""
     hashes = _HASHES.get(".".join(torch.split(".")[:2]))
     return dict(zip(_MM, hashes, strict=True)).get(template) if hashes else None
