@@ -77,7 +77,7 @@ def test_a_choice_that_does_not_work_any_more_does_not_hold(run, table):
     status, out = run("verify", "old/table.json", *recorded())
     assert status == 1
     assert "does not work" in out
-    assert "1 row of 2 hold, 1 range of 2; mended" in out
+    assert "1 row of 2 hold, 1 range of 2; 1 row replaced by its best contender; 1 range dropped" in out
     assert read_table_at("verified").ranges == table.ranges[1:]
 
 

@@ -15,8 +15,8 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.campaign import CampaignReport
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
-MEASURED = replace(example_measurement(), protocol="graph-cold-l2+energy")
-TASK = MEASURED.task
+TASK = replace(example_measurement().task, space="triton_mm")
+MEASURED = replace(example_measurement(), task=TASK, protocol="graph-cold-l2+energy")
 
 
 def measurement(x, time_ns, energy_joules, **changes):
