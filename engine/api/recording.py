@@ -66,7 +66,7 @@ def record(
         LocalExecutor,
         protocol_name=plan.plugins.objective.protocol,
         builders=builders,
-        racing=False,  # every config gets all its launches
+        early_stopping=False,  # every config gets all its launches
         notify=tell,
     )
     backend = MeasuredBackend(plan, device, open_executor, clock_mhz=lock_clocks, notify=tell)

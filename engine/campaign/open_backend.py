@@ -21,7 +21,6 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.store.landscapes.embedded import embedded
 
@@ -94,11 +93,15 @@ def open_backend(
         reason = f"there is no GPU here and nothing is recorded in space {missing}"
         return _estimated(plan, device, builders, clock_mhz, notify, reason)
     notes = _unlocked(clock_mhz, "recorded landscapes answer")
-    if not landscapes:
+    if connection is not None:
+        connection.close()
+        why = "Landscapes were named" if landscapes else "No GPU in the Ray cluster"
+        notes += (f"{why}; the recorded landscapes answer in this process.",)
+    elif not landscapes:
         names = gpu_names()
         why = f"{names[0]} found, but not gemmtune[triton]: pip install 'gemmtune[triton]'" if names else "No GPU found"
         notes += (f"{why}; using the recorded landscapes.",)
-    return ReplayedBackend(plan, found, _replay_executor(plan, found, connection, notify), notes=notes)
+    return ReplayedBackend(plan, found, notes=notes)
 
 
 def _measured(
@@ -165,19 +168,6 @@ def _cluster_device(cluster: Cluster, wanted: Device | None) -> Device | None:
     if len(skus) > 1:
         raise DeviceError(f"the cluster has {' and '.join(skus)}, and a campaign is of one: choose it with --device")
     return devices[0] if devices else None
-
-
-def _replay_executor(
-    plan: Plan, landscapes: Sequence[Landscape], cluster: Cluster | None, notify: Notify
-) -> Executor | None:
-    """Return the executor that replays in the cluster's actors, one per core; None to replay in this process."""
-    if cluster is None:
-        return None
-    if plan.pruners:
-        raise UsageError(f"--pruner {plan.pruners[0]} replays in this process: leave out --fleet")
-    from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
-
-    return SimulatedExecutor(landscapes, cluster, workers=max(1, cluster.nodes()[0].cpus), notify=notify)
 
 
 def _pruners_of_builds(plan: Plan) -> dict[str, Pruner]:

@@ -1,4 +1,4 @@
-"""Jobs over places: each place runs a few at a time, and one that is lost costs none of them."""
+"""Hands jobs to workers; a worker that is lost costs none of its jobs."""
 
 from __future__ import annotations
 
@@ -10,214 +10,207 @@ from typing import Generic, Protocol, TypeVar
 from gemmtune.engine.processes.process_pool import Notify, Outcome, log_notice
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["Done", "Place", "Pool"]
+__all__ = ["Dispatcher", "JobResult", "Worker"]
 
 J = TypeVar("J")
 R = TypeVar("R")
 
 _AHEAD = 2
-"""Jobs a place is given for each that it runs: the next one is there when the last one ends."""
+"""Jobs that a worker holds per job that it runs, so that the next one is there when the last one ends."""
 
-_WORTH_A_MOVE = 64
-"""Jobs that must wait at their home before another place helps, which makes a problem's operands and reference level
-first. Chosen, not measured: 64 jobs are 0.12 s of one GPU's time (one H200, experiments/measurement)."""
+_JOBS_PER_SETUP = 64
+"""Waiting jobs of one group that are worth another worker's set-up, which makes a problem's operands and its reference.
+Chosen: 64 jobs take 0.12 s of one GPU (see experiments/measurement)."""
 
 
-class Place(Protocol[J, R]):
-    """What runs jobs somewhere: a `ProcessPool` is one, and so is an actor on another machine."""
+class Worker(Protocol[J, R]):
+    """Runs jobs somewhere: a `ProcessPool` on this machine, or an actor on another one."""
 
     @property
     def size(self) -> int:
-        """Jobs it runs at a time; 0 while it has not started, and once it is lost."""
+        """Jobs that run at a time; 0 before the worker has started and once it is lost."""
 
     def submit(self, job: J) -> None:
-        """Enqueue a job; returns at once."""
+        """Queue a job and return at once."""
 
     def collect(self) -> list[Outcome[J, R]]:
-        """The jobs that finished or were lost since the last call, each as it was submitted; never waits.
+        """Return the jobs that finished or were lost since the last call, each as it was submitted; never wait.
 
         Raises:
-            GemmtuneError: something cannot start; with `size` 0 the place is lost, and its jobs with it.
+            GemmtuneError: something cannot start; if `size` is 0 the worker and its jobs are lost.
         """
 
     def close(self) -> None:
-        """End what runs; unfinished jobs are dropped."""
+        """End every process and drop unfinished jobs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done(Generic[J, R]):
-    """A job that is over."""
+class JobResult(Generic[J, R]):
+    """A finished job and its worker."""
 
     outcome: Outcome[J, R]
-    """How."""
-    place: str
-    """Where."""
+    """Result of the job, or why it was lost."""
+    worker: str
+    """Name of the worker that ran the job."""
 
 
 @dataclass(slots=True)
-class _Seat(Generic[J, R]):
-    place: Place[J, R]
-    given: dict[int, J] = field(default_factory=dict)
-    """Jobs that have not come back, by identity, in the order they were given."""
+class _Assignment(Generic[J, R]):
+    """A worker and its jobs."""
+
+    worker: Worker[J, R]
+    jobs: dict[int, J] = field(default_factory=dict)
+    """Unfinished jobs by identity, in the order in which they were handed out."""
 
     @property
     def load(self) -> float:
-        size = self.place.size
-        return len(self.given) / size if size else float("inf")
+        return len(self.jobs) / self.worker.size if self.worker.size else float("inf")
 
 
-class Pool(Generic[J, R]):
-    """Hands jobs to places, and to another one when a place is lost."""
+class Dispatcher(Generic[J, R]):
+    """Hands each job to the least loaded worker, and to another one when that worker is lost."""
 
     def __init__(
         self,
-        places: Mapping[str, Place[J, R]],
+        workers: Mapping[str, Worker[J, R]],
         *,
         ahead: int = _AHEAD,
-        grain: int = 1,
-        home: Callable[[J], Hashable] | None = None,
+        affinity: Callable[[J], Hashable] | None = None,
         notify: Notify = log_notice,
     ) -> None:
-        """Begin.
+        """Take the workers, which `close` ends.
 
         Args:
-            places: by name. The pool closes them.
-            ahead: jobs a place is given for each that it runs, the running one included; the others wait here.
-            grain: jobs that are handed out together, to one place: more than one where they travel together.
-            home: what a place sets itself up for to run the job. Jobs of one kind go to one place, until more of them
-                wait than setting up another place is worth. None where nothing is set up.
-            notify: receives a line for each place that is lost or given up.
+            workers: by name.
+            ahead: jobs that a worker holds per job that it runs, the running one included; others wait here.
+            affinity: returns what a worker sets itself up for to run a job. Jobs of one group go to one worker, until
+                enough wait to be worth another worker's set-up. None if no job needs a set-up.
+            notify: receives a line per worker that is lost or excluded.
         """
-        self._seats = {name: _Seat(place) for name, place in places.items()}
+        self._assignments = {name: _Assignment(worker) for name, worker in workers.items()}
         self._ahead = ahead
-        self._grain = grain
-        self._home = home
-        self._waiting: dict[Hashable, deque[J]] = {}
-        self._homes: dict[Hashable, list[str]] = {}
-        self._retired: list[Place[J, R]] = []
+        self._affinity = affinity
         self._notify = notify
-        self._lost: GemmtuneError | None = None
+        self._waiting: dict[Hashable, deque[J]] = {}
+        self._set_up: dict[Hashable, list[str]] = {}
+        self._excluded: list[Worker[J, R]] = []
+        self._last_error: GemmtuneError | None = None
         self._pending = 0
-        self._held = 0
 
     @property
     def pending(self) -> int:
-        """Jobs submitted and not yet collected."""
+        """Number of jobs that were submitted and not yet collected."""
         return self._pending
 
     @property
     def room(self) -> int:
-        """Jobs that would not wait here if they were submitted now."""
-        return self._ahead * sum(seat.place.size for seat in self._seats.values()) - self._pending
+        """Number of jobs that workers would take at once."""
+        return self._ahead * sum(each.worker.size for each in self._assignments.values()) - self._pending
 
     @property
     def busy(self) -> dict[str, bool]:
-        """Whether each place has a job at hand."""
-        return {name: bool(seat.given) for name, seat in self._seats.items()}
+        """Whether each worker has a job, by name."""
+        return {name: bool(each.jobs) for name, each in self._assignments.items()}
 
     def submit(self, job: J) -> None:
-        """Enqueue a job; it is handed out with others of its grain, or at the next `flush` or `collect`."""
-        self._waiting.setdefault(self._kind(job), deque()).append(job)
+        """Queue a job and hand it out if a worker has room."""
+        self._waiting.setdefault(self._group(job), deque()).append(job)
         self._pending += 1
-        self._held += 1
-        if self._held >= self._grain:
-            self.flush()
+        self._hand_out()
 
-    def collect(self) -> list[Done[J, R]]:
-        """The jobs that are over since the last call; never waits.
+    def collect(self) -> list[JobResult[J, R]]:
+        """Return the jobs that finished or were lost since the last call, without waiting.
 
         Raises:
-            GemmtuneError: no place is left. Only a call that has nothing to return raises.
+            GemmtuneError: no worker is left. A call that has results returns them first.
         """
-        done = []
-        for name, seat in tuple(self._seats.items()):
+        results = []
+        for name, each in tuple(self._assignments.items()):
             try:
-                outcomes = seat.place.collect()
+                outcomes = each.worker.collect()
             except GemmtuneError as error:
-                self._troubled(name, seat, error)
+                self._on_error(name, each.worker, error)
                 continue
             for outcome in outcomes:
-                del seat.given[id(outcome.job)]
-                done.append(Done(outcome, name))
-        self._pending -= len(done)
-        self.flush()
-        if self._lost is not None and not self._seats and not done:
-            raise self._lost
-        return done
+                del each.jobs[id(outcome.job)]
+                results.append(JobResult(outcome, name))
+        self._pending -= len(results)
+        self._hand_out()
+        if self._last_error is not None and not self._assignments and not results:
+            raise self._last_error
+        return results
 
-    def flush(self) -> None:
-        """Hand out what waits: some a round to each place, the least loaded first."""
-        self._held = 0
-        if self._waiting:
-            seats = sorted(self._seats.items(), key=lambda named: named[1].load)
-            while sum(self._give(name, seat) for name, seat in seats):
-                pass  # until a round in which nobody took any
+    def add(self, name: str, worker: Worker[J, R]) -> None:
+        """Add a worker, which takes jobs from the next call on."""
+        self._assignments[name] = _Assignment(worker)
 
-    def add(self, name: str, place: Place[J, R]) -> None:
-        """One place more."""
-        self._seats[name] = _Seat(place)
-
-    def retire(self, name: str, reason: str) -> None:
-        """Give no more jobs to a place, and those it has to the others. The last one stays."""
-        if name in self._seats and len(self._seats) > 1:
+    def quarantine(self, name: str, reason: str) -> None:
+        """Give a worker no more jobs and its jobs to the others; the last worker stays."""
+        if name in self._assignments and len(self._assignments) > 1:
             self._notify(f"{name} is quarantined: {reason}; its jobs go elsewhere")
-            self._leave(name)
+            self._exclude(name)
 
     def close(self) -> None:
-        """End what runs."""
-        for place in (*(seat.place for seat in self._seats.values()), *self._retired):
-            place.close()
-        self._seats.clear()
+        """End every worker."""
+        for worker in (*(each.worker for each in self._assignments.values()), *self._excluded):
+            worker.close()
+        self._assignments.clear()
         self._waiting.clear()
 
-    def _kind(self, job: J) -> Hashable:
-        return self._home(job) if self._home else None
+    def _group(self, job: J) -> Hashable:
+        return self._affinity(job) if self._affinity else None
 
-    def _give(self, name: str, seat: _Seat[J, R]) -> bool:
-        """Give a place its share of a round; whether it took any."""
-        room = self._ahead * seat.place.size - len(seat.given)
-        for number in range(min(room, self._grain)):
-            job = self._next_for(name)
-            if job is None:
-                return number > 0
-            seat.given[id(job)] = job
-            seat.place.submit(job)
-        return room > 0
+    def _hand_out(self) -> None:
+        """Give each worker a job in turn, the least loaded first, until no worker takes another one."""
+        if self._waiting:
+            by_load = sorted(self._assignments.items(), key=lambda named: named[1].load)
+            while sum(self._give_one(name, each) for name, each in by_load):
+                pass
+
+    def _give_one(self, name: str, each: _Assignment[J, R]) -> bool:
+        if len(each.jobs) >= self._ahead * each.worker.size:
+            return False
+        job = self._next_for(name)
+        if job is None:
+            return False
+        each.jobs[id(job)] = job
+        each.worker.submit(job)
+        return True
 
     def _next_for(self, name: str) -> J | None:
-        """The oldest job of a kind at home there, or else of one that needs a home; None where the rest may wait."""
-        for kind in self._waiting:
-            if name in self._homes.get(kind, ()):
-                return self._take(kind)
-        for kind, jobs in self._waiting.items():
-            homes = self._homes.setdefault(kind, []) if self._home else []
-            if len(jobs) >= _WORTH_A_MOVE * len(homes):
-                homes.append(name)
-                return self._take(kind)
+        """Remove and return the oldest job that the worker is set up for, or one that is worth its set-up."""
+        for group in self._waiting:
+            if name in self._set_up.get(group, ()):
+                return self._take(group)
+        for group, jobs in self._waiting.items():
+            workers = self._set_up.setdefault(group, []) if self._affinity else []
+            if len(jobs) >= _JOBS_PER_SETUP * len(workers):
+                workers.append(name)
+                return self._take(group)
         return None
 
-    def _take(self, kind: Hashable) -> J:
-        jobs = self._waiting[kind]
+    def _take(self, group: Hashable) -> J:
+        jobs = self._waiting[group]
         job = jobs.popleft()
         if not jobs:
-            del self._waiting[kind]
+            del self._waiting[group]
         return job
 
-    def _troubled(self, name: str, seat: _Seat[J, R], error: GemmtuneError) -> None:
-        if seat.place.size:
+    def _on_error(self, name: str, worker: Worker[J, R], error: GemmtuneError) -> None:
+        if worker.size:
             self._notify(str(error))
             return
-        self._lost = error
-        if len(self._seats) > 1:
+        self._last_error = error
+        if len(self._assignments) > 1:
             self._notify(f"{error}; the others go on")
-        self._leave(name)
+        self._exclude(name)
 
-    def _leave(self, name: str) -> None:
-        """Take a place off the list; what it was given goes first in the queue."""
-        seat = self._seats.pop(name)
-        self._retired.append(seat.place)
-        for homes in self._homes.values():
-            if name in homes:
-                homes.remove(name)
-        for job in reversed(seat.given.values()):
-            self._waiting.setdefault(self._kind(job), deque()).appendleft(job)
+    def _exclude(self, name: str) -> None:
+        """Remove a worker and queue its jobs first."""
+        each = self._assignments.pop(name)
+        self._excluded.append(each.worker)
+        for workers in self._set_up.values():
+            if name in workers:
+                workers.remove(name)
+        for job in reversed(each.jobs.values()):
+            self._waiting.setdefault(self._group(job), deque()).appendleft(job)

@@ -1,4 +1,4 @@
-"""An executor of this machine's own: builder processes on its cores, one worker process on each of its GPUs."""
+"""The executor of this machine: builder processes on its cores, one worker process per GPU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
-from gemmtune.engine.execution.workers import Builders, Workers, measured_provenance, problem_of
+from gemmtune.engine.execution.workers import Builders, GpuWorkers, measured_provenance, problem_of
 from gemmtune.engine.measure.builder import builder_pool
 from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
@@ -33,40 +33,45 @@ class LocalExecutor(BuildMeasurePipeline):
         *,
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
-        racing: bool = True,
+        early_stopping: bool = True,
         build_deadline_seconds: float = 60.0,
         run_deadline_seconds: float = 60.0,
         notify: Notify = log_notice,
     ) -> None:
-        """Take the visible GPUs that are alike: the first, and those of its kind.
+        """Choose the first visible GPU and those of its model; start no process yet.
 
         Args:
             spaces: names of the spaces to build for.
             protocol_name: name of the timing protocol.
-            builders: builder processes; by default one a core, less one for each process that feeds a GPU.
+            builders: number of builder processes; by default one per core, less one per GPU.
             pruners: by name, asked before the build and again between build and measurement.
-            racing: whether launches stop once a config is behind the task's best; without, every config gets all.
-            build_deadline_seconds: run time of one build.
-            run_deadline_seconds: run time of one measurement, or of one final.
-            notify: receives a line for each thing that a person should know.
+            early_stopping: whether launches stop once a config is behind the task's best; if not, every config gets
+                all its launches.
+            build_deadline_seconds: longest run time of a build.
+            run_deadline_seconds: longest run time of a measurement or a final.
+            notify: receives lines that a person should read.
 
         Raises:
-            ContractError: no such protocol.
+            ContractError: no protocol has that name.
         """
         timed = protocol(protocol_name)
         toolchains = {name: registry.space(name).toolchain() for name in spaces}
-        gpus = equal_gpus() or ("",)  # without one its worker says itself what is missing
+        gpus = equal_gpus() or ("",)  # without a GPU the worker reports what is missing
+        size = builders or max(len(os.sched_getaffinity(0)) - len(gpus), 1)
         self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
-        self._size = builders or max(len(os.sched_getaffinity(0)) - len(gpus), 1)
-        deadlines = build_deadline_seconds, run_deadline_seconds
 
-        def open_site() -> _LocalSite:
-            return _LocalSite(tuple(toolchains), timed, gpus, Path(self._folder.name), self._size, deadlines, notify)
+        def open_machine() -> _LocalMachine:
+            deadlines = build_deadline_seconds, run_deadline_seconds
+            return _LocalMachine(tuple(toolchains), timed, gpus, Path(self._folder.name), size, deadlines, notify)
 
-        # With energy the slower config may be the one that is wanted.
-        racing = racing and not timed.energy
-        provenance = measured_provenance(toolchains, protocol_name)
-        super().__init__(provenance, open_site, len(gpus), pruners=pruners, racing=racing, notify=notify)
+        super().__init__(
+            measured_provenance(toolchains, protocol_name),
+            open_machine,
+            len(gpus),
+            pruners=pruners,
+            early_stopping=early_stopping and not timed.energy,  # the slower config may need less energy
+            notify=notify,
+        )
 
     def close(self) -> None:
         """End every process and delete the binaries."""
@@ -74,7 +79,7 @@ class LocalExecutor(BuildMeasurePipeline):
         self._folder.cleanup()
 
 
-class _LocalSite:
+class _LocalMachine:
     """Processes of this machine."""
 
     def __init__(
@@ -89,11 +94,11 @@ class _LocalSite:
     ) -> None:
         build_deadline_seconds, run_deadline_seconds = deadlines
         host, pid = platform.node(), os.getpid()
-        with ExitStack() as starting:  # if a later one does not start, the earlier ones end
-            # The workers start first, and come up while the builders do.
+        with ExitStack() as starting:  # if a pool does not start, the earlier ones end
+            # The workers start first, and import while the builders start.
             workers = {}
             for number, gpu in enumerate(gpus):
-                place = worker_pool(
+                pool = worker_pool(
                     timed,
                     spaces,
                     run_deadline_seconds,
@@ -101,16 +106,16 @@ class _LocalSite:
                     environment={"CUDA_VISIBLE_DEVICES": gpu} if len(gpus) > 1 else {},
                     notify=notify,
                 )
-                starting.callback(place.close)
-                workers[f"{host}/gpu{number}/pid{pid}"] = place
+                starting.callback(pool.close)
+                workers[f"{host}/gpu{number}/pid{pid}"] = pool
             builders = builder_pool(spaces, folder, size, build_deadline_seconds, notify)
             starting.pop_all()
-        self._processes: list[Waitable] = [builders, *workers.values()]
-        self.builders: Builders = Pool({f"{host}/cpu/pid{pid}": builders}, notify=notify)
-        self.workers: Workers = Pool(workers, home=problem_of, notify=notify)
+        self._pools: list[Waitable] = [builders, *workers.values()]
+        self.builders: Builders = Dispatcher({f"{host}/cpu/pid{pid}": builders}, notify=notify)
+        self.workers: GpuWorkers = Dispatcher(workers, affinity=problem_of, notify=notify)
 
     def wait(self, timeout_seconds: float) -> None:
-        wait_for_any(self._processes, timeout_seconds)
+        wait_for_any(self._pools, timeout_seconds)
 
     def close(self) -> None:
         self.workers.close()

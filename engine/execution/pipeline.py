@@ -1,4 +1,4 @@
-"""What every executor that builds and measures does, wherever its builders and workers are."""
+"""The pipeline of every executor that builds and measures: build ahead, prune, measure, keep binaries, hold finals."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
 
 from gemmtune.engine.execution.artifact_cache import ArtifactCache, discard
 from gemmtune.engine.execution.build_queue import BuildQueue
-from gemmtune.engine.execution.dispatcher import Done
+from gemmtune.engine.execution.dispatcher import JobResult
 from gemmtune.engine.execution.drift_monitor import DriftMonitor
 from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, build_result, pruning_reason
-from gemmtune.engine.execution.workers import Provenance, Site
+from gemmtune.engine.execution.workers import Machines, Provenance
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
@@ -32,40 +31,42 @@ __all__ = ["BuildMeasurePipeline"]
 _STATUS_OF_LOSS = {Loss.TIMED_OUT: Status.TIMED_OUT, Loss.DIED: Status.RUN_FAILED}
 
 _BUILT_AHEAD = 128
-"""Binaries a worker that may wait to be timed, until no further build begins. Chosen to be more than a GPU times while
-the builders make the next ones, and little on a disk. A campaign of many problems begins with their operands, and times
-little: with 64 its builders stood still then (97.8 s instead of 95.6, simulated: experiments/campaign-100)."""
+"""Built configs per GPU worker that may wait before no further build begins. Chosen: more than a GPU times while the
+builders make the next ones, and little on a disk. A campaign of many problems begins with their operands and times
+little, so that builders stood still with 64 (see experiments/campaign-100)."""
 
 
 class BuildMeasurePipeline:
-    """Builds ahead of the timing; holds finals; a crash or a hang costs one process and one config."""
+    """Builds ahead of the timing and holds finals; a crash or a hang costs one process and one config."""
 
     def __init__(
         self,
         provenance: Provenance,
-        open_site: Callable[[], Site],
+        open_machines: Callable[[], Machines],
         parallel: int,
         *,
         pruners: Mapping[str, Pruner] | None = None,
-        racing: bool = True,
+        early_stopping: bool = True,
         notify: Notify = log_notice,
     ) -> None:
-        """Nothing starts before the first config is submitted: a campaign that is all known needs no process.
+        """Prepare the pipeline; no process starts before the first config is submitted.
 
         Args:
-            provenance: what its numbers are.
-            open_site: starts the builders and the workers; the executor closes them.
-            parallel: workers there will be.
+            provenance: how the numbers are made.
+            open_machines: starts the builders and the workers, which `close` ends.
+            parallel: number of GPU workers there will be.
             pruners: by name, asked before the build and again between build and measurement.
-            racing: whether launches stop once a config is behind the task's best; without, every config gets all.
-            notify: receives a line for each thing that a person should know.
+            early_stopping: whether launches stop once a config is behind the task's best; if not, every config gets
+                all its launches.
+            notify: receives lines that a person should read.
         """
         self.evidence: Evidence = provenance.evidence
         self.parallel = parallel
         self._provenance = provenance
-        self._open_site = open_site
+        self._open_machines = open_machines
+        self._machines: Machines | None = None
         self._driver_name = f"{platform.node()}/pid{os.getpid()}"
-        self._racing = racing
+        self._early_stopping = early_stopping
         self._notify = notify
         self._pruners = dict(pruners or {})
         self._history: dict[Task, list[Measurement]] = {}
@@ -76,35 +77,31 @@ class BuildMeasurePipeline:
         self._finals: dict[Problem, _PendingFinal] = {}
         self._finished: list[Finished] = []
 
-    @cached_property
-    def _site(self) -> Site:
-        return self._open_site()
-
     @property
     def holds_finals(self) -> bool:
         """Whether kernels can be timed against each other."""
         return self._provenance.holds_finals
 
     def toolchain(self, task: Task) -> Toolchain:
-        """Return what `provenance` says."""
+        """Return the toolchain that measurements of the task name."""
         return self._provenance.toolchain(task)
 
     def protocol(self, task: Task) -> str:
-        """Return what `provenance` says."""
+        """Return the timing protocol that measurements of the task name."""
         return self._provenance.protocol(task)
 
     def submit(self, task: Task, config: Config) -> None:
-        """Queue the build, unless a pruner sees already that it is not worth it; the measurement follows."""
+        """Queue the build of a config, unless a pruner drops the config; its measurement follows."""
         reason = pruning_reason(self._pruners, Candidate(task, config), self._history.get(task, ()))
         if reason:
             self._finish(task, config, Reading(Status.INVALID, reason), protocol=UNBUILT)
             return
         self._queue.add(BuildJob(task, config))
-        self._feed()
+        self._start_builds(self._started())
 
     def hold_final(self, candidates: Sequence[tuple[Task, Config]]) -> None:
-        """Queue a final; binaries that are no longer kept are built again first."""
-        problem = candidates[0][0].problem
+        """Queue a final; configs whose binaries were not kept are built again first."""
+        problem, machines = candidates[0][0].problem, self._started()
         final = self._finals[problem] = _PendingFinal(problem, dict.fromkeys(candidates))
         for task, config in candidates:
             kept = self._cache.find(task, config)
@@ -112,74 +109,70 @@ class BuildMeasurePipeline:
                 self._queue.add_urgent(BuildJob(task, config))
             else:
                 final.artifacts[task, config] = kept
-        self._hold(final)
-        self._feed()
+        self._measure_final(machines, final)
+        self._start_builds(machines)
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
-        """What has finished; waits up to the timeout for at least one."""
-        finished = self._collect()
-        if not finished and self._started and self._under_way:
-            self._site.wait(timeout_seconds)
-            finished = self._collect()
+        """Return what has finished; wait up to the timeout for at least one result."""
+        if self._machines is not None:
+            self._handle_results(self._machines)
+            if not self._finished and self._is_working(self._machines):
+                self._machines.wait(timeout_seconds)
+                self._handle_results(self._machines)
+        finished, self._finished = self._finished, []
         return finished
 
     def close(self) -> None:
         """End every process and delete the binaries."""
-        if self._started:
-            self._site.close()
+        if self._machines is not None:
+            self._machines.close()
 
     def load(self) -> Load:
-        """What is under way."""
-        if not self._started:
+        """Return the numbers of configs at each step."""
+        if self._machines is None:
             return Load(0, 0, 0, {})
-        workers = self._site.workers
-        return Load(len(self._queue), self._site.builders.pending, workers.pending, workers.busy)
+        workers = self._machines.workers
+        return Load(len(self._queue), self._machines.builders.pending, workers.pending, workers.busy)
 
-    @property
-    def _under_way(self) -> bool:
-        return bool(self._queue or self._site.builders.pending or self._site.workers.pending)
+    def _started(self) -> Machines:
+        """Return the machines, started if they are not."""
+        if self._machines is None:
+            self._machines = self._open_machines()
+        return self._machines
 
-    @property
-    def _started(self) -> bool:
-        return "_site" in self.__dict__
+    def _is_working(self, machines: Machines) -> bool:
+        return bool(self._queue or machines.builders.pending or machines.workers.pending)
 
-    def _collect(self) -> list[Finished]:
-        if self._started:
-            self._hear()
-        finished, self._finished = self._finished, []
-        return finished
-
-    def _feed(self) -> None:
-        """Begin builds while there are builders for them, and as far ahead of the timing as is worth it."""
-        builders, workers = self._site.builders, self._site.workers
+    def _start_builds(self, machines: Machines) -> None:
+        """Start builds while builders have room and not too many built configs wait to be timed."""
         most = _BUILT_AHEAD * self.parallel
-        while self._queue and builders.room > 0 and workers.pending < most:
-            builders.submit(self._queue.pop())
+        while self._queue and machines.builders.room > 0 and machines.workers.pending < most:
+            machines.builders.submit(self._queue.pop())
 
-    def _hear(self) -> None:
-        for measured in self._site.workers.collect():  # first: if it raises, nothing else has been taken and is lost
-            job = measured.outcome.job
+    def _handle_results(self, machines: Machines) -> None:
+        for result in machines.workers.collect():  # first: if this raises, no other result was taken and lost
+            job = result.outcome.job
             if isinstance(job, FinalJob):
-                self._after_final(job, measured)
+                self._after_final(machines, job, result)
             else:
-                self._after_run(job, measured)
-        for done in self._site.builders.collect():
-            self._after_build(done.outcome)
-        self._feed()
+                self._after_measurement(machines, job, result)
+        for done in machines.builders.collect():
+            self._after_build(machines, done.outcome)
+        self._start_builds(machines)
 
-    def _after_build(self, outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> None:
-        """Hand the artifact to the workers, or say why there is nothing to hand on."""
+    def _after_build(self, machines: Machines, outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> None:
+        """Measure the artifact, or finish a config that did not build."""
         job, result = outcome.job, build_result(outcome)
         final = self._finals.get(job.task.problem)
         if final is not None and (job.task, job.config) in final.artifacts:
-            self._built_again(final, job, result if isinstance(result, Artifact) else None)
+            self._after_rebuild(machines, final, job, result if isinstance(result, Artifact) else None)
         elif isinstance(result, FailedBuild):
             reading = Reading(result.status, result.reason)
             self._finish(job.task, job.config, reading, build_seconds=result.build_seconds)
         else:
-            self._measure_or_prune(job, result)
+            self._measure_or_prune(machines, job, result)
 
-    def _measure_or_prune(self, job: BuildJob, artifact: Artifact) -> None:
+    def _measure_or_prune(self, machines: Machines, job: BuildJob, artifact: Artifact) -> None:
         candidate = Candidate(job.task, job.config, artifact)
         reason = pruning_reason(self._pruners, candidate, self._history.get(job.task, ()))
         if reason:
@@ -187,10 +180,12 @@ class BuildMeasurePipeline:
             reading = Reading(Status.INVALID, reason)
             self._finish(job.task, job.config, reading, artifact.resources, artifact.build_seconds)
             return
-        leader = self._leaders.get(job.task) if self._racing else None
-        self._site.workers.submit(MeasureJob(job.task, job.config, artifact, leader, self._racing))
+        leader = self._leaders.get(job.task) if self._early_stopping else None
+        machines.workers.submit(MeasureJob(job.task, job.config, artifact, leader, self._early_stopping))
 
-    def _after_run(self, job: MeasureJob, done: Done[MeasureJob | FinalJob, Reading | FinalReading]) -> None:
+    def _after_measurement(
+        self, machines: Machines, job: MeasureJob, done: JobResult[MeasureJob | FinalJob, Reading | FinalReading]
+    ) -> None:
         result, loss = done.outcome.result, done.outcome.loss
         if isinstance(result, Reading):
             reading = result
@@ -206,32 +201,36 @@ class BuildMeasurePipeline:
             level = reading.estimate.level
             if best is None or reading.estimate.time_ns < best.at_level(level).time_ns:
                 self._leaders[job.task] = reading.estimate
-            drifted = self._drift.check(done.place, reading.drift)
+            drifted = self._drift.check(done.worker, reading.drift)
             if drifted:
-                self._site.workers.retire(done.place, drifted)
+                machines.workers.quarantine(done.worker, drifted)
         facts = (job.artifact.resources, job.artifact.build_seconds)
-        self._finish(job.task, job.config, reading, *facts, worker=done.place)
+        self._finish(job.task, job.config, reading, *facts, worker=done.worker)
 
-    def _built_again(self, final: _PendingFinal, job: BuildJob, artifact: Artifact | None) -> None:
+    def _after_rebuild(
+        self, machines: Machines, final: _PendingFinal, job: BuildJob, artifact: Artifact | None
+    ) -> None:
         if artifact is None:
             del final.artifacts[job.task, job.config]
             self._notify(f"{job.task.key} {job.config} did not build again for the final")
         else:
             final.artifacts[job.task, job.config] = artifact
-        self._hold(final)
+        self._measure_final(machines, final)
 
-    def _hold(self, final: _PendingFinal) -> None:
-        """Send the final to a worker once every binary is there."""
+    def _measure_final(self, machines: Machines, final: _PendingFinal) -> None:
+        """Send the final to a worker once every binary is built."""
         if any(artifact is None for artifact in final.artifacts.values()):
             return
         jobs = [MeasureJob(task, config, a) for (task, config), a in final.artifacts.items() if a is not None]
         if jobs:
-            self._site.workers.submit(FinalJob(tuple(jobs)))
+            machines.workers.submit(FinalJob(tuple(jobs)))
         else:
             del self._finals[final.problem]
             self._finished.append(FinalNotHeld(final.problem, "no finalist was built again"))
 
-    def _after_final(self, job: FinalJob, done: Done[MeasureJob | FinalJob, Reading | FinalReading]) -> None:
+    def _after_final(
+        self, machines: Machines, job: FinalJob, done: JobResult[MeasureJob | FinalJob, Reading | FinalReading]
+    ) -> None:
         result, problem = done.outcome.result, job.finalists[0].task.problem
         final = self._finals[problem]
         if isinstance(result, FinalReading):
@@ -240,14 +239,14 @@ class BuildMeasurePipeline:
                 final.failed.append(FailedFinalist(failed.task, failed.config, reason))
                 del final.artifacts[failed.task, failed.config]
             if not result.ranking and final.artifacts:
-                self._hold(final)  # one has taken the GPU's process with it: the others meet without it
+                self._measure_final(machines, final)  # one broke the GPU's process: the others meet without it
                 return
         del self._finals[problem]
         for finalist in job.finalists:
             discard(finalist.artifact)
             self._cache.clear(finalist.task)
         if isinstance(result, FinalReading) and result.ranking:
-            self._finished.append(self._final(job, result, tuple(final.failed), done.place))
+            self._finished.append(self._final(job, result, tuple(final.failed), done.worker))
         else:
             self._finished.append(FinalNotHeld(problem, done.outcome.reason or "no finalist passed its check"))
 
@@ -292,7 +291,7 @@ class BuildMeasurePipeline:
             build_seconds=build_seconds,
         )
         self._queue.finish_evaluation(task)
-        if self._pruners:  # nobody else reads it, and a campaign has hundreds of thousands
+        if self._pruners:  # only pruners read it, and a campaign has hundreds of thousands
             self._history.setdefault(task, []).append(measurement)
         self._finished.append(measurement)
 
@@ -302,11 +301,11 @@ class _PendingFinal:
     """A final whose binaries are being gathered."""
 
     problem: Problem
-    """The GEMM."""
+    """Problem that the final decides."""
     artifacts: dict[tuple[Task, Config], Artifact | None]
-    """Each candidate's binary; None while it is being built."""
+    """Each candidate's artifact; None while it is being built."""
     failed: list[FailedFinalist] = field(default_factory=list)
-    """Candidates that failed so far."""
+    """Candidates that have failed."""
 
 
 def _now() -> str:

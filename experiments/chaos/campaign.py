@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from contextlib import closing
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "tests/engine/execution/ray"))
+
+from simulation import SimulatedExecutor
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
 from gemmtune.engine.execution.ray.cluster import Cluster
-from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded

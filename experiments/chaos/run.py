@@ -1,6 +1,6 @@
 """Kills whatever takes part in a campaign, again and again, and compares what is left with an undisturbed one.
 
-Usage: run.py --kills N [--seed S] [--budget N] [--seconds S | --cli] [--database postgresql+psycopg://...]
+Usage: run.py --kills N [--seed S] [--budget N] [--seconds S] [--database postgresql+psycopg://...]
               [--json FILE]
 """
 
@@ -62,7 +62,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget", type=int, default=200, help="evaluations a task; there are ten")
     parser.add_argument("--seconds", type=float, default=0.02, help="of one build, and of one measurement")
-    parser.add_argument("--cli", action="store_true", help="drive by the command that a user types, without a GPU")
     parser.add_argument("--pause", type=float, default=1.0, help="mean time between two kills, in seconds")
     parser.add_argument("--database", help="a PostgreSQL server whose connections are killed, too")
     parser.add_argument("--json", type=Path)
@@ -111,22 +110,12 @@ class Campaign:
         self.early: set[tuple] = set()
 
     def start(self) -> None:
-        command = self.command() if self.site.given.cli else self.script()
+        terms = ["--budget", str(self.site.given.budget), "--seconds", str(self.site.given.seconds)]
+        command = [str(Path(__file__).with_name("campaign.py")), self.database, str(self.table), *terms]
         with (self.site.folder / f"{self.name}.log").open("a") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", *command], env=self.site.environment, stdout=log, stderr=subprocess.STDOUT
             )
-
-    def script(self) -> list[str]:
-        """What takes its time, and has binaries."""
-        terms = ["--budget", str(self.site.given.budget), "--seconds", str(self.site.given.seconds)]
-        return [str(Path(__file__).with_name("campaign.py")), self.database, str(self.table), *terms]
-
-    def command(self) -> list[str]:
-        """What a user types; its actors answer at once."""
-        terms = ["--sampler", "evolution", "--seed", "7", "--budget", str(self.site.given.budget)]
-        places = ["--fleet", "ray", "--database", self.database, "--out", str(self.table.parent)]
-        return ["-m", "gemmtune", "tune", *terms, *places]
 
     def rows(self) -> list[tuple]:
         """Its measurements, in an order of their own."""

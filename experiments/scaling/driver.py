@@ -17,7 +17,7 @@ from run import PROBLEMS, Shares
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.measured_backend import MeasuredBackend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.workers import measured_provenance, problem_of
 from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
@@ -28,14 +28,14 @@ from gemmtune.engine.store.database import Database
 BUILDERS_A_GPU = 15
 
 
-class Site:
+class WaitingMachine:
     """Processes that wait."""
 
     def __init__(self, gpus: int) -> None:
         builders = ProcessPool(waiting.build, BUILDERS_A_GPU * gpus, 60.0, preload=["waiting"])
         workers = {f"gpu{i}": ProcessPool(waiting.measure, 1, 60.0, sends_ahead=True) for i in range(gpus)}
         self._processes = [builders, *workers.values()]
-        self.builders, self.workers = Pool({"cpu": builders}), Pool(workers, home=problem_of)
+        self.builders, self.workers = Dispatcher({"cpu": builders}), Dispatcher(workers, affinity=problem_of)
 
     def wait(self, timeout_seconds: float) -> None:
         wait_for_any(self._processes, timeout_seconds)
@@ -51,7 +51,7 @@ def campaign(gpus: int, budget: int) -> str:
     device = catalogue.device("H200")
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}
     provenance = measured_provenance(toolchains, registry.objective("latency").protocol)
-    executor = BuildMeasurePipeline(provenance, lambda: Site(gpus), gpus)
+    executor = BuildMeasurePipeline(provenance, lambda: WaitingMachine(gpus), gpus)
     backend = MeasuredBackend(plan, device, lambda spaces: executor)
     with tempfile.TemporaryDirectory() as folder, closing(backend), Database.open(f"{folder}/m.db") as store:
         shares = Shares(BUILDERS_A_GPU * gpus)

@@ -19,15 +19,18 @@ import tempfile
 import time
 from collections import defaultdict
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 from gemmtune.engine.campaign.execute import execute
-from gemmtune.engine.campaign.open_backend import open_backend
+from gemmtune.engine.campaign.measured_backend import MeasuredBackend
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
+from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
 # The projections of Llama-3.1-8B, at six sizes from decode to prefill.
@@ -77,12 +80,22 @@ class Shares(Callback):
 def campaign(given: argparse.Namespace) -> dict:
     """Run it on the GPUs this process sees."""
     plan = Plan(problems=PROBLEMS, budget=given.budget, seed=0)
-    if present_device() is None:
+    device = present_device()
+    if device is None:
         sys.exit("no GPU here")
+    protocol = registry.objective(plan.objective).protocol
     builders = len(os.sched_getaffinity(0)) - given.gpus[0]
-    backend = open_backend(plan, builders=builders, cluster=given.fleet)
-    if backend.executor.parallel != given.gpus[0]:
-        sys.exit(f"{backend.executor.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")
+    if given.fleet == "ray":
+        from gemmtune.engine.execution.ray.cluster import Cluster
+        from gemmtune.engine.execution.ray.executor import RayExecutor
+
+        open_executor = partial(RayExecutor, Cluster(), device.sku, protocol_name=protocol, builders=builders)
+    else:
+        open_executor = partial(LocalExecutor, protocol_name=protocol, builders=builders)
+    backend = MeasuredBackend(plan, device, open_executor)
+    executor = backend.executor
+    if executor.parallel != given.gpus[0]:
+        sys.exit(f"{executor.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")
     with tempfile.TemporaryDirectory() as folder, closing(backend), Database.open(f"{folder}/m.db") as store:
         shares = Shares(builders)
         result = execute(plan, backend, store, [shares])

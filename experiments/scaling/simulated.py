@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -58,19 +59,22 @@ def main() -> None:
     began = time.perf_counter()
     if given.fleet == "ray":
         from gemmtune.engine.execution.ray.cluster import Cluster
-        from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
+
+        sys.path.append(str(Path(__file__).parents[2] / "tests/engine/execution/ray"))
+        from simulation import SimulatedExecutor
 
         executor = SimulatedExecutor(landscapes, Cluster(), workers=given.workers, builders=given.builders)
     else:
         executor = ReplayExecutor(landscapes)
+    backend = ReplayedBackend(plan, landscapes, executor)
     meter = Meter(max(given.results // 20, 1))
     with tempfile.TemporaryDirectory() as folder:
         with Database.open(given.database or f"{folder}/measurements.db") as store:
             used = time.process_time()
-            result = execute(plan, ReplayedBackend(plan, landscapes, executor), store, [meter])
+            result = execute(plan, backend, store, [meter])
             used = time.process_time() - used
             after = resident_mb()
-        executor.close()
+        backend.close()
     half = len(meter.marks) // 2  # by then every actor is there
     rate = (meter.marks[-1][0] - meter.marks[half][0]) / (meter.marks[-1][1] - meter.marks[half][1])
     report = {

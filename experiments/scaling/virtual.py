@@ -1,11 +1,10 @@
 """How busy a campaign keeps builders, on a virtual clock. Usage: virtual.py --gpus 1 2 4 [--plan FILE] [--json FILE].
 
-The real driver, sampler, database, executor and pools, with places instead of processes: 15 builders and a worker for
-each GPU, that take made-up times on a clock that runs as the driver computes and jumps where it waits. A builder's
-next job
-begins when the driver hands it over, a worker's at once where the driver has sent it ahead. What messages to processes
-cost is added (`--message-seconds`). The campaign is that of run.py, or the problems of a campaign file. Needs
-`gemmtune[triton]`, and no GPU.
+The driver, sampler, database, executor and dispatchers are real. Instead of processes there are 15 builders and a
+worker per GPU that take made-up times. The clock runs as the driver computes, and jumps where it waits. A builder's
+next job begins when the driver sends it, a worker's at once if the driver has sent it ahead. `--message-seconds` adds
+the cost of a message. The campaign is that of run.py, or the problems of a campaign file. Needs `gemmtune[triton]`,
+and no GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from waiting import CALM, MADE_UP
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.measured_backend import MeasuredBackend
 from gemmtune.engine.campaign.plan import Plan, read_plan
-from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.workers import measured_provenance, problem_of
 from gemmtune.engine.measure.jobs import FinalistReading, FinalJob, FinalReading, Reading
@@ -67,7 +66,7 @@ class Clock:
             self.seconds = until
 
 
-class Seat:
+class Process:
     """A process: what it runs, and what it has at hand."""
 
     def __init__(self, free: float) -> None:
@@ -75,13 +74,13 @@ class Seat:
         self.jobs: deque[tuple[float, object, object]] = deque()
 
 
-class VirtualPlace:
+class VirtualWorker:
     """Processes of one pool, as `ProcessPool` hands jobs to them."""
 
     def __init__(self, clock, size, run, *, starts, ahead, message_seconds) -> None:
         self.size, self._clock, self._run, self._message = size, clock, run, message_seconds
         self._most = 2 if ahead else 1
-        self._seats = [Seat(starts) for _ in range(size)]
+        self._processes = [Process(starts) for _ in range(size)]
         self._queue: deque[object] = deque()
         self.busy: list[tuple[float, float]] = []
 
@@ -93,56 +92,53 @@ class VirtualPlace:
     def collect(self):
         self._clock.tick()
         outcomes = []
-        for seat in self._seats:
-            while seat.jobs and seat.jobs[0][0] <= self._clock.seconds:
-                _, job, result = seat.jobs.popleft()
+        for process in self._processes:
+            while process.jobs and process.jobs[0][0] <= self._clock.seconds:
+                _, job, result = process.jobs.popleft()
                 outcomes.append(Outcome(job, result))
                 self._clock.tick(self._message)
         self._dispatch()
         return outcomes
 
     def next(self) -> float:
-        return min((seat.jobs[0][0] for seat in self._seats if seat.jobs), default=math.inf)
-
-    def take_notices(self):
-        return []
+        return min((process.jobs[0][0] for process in self._processes if process.jobs), default=math.inf)
 
     def close(self) -> None:
         """Nothing to end."""
 
     def _dispatch(self) -> None:
         for most in range(1, self._most + 1):
-            for seat in self._seats:
-                if self._queue and len(seat.jobs) < most:
+            for process in self._processes:
+                if self._queue and len(process.jobs) < most:
                     job = self._queue.popleft()
                     seconds, result = self._run(job)
-                    begins = max(self._clock.seconds, seat.free)
-                    seat.free = begins + seconds
-                    seat.jobs.append((seat.free, job, result))
-                    self.busy.append((begins, seat.free))
+                    begins = max(self._clock.seconds, process.free)
+                    process.free = begins + seconds
+                    process.jobs.append((process.free, job, result))
+                    self.busy.append((begins, process.free))
 
 
-class Site:
-    """Places on one clock."""
+class VirtualMachine:
+    """Workers on one clock."""
 
     def __init__(self, given: argparse.Namespace, clock: Clock, gpus: int) -> None:
         self._clock, self._given, self._draw, self._seen = clock, given, random.Random(0), set()
         clock.tick()
         opened = clock.seconds
         cost = {"message_seconds": given.message_seconds}
-        self.cpu = VirtualPlace(
+        self.cpu = VirtualWorker(
             clock, BUILDERS_A_GPU * gpus, self._build, starts=opened + given.start_seconds, ahead=False, **cost
         )
         self.gpus = {
-            f"gpu{i}": VirtualPlace(clock, 1, self._measure, starts=opened + given.start_seconds, ahead=True, **cost)
+            f"gpu{i}": VirtualWorker(clock, 1, self._measure, starts=opened + given.start_seconds, ahead=True, **cost)
             for i in range(gpus)
         }
-        self.builders, self.workers = Pool({"cpu": self.cpu}), Pool(self.gpus, home=problem_of)
+        self.builders, self.workers = Dispatcher({"cpu": self.cpu}), Dispatcher(self.gpus, affinity=problem_of)
 
     def wait(self, timeout_seconds: float) -> None:
         self._clock.tick()
         timeout = self._clock.seconds + timeout_seconds
-        self._clock.wait(min(timeout, *(place.next() for place in (self.cpu, *self.gpus.values()))))
+        self._clock.wait(min(timeout, *(worker.next() for worker in (self.cpu, *self.gpus.values()))))
 
     def close(self) -> None:
         """Nothing to end."""
@@ -195,34 +191,35 @@ class Notes(Callback):
 
 def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, object]:
     """The whole of it, with so many configs in work for each GPU."""
-    scheduler._CONFIGS_A_WORKER = configs
+    scheduler._CONFIGS_PER_WORKER = configs
     named = read_plan(given.plan) if given.plan else Plan(problems=PROBLEMS)
     plan = Plan(problems=named.problems, spaces=named.spaces, budget=given.budget)
     device, clock = catalogue.device("H200"), Clock(given.slower)
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", *plan.spaces)}
     provenance = measured_provenance(toolchains, registry.objective("latency").protocol)
-    site: list[Site] = []
+    machines: list[VirtualMachine] = []
 
-    def opened() -> Site:
-        site.append(Site(given, clock, gpus))
-        return site[0]
+    def opened() -> VirtualMachine:
+        machines.append(VirtualMachine(given, clock, gpus))
+        return machines[0]
 
     executor = BuildMeasurePipeline(provenance, opened, gpus)
-    with tempfile.TemporaryDirectory() as folder, closing(executor), Database.open(f"{folder}/m.db") as store:
+    backend = MeasuredBackend(plan, device, lambda spaces: executor)
+    with tempfile.TemporaryDirectory() as folder, closing(backend), Database.open(f"{folder}/m.db") as store:
         notes = Notes(clock, executor)
         clock.tick()
         clock.computed = clock.seconds = 0.0
-        execute(plan, MeasuredBackend(plan, device, lambda spaces: executor), store, [notes])
+        execute(plan, backend, store, [notes])
         clock.tick()
-    return {"configs in work a GPU": configs} | account(site[0], clock, notes, gpus)
+    return {"configs in work a GPU": configs} | account(machines[0], clock, notes, gpus)
 
 
-def account(site: Site, clock: Clock, notes: Notes, gpus: int) -> dict[str, object]:
+def account(machine: VirtualMachine, clock: Clock, notes: Notes, gpus: int) -> dict[str, object]:
     """Where the builders' time went."""
     builders = BUILDERS_A_GPU * gpus
-    first, last = min(begins for begins, _ in site.cpu.busy), max(ends for _, ends in site.cpu.busy)
+    first, last = min(begins for begins, _ in machine.cpu.busy), max(ends for _, ends in machine.cpu.busy)
     tail, searched = min(notes.ends), max(notes.ends)
-    events = [(at, 1) for at, _ in site.cpu.busy] + [(at, -1) for _, at in site.cpu.busy]
+    events = [(at, 1) for at, _ in machine.cpu.busy] + [(at, -1) for _, at in machine.cpu.busy]
     marks = {0.0, clock.seconds, first, tail, searched}
     marks |= {at for at, _ in events} | {at for span in clock.waits for at in span}
     marks |= {float(at) for at in range(math.ceil(clock.seconds))}
@@ -251,7 +248,7 @@ def account(site: Site, clock: Clock, notes: Notes, gpus: int) -> dict[str, obje
     for at, number in notes.under_way:
         ways[0][int(at)] += number
         ways[1][int(at)] += 1
-    build = sum(ends - begins for begins, ends in site.cpu.busy)
+    build = sum(ends - begins for begins, ends in machine.cpu.busy)
     return {
         "gpus": gpus,
         "builders": builders,
@@ -268,7 +265,7 @@ def account(site: Site, clock: Clock, notes: Notes, gpus: int) -> dict[str, obje
         "driver computes": round(clock.computed, 1),
         "driver ms a result": round(1e3 * clock.computed / len(notes.measured_at), 2),
         "GPUs busy": [
-            round(sum(ends - begins for begins, ends in gpu.busy) / clock.seconds, 2) for gpu in site.gpus.values()
+            round(sum(ends - begins for begins, ends in gpu.busy) / clock.seconds, 2) for gpu in machine.gpus.values()
         ],
         "busy, each second": [round(timeline[at], 2) for at in range(math.ceil(clock.seconds))],
         "on their way, each second": [
@@ -280,7 +277,7 @@ def account(site: Site, clock: Clock, notes: Notes, gpus: int) -> dict[str, obje
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--configs", type=int, nargs="+", default=[scheduler._CONFIGS_A_WORKER], help="in work a GPU")
+    parser.add_argument("--configs", type=int, nargs="+", default=[scheduler._CONFIGS_PER_WORKER], help="in work a GPU")
     parser.add_argument("--plan", type=Path, help="campaign file: its problems and spaces (default: those of run.py)")
     parser.add_argument("--budget", type=int, default=256)
     parser.add_argument("--build-seconds", type=float, default=0.5, help="mean; 0.6 to 1.4 times, and of 2 %% thrice")

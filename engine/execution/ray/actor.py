@@ -1,143 +1,136 @@
-"""What an actor does: it holds the same killable processes as an executor of one machine, and hands them jobs."""
+"""The actors of a cluster: each holds the killable processes of a local executor and runs jobs in them."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from gemmtune.engine.execution.dispatcher import Place
-from gemmtune.engine.execution.ray.artifact_transfer import Cellar, packed
+from gemmtune.engine.execution.dispatcher import Worker
+from gemmtune.engine.execution.ray.artifact_transfer import artifacts_of, take_binary, with_binaries
 from gemmtune.engine.processes.process_pool import Notify, Outcome, Waitable, wait_for_any
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["Builder", "Host", "HostedPlace", "MakePlace", "Reply", "Worker"]
+__all__ = ["BuilderActor", "HostedWorker", "JobActor", "MakeWorker", "Reply", "WorkerActor"]
 
 J = TypeVar("J")
 R = TypeVar("R")
 
-_LOOK_SECONDS = 0.5
-"""Between two looks at processes that say nothing: a deadline may have passed."""
+_POLL_SECONDS = 0.5
+"""Longest wait before an actor looks for deadlines that passed."""
 
 
-class HostedPlace(Place[J, R], Waitable, Protocol[J, R]):
-    """A place that can be waited for; a `ProcessPool` is one."""
+class HostedWorker(Worker[J, R], Waitable, Protocol[J, R]):
+    """A worker that can be waited for, such as a `ProcessPool`."""
 
 
-MakePlace = Callable[[Path, Notify], HostedPlace[J, R]]
-"""Makes the place in its actor, in a folder of its own; picklable."""
+MakeWorker = Callable[[Path, Notify], HostedWorker[J, R]]
+"""Makes the worker in its actor, given a folder of its own; picklable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an actor says."""
+    """Answer of an actor to one call."""
 
     size: int
-    """Jobs it runs at a time."""
-    outcomes: tuple[Outcome[None, object] | None, ...] = ()
-    """One a job of the call, in its order, without the job and with the artifact packed; None where the place was lost
-    before."""
+    """Jobs that the actor runs at a time."""
+    outcome: Outcome[None, object] | None = None
+    """Outcome of the call's job, without the job; None if the worker was lost before."""
+    content: bytes = b""
+    """Binary of the artifact in the outcome."""
     notices: tuple[str, ...] = ()
-    """What a person should hear of."""
+    """Lines that a person should read."""
     lost: str = ""
-    """Why the place takes no jobs any more; empty while it does."""
+    """Why the worker takes no jobs any more; empty while it does."""
 
 
-class Host:
-    """One place in a process of its own. Calls overlap: a job may be sent while another one runs."""
+class JobActor:
+    """A worker in an actor. Calls overlap: the next job arrives while the current one runs."""
 
-    def __init__(self, make_place: MakePlace[object, object]) -> None:
-        """Make the place; one that cannot be made is lost from the start."""
+    def __init__(self, make_worker: MakeWorker[object, object]) -> None:
+        """Make the worker; if that fails, every reply says why."""
         self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
-        folder = Path(self._folder.name)
-        (folder / "sent").mkdir()
-        self._cellar = Cellar(folder / "sent")
-        self._waiting: dict[int, tuple[object, asyncio.Future[Outcome[object, object] | None]]] = {}
-        self._hearing: asyncio.Task[None] | None = None
+        self._jobs: dict[int, tuple[object, asyncio.Future[Outcome[object, object] | None]]] = {}
+        self._collecting: asyncio.Task[None] | None = None
         self._notices: list[str] = []
         self._lost = ""
-        self._place: HostedPlace[object, object] | None = None
+        self._worker: HostedWorker[object, object] | None = None
         try:
-            self._place = make_place(folder, self._notices.append)
+            self._worker = make_worker(Path(self._folder.name), self._notices.append)
         except GemmtuneError as error:
             self._lost = str(error)
 
     async def begin(self) -> Reply:
-        """Say that it is there."""
-        return self._reply(())
+        """Return the worker's size."""
+        return self._reply(None)
 
-    async def run(self, jobs: Sequence[object], digests: Sequence[str], *contents: bytes) -> Reply:
-        """Run some jobs; they are over together.
+    async def run(self, job: object, *contents: bytes) -> Reply:
+        """Run a job.
 
         Args:
-            jobs: as the driver has them.
-            digests: of the binaries they need.
-            contents: of these binaries.
+            job: a build, a measurement or a final, as the driver has it.
+            contents: binary of each of its artifacts.
         """
-        if self._place is None:
-            return self._reply((None,) * len(jobs))
-        sent: Mapping[str, bytes] = dict(zip(digests, contents, strict=True))
-        over = []
-        for job in jobs:
-            placed = self._cellar.place(job, sent)
-            future: asyncio.Future[Outcome[object, object] | None] = asyncio.get_running_loop().create_future()
-            self._waiting[id(placed)] = placed, future
-            over.append(future)
-            self._place.submit(placed)
-        if self._hearing is None or self._hearing.done():
-            self._hearing = asyncio.create_task(self._hear(self._place))
-        outcomes = [await future for future in over]
-        return self._reply(tuple(_light(outcome) for outcome in outcomes))
+        if self._worker is None:
+            return self._reply(None)
+        job = with_binaries(job, contents, Path(self._folder.name))
+        future: asyncio.Future[Outcome[object, object] | None] = asyncio.get_running_loop().create_future()
+        self._jobs[id(job)] = job, future
+        self._worker.submit(job)
+        if self._collecting is None or self._collecting.done():
+            self._collecting = asyncio.create_task(self._collect(self._worker))
+        outcome = await future
+        for artifact in artifacts_of(job):
+            if artifact.path:
+                Path(artifact.path).unlink(missing_ok=True)
+        return self._reply(outcome)
 
     async def close(self) -> None:
-        """End the processes, and delete the folder."""
-        if self._place is not None:
-            self._place.close()
+        """End the processes and delete the folder."""
+        if self._worker is not None:
+            self._worker.close()
         self._folder.cleanup()
 
-    def _reply(self, outcomes: tuple[Outcome[None, object] | None, ...]) -> Reply:
-        notices = tuple(self._notices)
+    def _reply(self, outcome: Outcome[object, object] | None) -> Reply:
+        notices, size = tuple(self._notices), self._worker.size if self._worker else 0
         self._notices.clear()
-        return Reply(self._place.size if self._place else 0, outcomes, notices, self._lost)
+        if outcome is None:
+            return Reply(size, notices=notices, lost=self._lost)
+        content = take_binary(outcome.result)
+        light = Outcome(None, outcome.result, outcome.loss, outcome.reason)  # the driver has the job
+        return Reply(size, light, content, notices, self._lost)
 
-    async def _hear(self, place: HostedPlace[object, object]) -> None:
-        """Tell each call of its jobs' outcomes, for as long as there are any to come."""
+    async def _collect(self, worker: HostedWorker[object, object]) -> None:
+        """Pass outcomes to their calls until no job is left."""
         while True:
-            self._hear_once(place)
-            if not self._waiting:
+            self._collect_once(worker)
+            if not self._jobs:
                 return
-            await asyncio.to_thread(wait_for_any, [place], _LOOK_SECONDS)
+            await asyncio.to_thread(wait_for_any, [worker], _POLL_SECONDS)
 
-    def _hear_once(self, place: HostedPlace[object, object]) -> None:
+    def _collect_once(self, worker: HostedWorker[object, object]) -> None:
         try:
-            outcomes = place.collect()
+            outcomes = worker.collect()
         except GemmtuneError as error:
-            if place.size:
+            if worker.size:
                 self._notices.append(str(error))
                 return
             self._lost = str(error)
-            for _, future in self._waiting.values():
+            for _, future in self._jobs.values():
                 future.set_result(None)
-            self._waiting.clear()
+            self._jobs.clear()
             return
         for outcome in outcomes:
-            _, future = self._waiting.pop(id(outcome.job))
+            _, future = self._jobs.pop(id(outcome.job))
             future.set_result(outcome)
 
 
-class Builder(Host):
-    """A host of builders, by the name that Ray's lists and `ps` show."""
+class BuilderActor(JobActor):
+    """An actor of builders, under the name that Ray and `ps` show."""
 
 
-class Worker(Host):
-    """A host of a worker, by the name that Ray's lists and `ps` show."""
-
-
-def _light(outcome: Outcome[object, object] | None) -> Outcome[None, object] | None:
-    """An outcome without its job, which the driver has, and with its file."""
-    if outcome is None:
-        return None
-    return Outcome(None, packed(outcome.result), outcome.loss, outcome.reason)
+class WorkerActor(JobActor):
+    """An actor of a GPU worker, under the name that Ray and `ps` show."""

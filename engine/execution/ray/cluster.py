@@ -1,4 +1,4 @@
-"""A connection to Ray; the one module that imports ray."""
+"""The connection to a Ray cluster: its nodes, its GPUs, and actors on them."""
 
 from __future__ import annotations
 
@@ -10,34 +10,31 @@ import socket
 import tempfile
 import threading
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-# Ray tells of actors that end on the driver's standard output, whatever `log_to_driver` says (seen in 2.60): that is
-# where a campaign's result goes, and its notices tell the same. It reads this pattern of lines to leave out when it is
-# imported (docs.ray.io, Configuring Logging, log deduplication).
+# Ray prints ends of actors to the driver's standard output, whatever `log_to_driver` says, and a campaign's result goes
+# there. It reads this pattern of lines to leave out when it is imported (docs.ray.io, log deduplication).
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from gemmtune.engine.execution.ray.actor import Host, MakePlace, Reply
-from gemmtune.engine.execution.ray.actor_handle import Heard
+from gemmtune.engine.execution.ray.actor import JobActor, MakeWorker, Reply
+from gemmtune.engine.execution.ray.actor_handle import OnReply
+from gemmtune.engine.execution.ray.artifact_transfer import read_binaries
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 
 __all__ = ["Cluster", "Node"]
 
-_ASK_SECONDS = 120.0
+_GPU_QUERY_SECONDS = 120.0
 _END_SECONDS = 5.0
-_MOST_BYTES = 2**28
-"""Binaries that the object store is asked to hold: those that a node which has them need not be sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +42,20 @@ class Node:
     """A machine of a cluster."""
 
     id: str
-    """Ray's; a machine that comes back has another one."""
+    """Ray's identifier; a machine that comes back gets another one."""
     host: str
-    """Its name."""
+    """Name of the machine."""
     cpus: int
-    """Cores that Ray may use."""
+    """Number of cores that Ray may use."""
     gpus: int
-    """GPUs."""
+    """Number of GPUs that Ray may use."""
 
 
 class Cluster:
-    """The cluster of an address; without one, that which runs here, or else one that is started and ends with this."""
+    """A connection to a Ray cluster."""
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
-        """Connect, or start one.
+        """Connect to the cluster at an address, or to the one that runs here, or start one that ends with `close`.
 
         Args:
             address: `ray://host:port` or `host:port`; by default the cluster that runs on this machine.
@@ -69,16 +66,14 @@ class Cluster:
         """
         self._opened = not ray.is_initialized()
         if self._opened:
-            # Every worker puts the driver's working directory on its path: from an empty one it imports nothing. It
-            # also works in it, so the folder stays for as long as there are workers.
+            # Ray puts the driver's working directory on each worker's path, and works in it: an empty folder makes no
+            # module importable. It must exist as long as there are workers.
             self._empty = tempfile.TemporaryDirectory(prefix="gemmtune-")
-            with contextlib.chdir(self._empty.name), _signals_kept():
+            with contextlib.chdir(self._empty.name), _sigterm_kept():
                 _connect(address, cpus)
-        self._binaries: OrderedDict[str, tuple[Any, int]] = OrderedDict()
-        self._made: dict[int, tuple[object, Any]] = {}
 
     def nodes(self) -> list[Node]:
-        """The machines that are there, in the order in which they came."""
+        """Return the machines of the cluster, in the order in which they joined."""
         return [
             Node(
                 node["NodeID"],
@@ -91,74 +86,58 @@ class Cluster:
         ]
 
     def devices(self) -> list[Device]:
-        """The kinds of GPU there are, one a node that has any and can name it.
+        """Return the models of the cluster's GPUs.
 
         Raises:
             UsageError: a node does not answer.
         """
-        ask = ray.remote(present_device)
-        asked = [
-            ask.options(num_gpus=0.01, num_cpus=0, scheduling_strategy=_on(node)).remote()
+        query = ray.remote(present_device)
+        answers = [
+            query.options(num_gpus=0.01, num_cpus=0, scheduling_strategy=_on(node)).remote()
             for node in self.nodes()
             if node.gpus
         ]
         try:
-            devices: list[Device | None] = ray.get(asked, timeout=_ASK_SECONDS)
+            devices: list[Device | None] = ray.get(answers, timeout=_GPU_QUERY_SECONDS)
         except ray.exceptions.RayError as error:
-            raise UsageError(f"the cluster's GPUs do not answer in {_ASK_SECONDS:g} s: {_first_line(error)}") from None
+            seconds = f"{_GPU_QUERY_SECONDS:g} s"
+            raise UsageError(f"the cluster's GPUs do not answer in {seconds}: {_first_line(error)}") from None
         return list(dict.fromkeys(device for device in devices if device is not None))
 
     def start(
-        self, host: type[Host], make_place: MakePlace[Any, Any], node: Node, cpus: float, gpus: float
+        self, actor: type[JobActor], make_worker: MakeWorker[Any, Any], node: Node, cpus: float, gpus: float
     ) -> _RayActor:
-        """Start a host on a node; it takes calls at once, and answers when it is there."""
-        if id(make_place) not in self._made:  # sent once, however many actors make it
-            self._made[id(make_place)] = make_place, ray.put(make_place)
+        """Start an actor on a node; it takes calls at once and answers once it is there."""
         options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": _on(node), "max_restarts": 0}
-        return _RayActor(ray.remote(host).options(**options).remote(self._made[id(make_place)][1]), self._put)
+        return _RayActor(ray.remote(actor).options(**options).remote(make_worker))
 
     def close(self) -> None:
-        """End the connection, and a cluster that was started for it."""
-        self._binaries.clear()
-        self._made.clear()
+        """End the connection, and the cluster if it was started here."""
         if self._opened:
             ray.shutdown()
             self._empty.cleanup()
 
-    def _put(self, digest: str, path: str) -> Any:  # noqa: ANN401 (an ObjectRef, or the client's own)
-        """The binary in the object store, which takes it to each node once."""
-        if digest in self._binaries:
-            self._binaries.move_to_end(digest)
-        else:
-            content = Path(path).read_bytes()
-            self._binaries[digest] = ray.put(content), len(content)
-            while sum(size for _, size in self._binaries.values()) > _MOST_BYTES:
-                self._binaries.popitem(last=False)
-        return self._binaries[digest][0]
-
 
 class _RayActor:
-    def __init__(self, handle: Any, put: Callable[[str, str], Any]) -> None:  # noqa: ANN401 (an actor has no type)
+    def __init__(self, handle: Any) -> None:  # noqa: ANN401 (an actor has no type)
         self._handle = handle
-        self._put = put
 
-    def begin(self, heard: Heard) -> None:
-        _listen(self._handle.begin.remote(), heard)
+    def begin(self, on_reply: OnReply) -> None:
+        _listen(self._handle.begin.remote(), on_reply)
 
-    def run(self, jobs: Sequence[object], files: dict[str, str], heard: Heard) -> None:
-        contents = [self._put(digest, path) for digest, path in files.items()]
-        _listen(self._handle.run.remote(jobs, tuple(files), *contents), heard)
+    def run(self, job: object, on_reply: OnReply) -> None:
+        _listen(self._handle.run.remote(job, *read_binaries(job)), on_reply)
 
     def end(self, *, began: bool) -> None:
         if began:
-            with contextlib.suppress(ray.exceptions.RayError):  # it may be gone already, and its node too
+            with contextlib.suppress(ray.exceptions.RayError):  # the actor or its node may be gone
                 ray.get(self._handle.close.remote(), timeout=_END_SECONDS)
         ray.kill(self._handle)
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Leave a polite kill to who handles it: ray.init takes SIGTERM for itself."""
+def _sigterm_kept() -> Iterator[None]:
+    """Restore the handler of SIGTERM, which ray.init replaces."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield
@@ -174,17 +153,17 @@ def _connect(address: str | None, cpus: int | None) -> None:
         init(address="local", num_cpus=cpus, include_dashboard=False)
         return
     try:
-        with warnings.catch_warnings(action="ignore"):  # the error says it
+        with warnings.catch_warnings(action="ignore"):  # the error repeats them
             init(address=found)
     except ConnectionError as error:
-        # What asks for a token says no more to who has none than what is not there (seen in 2.60).
+        # A cluster that asks for a token answers a driver without one as if it was not there.
         way_out = "one that asks for a token needs RAY_AUTH_MODE=token, and its ~/.ray/auth_token here"
         raise UsageError(f"no Ray cluster answers at {found}: {_first_line(error)}; {way_out}") from None
 
 
 def _running_here() -> str | None:
-    """The address that `ray start` left, where something listens: at a dead one, ray.init tries for minutes."""
-    root = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 (where Ray leaves it)
+    """Return the address that `ray start` left, if something listens there: ray.init tries a dead one for minutes."""
+    root = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 (Ray's own default)
     try:
         address = Path(root, "ray", "ray_current_cluster").read_text().strip()
         host, _, port = address.rpartition(":")
@@ -198,16 +177,16 @@ def _on(node: Node) -> NodeAffinitySchedulingStrategy:
     return NodeAffinitySchedulingStrategy(node.id, soft=False)
 
 
-def _listen(reference: Any, heard: Heard) -> None:  # noqa: ANN401 (as above)
-    def over(future: Future[Reply]) -> None:
+def _listen(reference: Any, on_reply: OnReply) -> None:  # noqa: ANN401 (an ObjectRef, or the client's own)
+    def done(future: Future[Reply]) -> None:
         error = future.exception()
-        heard(future.result() if error is None else _how(error))
+        on_reply(future.result() if error is None else _description(error))
 
-    reference.future().add_done_callback(over)
+    reference.future().add_done_callback(done)
 
 
-def _how(error: BaseException) -> str:
-    """What an actor died of: what it raised, where it did; else what Ray says."""
+def _description(error: BaseException) -> str:
+    """Return what the actor raised, or else what Ray says of its end."""
     lines = str(error).splitlines()
     raised = any(line.lstrip().startswith('File "') for line in lines)
     return lines[-1][:300] if raised else _first_line(error)

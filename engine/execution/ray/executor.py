@@ -1,4 +1,4 @@
-"""An executor of a Ray cluster: builders on every node's cores, one worker on each of its GPUs."""
+"""The executor of a Ray cluster: builders on every node's cores, one worker per GPU of one model."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
-from gemmtune.engine.execution.ray.actor import Builder, Host, MakePlace, Worker
-from gemmtune.engine.execution.ray.actor_handle import RayPlace
+from gemmtune.engine.execution.ray.actor import BuilderActor, JobActor, MakeWorker, WorkerActor
+from gemmtune.engine.execution.ray.actor_handle import ActorHandle
 from gemmtune.engine.execution.ray.cluster import Cluster, Node
-from gemmtune.engine.execution.workers import Builders, Workers, measured_provenance, problem_of
+from gemmtune.engine.execution.workers import Builders, GpuWorkers, measured_provenance, problem_of
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Reading
 from gemmtune.engine.measure.protocols import Protocol, protocol
@@ -28,76 +28,71 @@ from gemmtune.engine.records.errors import DeviceError, ToolchainMissing
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
 
-__all__ = ["RayExecutor", "RaySite", "Seat", "Seating"]
+__all__ = ["ActorPlan", "RayExecutor", "RayMachines"]
 
-_LOOK_SECONDS = 10.0
-"""Between two looks for machines that have joined the cluster."""
+_JOIN_SECONDS = 10.0
+"""Time between two looks for machines that have joined the cluster."""
+
+_AHEAD = 3
+"""Jobs that an actor holds per job that it runs: one runs, one is next, one is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """One actor that a node is to have."""
+class ActorPlan:
+    """One actor that a node gets."""
 
     name: str
-    """For messages and measurements; unlike every other's."""
-    make_place: MakePlace[Any, Any]
-    """What it does."""
+    """Unique name for messages and measurements."""
+    make_worker: MakeWorker[Any, Any]
+    """Makes the actor's worker."""
     cpus: float = 0.0
-    """Cores it takes."""
+    """Number of cores that the actor takes."""
     gpus: float = 0.0
-    """GPUs it takes."""
+    """Number of GPUs that the actor takes."""
 
 
-Seating = Callable[[Node], tuple[Sequence[Seat], Sequence[Seat]]]
-"""The builders and the workers of a node."""
+PlanActors = Callable[[Node], tuple[Sequence[ActorPlan], Sequence[ActorPlan]]]
+"""Returns the builder actors and the worker actors of a node."""
 
 
-class RaySite:
-    """Actors on all nodes of a cluster, on those too that join it later."""
+class RayMachines:
+    """Actors on all nodes of a cluster, including nodes that join later."""
 
     def __init__(
         self,
         cluster: Cluster,
-        seating: Seating,
+        plan_actors: PlanActors,
         *,
-        ahead: int = 3,
-        batch: int = 1,
-        homes: bool = True,
+        affinity: bool = True,
+        ahead: int = _AHEAD,
         notify: Notify = log_notice,
     ) -> None:
-        """Start the actors; the site closes the cluster.
+        """Start the actors; `close` closes the cluster too.
 
         Args:
-            cluster: where.
-            seating: what each node is to have.
-            ahead: jobs an actor has at hand for each that it runs, the running one included: one runs, one is next, one
-                is on its way.
-            batch: jobs that travel together; see `RayPlace`.
-            homes: whether a worker sets itself up for a problem.
-            notify: receives a line for each thing that a person should know.
+            cluster: connection to the cluster.
+            plan_actors: returns what each node gets.
+            affinity: whether a worker sets itself up for a problem.
+            ahead: jobs that an actor holds per job that it runs, the running one included.
+            notify: receives lines that a person should read.
         """
         self._cluster = cluster
-        self._seating = seating
-        self._batch = batch
+        self._plan_actors = plan_actors
         self._notify = notify
         self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
         self._wake = Event()
-        self._seated: set[str] = set()
-        self._places: list[RayPlace[Any, Any]] = []
-        self.builders: Builders = Pool({}, ahead=ahead, grain=batch, notify=notify)
-        self.workers: Workers = Pool({}, ahead=ahead, grain=batch, home=problem_of if homes else None, notify=notify)
-        self._seat_nodes()
+        self._known: set[str] = set()
+        group = problem_of if affinity else None
+        self.builders: Builders = Dispatcher({}, ahead=ahead, notify=notify)
+        self.workers: GpuWorkers = Dispatcher({}, ahead=ahead, affinity=group, notify=notify)
+        self._add_nodes()
 
     def wait(self, timeout_seconds: float) -> None:
-        """Wait for an actor's word."""
-        for pool in (self.builders, self.workers):
-            pool.flush()
-        for place in self._places:
-            place.flush()
+        """Wait for a reply of an actor, and start actors on nodes that have joined."""
         self._wake.wait(timeout_seconds)
         self._wake.clear()
-        if time.monotonic() > self._look_again:
-            self._seat_nodes()
+        if time.monotonic() > self._next_look:
+            self._add_nodes()
 
     def close(self) -> None:
         """End the actors and the connection."""
@@ -106,33 +101,30 @@ class RaySite:
         self._cluster.close()
         self._folder.cleanup()
 
-    def _seat_nodes(self) -> None:
-        self._look_again = time.monotonic() + _LOOK_SECONDS
+    def _add_nodes(self) -> None:
+        self._next_look = time.monotonic() + _JOIN_SECONDS
         for node in self._cluster.nodes():
-            if node.id not in self._seated:
-                self._seated.add(node.id)
-                builders, workers = self._seating(node)
-                for seat in builders:
-                    self.builders.add(seat.name, self._place(Builder, seat, node))
-                for seat in workers:
-                    self.workers.add(seat.name, self._place(Worker, seat, node))
+            if node.id not in self._known:
+                self._known.add(node.id)
+                builders, workers = self._plan_actors(node)
+                for plan in builders:
+                    self.builders.add(plan.name, self._start(BuilderActor, plan, node))
+                for plan in workers:
+                    self.workers.add(plan.name, self._start(WorkerActor, plan, node))
 
-    def _place(self, host: type[Host], seat: Seat, node: Node) -> RayPlace[Any, Any]:
-        place = RayPlace[Any, Any](
-            seat.name,
-            partial(self._cluster.start, host, seat.make_place, node, seat.cpus, seat.gpus),
-            lambda: any(there.id == node.id for there in self._cluster.nodes()),
+    def _start(self, actor: type[JobActor], plan: ActorPlan, node: Node) -> ActorHandle[Any, Any]:
+        return ActorHandle(
+            plan.name,
+            partial(self._cluster.start, actor, plan.make_worker, node, plan.cpus, plan.gpus),
+            lambda: any(alive.id == node.id for alive in self._cluster.nodes()),
             Path(self._folder.name),
             self._wake,
-            self._batch,
             self._notify,
         )
-        self._places.append(place)
-        return place
 
 
 class RayExecutor(BuildMeasurePipeline):
-    """Builds on a cluster's CPUs while its GPUs of one kind time."""
+    """Builds on a cluster's CPUs while its GPUs of one model time."""
 
     def __init__(
         self,
@@ -143,49 +135,48 @@ class RayExecutor(BuildMeasurePipeline):
         *,
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
-        racing: bool = True,
+        early_stopping: bool = True,
         build_deadline_seconds: float = 60.0,
         run_deadline_seconds: float = 60.0,
         notify: Notify = log_notice,
     ) -> None:
-        """Start nothing yet; the executor closes the cluster.
+        """Prepare the executor, which starts no actor yet; `close` closes the cluster too.
 
         Args:
-            cluster: where.
-            device_sku: the GPUs to use; others in the cluster are left alone.
+            cluster: connection to the cluster.
+            device_sku: model of the GPUs to use; others in the cluster stay idle.
             spaces: names of the spaces to build for.
             protocol_name: name of the timing protocol.
-            builders: builder processes of a node; by default one a core, less one a GPU.
+            builders: number of builder processes per node; by default one per core, less one per GPU.
             pruners: by name, asked before the build and again between build and measurement.
-            racing: whether launches stop once a config is behind the task's best; without, every config gets all.
-            build_deadline_seconds: run time of one build.
-            run_deadline_seconds: run time of one measurement, or of one final.
-            notify: receives a line for each thing that a person should know.
+            early_stopping: whether launches stop once a config is behind the task's best; if not, every config gets
+                all its launches.
+            build_deadline_seconds: longest run time of a build.
+            run_deadline_seconds: longest run time of a measurement or a final.
+            notify: receives lines that a person should read.
 
         Raises:
-            ContractError: no such protocol.
+            ContractError: no protocol has that name.
         """
         timed = protocol(protocol_name)
         toolchains = {name: registry.space(name).toolchain() for name in spaces}
 
-        def seating(node: Node) -> tuple[Sequence[Seat], Sequence[Seat]]:
-            size = builders or max(node.cpus - node.gpus, 1)
+        def plan_actors(node: Node) -> tuple[Sequence[ActorPlan], Sequence[ActorPlan]]:
+            name, size = f"{node.host}/{node.id[:6]}", builders or max(node.cpus - node.gpus, 1)
             build = partial(_make_builders, toolchains, size, build_deadline_seconds)
-            crew = Seat(f"{node.host}/{node.id[:6]}/cpu", build, cpus=size)
             workers = []
-            for number in range(node.gpus):
-                name = f"{node.host}/{node.id[:6]}/gpu{number}"
-                make = partial(_make_worker, timed, toolchains, run_deadline_seconds, device_sku, name)
-                workers.append(Seat(name, make, gpus=1))
-            return ([crew] if node.cpus else []), workers
+            for gpu in (f"{name}/gpu{number}" for number in range(node.gpus)):
+                measure = partial(_make_worker, timed, toolchains, run_deadline_seconds, device_sku, gpu)
+                workers.append(ActorPlan(gpu, measure, gpus=1))
+            return ([ActorPlan(f"{name}/cpu", build, cpus=size)] if node.cpus else []), workers
 
-        self._cluster: Cluster = cluster
+        self._cluster = cluster
         super().__init__(
             measured_provenance(toolchains, protocol_name),
-            partial(RaySite, cluster, seating, notify=notify),
+            partial(RayMachines, cluster, plan_actors, notify=notify),
             max(sum(node.gpus for node in cluster.nodes()), 1),
             pruners=pruners,
-            racing=racing and not timed.energy,
+            early_stopping=early_stopping and not timed.energy,
             notify=notify,
         )
 
@@ -211,10 +202,10 @@ def _make_worker(
     _folder: Path,
     notify: Notify,
 ) -> ProcessPool[MeasureJob | FinalJob, Reading | FinalReading]:
-    """A worker on the GPU that Ray has chosen for its actor.
+    """Make a worker on the GPU that Ray chose for its actor.
 
     Raises:
-        DeviceError: it is of another kind than the tasks.
+        DeviceError: the GPU is of another model than the tasks.
         ToolchainMissing: another toolchain is installed than on the driver's machine.
     """
     _check_toolchains(toolchains)

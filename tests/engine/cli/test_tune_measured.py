@@ -91,7 +91,7 @@ def test_a_recorded_landscape_has_all_samples_of_every_config_and_no_final(run, 
     executor = simulated()
     ran = run("record", "--problem", "64x64x64", "--out", "recorded")
     assert ran.status == 0, ran.err
-    assert executor.last.options["racing"] is False
+    assert executor.last.options["early_stopping"] is False
     (landscape,) = read_landscapes(tmp_path / "recorded/h200_triton_mm.csv.gz")
     assert len(landscape.points) > 8
     assert {len(point.samples_ns) for point in landscape.points.values()} == {32}

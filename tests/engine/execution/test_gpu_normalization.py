@@ -12,7 +12,7 @@ import pytest
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all, recorded_device
-from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.replay import ReplayExecutor
@@ -115,8 +115,8 @@ class Host:
 
     def __init__(self, recorded, slowness: Mapping[str, float], seed: int) -> None:
         chance = random.Random(seed)
-        self.builders = Pool({"cpu": Compiler()})
-        self.workers = Pool({name: Bench(recorded, name, times, chance) for name, times in slowness.items()})
+        self.builders = Dispatcher({"cpu": Compiler()})
+        self.workers = Dispatcher({name: Bench(recorded, name, times, chance) for name, times in slowness.items()})
 
     def wait(self, timeout_seconds):
         pass
@@ -129,7 +129,9 @@ class Host:
 def tuned(recorded, slowness, path, *, seed=0, holds_finals=True, plan=PLAN):
     """The result of a campaign on these GPUs, and what its database then holds."""
     provenance = Provenance(Evidence.MEASURED, holds_finals, lambda task: TOOLS, lambda task: PROTOCOL)
-    executor = BuildMeasurePipeline(provenance, lambda: Host(recorded, slowness, seed), len(slowness), racing=False)
+    executor = BuildMeasurePipeline(
+        provenance, lambda: Host(recorded, slowness, seed), len(slowness), early_stopping=False
+    )
     with closing(executor), Database.open(path) as database:
         result = execute(plan, ReplayedBackend(plan, recorded, executor), database, ())
         return result, list(database.measurements())

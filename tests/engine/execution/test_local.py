@@ -57,12 +57,12 @@ class FakePool:
         self.jobs.clear()
 
 
-class Site:
+class Machine:
     """An executor of fake pools, with what they were asked and what they shall answer."""
 
     def __init__(self, monkeypatch, folder: Path) -> None:
         self.folder = folder
-        self.fleets: list[LocalExecutor] = []
+        self.executors: list[LocalExecutor] = []
         self.refuses_to_build: set[int] = set()
         self.measured: list = []
         self.built: list[int] = []
@@ -84,8 +84,8 @@ class Site:
         return FakePool(self.build)
 
     def executor(self, protocol: str = "graph-cold-l2", **options) -> LocalExecutor:
-        self.fleets.append(LocalExecutor(["toy"], protocol, notify=self.notices.append, **options))
-        return self.fleets[-1]
+        self.executors.append(LocalExecutor(["toy"], protocol, notify=self.notices.append, **options))
+        return self.executors[-1]
 
     def build(self, job):
         x = job.config.integer("x")
@@ -114,12 +114,12 @@ class Site:
 
 
 @pytest.fixture
-def site(monkeypatch, tmp_path):
+def machine(monkeypatch, tmp_path):
     folder = tmp_path / "binaries"
     folder.mkdir()
-    site = Site(monkeypatch, folder)
-    yield site
-    for executor in site.fleets:
+    machine = Machine(monkeypatch, folder)
+    yield machine
+    for executor in machine.executors:
         executor.close()
 
 
@@ -151,118 +151,120 @@ def standings(*numbers: int) -> FinalReading:
     return FinalReading(tuple(FinalistReading(n, Estimate(9.0, 8.0, 10.0), (9.0,), (0.0, 0.0)) for n in numbers))
 
 
-def test_the_binaries_of_the_eight_fastest_stay_until_the_final_is_over(site):
-    executor = site.executor()
+def test_the_binaries_of_the_eight_fastest_stay_until_the_final_is_over(machine):
+    executor = machine.executor()
     found = measured(executor, *range(11, -1, -1), 99)
     assert {m.config.integer("x"): m.status for m in found}[99] is Status.RUN_FAILED
-    assert site.files == [0, 1, 2, 3, 4, 5, 6, 7]
-    site.final_answers.append(standings(1, 0))
+    assert machine.files == [0, 1, 2, 3, 4, 5, 6, 7]
+    machine.final_answers.append(standings(1, 0))
     executor.hold_final(candidates(0, 1))
     (final,) = drained(executor, 1)
     assert isinstance(final, Final)
     assert [(f.config, f.toolchain) for f in final.finalists] == [(config(1), TOOLS), (config(0), TOOLS)]
     assert (final.protocol, final.failed) == ("graph-cold-l2", ())
-    assert site.files == []
+    assert machine.files == []
 
 
-def test_where_no_final_can_be_held_no_binary_stays(site):
-    executor = site.executor("graph-cold-l2+energy")
+def test_where_no_final_can_be_held_no_binary_stays(machine):
+    executor = machine.executor("graph-cold-l2+energy")
     assert not executor.holds_finals
     measured(executor, 1, 2)
-    assert site.files == []
+    assert machine.files == []
 
 
 @pytest.mark.parametrize(
-    ("protocol", "racing", "races"),
+    ("protocol", "early_stopping", "races"),
     [("graph-cold-l2", True, True), ("graph-cold-l2", False, False), ("graph-cold-l2+energy", True, False)],
 )
-def test_a_config_races_against_the_best_before_it_unless_all_samples_are_wanted(site, protocol, racing, races):
-    executor = site.executor(protocol, racing=racing)
+def test_a_config_races_against_the_best_before_it_unless_all_samples_are_wanted(
+    machine, protocol, early_stopping, races
+):
+    executor = machine.executor(protocol, early_stopping=early_stopping)
     for x in (5, 3, 4):
         measured(executor, x)
-    leaders = [job.leader and job.leader.time_ns for job in site.measured]
+    leaders = [job.leader and job.leader.time_ns for job in machine.measured]
     assert leaders == ([None, 1005.0, 1003.0] if races else [None] * 3)
-    assert {job.early_stopping for job in site.measured} == {races}
+    assert {job.early_stopping for job in machine.measured} == {races}
 
 
-def test_a_final_of_what_an_earlier_run_measured_builds_it_again(site):
-    executor = site.executor()
-    site.final_answers.append(standings(0, 1))
+def test_a_final_of_what_an_earlier_run_measured_builds_it_again(machine):
+    executor = machine.executor()
+    machine.final_answers.append(standings(0, 1))
     measured(executor, 2)
     executor.hold_final(candidates(1, 2))
     assert isinstance(drained(executor, 1)[0], Final)
-    assert site.built == [2, 1]
-    assert site.finals == [[1, 2]]
-    assert [job.config for job in site.measured] == [config(2)]
-    assert site.files == []
+    assert machine.built == [2, 1]
+    assert machine.finals == [[1, 2]]
+    assert [job.config for job in machine.measured] == [config(2)]
+    assert machine.files == []
 
 
-def test_a_finalist_that_does_not_build_again_is_left_out_with_a_notice(site):
-    executor = site.executor()
-    site.refuses_to_build = {1}
-    site.final_answers.append(standings(0, 1))
+def test_a_finalist_that_does_not_build_again_is_left_out_with_a_notice(machine):
+    executor = machine.executor()
+    machine.refuses_to_build = {1}
+    machine.final_answers.append(standings(0, 1))
     executor.hold_final(candidates(1, 2, 3))
     (final,) = drained(executor, 1)
-    assert site.finals == [[2, 3]]
+    assert machine.finals == [[2, 3]]
     assert [f.config for f in final.finalists] == [config(2), config(3)]
-    assert site.notices == [f"{TASK.key} {config(1)} did not build again for the final"]
+    assert machine.notices == [f"{TASK.key} {config(1)} did not build again for the final"]
 
 
-def test_a_final_for_which_nothing_builds_is_not_held(site):
-    executor = site.executor()
-    site.refuses_to_build = {1, 2}
+def test_a_final_for_which_nothing_builds_is_not_held(machine):
+    executor = machine.executor()
+    machine.refuses_to_build = {1, 2}
     executor.hold_final(candidates(1, 2))
     assert drained(executor, 1) == [FinalNotHeld(TASK.problem, "no finalist was built again")]
-    assert site.finals == []
+    assert machine.finals == []
 
 
-def test_a_finalist_that_fails_its_check_is_refuted_with_the_reason(site):
-    executor = site.executor()
-    site.final_answers.append(FinalReading(standings(2, 0).ranking, ((1, "off by 0.3"),)))
+def test_a_finalist_that_fails_its_check_is_refuted_with_the_reason(machine):
+    executor = machine.executor()
+    machine.final_answers.append(FinalReading(standings(2, 0).ranking, ((1, "off by 0.3"),)))
     executor.hold_final(candidates(1, 2, 3))
     (final,) = drained(executor, 1)
     assert final.failed == (FailedFinalist(TASK, config(2), "off by 0.3"),)
     assert [f.config for f in final.finalists] == [config(3), config(1)]
 
 
-def test_a_finalist_that_breaks_the_gpu_is_refuted_and_the_others_meet_without_it(site):
-    executor = site.executor()
-    site.final_answers += [FinalReading((), ((0, "illegal address"),)), standings(1, 0)]
+def test_a_finalist_that_breaks_the_gpu_is_refuted_and_the_others_meet_without_it(machine):
+    executor = machine.executor()
+    machine.final_answers += [FinalReading((), ((0, "illegal address"),)), standings(1, 0)]
     executor.hold_final(candidates(1, 2, 3))
     (final,) = drained(executor, 1)
-    assert site.finals == [[1, 2, 3], [2, 3]]
+    assert machine.finals == [[1, 2, 3], [2, 3]]
     assert final.failed == (FailedFinalist(TASK, config(1), "illegal address"),)
     assert [f.config for f in final.finalists] == [config(3), config(2)]
 
 
-def test_a_final_whose_process_is_lost_or_that_nobody_passes_is_told_as_unsettled(site):
-    executor = site.executor()
+def test_a_final_whose_process_is_lost_or_that_nobody_passes_is_told_as_unsettled(machine):
+    executor = machine.executor()
     measured(executor, 1, 2)
-    site.final_answers.append((Loss.TIMED_OUT, "still running after 60 s"))
+    machine.final_answers.append((Loss.TIMED_OUT, "still running after 60 s"))
     executor.hold_final(candidates(1, 2))
     assert drained(executor, 1) == [FinalNotHeld(TASK.problem, "still running after 60 s")]
-    assert site.files == []
-    site.final_answers.append(FinalReading((), ((0, "off"), (1, "off"))))
+    assert machine.files == []
+    machine.final_answers.append(FinalReading((), ((0, "off"), (1, "off"))))
     executor.hold_final(candidates(1, 2))
     assert drained(executor, 1) == [FinalNotHeld(TASK.problem, "no finalist passed its check")]
 
 
-def test_what_a_pruner_drops_once_it_is_built_is_neither_measured_nor_kept(site):
+def test_what_a_pruner_drops_once_it_is_built_is_neither_measured_nor_kept(machine):
     def judge(candidate, history):
         return Verdict.no("spills", "spills 64 B") if candidate.artifact else Verdict.yes()
 
-    executor = site.executor(pruners={"static": SimpleNamespace(judge=judge)})
+    executor = machine.executor(pruners={"static": SimpleNamespace(judge=judge)})
     (found,) = measured(executor, 1)
     assert (found.status, found.reason) == (Status.INVALID, "pruned by static: spills 64 B")
     assert (found.protocol, found.build_seconds) == ("graph-cold-l2", 0.5)
-    assert (site.built, site.measured, site.files) == ([1], [], [])
+    assert (machine.built, machine.measured, machine.files) == ([1], [], [])
 
 
-def test_what_a_pruner_drops_beforehand_is_not_built_and_may_be_measured_later(site, tmp_path):
+def test_what_a_pruner_drops_beforehand_is_not_built_and_may_be_measured_later(machine, tmp_path):
     def judge(candidate, history):
         return Verdict.no("estimate", "slow") if candidate.config["x"] < 3 else Verdict.yes()
 
-    executor = site.executor(pruners={"keeps": SimpleNamespace(judge=lambda *given: Verdict.yes()),
+    executor = machine.executor(pruners={"keeps": SimpleNamespace(judge=lambda *given: Verdict.yes()),
                                 "prior": SimpleNamespace(judge=judge)})  # fmt: skip
     found = {m.config["x"]: m for m in measured(executor, 1, 2)}
     assert {(m.status, m.reason, m.build_seconds) for m in found.values()} == {
@@ -270,7 +272,7 @@ def test_what_a_pruner_drops_beforehand_is_not_built_and_may_be_measured_later(s
     }
     found |= {m.config["x"]: m for m in measured(executor, 3)}
     assert found[3].status is Status.OK
-    assert (site.built, [job.config for job in site.measured]) == ([3], [config(3)])
+    assert (machine.built, [job.config for job in machine.measured]) == ([3], [config(3)])
     with Database.open(tmp_path / "m.db") as database:
         database.add(list(found.values()))
         assert len(list(database.measurements())) == 3
@@ -278,8 +280,8 @@ def test_what_a_pruner_drops_beforehand_is_not_built_and_may_be_measured_later(s
         assert list(known) == [config(3)]
 
 
-def test_every_pool_is_told_whom_to_notify(site):
-    measured(site.executor(), 1)
-    for notify in site.given_notify:
+def test_every_pool_is_told_whom_to_notify(machine):
+    measured(machine.executor(), 1)
+    for notify in machine.given_notify:
         notify("no new process")
-    assert site.notices == ["no new process"] * 2
+    assert machine.notices == ["no new process"] * 2

@@ -11,7 +11,7 @@ import pytest
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
-from gemmtune.engine.execution.dispatcher import Pool
+from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.execution.workers import Provenance
@@ -31,7 +31,7 @@ PLAN = Plan(sampler="evolution", budget=32, batch=8, seed=3)
 TOOLS = Toolchain((("torch", "2.11.0"),))
 
 
-class Place:
+class FakeWorker:
     """Does each job when it is collected."""
 
     size = 1
@@ -73,7 +73,7 @@ def build(job):
     return Artifact(job.config.json, job.task.space, "", "", (), None, 0.1, TOOLS)
 
 
-def tuned(recorded, path, *, racing=True):
+def tuned(recorded, path, *, early_stopping=True):
     """A campaign whose bench races by recorded times: its text, its record, and what the database then holds."""
     replay = ReplayExecutor(recorded)
 
@@ -87,10 +87,13 @@ def tuned(recorded, path, *, racing=True):
         return Reading(answer.status, "", found.samples_ns, estimate)
 
     provenance = Provenance(Evidence.MEASURED, False, lambda task: TOOLS, lambda task: "graph-cold-l2")
-    places = {"builders": Pool({"cpu": Place(build)}), "workers": Pool({"GPU-a": Place(measure)})}
-    site = SimpleNamespace(**places, wait=lambda timeout_seconds: None, close=lambda: None)
+    dispatchers = {
+        "builders": Dispatcher({"cpu": FakeWorker(build)}),
+        "workers": Dispatcher({"GPU-a": FakeWorker(measure)}),
+    }
+    site = SimpleNamespace(**dispatchers, wait=lambda timeout_seconds: None, close=lambda: None)
     with (
-        closing(BuildMeasurePipeline(provenance, lambda: site, 1, racing=racing)) as executor,
+        closing(BuildMeasurePipeline(provenance, lambda: site, 1, early_stopping=early_stopping)) as executor,
         Database.open(path) as database,
     ):
         backend = ReplayedBackend(PLAN, recorded, executor)
@@ -114,7 +117,7 @@ def test_the_summary_says_how_many_configs_racing_stopped_and_the_database_why(r
 
 
 def test_without_a_race_nothing_is_said_of_it(recorded, tmp_path):
-    text, record, held = tuned(recorded, tmp_path / "m.db", racing=False)
+    text, record, held = tuned(recorded, tmp_path / "m.db", early_stopping=False)
     assert len(held) > 1
     assert not any(m.estimate.stopped for m in held)
     assert "racing" not in text

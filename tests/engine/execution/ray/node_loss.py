@@ -15,13 +15,15 @@ from pathlib import Path
 
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 from ray.cluster_utils import Cluster as Machines
+from simulation import SimulatedExecutor
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
 from gemmtune.engine.execution.ray.cluster import Cluster
-from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database

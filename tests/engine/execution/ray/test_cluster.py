@@ -12,13 +12,18 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
+from gemmtune.engine.campaign.open_backend import open_backend
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+
 pytestmark = pytest.mark.timeout(300)
 
 BEGIN = """
 from threading import Event
 
 from gemmtune.engine.execution.ray.cluster import Cluster
-from gemmtune.engine.execution.ray.actor import Builder
+from gemmtune.engine.execution.ray.actor import BuilderActor
 from gemmtune.engine.measure.builder import builder_pool
 
 def make_builders(folder, notify):
@@ -28,7 +33,7 @@ def make_builders(folder, notify):
 if __name__ == "__main__":
     cluster, there, said = Cluster(cpus=1), Event(), []
     make = make_builders
-    actor = cluster.start(Builder, make, cluster.nodes()[0], 1, 0)
+    actor = cluster.start(BuilderActor, make, cluster.nodes()[0], 1, 0)
     actor.begin(lambda reply: (said.append(reply), there.set()))
     there.wait(120)
     print(getattr(said[0], "size", said[0]))
@@ -46,17 +51,17 @@ def test_an_actor_of_its_own_cluster_starts_builders(tmp_path, own_ray):
     assert done.stdout.strip() == "1", done.stderr[-4000:]
 
 
-def test_what_an_actor_raises_is_what_the_driver_hears(cluster, monkeypatch):
-    from gemmtune.engine.execution.ray.actor import Host
+def test_the_driver_receives_what_an_actor_raises(cluster, monkeypatch):
+    from gemmtune.engine.execution.ray.actor import JobActor
 
     monkeypatch.syspath_prepend(Path(__file__).parent)
     import ray_toys
 
-    heard, there = [], Event()
-    actor = cluster.start(Host, ray_toys.raises, cluster.nodes()[0], 0, 0)
-    actor.begin(lambda reply: (heard.append(reply), there.set()))
+    replies, there = [], Event()
+    actor = cluster.start(JobActor, ray_toys.raises, cluster.nodes()[0], 0, 0)
+    actor.begin(lambda reply: (replies.append(reply), there.set()))
     assert there.wait(60)
-    assert heard == ["OSError: no room on /scratch"]
+    assert replies == ["OSError: no room on /scratch"]
 
 
 def test_a_ray_that_runs_here_is_found_where_ray_leaves_its_address(tmp_path, monkeypatch):
@@ -73,3 +78,11 @@ def test_a_ray_that_runs_here_is_found_where_ray_leaves_its_address(tmp_path, mo
         assert ray_cluster._running_here() is None
         monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     assert ray_cluster._running_here() is None, "nothing listens there any more"
+
+
+def test_a_cluster_without_a_gpu_replays_the_landscapes_in_this_process(ray_cluster):
+    plan = Plan(problems=(Problem.parse("16x4096x4096"),), budget=4)
+    backend = open_backend(plan, cluster="ray", ray_address=ray_cluster)
+    assert backend.evidence is Evidence.REPLAYED
+    assert backend.notes == ("No GPU in the Ray cluster; the recorded landscapes answer in this process.",)
+    backend.close()

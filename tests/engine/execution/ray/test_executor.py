@@ -16,9 +16,8 @@ pytest.importorskip("ray", reason="needs gemmtune[ray]")
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
-from gemmtune.engine.execution.dispatcher import Done
-from gemmtune.engine.execution.ray.executor import RayExecutor, RaySite, Seat
-from gemmtune.engine.execution.ray.simulation import SimulatedExecutor
+from gemmtune.engine.execution.dispatcher import JobResult
+from gemmtune.engine.execution.ray.executor import ActorPlan, RayExecutor, RayMachines
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.processes.process_pool import Loss
 from gemmtune.engine.records import catalogue
@@ -43,31 +42,39 @@ def toys(monkeypatch):
 
 
 @pytest.fixture
-def seated(cluster):
-    """Open a site whose one node has these workers, and no builder."""
-    sites = []
+def simulation(monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    import simulation
 
-    def open_site(**places):
-        seats = [Seat(name, make) for name, make in places.items()]
+    return simulation
+
+
+@pytest.fixture
+def machines_with(cluster):
+    """Open machines whose one node has these workers, and no builder."""
+    opened = []
+
+    def open_machines(**workers):
+        plans = [ActorPlan(name, make) for name, make in workers.items()]
         notices = []
-        sites.append(RaySite(cluster, lambda node: ([], seats), homes=False, notify=notices.append))
-        sites[-1].notices = notices
-        return sites[-1]
+        opened.append(RayMachines(cluster, lambda node: ([], plans), affinity=False, notify=notices.append))
+        opened[-1].notices = notices
+        return opened[-1]
 
-    yield open_site
-    for site in sites:
-        site.close()
+    yield open_machines
+    for machines in opened:
+        machines.close()
 
 
-def finish(site, *jobs):
+def finish(machines, *jobs):
     for job in jobs:
-        site.workers.submit(job)
-    done: list[Done] = []
+        machines.workers.submit(job)
+    done: list[JobResult] = []
     until = time.monotonic() + 120
-    while site.workers.pending and time.monotonic() < until:
-        done += site.workers.collect()
-        site.wait(0.5)
-    assert site.workers.pending == 0
+    while machines.workers.pending and time.monotonic() < until:
+        done += machines.workers.collect()
+        machines.wait(0.5)
+    assert machines.workers.pending == 0
     return done
 
 
@@ -75,55 +82,55 @@ def by_job(done):
     return {d.outcome.job: d.outcome for d in done}
 
 
-def test_an_actor_holds_the_processes_that_a_local_fleet_has(seated, toys):
-    site = seated(toy=toys.processes(size=2, deadline_seconds=1.0))
+def test_an_actor_holds_the_processes_that_a_local_fleet_has(machines_with, toys):
+    machines = machines_with(toy=toys.processes(size=2, deadline_seconds=1.0))
     jobs = [("echo", "a"), ("kill", 0), ("sleep", 100), ("pid", 0), ("modules", ("ray", "gemmtune.engine"))]
-    found = by_job(finish(site, *jobs))
+    found = by_job(finish(machines, *jobs))
     assert found["echo", "a"].result == "a"
     assert found["kill", 0].loss is Loss.DIED, "it killed its process twice"
     assert found["kill", 0].reason == "its process ended (signal SIGKILL)"
     assert (found["sleep", 100].loss, found["sleep", 100].reason) == (Loss.TIMED_OUT, "still running after 1 s")
     assert found["pid", 0].result != os.getpid()
     assert found[jobs[-1]].result == {"gemmtune.engine"}, "a builder or worker loads no ray"
-    assert "a worker process ended (signal SIGKILL) while it ran ('kill', 0); running it again" in (site.notices)
+    assert "a worker process ended (signal SIGKILL) while it ran ('kill', 0); running it again" in (machines.notices)
 
 
-def test_queue_time_is_no_run_time(seated, toys):
-    site = seated(toy=toys.processes(deadline_seconds=2.0))
-    done = finish(site, *[("sleep", 0.4 + number / 1e6) for number in range(8)])
+def test_queue_time_is_no_run_time(machines_with, toys):
+    machines = machines_with(toy=toys.processes(deadline_seconds=2.0))
+    done = finish(machines, *[("sleep", 0.4 + number / 1e6) for number in range(8)])
     assert [d.outcome.loss for d in done] == [None] * 8
 
 
-def test_an_actor_that_is_killed_loses_no_job_and_its_place_starts_another(seated, toys):
-    site = seated(first=toys.processes(), second=toys.processes())
-    finish(site, ("echo", 1), ("echo", 2))
-    done = finish(site, ("kill the actor", 0), *[("sleep", 0.05 + number / 1e6) for number in range(6)])
+def test_an_actor_that_is_killed_loses_no_job_and_its_place_starts_another(machines_with, toys):
+    machines = machines_with(first=toys.processes(), second=toys.processes())
+    finish(machines, ("echo", 1), ("echo", 2))
+    done = finish(machines, ("kill the actor", 0), *[("sleep", 0.05 + number / 1e6) for number in range(6)])
     found = by_job(done)
     assert found["kill the actor", 0].loss is Loss.DIED
     assert found["kill the actor", 0].reason.startswith("3 actors ended while they had it (last: ")
     assert [outcome.result for job, outcome in found.items() if job[0] == "sleep"] == ["sleep"] * 6
-    assert sum("an actor ended" in notice for notice in site.notices) == 3
-    assert len(finish(site, ("echo", 3), ("echo", 4), ("echo", 5))) == 3
+    assert sum("an actor ended" in notice for notice in machines.notices) == 3
+    assert len(finish(machines, ("echo", 3), ("echo", 4), ("echo", 5))) == 3
 
 
-def test_a_place_of_another_kind_is_left_out_and_the_others_go_on(seated, toys):
-    site = seated(l4=toys.cannot_be_made, good=toys.processes())
-    done = finish(site, *[("echo", number) for number in range(4)])
-    assert {d.place for d in done} == {"good"}
+def test_a_place_of_another_kind_is_left_out_and_the_others_go_on(machines_with, toys):
+    machines = machines_with(l4=toys.cannot_be_made, good=toys.processes())
+    done = finish(machines, *[("echo", number) for number in range(4)])
+    assert {d.worker for d in done} == {"good"}
     until = time.monotonic() + 60
-    while "l4" in site.workers.busy and time.monotonic() < until:  # its actor may be the slower one to start
-        site.wait(0.1)
-        site.workers.collect()
-    assert site.notices == ["l4: its GPU is L4, the tasks are of H200; the others go on"]
+    while "l4" in machines.workers.busy and time.monotonic() < until:  # its actor may be the slower one to start
+        machines.wait(0.1)
+        machines.workers.collect()
+    assert machines.notices == ["l4: its GPU is L4, the tasks are of H200; the others go on"]
     with pytest.raises(GemmtuneError, match="its GPU is L4, the tasks are of H200"):
-        finish(seated(l4=toys.cannot_be_made), ("echo", 0))
+        finish(machines_with(l4=toys.cannot_be_made), ("echo", 0))
 
 
-def test_nothing_is_left_of_a_closed_site(seated, toys):
-    site = seated(toy=toys.processes())
-    (pid,) = (d.outcome.result for d in finish(site, ("pid", 0)))
+def test_nothing_is_left_of_a_closed_site(machines_with, toys):
+    machines = machines_with(toy=toys.processes())
+    (pid,) = (d.outcome.result for d in finish(machines, ("pid", 0)))
     assert Path(f"/proc/{pid}").exists()
-    site.close()
+    machines.close()
     until = time.monotonic() + 30
     while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
         time.sleep(0.05)
@@ -147,18 +154,18 @@ def tuned(executor, landscapes, path):
     return result, [replace(m, worker="", created_at="", build_seconds=None) for m in held]
 
 
-def test_a_campaign_in_actors_ends_as_one_in_this_process(cluster, landscapes, tmp_path):
+def test_a_campaign_in_actors_ends_as_one_in_this_process(simulation, cluster, landscapes, tmp_path):
     here, held = tuned(ReplayExecutor(landscapes), landscapes, tmp_path / "here.db")
-    executor = SimulatedExecutor(landscapes, cluster, workers=2, binary_bytes=200_000)
+    executor = simulation.SimulatedExecutor(landscapes, cluster, workers=2, binary_bytes=200_000)
     there, held_there = tuned(executor, landscapes, tmp_path / "there.db")
     assert there.table.rows == here.table.rows
     assert there.findings == here.findings
     assert held_there == held
 
 
-def test_what_is_not_recorded_is_said_to_be_so(cluster, landscapes):
+def test_what_is_not_recorded_is_said_to_be_so(simulation, cluster, landscapes):
     task = ReplayedBackend(PLAN, landscapes).tasks[0].task
-    with closing(SimulatedExecutor(landscapes, cluster, workers=1)) as executor:
+    with closing(simulation.SimulatedExecutor(landscapes, cluster, workers=1)) as executor:
         executor.submit(task, Config({"nonesuch": 1}))
         finished = []
         while not finished:
@@ -177,10 +184,10 @@ def test_builders_of_an_actor_compile_and_their_binaries_arrive(cluster):
         until = time.monotonic() + 120
         while not executor.load().timing and time.monotonic() < until:
             assert executor.collect(0.5) == []
-        (final,) = executor._site.workers._waiting[task.problem]
+        (final,) = executor._machines.workers._waiting[task.problem]
         (finalist,) = final.finalists
         content = Path(finalist.artifact.path).read_bytes()
-        assert hashlib.sha256(content).hexdigest() == Path(finalist.artifact.path).name.partition(".")[0]
+        assert hashlib.sha256(content).hexdigest() == finalist.artifact.digest
         assert finalist.artifact.toolchain == space.toolchain()
         assert executor.load() == Load(queued=0, building=0, timing=1, workers={})
     assert not Path(finalist.artifact.path).exists()
