@@ -231,7 +231,7 @@ def _rows(
     interior: Set[Problem] = frozenset(),
 ) -> tuple[RangeRow, ...]:
     held_out = frozenset(plan.held_out)
-    return build_ranges(rankings, limits, margin=plan.margin, held_out=held_out, probed=probed, spotted=interior)
+    return build_ranges(rankings, limits, margin=plan.margin, held_out=held_out, probed=probed, interior=interior)
 
 
 def _tasks(searches: Iterable[TaskSearch]) -> Iterator[tuple[Task, Space]]:

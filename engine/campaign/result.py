@@ -216,7 +216,7 @@ def read_result(
         rankings = tuple(rankings)
         held_out = frozenset(plan.held_out)
         sizes = (*rankings, *reader.rankings((*measured.probe_searches, *measured.interior_searches)))
-        apart = {"probed": measured.probed, "spotted": measured.interior, "held_out": held_out}
+        apart = {"probed": measured.probed, "interior": measured.interior, "held_out": held_out}
         rows = build_ranges(sizes, plan.ranges, margin=plan.margin, **apart)
         ranges = ranges_report(rows, sizes, plan.ranges, margin=plan.margin, **apart)
         rankings = (ranking for ranking in rankings if ranking.problem not in held_out)

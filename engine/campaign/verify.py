@@ -182,8 +182,8 @@ def _mended(
     probed = {of_one_gemm(each.row.problem) for each in ranged if each.row.probed}
     broken = probed & {of_one_gemm(each.row.problem) for each in ranged if not each.holds}
     again = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in broken]
-    spotted = {ranking.problem for ranking in again} - with_row
-    made = build_ranges(again, RangeLimits(WORST), margin=margin, spotted=spotted)
+    interior = {ranking.problem for ranking in again} - with_row
+    made = build_ranges(again, RangeLimits(WORST), margin=margin, interior=interior)
     anew = {of_one_gemm(row.problem) for row in made}
     kept = (each.row for each in ranged if each.holds and of_one_gemm(each.row.problem) not in anew)
     return tuple(sorted((*kept, *made), key=lambda row: (repr(of_one_gemm(row.problem)), row.first)))

@@ -4,7 +4,7 @@
 |---|---|---|
 | tuned | configs of a search, and the baseline | every choice within the limit that is not slower than the baseline |
 | probed | the best of both neighbours, and the baseline | every choice within the limit, not slower than the baseline |
-| spotted | the kernel of a range, and the baseline | every choice within the limit |
+| interior | the kernel of a range, and the baseline | every choice within the limit |
 | held out | choices that serve the size | none: the losses there are reported |
 """
 
@@ -47,7 +47,7 @@ def build_ranges(
     margin: float = SHIP_MARGIN,
     held_out: Set[Problem] = frozenset(),
     probed: Set[Problem] = frozenset(),
-    spotted: Set[Problem] = frozenset(),
+    interior: Set[Problem] = frozenset(),
 ) -> tuple[RangeRow, ...]:
     """Build the fewest ranges for each GEMM that was tuned at two sizes or more.
 
@@ -59,7 +59,7 @@ def build_ranges(
         margin: lead over the baseline that a row needs to ship another choice, as a fraction.
         held_out: problems that check the ranges and do not shape them; ranges carry their losses.
         probed: problems at which a few choices were measured and nothing was searched.
-        spotted: problems at which only the kernel of a range was measured, beside the baseline.
+        interior: problems at which only the kernel of a range was measured, beside the baseline.
     """
     groups: defaultdict[Problem, list[Ranking]] = defaultdict(list)
     for ranking in rankings:
@@ -68,7 +68,7 @@ def build_ranges(
     for _, group in sorted(groups.items(), key=lambda item: repr(item[0])):
         by_m = sorted(group, key=lambda ranking: ranking.problem.m)
         sizes = [
-            _size(ranking, margin, probed=ranking.problem in probed, spotted=ranking.problem in spotted)
+            _size(ranking, margin, probed=ranking.problem in probed, interior=ranking.problem in interior)
             for ranking in by_m
             if ranking.problem not in held_out
         ]
@@ -107,10 +107,10 @@ def _losses(ranking: Ranking, served_by: Contender) -> dict[tuple[str, str], flo
     return {key_of(c): max(0.0, c.score / served_by.score - 1) for c in ranking.contenders}
 
 
-def _size(ranking: Ranking, margin: float, *, probed: bool, spotted: bool) -> Size:
+def _size(ranking: Ranking, margin: float, *, probed: bool, interior: bool) -> Size:
     served_by = _served_by(ranking, margin)
     losses = _losses(ranking, served_by)
-    return Size(ranking.problem.m, ranking, served_by, losses, probed=probed or spotted, spotted=spotted)
+    return Size(ranking.problem.m, ranking, served_by, losses, probed=probed or interior, interior=interior)
 
 
 def _ranges(sizes: Sequence[Size], checks: Sequence[Ranking], limits: RangeLimits, margin: float) -> Iterator[RangeRow]:

@@ -52,7 +52,7 @@ def ranges_report(
     margin: float = SHIP_MARGIN,
     held_out: Set[Problem] = frozenset(),
     probed: Set[Problem] = frozenset(),
-    spotted: Set[Problem] = frozenset(),
+    interior: Set[Problem] = frozenset(),
 ) -> RangesReport:
     """Report the losses at every size of every GEMM that has ranges.
 
@@ -63,14 +63,14 @@ def ranges_report(
         margin: lead over the baseline that a row needs to ship another choice, as a fraction.
         held_out: problems that check the ranges.
         probed: problems at which a few choices were measured and nothing was searched.
-        spotted: problems at which only the kernel of a range was measured, beside the baseline.
+        interior: problems at which only the kernel of a range was measured, beside the baseline.
     """
     other = RangeLimits(limits.worst, not limits.buckets)
-    others = build_ranges(rankings, other, margin=margin, held_out=held_out, probed=probed, spotted=spotted)
+    others = build_ranges(rankings, other, margin=margin, held_out=held_out, probed=probed, interior=interior)
     ranged = {of_one_gemm(row.problem) for row in rows}
     sizes = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in ranged]
     checks = [ranking for ranking in sizes if ranking.problem in held_out]
-    between = probed | spotted
+    between = probed | interior
     return RangesReport(
         ranges=len(rows),
         tuned=_losses(rows, (ranking for ranking in sizes if ranking.problem not in held_out | between), margin),

@@ -41,7 +41,7 @@ class Size:
     """Loss of each measured choice against `served_by`, as a fraction."""
     probed: bool
     """Whether nothing was searched at this m."""
-    spotted: bool
+    interior: bool
     """Whether only one kernel and the baseline were measured at this m."""
 
 
@@ -141,7 +141,7 @@ def _of_least_loss(sizes: Sequence[Size], worst: float) -> Segment | None:
 
 
 def _admissible(size: Size, worst: float) -> set[Key]:
-    keys: Iterable[Key] = size.losses if size.spotted else fast_enough(size, worst)
+    keys: Iterable[Key] = size.losses if size.interior else fast_enough(size, worst)
     return {key_of(size.served_by)} | {key for key in keys if size.losses[key] <= worst}
 
 

@@ -173,7 +173,7 @@ def test_at_a_spot_the_kernel_of_a_range_goes_on_within_the_limit(aten, ends):
     """The large tile takes 141 there; at a probe nothing goes on that is slower than the library at all."""
     spot = ranking(256, {LARGE: 141.0, ATEN: aten})
     sizes = (*MEASURED, ranking(192, {SMALL: 160.0, LARGE: 130.0, ATEN: 150.0}), spot)
-    rows = build_ranges(sizes, RangeLimits(), spotted={spot.problem})
+    rows = build_ranges(sizes, RangeLimits(), interior={spot.problem})
     assert [row.last for row in rows] == ends
     (there,) = [row for row in rows if row.first <= 256 <= row.last]
     assert there.choice.space == ("aten" if len(ends) > 2 else "triton_mm")
