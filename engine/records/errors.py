@@ -10,7 +10,7 @@
     │   └── StoreError            a database cannot be opened, or is of another schema
     ├── ContractError             a plug-in broke the contract of its seam; the message names the plug-in
     ├── ToolchainMissing          an optional package is missing; the message names the extra to install
-    └── Quarantined               (in processes/) no worker starts any more: a GPU is lost; its measurements are kept
+    └── processes.Quarantined     no worker starts any more: a GPU is lost; its measurements are kept
 
 An expected failure of a candidate (a failed build, a wrong result, a hang) is never an exception: it is a Measurement
 with that status.

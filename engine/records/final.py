@@ -41,7 +41,7 @@ class FailedFinalist:
     task: Task
     """Task of the config."""
     config: Config
-    """Config that failed."""
+    """Config that failed the check."""
     reason: str
     """Reason of the failure, for people."""
 

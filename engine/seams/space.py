@@ -1,4 +1,4 @@
-"""A search space: the parameters of one family of kernels, and how one is built and loaded."""
+"""Contract of a search space: a family of kernels with its parameters, constraints, build and loading."""
 
 from __future__ import annotations
 
@@ -24,29 +24,32 @@ __all__ = ["BuildError", "Launchable", "Space"]
 
 
 class BuildError(Exception):
-    """A config cannot be built; the message is the reason that reaches the database and the report."""
+    """Config that cannot be built; the message is the reason in the database and the report."""
 
 
 class Launchable(Protocol):
-    """A loaded kernel."""
+    """Kernel that is loaded on the current device."""
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        """Enqueue out = A @ B, of addmm bias + A @ B, on torch's current stream; returns without waiting.
+        """Enqueue out = A @ B (plus the bias of an addmm) on torch's current stream, without waiting.
 
-        A is m×k, B is k×n, out is m×n, with the task's dtypes and strides; of bmm each behind a dimension of the batch.
-        The bias has the output's dtype, and n or m×n elements; a kernel that serves no addmm is never given one.
+        Args:
+            a: first operand, shape (m, k), or (batch, m, k) for bmm, with the task's dtype and strides.
+            b: second operand, shape (k, n), or (batch, k, n) for bmm.
+            out: output, shape (m, n), or (batch, m, n) for bmm.
+            bias: bias of an addmm with the output's dtype, shape (n,) or (m, n); None for other operations.
         """
 
     def close(self) -> None:
-        """Free what the kernel holds on the device; it is not called again."""
+        """Free the kernel's resources on the device; it is not called afterwards."""
 
 
 class Space(ABC):
-    """A family of kernels.
+    """Family of kernels that differ in their parameters.
 
     `params`, `check`, `seeds`, `prior` and `features` need no optional package and no GPU. `build` runs in a builder
     process on a CPU; `load` and the launchable run in the worker process that owns the GPU. An instance is stateless
-    and picklable.
+    and picklable: its answers depend only on the arguments.
 
     Example:
         >>> import gemmtune as gt
@@ -60,73 +63,73 @@ class Space(ABC):
     """
 
     preload: ClassVar[tuple[str, ...]] = ()
-    """Modules a builder process imports once, before its first build."""
+    """Modules that a builder process imports once, before its first build."""
 
     @abstractmethod
     def params(self, task: Task) -> tuple[Param, ...]:
-        """The parameters for this task, with every value worth trying."""
+        """Return the parameters for a task, with every value worth trying."""
 
     @abstractmethod
     def check(self, task: Task, config: Config) -> Verdict:
-        """Whether the config can be right and fast here. The only statement of each constraint, with its reason."""
+        """Decide whether a config can be right and fast for a task; each constraint is stated only here."""
 
     @abstractmethod
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Known good starting points that pass `check`, best guess first; may be empty."""
+        """Return known good configs that pass `check`, best guess first; may be empty."""
 
     def prior(self, task: Task) -> Prior:
-        """What an analytic model expects of each config that passes `check`; by default there is no model.
+        """Return an analytic model's time for each config that passes `check`; by default there is no model.
 
-        It orders and drops candidates before they are built, and ranks them where there is no GPU to time them on. It
-        fails open: where the model is not installed, does not know the GPU or breaks, there are no times, and the
-        reason says why. The same task gives the same prior as long as the model's version is the same.
+        The times order and drop candidates before their build, and rank them where no GPU times them. Without an
+        installed model that covers the GPU, the prior has no times and a reason. One version of the model gives equal
+        priors for equal tasks.
         """
-        return Prior(reason=f"no analytic model of the space {task.space} is known")
+        return Prior(reason=f"space {task.space} has no analytic model")
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
-        """What a config that passes `check` means on this task, as numbers a search can learn from; by default none.
+        """Return numbers by name that describe a config that passes `check` on a task; by default none.
 
-        Quantities that behave alike on other tasks (waves, bytes a flop), in logarithms where ratios matter: what one
-        task teaches is carried to another through them. The same names for every task and config of the space.
+        Samplers compare tasks by these numbers. So they should behave alike on other tasks (waves, bytes per flop),
+        as logarithms where ratios matter. Every task and config of the space has the same names.
         """
         return {}
 
     def features_of(self, task: Task, configs: Sequence[Config]) -> Mapping[str, NDArray[np.float64]]:
-        """The `features` of several configs, at least one, by name; one array for each, in the configs' order.
+        """Return the `features` of one or more configs by name, as arrays of shape (configs,).
 
-        A space whose search sets are large computes them together; by default they are asked for one by one.
+        The default calls `features` per config; a space with large feasible sets may compute them together.
         """
         rows = [self.features(task, config) for config in configs]
         return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
 
     @abstractmethod
     def toolchain(self) -> Toolchain:
-        """The installed versions a binary depends on, without importing them.
+        """Return the installed versions that a binary depends on, without importing the packages.
 
         Raises:
-            ToolchainMissing: a package is not installed; the message names the extra that brings it.
+            ToolchainMissing: a package is not installed; the message names the extra to install.
         """
 
     @abstractmethod
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
-        """Render and compile for the task's device, without a GPU; leave the binary in `folder`.
+        """Render and compile a config for the task's device, without a GPU, and write the binary to `folder`.
 
-        In a file of the task's and config's own, also where others share its key: it is deleted once it was measured.
+        Every task and config has a file of its own, even if they share a key: the file is deleted once it was measured.
 
         Raises:
-            BuildError: the config cannot be built, with the reason.
+            BuildError: the config cannot be built; the message is the reason.
         """
 
     @abstractmethod
     def load(self, artifact: Artifact, task: Task) -> Launchable:
-        """Load a built kernel on the current device; any exception means it cannot run there."""
+        """Load a built kernel on the current device; any exception means that it cannot run there."""
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """Equal for tasks and configs that may share one binary; by default nothing is shared."""
+        """Return a key that is equal for tasks and configs that may share one binary; by default none do."""
         return f"{task.key}/{config.digest}"
 
     def points(self, task: Task) -> Iterator[Config]:
-        """Every config of the space, feasible or not, in a fixed order; by default the product of the params."""
+        """Yield every config of the space in a fixed order, feasible or not; by default the product of the params."""
         params = self.params(task)
         for values in product(*(p.values for p in params)):
             yield Config({p.name: value for p, value in zip(params, values, strict=True)})

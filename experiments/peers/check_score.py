@@ -1,6 +1,6 @@
-"""P as we compute it beside P as autotuning_methodology does. Usage: check_score.py LANDSCAPE... [--seeds 10].
+"""Compare our score P with autotuning_methodology's. Usage: check_score.py LANDSCAPE... [--seeds 10].
 
-Needs autotuning_methodology 1.1.0, which is no dependency of gemmtune.
+The script needs autotuning_methodology 1.1.0, which is no dependency of gemmtune.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def package_scores(landscape: Landscape, searches: Sequence[Sequence[Trial]], draws: int = 10) -> list[float]:
-    """Their score, several times: it is fitted to random parts of the data."""
+    """Return the package's score for several draws, since it is fitted to random parts of the data."""
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "landscape_T4.json"
@@ -76,7 +76,7 @@ def t4(landscape: Landscape) -> list[dict[str, object]]:
 
 
 def description(landscape: Landscape, searches: Sequence[Sequence[Trial]]) -> SimpleNamespace:
-    """What the package keeps of a strategy's runs: evaluations × runs."""
+    """Return a strategy's runs as the package expects them, in arrays of shape (evaluations, runs)."""
     shape = (max(map(len, searches)), len(searches))
     evaluations, spent, best = np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape, np.nan)
     for run, trials in enumerate(searches):

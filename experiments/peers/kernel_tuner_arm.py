@@ -1,6 +1,6 @@
-"""Kernel Tuner's strategies on a landscape: its own code, in simulation mode, with its defaults.
+"""Kernel Tuner's strategies on a landscape, by its own simulation mode and defaults.
 
-Needs kernel_tuner 1.5.0, which is no dependency of gemmtune.
+The module needs kernel_tuner 1.5.0, which is no dependency of gemmtune.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ERROR = {Status.BUILD_FAILED: "CompilationFailedConfig"}
 
 
 class KernelTunerArm:
-    """Strategies of Kernel Tuner on one landscape, which is written as a cache file once."""
+    """Strategies of Kernel Tuner on one landscape, written once as a cache file."""
 
     def __init__(self, landscape: Landscape) -> None:
         self._landscape = landscape
@@ -37,7 +37,7 @@ class KernelTunerArm:
         self._cache.write_text(json.dumps(self._cache_file()))
 
     def search(self, strategy: str, budget: int, seed: int) -> tuple[Trial, ...]:
-        """The configs evaluated, each once, in the order of evaluation. One it comes back to costs it nothing."""
+        """Return the evaluated configs as trials, each once and in order; a repeated config costs nothing."""
         random.seed(seed)
         np.random.seed(seed)  # Kernel Tuner draws from both
         with warnings.catch_warnings(), redirect_stdout(StringIO()):
@@ -72,7 +72,7 @@ class KernelTunerArm:
 
 
 def membership(known: Container[tuple[object, ...]], names: Sequence[str]) -> Callable[[dict[str, object]], bool]:
-    """What is feasible. A plain function: Kernel Tuner copies restrictions deeply, a method with all it belongs to."""
+    """Return a test for membership; Kernel Tuner copies it deeply, so it is a plain function and not a method."""
 
     def feasible(config: dict[str, object]) -> bool:
         return tuple(config[name] for name in names) in known

@@ -1,7 +1,7 @@
-"""Kernel Tuner's strategies beside ours. Usage: run.py LANDSCAPE... --json OUT [--seeds 20] [--arms A B]. Needs no GPU.
+"""Compare Kernel Tuner's strategies with ours. Usage: run.py LANDSCAPE... --json OUT [--seeds 20] [--arms A B].
 
-Needs kernel_tuner 1.5.0. Every arm searches each landscape by itself, past the range of P. Arms that OUT has are left
-out: it goes on where it was.
+The script needs kernel_tuner 1.5.0 and no GPU. Every arm searches each landscape by itself, past the range of P. A new
+run skips the arms that OUT has.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from gemmtune.engine.studies.sampler_study import Replay
 PEERS = ("genetic_algorithm", "adaptive_tabu_greywolf", "hybrid_vndx")
 OURS = ("random", "evolution", "transfer", "tpe")
 MOST = {"tpe": 500}
-"""Evaluations up to which an arm is run: each ask of TPE takes longer than the one before."""
-PAST = 1.25
-"""Times the range of P: what an arm asks for is on average cheaper than what random search asks for."""
+"""Largest budget per arm, since each ask of TPE takes longer than the one before."""
+BUDGET_FACTOR = 1.25
+"""Budget over the range of P, since an arm's evaluations are cheaper on average than those of random search."""
 
 
 def main() -> None:
@@ -42,8 +42,8 @@ def main() -> None:
     known = {(result["landscape"], result["arm"]) for result in results}
     for path in given.landscapes:
         [landscape] = read_landscapes(path)
-        first, last = PerformanceScore(landscape).evaluations  # of all these landscapes there are some
-        budget = min(max(int(PAST * last), BUDGETS[-1]), len(landscape.points))
+        first, last = PerformanceScore(landscape).evaluations  # every one of these landscapes has a range
+        budget = min(max(int(BUDGET_FACTOR * last), BUDGETS[-1]), len(landscape.points))
         for arm in given.arms:
             if (landscape.name, arm) in known or budget > MOST.get(arm, budget):
                 continue
@@ -63,7 +63,7 @@ def searches(landscape: Landscape, arm: str, budget: int, seeds: int) -> Iterabl
 
 
 def ours(task: RecordedTask, arm: str, budget: int, seed: int) -> tuple[Trial, ...]:
-    """The trials up to the optimum: after that nothing changes any more."""
+    """Return the trials of one search up to the optimum."""
     tuner = task.begin(registry.sampler(arm), budget, seed=seed)
     while not tuner.done and (tuner.best is None or tuner.best.score > task.landscape.optimum_ns):
         tuner.tell([task.outcome(config) for config in tuner.next_batch()])

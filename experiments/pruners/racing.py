@@ -1,7 +1,7 @@
-"""What the race saves and costs, on launches drawn from the recorded ones. Usage: racing.py --json OUT [--seeds 20].
+"""Measure what screening saves and costs on drawn launches. Usage: racing.py --json OUT [--seeds 20].
 
-A launch of a config, and of the vendor's kernel beside it, is its recorded median times the deviation of a recorded
-launch of the same problem. 64 configs in random order, the best one among them; then the final. Needs no GPU.
+A launch of a config, or of the vendor's kernel beside it, is its recorded median times the deviation of a recorded
+launch of that problem. Each order has 64 configs, the best one among them, and a final. The script needs no GPU.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 COUNT = 64
-"""Configs of an order."""
+"""Number of configs per order."""
 NEAR = 1.005
-"""Times the optimum that are as good as it."""
+"""Factor on the optimum within which a config counts as good as it."""
 FINALISTS = 8
 LAUNCHES = 8
-"""Of each kernel in a block."""
+"""Launches of each kernel per block."""
 LIMITS = LaunchLimits()
 FULL = len(LIMITS.slowness_limits) + LAUNCHES * LIMITS.most_blocks
-"""Launches of a config that nothing stops."""
+"""Launches of a config that is not stopped."""
 
 
 class DrawnTimer:
-    """Launches of one config beside the vendor's kernel."""
+    """Drawn launches of one config beside the vendor's kernel."""
 
     def __init__(self, time_ns: float, reference_ns: float, deviations: np.ndarray, draw: np.random.Generator) -> None:
         self._times = time_ns, reference_ns
@@ -85,7 +85,7 @@ def recorded(space: str) -> list[Landscape]:
 
 
 def race(landscape: Landscape, vendor: Landscape, draw: np.random.Generator) -> dict[str, float]:
-    """What becomes of one order of configs."""
+    """Screen one random order of configs and hold its final; return counts and the quality of the pick."""
     points = [point for point in landscape.points.values() if point.time_ns]
     deviations = np.concatenate([np.array(point.samples_ns) / np.median(point.samples_ns) for point in points])
     [reference] = (point.time_ns for point in vendor.points.values())
@@ -111,7 +111,7 @@ def race(landscape: Landscape, vendor: Landscape, draw: np.random.Generator) -> 
 
 
 def screened(timers: Sequence[DrawnTimer], drift: Drift) -> list[ScreeningResult]:
-    """Each beside the best so far."""
+    """Screen each config against the best so far."""
     leader, found = None, []
     for timer in timers:
         found.append(screen(timer, drift, leader, LIMITS))

@@ -1,7 +1,7 @@
-"""What pruners save and cost on the recorded H200 landscapes. Usage: run.py --json OUT [--orders random search].
+"""Measure what pruners save and cost on the H200 landscapes. Usage: run.py --json OUT [--orders random search].
 
-Random: configs in random order, the best one among them. Search: what `evolution` asks for, with the pruner's verdicts
-as its outcomes. Needs no GPU. What OUT has of an order and a pruner is kept.
+The order `random` has configs in random order, the best one among them. The order `search` has the configs that
+`evolution` asks for, with dropped ones as failures. The script needs no GPU, and keeps the results that OUT has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmtune.engine.execution.pruning import UNBUILT, replayed
+from gemmtune.engine.execution.pruning import UNBUILT, prune_recorded
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
@@ -29,14 +29,14 @@ from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 ARMS = ("static", "prior", "median", "successive_halving", "hyperband", "wilcoxon")
 COUNT = 64
-"""Configs of an order, evaluations of a search."""
+"""Number of configs per order, and of evaluations per search."""
 NEAR = 1.005
-"""Times the optimum that are as good as it."""
+"""Factor on the optimum within which a config counts as good as it."""
 
 
 @dataclass
 class Tally:
-    """What happened to the candidates of an arm."""
+    """Counts of what happened to the candidates of an arm."""
 
     candidates: int = 0
     unbuilt: int = 0
@@ -117,7 +117,7 @@ Answer = Callable[[Config], Measurement]
 
 
 def answers(landscape: Landscape) -> Answer:
-    """The recorded measurement of a config, as an executor gives it."""
+    """Return a function from a config to its recorded measurement, as an executor reports it."""
     task = Task(landscape.problem, catalogue.device(landscape.context["device"]), landscape.context["space"])
     executor = ReplayExecutor([landscape])
 
@@ -130,25 +130,25 @@ def answers(landscape: Landscape) -> Answer:
 
 
 def randomly(landscape: Landscape, answer: Answer, pruners: Mapping[str, Pruner], seed: int) -> list[Measurement]:
-    """COUNT configs in random order, of which one is the best."""
+    """Judge COUNT configs in random order, the best one among them."""
     best = min((p for p in landscape.points.values() if p.time_ns), key=lambda p: p.time_ns).config
     draw = random.Random(f"{landscape.name}/{seed}")
     order = draw.sample([config for config in landscape.points if config != best], COUNT - 1)
     order.insert(draw.randrange(COUNT), best)
     history: list[Measurement] = []
     for config in order:
-        history.append(replayed(answer(config), pruners, history))
+        history.append(prune_recorded(answer(config), pruners, history))
     return history
 
 
 def searching(landscape: Landscape, answer: Answer, pruners: Mapping[str, Pruner], seed: int) -> list[Measurement]:
-    """A search of COUNT evaluations: what was dropped counts as one, and is a failure to the sampler."""
+    """Judge the configs of a search of COUNT evaluations; a dropped config counts, as a failure."""
     history: list[Measurement] = []
     tuner = RecordedTask(landscape).begin(registry.sampler("evolution"), COUNT, seed=seed)
     while not tuner.done:
         trials = []
         for config in tuner.next_batch():
-            found = replayed(answer(config), pruners, history)
+            found = prune_recorded(answer(config), pruners, history)
             history.append(found)
             trials.append(Trial(config, found.status, found.estimate.time_ns if found.estimate else None))
         tuner.tell(trials)

@@ -1,4 +1,4 @@
-"""How well a task's results tell what it may still gain, and what is gained by searching there first. No GPU needed.
+"""Check the bound on a task's regret, the expected gain, and what the order of tasks gains. It needs no GPU.
 
 python experiments/scheduling/run.py
 """
@@ -20,7 +20,7 @@ RUNS = [("evolution", seed) for seed in range(12)] + [("tpe", seed) for seed in 
 
 
 def scores_of(search, executor):
-    """The scores of a search, None for a failure, in the order of evaluation."""
+    """Return the scores of a search in the order of evaluation, None for a failure."""
     scores = []
     while batch := search.tuner.next_batch():
         for config in batch:
@@ -34,7 +34,7 @@ def scores_of(search, executor):
 
 
 def campaigns():
-    """Of each sampler and seed: (scores, feasible, optimum) of the ten problems."""
+    """Yield the scores, feasible count and optimum of the ten problems, per sampler and seed."""
     landscapes = read_all(embedded())
     for sampler, seed in RUNS:
         plan = Plan(sampler=sampler, budget=BUDGET, seed=seed)
@@ -86,7 +86,7 @@ def gains(found):
 
 
 def order(campaign, weights, total, pick):
-    """Evaluations of each task once `total` are spent; `pick` chooses the next task of those that are not done."""
+    """Return the evaluations per task when `total` are spent; `pick` chooses the next task among the open ones."""
     spent = [BATCH] * len(campaign)
     while sum(spent) < total:
         spent[pick(campaign, weights, spent, [i for i, n in enumerate(spent) if n < BUDGET])] += BATCH

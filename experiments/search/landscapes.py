@@ -1,4 +1,4 @@
-"""The recorded landscapes of the study, and which of them hyperparameters were chosen on."""
+"""Recorded landscapes of the study, and the ones that hyperparameters were chosen on."""
 
 from __future__ import annotations
 
@@ -29,57 +29,57 @@ CHOSEN_ON = (
     "conv_a100",
     "dedisp_mi250x",
 )
-"""Every other recorded problem, and of each foreign kernel one GPU. The rest was kept for the figures."""
+"""Landscapes to choose on: every other recorded problem, and one GPU per foreign kernel."""
 
-_PAST = 1.25
-"""Times the range of P: what a search asks for is on average cheaper than what random search asks for."""
+_BUDGET_FACTOR = 1.25
+"""Budget over the range of P, since a search's evaluations are cheaper on average than those of random search."""
 
 
 def h200() -> list[Landscape]:
-    """The ten problems of triton_mm that ship with gemmtune, small M first."""
+    """Return the ten triton_mm landscapes that ship with gemmtune, small M first."""
     return [landscape for path in embedded("triton_mm") for landscape in read_landscapes(path)]
 
 
 def thinned(task: RecordedTask, seed: int, *, cold: bool = False, share: float = 0.15) -> RecordedTask:
-    """The task with a random share of its configs left out, its best among them or not.
+    """Return the task without a random share of its configs.
 
-    A search that draws nothing is one search, however many seeds it is given: whether it comes out well may be luck.
+    A search that draws nothing is equal for every seed, so its result on one task may be luck.
     """
     draw = random.Random(f"{task.landscape.name}/{seed}")
     points = {config: point for config, point in task.landscape.points.items() if draw.random() >= share}
     thin = RecordedTask(replace(task.landscape, points=points), cold=cold)
-    thin.features = task.features  # which knows the configs already
+    thin.features = task.features  # cached per config already
     return thin
 
 
 def foreign_files(folder: Path) -> dict[str, Path]:
-    """Landscapes of other kernels by name: files that hold one task each, with what each evaluation cost."""
+    """Return the landscape files of other kernels by name; each holds one task with the cost of each evaluation."""
     return {path.name.removesuffix(".csv.gz"): path for path in sorted(folder.glob("*.csv.gz"))}
 
 
 class ForeignTask:
-    """A landscape of a kernel that is no GEMM of ours: its searches, and their score P."""
+    """Landscape of another kernel, with searches and their score P."""
 
     def __init__(self, path: Path) -> None:
         [landscape] = read_landscapes(path)
         self.task = RecordedTask(landscape)
-        last = PerformanceScore(landscape).evaluations[1]  # of all these landscapes there is a range
-        self._budget = min(max(int(_PAST * last), BUDGETS[-1]), len(landscape.points))
+        last = PerformanceScore(landscape).evaluations[1]  # every one of these landscapes has a range
+        self._budget = min(max(int(_BUDGET_FACTOR * last), BUDGETS[-1]), len(landscape.points))
 
     def run(self, sampler: type[Sampler], seed: int, batch: int = 1) -> tuple[Trial, ...]:
-        """One search past the range of P, or until the optimum is found: nothing changes after that."""
+        """Run one search past the range of P, or until it finds the optimum."""
         tuner = self.task.begin(sampler, self._budget, seed=seed, batch=batch)
         while not tuner.done and (tuner.best is None or tuner.best.score > self.task.landscape.optimum_ns):
             tuner.tell([self.task.outcome(config) for config in tuner.next_batch()])
         return tuner.trials
 
     def score(self, runs: Sequence[Sequence[Trial]]) -> Score:
-        """P of several searches, with its interval."""
+        """Return P of several searches, with its interval."""
         return compare([self.task.landscape], {"": [[trials] for trials in runs]}, self._budget).curve("").score
 
 
 def fractions(task: RecordedTask, trials: Sequence[Trial], budgets: Sequence[int]) -> list[float]:
-    """Optimum over the best found within each budget; 0 where nothing was found."""
+    """Return optimum over best within each budget; 0 if nothing was found."""
     found = np.array([math.inf if t.score is None else t.score for t in trials])
     best = np.minimum.accumulate(found)
     return [task.landscape.optimum_ns / best[min(budget, len(best)) - 1] for budget in budgets]

@@ -1,7 +1,7 @@
-"""How few evaluations are enough. Usage: run.py --json OUT [--seeds 20] [--foreign FOLDER]. Needs no GPU.
+"""Compare samplers by the evaluations they need. Usage: run.py --json OUT [--seeds 20] [--foreign FOLDER].
 
-Every arm searches the same recorded landscapes in one process; `landscapes.py` says which of them were set apart for
-choosing hyperparameters.
+Every arm searches the same recorded landscapes in one process, without a GPU; `landscapes.py` lists the ones set apart
+for choosing hyperparameters.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from gemmtune.engine.scheduling.landscape_search import RecordedTask
 from gemmtune.engine.seams import registry
 
 BUDGETS = (8, 16, 32)
-"""The longest is searched; the others are what it found on the way."""
+"""Budgets to report; only the longest is searched."""
 H200_ARMS = (
-    # sampler, given the space's seeds, history
+    # sampler, whether it gets the space's seeds, history
     ("random", False, "none"),
     ("tpe", True, "none"),
     ("evolution", True, "none"),
@@ -34,13 +34,13 @@ H200_ARMS = (
     ("transfer", True, "searches of those before"),
 )
 BATCHES = (1, 8)
-"""Configs asked for at once: what a search could do, and what a campaign does."""
+"""Batch sizes: single configs, and the batch of a campaign."""
 THINNED_ARMS = (
     ("transfer", True, "none"),
     ("transfer", False, "none"),
     ("transfer", True, "records of the nine others"),
 )
-"""Those that also search each problem with other configs left out in each repetition."""
+"""Arms that also search each problem with other configs left out in each repetition."""
 FOREIGN_ARMS = ("random", "evolution", "transfer")
 
 
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def search_h200(name: str, seeded: bool, history: str, thin: bool, batch: int, seeds: int) -> dict[str, object]:
-    """One arm over ten problems: fraction of the optimum, its interval over the seeds, and the worst problem."""
+    """Run one arm over ten problems; return optimum over best, its interval over the seeds, and the worst problem."""
     tasks = [RecordedTask(landscape, cold=not seeded) for landscape in h200()]
     records = [task.as_source([task.outcome(config) for config in task.feasible]) for task in tasks]
     found = np.empty((len(tasks), seeds, len(BUDGETS)))
@@ -72,7 +72,7 @@ def search_h200(name: str, seeded: bool, history: str, thin: bool, batch: int, s
         before: list[SourceTask] = []
         for number, task in enumerate(tasks):
             known = {"none": [], "searches of those before": list(before)}.get(
-                history, [past for i, past in enumerate(records) if i != number]
+                history, [source for i, source in enumerate(records) if i != number]
             )
             searched = thinned(task, seed, cold=not seeded) if thin else task
             trials = searched.search(registry.sampler(name), BUDGETS[-1], seed=seed, batch=batch, history=known)
@@ -104,7 +104,7 @@ def by_budget(values: Sequence[float]) -> dict[str, float]:
 
 
 def score_foreign(landscape: str, task: ForeignTask, seeds: int) -> dict[str, object]:
-    """P of each arm on one landscape, with its 95 % interval."""
+    """Return P of each arm on one landscape, with its 95 % interval."""
     result: dict[str, object] = {"landscape": landscape, "hyperparameters chosen on it": landscape in CHOSEN_ON}
     for name, batch in product(FOREIGN_ARMS, BATCHES):
         began = time.process_time()

@@ -1,9 +1,8 @@
-"""What a proposal of `transfer` costs with 10,000 records. Usage: thinking.py --json OUT [--processes 10].
+"""Time the proposals of `transfer` with 10,000 records. Usage: thinking.py --json OUT [--processes 10].
 
-CPU time of ask and tell over a search of 32 in batches of eight, in a process that has searched nothing before and
-then again. The search is of the recorded problem with most configs; the others' records are its history. What the first
-search of a process waits for once, loading scikit-learn and finding the libraries that have threads, is measured by
-itself.
+The script measures the CPU time of a search of 32 in batches of eight, in a fresh process and then
+again. It searches the recorded problem with most configs; the other problems' records are the history. The time to load
+scikit-learn and to find the threaded libraries is measured separately, once per process.
 """
 
 from __future__ import annotations
@@ -48,19 +47,19 @@ def searches() -> dict[str, float]:
     tasks = sorted((RecordedTask(landscape) for landscape in h200()), key=lambda task: -len(task.feasible))
     largest, others = tasks[0], tasks[:0:-1]
     history, missing = [], RECORDS
-    for number, task in enumerate(others):  # the small ones first, and as many of each as there are
+    for number, task in enumerate(others):  # the small landscapes first, each up to its size
         count = min(missing // (len(others) - number), len(task.feasible))
         missing -= count
         configs = random.Random(number).sample(task.feasible, count)
         history.append(task.as_source([task.outcome(config) for config in configs]))
     began = time.process_time()
     importlib.import_module("sklearn.ensemble")
-    transfer._threads()
+    transfer._one_thread()
     loaded = round(1e3 * (time.process_time() - began))
     spent = [search(largest, history, seed) for seed in (0, 1)]
     return {
         "loading, once a process": loaded,
-        "records": sum(len(past.trials) for past in history),
+        "records": sum(len(source.trials) for source in history),
         "configs": len(largest.feasible),
         "first search": spent[0],
         "second search": spent[1],
@@ -68,8 +67,8 @@ def searches() -> dict[str, float]:
 
 
 def search(task: RecordedTask, history: list, seed: int) -> float:
-    tuner = task.begin(registry.sampler("transfer"), BUDGET, seed=seed, batch=BATCH, history=history)
     began, asked = time.process_time(), 0
+    tuner = task.begin(registry.sampler("transfer"), BUDGET, seed=seed, batch=BATCH, history=history)
     while not tuner.done:
         trials = [task.outcome(config) for config in tuner.next_batch()]
         tuner.tell(trials)

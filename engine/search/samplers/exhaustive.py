@@ -29,4 +29,4 @@ class ExhaustiveSampler(Sampler):
         return list(batch)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Ignore the outcomes."""
+        """Ignore the trials and their outcomes."""

@@ -30,4 +30,4 @@ class RandomSampler(Sampler):
         return [self.search.feasible[i] for _, i in zip(range(count), self._order, strict=False)]
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Ignore the outcomes."""
+        """Ignore the trials and their outcomes."""
