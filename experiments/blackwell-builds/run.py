@@ -1,4 +1,4 @@
-"""Does what `cute_gemm` calls feasible on a B200 build, without one? Usage: run.py --json OUT [--sample 200]."""
+"""Build a sample of feasible `cute_gemm` configs for a B200, without a GPU. Usage: run.py --json OUT [--sample 200]."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def build(jobs, cores: int) -> list:
-    """Outcomes of all jobs, from builder processes as a campaign has them."""
+    """Build all jobs in builder processes, as a campaign does, and return their outcomes."""
     with tempfile.TemporaryDirectory() as folder:
         pool = builder_pool(("cute_gemm",), Path(folder), cores, 120.0)
         for job in jobs:

@@ -1,4 +1,4 @@
-"""What a campaign cost and what it found: the parts of wall × cores and wall × GPUs, and each problem's best."""
+"""Account for a campaign: the parts of wall × cores and wall × GPUs, and the best config per problem."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
 
 BUILT_AHEAD = 128
-"""Built configs a GPU from which on no further build begins: `_BUILT_AHEAD` of engine/execution/pipeline.py."""
+"""Number of built configs per GPU from which no build starts: `_BUILT_AHEAD` of engine/execution/pipeline.py."""
 UNKNOWN, ABSENT = "unknown", "absent"
 _DIGITS = re.compile(r"\d[\d.,]*")
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What there was to use."""
+    """Cores, GPUs and builders that the campaign could use."""
 
     cores: int
     gpus: int
@@ -40,7 +40,10 @@ class Resources:
 
 
 def account(watched: Watched, out: Path, events: Path, have: Resources, truths: Mapping[str, Landscape]) -> dict:
-    """All of it, as JSON. `out` is the command's folder, `events` the file it added events to."""
+    """Return the whole account as JSON.
+
+    `out` is the folder of the command; `events` is the file to which it appended events.
+    """
     happened = [e for e in _events(events) if watched.began <= e["seconds"] <= watched.ended + 1]
     measured = sum(e["event"] == "measured" and not e["known"] for e in happened)
     with Database.open(out / "measurements.db", create=False) as store:
@@ -67,7 +70,7 @@ def account(watched: Watched, out: Path, events: Path, have: Resources, truths: 
 
 
 def cores(watched: Watched, phases: list, happened: list[dict], have: Resources) -> dict:
-    """Core-seconds by role, and of idle cores by reason."""
+    """Return core-seconds by role, and those of idle cores by reason."""
     parts: defaultdict[str, float] = defaultdict(float)
     over = 0.0  # seconds of a compiler that has ended count once it is waited for: they may be more than there are
     for look, after in pairwise(watched.looks):
@@ -106,7 +109,7 @@ def gpus(
     measurements: Sequence[Measurement],
     finals: Sequence[Final],
 ) -> dict:
-    """GPU-seconds: timed launches, what else the worker did with a job at hand, and idle by reason."""
+    """Return GPU-seconds: timed launches, other work on a job at hand, and idle time by reason."""
     parts: defaultdict[str, float] = defaultdict(float)
     busy = 0.0
     for look, after in pairwise(watched.looks):
@@ -142,7 +145,10 @@ def _why_gpu_idle(phase: str, activity: str, load: dict | None) -> str:
 
 
 def launch_seconds(measurements: Iterable[Measurement], finals: Iterable[Final]) -> dict[str, float]:
-    """Of timed launches, and of the vendor kernel's beside them: one a sample, at its level."""
+    """Return the seconds of timed launches, and of the vendor kernel's launches beside them.
+
+    The vendor kernel counts one launch per sample, at its reference level.
+    """
     found = {"timed launches: race": 0.0, "timed launches: finals": 0.0, "the vendor's launches beside them": 0.0}
     measured = [m for m in measurements if m.evidence is Evidence.MEASURED]
     timed = [("race", m.samples_ns, 1, m.estimate, m.drift) for m in measured]
@@ -171,7 +177,7 @@ def _events(path: Path) -> list[dict]:
 
 
 def _phases(watched: Watched, happened: Sequence[dict]) -> list[tuple[str, float, float]]:
-    """Name, begin and end, one after the other from the start of the command to its end."""
+    """Return name, begin and end of each phase, from the start of the command to its end."""
 
     def when(event: str, default: float, which: Callable = min) -> float:
         return which((e["seconds"] for e in happened if e["event"] == event), default=default)
@@ -196,7 +202,7 @@ def _phase(phases: list[tuple[str, float, float]], at: float) -> str:
 
 
 def _load(happened: Sequence[dict], at: float) -> dict | None:
-    """What the executor had to do, as last said before."""
+    """Return the executor's load, as last reported before this time."""
     loads = [e for e in happened if e["event"] == "load"]
     number = bisect_right([e["seconds"] for e in loads], at)
     return loads[number - 1] if number else None
@@ -209,7 +215,7 @@ def _search_seconds(happened: Sequence[dict]) -> float:
 
 
 def builds(measurements: Iterable[Measurement]) -> dict:
-    """Seconds of rendering and compiling, as the builders measured them on their clocks."""
+    """Return seconds of rendering and of compiling, by the builders' clocks."""
     spent = [m.build_seconds for m in measurements if m.build_seconds]
     return {
         "number": len(spent),
@@ -219,7 +225,7 @@ def builds(measurements: Iterable[Measurement]) -> dict:
 
 
 def outcomes(measurements: Iterable[Measurement]) -> dict:
-    """Evaluations by status, and failures by reason: numbers are left out of a reason, so that equal ones meet."""
+    """Return evaluations by status and failures by reason, without the numbers in a reason, so that like ones match."""
     statuses, reasons, launches = Counter[str](), Counter[str](), 0
     for m in measurements:
         statuses[f"{m.task.space} {m.status}"] += 1
@@ -230,7 +236,7 @@ def outcomes(measurements: Iterable[Measurement]) -> dict:
 
 
 def problems(table: Path, measurements: Sequence[Measurement], truths: Mapping[str, Landscape]) -> list[dict]:
-    """A row a problem of the table: best and baseline, what ships, what of the optimum was found."""
+    """Return a row per problem of the table: best, baseline, shipped choice, and the share of the optimum."""
     spent = Counter(m.task.problem.name for m in measurements)
     if not table.exists():
         return []
@@ -257,7 +263,7 @@ def _problem(row: Row, evaluations: int, truth: Landscape | None) -> dict:
 
 
 def of_optimum(row: Row, truth: Landscape | None) -> float | None:
-    """The truth's best time over its time of what was found; 0 where nothing was found, or it failed there."""
+    """Return the true best time over the true time of the config found; 0 if nothing was found or it failed there."""
     if truth is None:
         return None
     found = _of_triton(row)
@@ -270,13 +276,13 @@ def _of_triton(row: Row) -> Choice | None:
 
 
 def _of_others(row: Row) -> dict[str, float]:
-    """The best of each space besides ATen and `triton_mm`, in µs."""
+    """Return the best time of each space besides ATen and `triton_mm`, in µs."""
     others = [c for c in row.choices if c.space not in ("aten", "triton_mm")]
     return {c.space: round(c.time_ns / 1e3, 3) for c in reversed(others)}  # the first one of a space is its best
 
 
 def timeline(looks: Sequence[Look]) -> list[dict]:
-    """Cores in use by role, second by second."""
+    """Return the cores in use by role, per second."""
     found: list[dict] = []
     for first, last in pairwise(looks[::10]):
         seconds = last.at - first.at
@@ -286,13 +292,13 @@ def timeline(looks: Sequence[Look]) -> list[dict]:
 
 
 def of_range(rows: Iterable[Mapping], name: str, over: str) -> float | None:
-    """Geometric mean of ATen's time over another of the same row, of a range of m."""
+    """Return the geometric mean of ATen's time over another time of the same row, for a range of m."""
     ratios = [r["baseline_us"] / r[over] for r in rows if r["range"] == name and r["baseline_us"] and r.get(over)]
     return geometric_mean(ratios) if ratios else None
 
 
 def lines(name: str, found: Mapping) -> list[str]:
-    """The account, as text."""
+    """Render the account as lines of text."""
     text = [
         f"{name}: {found['wall_seconds']:.1f} s (exit {found['status']}), {found['evaluations']} evaluations, "
         f"{found['finals']} finals, {len(found['problems'])} rows"
@@ -317,7 +323,7 @@ def lines(name: str, found: Mapping) -> list[str]:
 
 
 def result_lines(rows: Sequence[Mapping]) -> list[str]:
-    """What was found: against ATen by range of m, and of the optimum."""
+    """Render the results as text: speed-up over ATen by range of m, and shares of the optimum."""
     text = []
     for name in RANGES:
         best, triton = of_range(rows, name, "best_us"), of_range(rows, name, "triton_us")
@@ -335,7 +341,7 @@ def result_lines(rows: Sequence[Mapping]) -> list[str]:
 
 
 def _space_lines(rows: Sequence[Mapping]) -> list[str]:
-    """The best of each space besides ATen and `triton_mm`, over that of `triton_mm`."""
+    """Render the best of each space besides ATen and `triton_mm`, relative to that of `triton_mm`."""
     behind: dict[str, list[float]] = {}
     for row in rows:
         for space, us in row.get("others_us", {}).items():  # results of before 2026-11-23 have none

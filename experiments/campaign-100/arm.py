@@ -1,7 +1,8 @@
-"""torch.compile in a process of its own, with empty caches: arm.py NAME OUT.json PROBLEM... [--table FOLDER].
+"""Run torch.compile in a process with empty caches. Usage: arm.py NAME OUT.json PROBLEM... [--table FOLDER].
 
 NAME is default or exhaustive (Inductor's search spaces, on the problems), or reload (the exported table in FOLDER).
-`launches.py` times the kernels. Without a GPU it rehearses small products on the CPU: the numbers mean nothing then.
+`launches.py` times the kernels. Without a GPU the script rehearses on small products on the CPU, and its numbers mean
+nothing.
 """
 
 from __future__ import annotations
@@ -73,14 +74,17 @@ def main() -> int:
 
 
 def rows_of(table: Path) -> dict[str, dict]:
-    """The table's rows by problem."""
+    """Return the table's rows by problem."""
     info = json.loads((table / "inductor_table.json").read_text())
     products = [entries for key, entries in info["rows"].items() if key.startswith("mm:") and key.endswith(":static")]
     return {entry["facts"]["problem"]: entry for entries in products for entry in entries}
 
 
 def check(problem: str, options: dict, clock: Clock) -> tuple[dict, str]:
-    """Compile and time a problem: what was benchmarked for it, what runs and for how long; and the generated code."""
+    """Compile and time a problem.
+
+    The result tells what was benchmarked, which kernel runs for how long, and the generated code.
+    """
     a, b = operands(problem)
     torch._dynamo.reset()
     counters.clear()
@@ -102,7 +106,7 @@ def check(problem: str, options: dict, clock: Clock) -> tuple[dict, str]:
 
 
 def reloaded(problem: str, options: dict, entry: dict, clock: Clock) -> dict:
-    """The same with the table's row: whether it is what runs, unasked, right, and as fast as it says."""
+    """Compile and time a problem with the table's row: whether the row runs, is right, and is as fast as recorded."""
     row, code = check(problem, options, clock)
     row_us = entry["facts"]["time_ns"] / 1e3
     apart = row["compiled_us"] / row_us - 1
@@ -116,7 +120,7 @@ def reloaded(problem: str, options: dict, entry: dict, clock: Clock) -> dict:
 
 
 def missing(entry: dict, code: str) -> list[str]:
-    """What the code would hold if Inductor had taken the row, and does not."""
+    """Return the parts of the code that Inductor generates from the row and that this code lacks."""
     if entry["template"] == "aten::mm":
         return [text for text in ("extern_kernels.mm(",) if text not in code]
     row = entry["kwargs"]
@@ -127,7 +131,7 @@ def missing(entry: dict, code: str) -> list[str]:
 
 
 def chosen(code: str) -> str:
-    """What the generated code runs: aten, or a tile."""
+    """Return the choice in the generated code: aten, or a tile."""
     if "extern_kernels.mm(" in code:
         return "aten"
     return " ".join(dict.fromkeys(f"{a or c}={b or d}" for a, b, c, d in TILE.findall(code))) or "something else"
@@ -155,7 +159,7 @@ def wait() -> None:
 
 
 def line(row: dict) -> str:
-    """The row as text: times in graphs, of the stream in brackets, and what else a reader must know."""
+    """Render the row as text: times in graphs, times from the stream in brackets, and remarks."""
     text = f"{row['problem']:<26} {row['compile_seconds']:7.2f} s  "
     for name in ("compiled", "eager"):
         text += f"{name} {row[f'{name}_us']:8.2f} us ({row[f'{name}_stream_us']:.2f})  "

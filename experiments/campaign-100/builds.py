@@ -1,4 +1,4 @@
-"""What a build consists of: renders and compiles some configs of a campaign again, alone on one core. Needs no GPU.
+"""Split builds into their parts: render and compile configs of a campaign again, on one core. Needs no GPU.
 
 Usage: builds.py DATABASE OUT.json; run.py starts it.
 """
@@ -24,7 +24,7 @@ from gemmtune.spaces.inductor import build as inductor_build
 
 NUMBER = 32
 PARTS = {"render": "rendering", "_compile": "compiling", "_registers_and_spills": "reading registers"}
-"""Functions of spaces/inductor/build.py."""
+"""Functions of spaces/inductor/build.py, by the part of a build that they are."""
 
 
 def main() -> None:

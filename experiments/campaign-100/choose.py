@@ -1,10 +1,10 @@
-"""Draws the 100 problems and the 12 whose truth is swept, and writes campaign.toml. Usage: choose.py [--check].
+"""Draw the 100 problems and the 12 that are swept, and write campaign.toml. Usage: choose.py [--check].
 
-The rule: a problem is a weight of shapes.csv at one m. For each m, in order, the drawn weight is the one whose kind of
-layer, then size, then model, then tensor-parallel degree has been drawn least so far; a shuffle by a fixed seed decides
-between equals. Left out is what is drawn already (several models share a size), and what one launch would take more
-than half a millisecond for. The 12 are drawn from the 100 in the same way, at m that lie evenly in each range. Nothing
-that was measured has a say.
+A problem is a weight of shapes.csv at one m. For each m, in order, the script draws the weight whose properties were
+drawn least so far: first the kind of layer, then size, model and tensor-parallel degree. A shuffle by a fixed seed
+decides between equals. The script skips problems that are drawn already, because several models share a size, and those
+with launches above half a millisecond. The 12 are drawn from the 100 in the same way, at m spread evenly over each
+range. No measurement influences the draw.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ SEED = 100
 RANGES = {"decode": (1, 2, 4, 8, 16, 32, 64), "medium": (128, 256, 512), "prefill": (1024, 2048, 4096, 8192)}
 OF_EACH_M = {"decode": 6, "medium": 10, "prefill": 7}
 TRUTHS = {"decode": 5, "medium": 4, "prefill": 3}
-"""As the 100 are spread over the ranges; the spaces are 348 configs at m = 1 and 5,373 at m = 8192."""
+"""Number of swept problems per range, in proportion to the 100; a space has 348 to 5,373 configs."""
 LONGEST_SECONDS = 0.5e-3
-"""Of one launch. Timing a problem and holding its final take 10,000 times as long as one launch of its best kernel, or
-longer, because the GPU rests for most of it (experiments/measurement): 5 s here, of 150 s for all."""
+"""Longest launch of a drawn problem, in seconds.
+
+Timing a problem takes at least 10,000 times as long as one launch of its best kernel, because the GPU rests for most of
+that time; see experiments/measurement.
+"""
 FLOPS_A_SECOND, BYTES_A_SECOND = 600e12, 4e12
 BUDGET, BATCH = 24, 8
 
 TIMES_A_LAUNCH = 10_000
-"""Seconds of racing and finals over those of one launch: 7,000 to 11,000 where a launch takes 30 µs or more."""
+"""Seconds of screening and finals over the seconds of one launch; 7,000 to 11,000 for launches of 30 µs or more."""
 EVALUATION_SECONDS = 2e-3  # the least: 370 to 700 configs a second
 BUILDS_A_SECOND = {15: 25.0, 31: 50.0}
 START_SECONDS = 8.0  # of a command, until its first build: assumed
@@ -44,7 +47,7 @@ START_SECONDS = 8.0  # of a command, until its first build: assumed
 
 @dataclass(frozen=True)
 class Shape:
-    """A row of shapes.csv."""
+    """Row of shapes.csv: one weight of a model."""
 
     model: str
     layer: str
@@ -54,14 +57,14 @@ class Shape:
 
     @property
     def kind(self) -> str:
-        """qkv, o, gate_up or down; an expert's two products are a gate_up and a down."""
+        """Kind of layer: qkv, o, gate_up or down; an expert's two products are a gate_up and a down."""
         name = self.layer.split()[0]
         return {"moe_w13": "gate_up", "moe_w2": "down"}.get(name, name)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """A problem with where it comes from."""
+    """Problem that was drawn, with its origin."""
 
     m: int
     shape: Shape
@@ -76,7 +79,7 @@ class Chosen:
 
     @property
     def launch_seconds(self) -> float:
-        """What a launch takes at the rates assumed, 2 µs at the least."""
+        """Estimate the time of a launch from the assumed rates, in seconds; at least 2 µs."""
         m, n, k = self.m, self.shape.n, self.shape.k
         return max(2 * m * n * k / FLOPS_A_SECOND, 2 * (m * k + k * n + m * n) / BYTES_A_SECOND, 2e-6)
 
@@ -90,7 +93,7 @@ def shapes() -> list[Shape]:
 
 
 def problems() -> list[Chosen]:
-    """The 100, by m."""
+    """Draw the 100 problems, by m."""
     order, draw, names = shapes(), Draw(), set[str]()
     random.Random(SEED).shuffle(order)
     chosen = []
@@ -105,7 +108,7 @@ def problems() -> list[Chosen]:
 
 
 def truths() -> list[Chosen]:
-    """The 12, in the order in which they are swept: the ranges in turns, so that a stop leaves some of each."""
+    """Draw the 12 swept problems in the order of sweeping; ranges alternate, so that a stop leaves some of each."""
     order, draw = problems(), Draw()
     random.Random(SEED).shuffle(order)
     drawn: dict[str, list[Chosen]] = {name: [] for name in RANGES}
@@ -118,7 +121,7 @@ def truths() -> list[Chosen]:
 
 
 class Draw:
-    """Takes what has been drawn least, the first of equals."""
+    """Draw from candidates the one whose properties were drawn least, the first among equals."""
 
     def __init__(self) -> None:
         self._drawn = Counter[tuple[str, object]]()
@@ -133,7 +136,7 @@ class Draw:
 
 
 def _facts(c: Chosen) -> tuple[tuple[str, object], ...]:
-    """What is to be drawn evenly, the first above all."""
+    """Return the properties to be drawn evenly, the most important first."""
     shape = c.shape
     return ("kind", shape.kind), ("size", (shape.n, shape.k)), ("model", shape.model), ("degree", shape.degree)
 
@@ -172,7 +175,7 @@ def main() -> None:
 
 
 def estimates(chosen: Sequence[Chosen], swept: Sequence[Chosen]) -> None:
-    """What campaign and sweeps should cost, from the rates above."""
+    """Estimate the cost of campaign and sweeps from the assumed rates."""
     launches = sum(c.launch_seconds for c in chosen)
     timing = TIMES_A_LAUNCH * launches + EVALUATION_SECONDS * BUDGET * len(chosen)
     print(

@@ -1,7 +1,7 @@
-"""How long the launches of functions take, each on a cold L2: inside CUDA graphs, and one by one from a stream.
+"""Time launches of functions on a cold L2, inside CUDA graphs and one by one from a stream.
 
-The graphs are as those of the protocol `graph-cold-l2` (engine/measure/timing/kernel_timer.py), but with torch alone,
-for a process that has nothing of gemmtune. Without a GPU the host's clock rehearses: its times mean nothing.
+The graphs are like those of the protocol `graph-cold-l2` (engine/measure/timing/kernel_timer.py), but with torch alone,
+for a process that imports nothing of gemmtune. Without a GPU the host's clock stands in, and its times mean nothing.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ Pairs = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 
 class Clock:
-    """Times functions of two operands beside each other. One a process, made before anything else takes memory."""
+    """Timer of functions of two operands beside each other; make one per process, before other memory is taken."""
 
     def __init__(self) -> None:
-        """Take the memory that operands lie in, for good: a block so large, once freed, is soon in fragments."""
+        """Allocate the operands' memory for good: a freed block of that size would soon be fragmented."""
         self._memory = torch.empty(_memory_bytes(), dtype=torch.int8, device="cuda" if GPU else "cpu")
         self._stream = torch.cuda.Stream() if GPU else None
         self._lead_cycles = LEAD_CYCLES
 
     def times(self, functions: Mapping[str, Function], a: torch.Tensor, b: torch.Tensor) -> dict[str, float | str]:
-        """What a row says of each function, by its name; they must have run before.
+        """Return the results per function; each function must have run before.
 
-        NAME_us: of a launch, in graphs; of short ones in runs. NAME_stream_us: of a launch from the stream.
-        NAME_host_us: of a call, on the host. Both are less what events cost. `late`: launches from the stream whose
-        time holds the host's, because a call took it longer than the longest lead. `note`: why NAME_us is the stream's
-        time, where it is.
+        NAME_us: time per launch, in graphs; of short launches in runs.
+        NAME_stream_us: time per launch from the stream.
+        NAME_host_us: time per call on the host.
+        The first two exclude the cost of events.
+        late: number of stream launches whose time includes the host's, because a call outlasted the longest lead.
+        note: reason for NAME_us being the stream's time, if it is.
         """
         pairs = self._scattered(a, b)
         found = self._from_stream(functions, pairs)
@@ -65,9 +67,9 @@ class Clock:
             return found | {f"{name}_us": found[f"{name}_stream_us"] for name in functions} | {"note": note}
 
     def _scattered(self, a: torch.Tensor, b: torch.Tensor) -> Pairs:
-        """Copies of the operands, far from each other, as the weights of a model are and the operands of the tuner.
+        """Return copies of the operands far from each other in memory, like the weights of a model.
 
-        The number is odd, so that of two functions in turns each comes to all of them.
+        Their number is odd, so that each of two alternating functions uses all of them.
         """
         copies = max(3, -(-COLD_BYTES // (a.nbytes + b.nbytes)) | 1) if GPU else 3
         room = self._memory.nbytes // (2 * copies) // ALIGNMENT * ALIGNMENT
@@ -83,7 +85,7 @@ class Clock:
         return pairs
 
     def _from_stream(self, functions: Mapping[str, Function], pairs: Pairs) -> dict[str, float | str]:
-        """Single launches, the two in turns, the GPU at rest between them."""
+        """Time single launches of both functions, alternating, with an idle GPU between them."""
         cost_us = location([self._launch(_nothing, pairs[0])[0] for _ in range(WARM + LAUNCHES)][WARM:])
         samples: dict[str, list[tuple[float, float, bool]]] = {name: [] for name in functions}
         for turn in range(WARM + LAUNCHES):
@@ -99,10 +101,10 @@ class Clock:
         return found | {"late": sum(late for taken in samples.values() for *_, late in taken[WARM:])}
 
     def _launch(self, function: Function, pair: tuple[torch.Tensor, torch.Tensor]) -> tuple[float, float, bool]:
-        """Microseconds between events around one call, of the call on the host, and whether it was late.
+        """Return the µs between events around one call, the µs of the call on the host, and whether it was late.
 
-        It is where the first event is over when the second is enqueued: then the GPU waited for the host between them.
-        The launch is repeated behind a lead twice as long, which stays so.
+        A call is late if the first event was over when the second was enqueued: the GPU then waited for the host. The
+        launch is repeated behind a lead twice as long, which later launches keep.
         """
         while True:
             if GPU:
@@ -122,7 +124,7 @@ class Clock:
             self._lead_cycles *= 2
 
     def _in_graphs(self, functions: Mapping[str, Function], pairs: Pairs, run: int) -> dict[str, float | str]:
-        """Graphs of SLOTS runs of each in turns, behind a launch that is not timed, replayed with rests between them.
+        """Time graphs of SLOTS alternating runs of each function, after an untimed launch, with rests between replays.
 
         Raises:
             RuntimeError: a launch cannot be captured.
@@ -141,7 +143,7 @@ class Clock:
     def _replayed(
         self, functions: Mapping[str, Function], leading: Function, pairs: Pairs, run: int, graphs: int
     ) -> dict[str, list[float]]:
-        """Microseconds between the events around each run, for each of its launches, by name, of as many graphs."""
+        """Return the µs per launch between the events around each run, by name, for this number of graphs."""
         launches = len(functions) * SLOTS
         events = [[torch.cuda.Event(enable_timing=True, external=True) for _ in range(2)] for _ in range(launches)]
         pool = torch.cuda.graph_pool_handle()
@@ -172,7 +174,7 @@ class Clock:
         return samples
 
     def _run_on_capturing_stream(self, functions: Iterable[Function], pair: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Once outside a capture: libraries take handles and workspaces of a stream with the first launch there."""
+        """Run once outside a capture: libraries take handles and workspaces of a stream with the first launch there."""
         torch.cuda.synchronize()
         with torch.cuda.stream(self._stream):
             for function in functions:
@@ -181,10 +183,10 @@ class Clock:
         torch.cuda.synchronize()
 
     def _captured(self, enqueue: Callable[[], None], pool) -> torch.cuda.CUDAGraph:
-        """As `torch.cuda.graph` does it, which empties the allocator's cache besides: the driver would scrub that.
+        """Capture like `torch.cuda.graph`, but leave the allocator's cache: the driver would scrub freed memory.
 
         Raises:
-            RuntimeError: something in it cannot be captured.
+            RuntimeError: a launch cannot be captured.
         """
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self._stream):
@@ -200,7 +202,7 @@ class Clock:
 
 
 def location(samples: Sequence[float]) -> float:
-    """Hodges and Lehmann's, as the tuner's: steady where samples have two levels, between which a median jumps."""
+    """Return the Hodges-Lehmann location, like the tuner: steady if samples have two levels, where a median jumps."""
     return median((x + y) / 2 for x, y in combinations_with_replacement(samples, 2))
 
 
@@ -211,7 +213,7 @@ def _nothing(*_: object) -> None:
 
 
 def _in_turns(functions: Mapping[str, Function], turn: int) -> list[str]:
-    """Their names, in reversed order every second time."""
+    """Return the names in order, reversed every second time."""
     return list(functions)[:: -1 if turn % 2 else 1]
 
 

@@ -1,8 +1,8 @@
-"""Where the campaign's choices stand beside the best of the sweeps, in finals: meet.py FOLDER OUT.json. Needs a GPU.
+"""Compare the campaign's choices with the best of the sweeps in finals. Usage: meet.py FOLDER OUT.json. Needs a GPU.
 
-A sweep looks at thousands of configs once each, while others build: a choice that was unlucky there is far behind in
-the landscape and not on the GPU. Here the campaign's choice of `triton_mm` and all that the sweep has within a tenth of
-its best are built anew and meet, as finalists do; then the choice meets the best eight of these.
+A sweep measures each of thousands of configs once, while others build. A choice that was unlucky there is far behind in
+the landscape, but not on the GPU. For each problem the script builds the campaign's `triton_mm` choice and all swept
+configs within a tenth of the best, and holds a final between them. Then the choice is in a final with the best eight.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def main() -> None:
 
 
 def who_meet(folder: Path, device: Device) -> dict[Task, tuple[Config, ...]]:
-    """The campaign's choice, first, and the best of the sweep, by their task on this device.
+    """Return the campaign's choice, first, and the best of the sweep, by their task on this device.
 
     Raises:
-        SystemExit: the campaign chose nothing for a problem that was swept.
+        SystemExit: the campaign chose nothing for a swept problem.
     """
     swept = truths(folder)
     rows = {row.problem.name: row for row in read_table(folder / "campaign" / "table.json").rows}
@@ -75,7 +75,7 @@ def who_meet(folder: Path, device: Device) -> dict[Task, tuple[Config, ...]]:
 
 
 def build(jobs: list[BuildJob], folder: Path) -> dict:
-    """Artifacts by task and config."""
+    """Build the configs and return their artifacts by task and config."""
     pool = builder_pool((SPACE,), folder, max(1, len(os.sched_getaffinity(0)) - 1), BUILD_SECONDS)
     for job in jobs:
         pool.submit(job)
@@ -88,7 +88,7 @@ def build(jobs: list[BuildJob], folder: Path) -> dict:
 
 
 def standing(configs, standings) -> dict:
-    """The choice's time and the fastest's, and what lies between them; of the optimum 0 where the choice failed."""
+    """Return the choice's time, the fastest time and the gap; a choice that failed has 0 of the optimum."""
     chosen = next((s for s in standings if s.number == 0), None)
     if chosen is None:
         return {"of_optimum": 0.0}

@@ -1,4 +1,4 @@
-"""What stands in for the campaign where there is no GPU: the problems that are recorded, answered from recordings."""
+"""Rehearse the campaign without a GPU, on the recorded problems and their landscapes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def gpu() -> Device | None:
 
 
 def campaign() -> tuple[str, ...]:
-    """What follows `gemmtune tune`: the campaign file, or without a GPU its budget and batch on what is recorded."""
+    """Return the arguments of `gemmtune tune`: the campaign file; without a GPU, its budget and batch on recordings."""
     if gpu() is not None:
         return (str(HERE / "campaign.toml"),)
     return ("--budget", str(choose.BUDGET), "--batch", str(choose.BATCH))
 
 
 def truth_names() -> list[str]:
-    """What is swept."""
+    """Return the names of the swept problems."""
     return [c.name for c in choose.truths()] if gpu() is not None else [x.name for x in _recorded()[:3]]
 
 
 def truths(out: Path) -> dict[str, Landscape]:
-    """Swept landscapes by problem: those that truth.py left in OUT, then those kept with the experiment."""
+    """Return swept landscapes by problem: those in OUT by truth.py, then those kept with the experiment."""
     found: dict[str, Landscape] = {}
     for folder in (HERE / "truth", out / "truth"):
         for path in sorted(folder.glob("*.csv.gz")):
@@ -44,7 +44,7 @@ def truths(out: Path) -> dict[str, Landscape]:
 
 
 def range_of(problem: Problem) -> str:
-    """The range of m it lies in, with what is recorded between them."""
+    """Return the range that m lies in, with the recorded m in between."""
     return next(name for name, sizes in choose.RANGES.items() if problem.m <= sizes[-1])
 
 

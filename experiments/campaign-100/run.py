@@ -1,7 +1,8 @@
-"""A hundred problems from nothing to an exported table, and what that cost. Usage: run.py --out FOLDER [--arms ...].
+"""Tune a hundred problems from nothing, and account for the cost. Usage: run.py --out FOLDER [--arms ...].
 
 Needs a GPU, and gemmtune with its extra `triton`; the arm `cute` needs the extra `cute`. Each arm is a process; a time
-limit ends one, and the rest goes on. Without a GPU it rehearses on the recorded problems: the times mean nothing then.
+limit ends one arm, and the others go on. Without a GPU the script rehearses on the recorded problems, and its times
+mean nothing.
 """
 
 from __future__ import annotations
@@ -70,12 +71,12 @@ def arguments() -> argparse.Namespace:
 
 
 def campaign(out: Path, left: float, given: argparse.Namespace) -> str:
-    """The command, from an empty database."""
+    """Run the command from an empty database."""
     return tuned(out, "campaign", left, given)
 
 
 def tuned(out: Path, name: str, left: float, given: argparse.Namespace, options: Sequence[str] = ()) -> str:
-    """A campaign from an empty database into OUT/NAME, with its account in OUT/NAME.json."""
+    """Run a campaign from an empty database into OUT/NAME, with its account in OUT/NAME.json."""
     folder, events = out / name, out / f"{name}.events.jsonl"
     shutil.rmtree(folder, ignore_errors=True)
     events.unlink(missing_ok=True)
@@ -94,7 +95,7 @@ def command(folder: Path, events: Path, given: argparse.Namespace, options: Sequ
 
 
 def again(out: Path, left: float, given: argparse.Namespace) -> str:
-    """The same command a second time: it measures nothing, and writes the same table."""
+    """Run the same command again: it measures nothing, and writes an equal table."""
     folder = out / "campaign"
     if not (folder / "table.json").exists():
         return "needs the arm campaign"
@@ -114,14 +115,14 @@ def again(out: Path, left: float, given: argparse.Namespace) -> str:
 
 
 def held(folder: Path) -> tuple[int, int, object]:
-    """Measurements and finals of the database, and the table's rows."""
+    """Return measurements and finals of the database, and the table's rows."""
     with Database.open(folder / "measurements.db", create=False) as store:
         number = len(store)
         return number, len(store.finals()), read_table(folder / "table.json").rows
 
 
 def reload(out: Path, left: float, given: argparse.Namespace) -> str:
-    """Ten problems drawn at random, in a process that has nothing but the exported table."""
+    """Load the exported table in a process without gemmtune, for ten problems drawn at random."""
     table = out / "campaign" / "inductor"
     if not (table / "inductor_table.json").exists():
         return "needs the arm campaign"
@@ -131,12 +132,12 @@ def reload(out: Path, left: float, given: argparse.Namespace) -> str:
 
 
 def default(out: Path, left: float, given: argparse.Namespace) -> str:
-    """Inductor's DEFAULT autotuning of all problems."""
+    """Run Inductor's DEFAULT autotuning of all problems."""
     return inductor(out, "default", all_names(), left)
 
 
 def exhaustive(out: Path, left: float, given: argparse.Namespace) -> str:
-    """Inductor's EXHAUSTIVE autotuning of one."""
+    """Run Inductor's EXHAUSTIVE autotuning of one problem."""
     return inductor(out, "exhaustive", [given.problem or one_of_medium_m()], left)
 
 
@@ -152,12 +153,12 @@ def all_names() -> list[str]:
 
 
 def one_of_medium_m() -> str:
-    """A swept problem, so that its optimum is known."""
+    """Return a swept problem of medium m, so that its optimum is known."""
     return next(c.name for c in choose.truths() if c.range == "medium")
 
 
 def builds(out: Path, left: float, given: argparse.Namespace) -> str:
-    """What a build consists of, on one core."""
+    """Split builds into their parts, on one core."""
     database = out / "campaign" / "measurements.db"
     if not database.exists():
         return "needs the arm campaign"
@@ -166,7 +167,7 @@ def builds(out: Path, left: float, given: argparse.Namespace) -> str:
 
 
 def meet(out: Path, left: float, given: argparse.Namespace) -> str:
-    """The campaign's choices and the best of the sweeps, in finals."""
+    """Hold finals between the campaign's choices and the best of the sweeps."""
     if not (out / "campaign" / "table.json").exists() or gpu() is None:
         return "needs the arm campaign, and a GPU"
     watched = within([sys.executable, str(HERE / "meet.py"), str(out), str(out / "meet.json")], left)
@@ -174,7 +175,7 @@ def meet(out: Path, left: float, given: argparse.Namespace) -> str:
 
 
 def random_search(out: Path, left: float, given: argparse.Namespace) -> str:
-    """Random search for as long as the campaign searched, its evaluations unlimited."""
+    """Run a random search for as long as the campaign searched, with unlimited evaluations."""
     if not (out / "campaign.json").exists():
         return "needs the arm campaign"
     found = json.loads((out / "campaign.json").read_text())
@@ -184,7 +185,7 @@ def random_search(out: Path, left: float, given: argparse.Namespace) -> str:
 
 
 def with_spaces(name: str, out: Path, left: float, given: argparse.Namespace) -> str:
-    """The same campaign with the spaces of that arm."""
+    """Run the campaign with the spaces of this arm."""
     return tuned(out, name, left, given, [word for space in SPACES[name] for word in ("--space", space)])
 
 
@@ -216,7 +217,7 @@ def device_line() -> str:
 
 
 def summary(out: Path) -> list[str]:
-    """What every arm left, the shortest way; what has no result is left out."""
+    """Summarise the results of every arm; an arm without a result is left out."""
     found = {name: json.loads(path.read_text()) for name in ARMS if (path := out / f"{name}.json").exists()}
     truths = rehearsal.truths(out)
     lines = ["", f"summary: {len(truths)} sweeps to judge by"]
@@ -245,7 +246,7 @@ def summary(out: Path) -> list[str]:
 
 
 def verdicts(found: dict) -> list[str]:
-    """What was asked, and what came."""
+    """Return each requirement with its result."""
     rows: list[tuple[str, str, str, bool]] = []
     if found.get("campaign", {}).get("problems"):
         tuned = found["campaign"]
@@ -285,7 +286,7 @@ def verdicts(found: dict) -> list[str]:
 
 
 def judge(folder: Path, found: dict, truths: dict) -> None:
-    """The problems again, with the sweeps there are now; none where the campaign was cut off before its table."""
+    """Return the problems compared with the present sweeps; none if the campaign was cut off before its table."""
     if not found["problems"]:
         return
     rows = {row.problem.name: row for row in read_table(folder / "table.json").rows}
@@ -294,7 +295,7 @@ def judge(folder: Path, found: dict, truths: dict) -> None:
 
 
 def builds_lines(found: dict, split: dict) -> list[str]:
-    """Seconds in the builders by part, at the shares that builds.py measured."""
+    """Render the builders' seconds by part, at the shares that builds.py measured."""
     seconds = found["builds"]["seconds"]
     parts = ", ".join(f"{part} {share * seconds:.0f} s ({share:.0%})" for part, share in split["shares"].items())
     return [

@@ -1,7 +1,7 @@
-"""Sweeps the 12 problems of choose.py, all feasible configs of each. Usage: truth.py --out FOLDER [--seconds N].
+"""Sweep all feasible configs of the 12 problems of choose.py. Usage: truth.py --out FOLDER [--seconds N].
 
-One problem after the other, on a host with several GPUs one on each, so that a stop at any time leaves whole ones.
-OUT/truth has a landscape of each that is done; given again, it goes on where it was.
+Problems run one after the other, on a host with several GPUs one per GPU, so that a stop at any time leaves complete
+ones. OUT/truth gets a landscape per completed problem; a second run continues from there.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def main() -> int:
 
 
 def places(out: Path, name: str) -> tuple[Path, Path]:
-    """Where the landscape of a problem may be: just swept, or kept with the experiment."""
+    """Return the possible files of a problem's landscape: just swept, or kept with the experiment."""
     file = f"{name.partition(':')[0]}.csv.gz"
     return out / "truth" / file, HERE / "truth" / file
 
 
 def lane(out: Path, left: deque[str], uuid: str, lanes: int, end: float) -> None:
-    """One GPU, with its share of the cores."""
+    """Sweep problems on one GPU, with its share of the cores."""
     builders = max((len(os.sched_getaffinity(0)) - lanes) // lanes, 1)
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": uuid} if lanes > 1 else {})
     while left and time.monotonic() < end - 5:
@@ -104,7 +104,7 @@ def lane(out: Path, left: deque[str], uuid: str, lanes: int, end: float) -> None
 
 
 def swept(database: Path, name: str) -> Landscape:
-    """What the database holds of the problem, without samples: a landscape is kept small."""
+    """Return the problem's measurements in the database without samples, so that the landscape stays small."""
     with Database.open(database, create=False) as store:
         [task] = [t for t in store.tasks() if (t.problem.name, t.space) == (name, "triton_mm")]
         measured = {m.config: m for m in store.measurements(task)}
@@ -121,9 +121,9 @@ def swept(database: Path, name: str) -> Landscape:
 
 
 def final_times(measured: dict, final) -> dict:
-    """The finalists' times by the final, which ranks them better, on the level of their first measurements.
+    """Return the finalists' times by the final, at the level of their first measurements.
 
-    Their mean stays, so that they compare with those that were in no final.
+    The final ranks them better. Their mean stays, so that they compare with configs outside the final.
     """
     times = {f.config: f.estimate.time_ns for f in final.finalists if f.task.space == "triton_mm"}
     level = geometric_mean(_time_ns(measured[config]) / time_ns for config, time_ns in times.items())

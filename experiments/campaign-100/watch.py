@@ -1,4 +1,4 @@
-"""Runs a command and looks at its processes and at the GPU meanwhile: seconds of CPU by role, of the GPU by kernels."""
+"""Run a command and watch its processes and the GPU: CPU seconds by role, GPU seconds by kernels."""
 
 from __future__ import annotations
 
@@ -16,38 +16,37 @@ from pathlib import Path
 EVERY_SECONDS = 0.1
 ROLES = ("driver", "builders", "compilers of the builders", "GPU worker", "spare", "fork server", "others")
 AT_WORK, RESTS, WAITS, SLEEPS = "at work", "rests", "waits", "sleeps"
-"""What a worker does: runs or waits for the GPU, which is a loop; sleeps of its own accord; waits for a job; one of the
-latter two, where the kernel does not say which."""
+"""Activities of a worker: running or busily waiting for the GPU; resting; waiting for a job; one of the latter two."""
 _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _GPU_FILE = re.compile(r"/dev/nvidia\d+$")
 
 
 @dataclass(frozen=True)
 class Look:
-    """What one look found, all of it counted from the start of the command."""
+    """State of the command at one moment, counted from its start."""
 
     at: float
-    """time.time()."""
+    """Moment as returned by time.time()."""
     cpu_seconds: dict[str, float]
-    """By role."""
+    """CPU seconds of the command, by role."""
     outside_seconds: float
-    """Of CPU, on the cores that the command may use, by what is none of its processes."""
+    """CPU seconds of other processes, on the cores that the command may use."""
     workers: tuple[str, ...]
-    """What the GPUs' workers do."""
+    """Activity of each GPU's worker."""
     kernel_seconds: float | None
-    """Of all GPUs, in which a kernel ran; None where NVML does not say."""
+    """Seconds in which a kernel ran, summed over all GPUs; None if NVML does not report them."""
 
 
 @dataclass
 class Watched:
-    """A command that is over."""
+    """Results of a command that has ended."""
 
     status: int | str
-    """Its exit status, or that it was cut."""
+    """Exit status of the command, or a text that it was cut off."""
     began: float
     ended: float
     builders: int = 0
-    """Most that were there at a time."""
+    """Largest number of builders at one time."""
     looks: list[Look] = field(default_factory=list)
 
     @property
@@ -56,7 +55,7 @@ class Watched:
 
 
 def watch(command: Sequence[str], seconds: float) -> Watched:
-    """Run it to its end or for so many seconds."""
+    """Run the command to its end, or for this number of seconds, and watch it."""
     found = Watched("cut", time.time(), 0.0)
     clock = time.monotonic()
     with subprocess.Popen(command) as process, _Kernels() as kernels:
@@ -74,7 +73,7 @@ def watch(command: Sequence[str], seconds: float) -> Watched:
 
 
 def within(command: Sequence[str], seconds: float) -> Watched:
-    """The same without looking."""
+    """Run the command to its end, or for this number of seconds, without watching it."""
     found = Watched("cut", time.time(), 0.0)
     with subprocess.Popen(command) as process:
         try:
@@ -105,7 +104,7 @@ class _Process:
 
 
 class _Family:
-    """A process and what descends from it, as /proc tells it; what has ended counts with its last figures."""
+    """Process and its descendants, from /proc; ended ones count with their last figures."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -182,7 +181,7 @@ def _pids() -> list[int]:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the state on, which is the third: index 0."""
+    """Return the fields of /proc/PID/stat from the third on, the state, which has index 0."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:  # it is gone
@@ -197,7 +196,7 @@ def _command(pid: int) -> str:
 
 
 def _activity(pid: int, state: str) -> str:
-    """What the process's first thread does."""
+    """Return the activity of the process's first thread."""
     if state in "RD":
         return AT_WORK
     try:
@@ -210,7 +209,7 @@ def _activity(pid: int, state: str) -> str:
 
 
 def _busy_seconds() -> float:
-    """Of the cores that this process may use, by everybody: all but idle and waiting for disks, of /proc/stat."""
+    """Return the busy seconds of all processes on the cores this process may use, from /proc/stat."""
     cores, busy = {f"cpu{number}" for number in os.sched_getaffinity(0)}, 0
     for line in Path("/proc/stat").read_text().splitlines():
         name, *ticks = line.split()
@@ -230,7 +229,7 @@ def _has_gpu(pid: int) -> bool:
 
 
 class _Kernels:
-    """Adds up what NVML says of the time in which kernels ran, GPU by GPU, in a thread of its own."""
+    """Thread that sums up the time in which kernels ran, by NVML, per GPU."""
 
     def __init__(self) -> None:
         self.seconds: float | None = None

@@ -1,7 +1,7 @@
-"""Builds every binary of the CuTe spaces once, for all that launch it. Usage: build.py OUT ARGUMENTS; run.py starts it.
+"""Build every binary of the CuTe spaces once. Usage: build.py OUT ARGUMENTS; run.py starts it.
 
-Needs no GPU. The binaries stay in OUT/artifacts, in a library as the builders of a campaign share one, so that a sweep
-finds them there. QuACK's max_swizzle_size is an argument of the launch, yet part of the space's key: a binary is kept
+Needs no GPU. The binaries are stored in OUT/artifacts, like the shared builds of a campaign, and the sweep finds them
+there. QuACK's max_swizzle_size is an argument of the launch, but part of the space's key. A binary is therefore stored
 under the key of each value.
 """
 
@@ -35,7 +35,7 @@ find_space = cache(registry.space)  # finding a plug-in by name takes 9 ms
 
 
 def binaries(of_task: dict[Task, tuple[Config, ...]], limit: int | None) -> dict[str, dict[str, BuildJob]]:
-    """Every binary of the CuTe spaces: by its key with QuACK's own swizzle, the jobs that are it, by their own keys."""
+    """Return every binary of the CuTe spaces: its key with QuACK's own swizzle, and its jobs by their own keys."""
     found = defaultdict(dict)
     for task, configs in of_task.items():
         if task.space in CUTE_SPACES:
@@ -52,7 +52,7 @@ def main() -> None:
     wanted = binaries(tasks(device, tuple(given["problems"])), given["limit"])
     folder, builders = out / "artifacts", max(1, len(os.sched_getaffinity(0)) - 1)
     folder.mkdir(exist_ok=True)
-    library, built, failed, began = SharedBuilds(folder / "shared"), [], [], time.perf_counter()
+    shared, built, failed, began = SharedBuilds(folder / "shared"), [], [], time.perf_counter()
     with closing(builder_pool(CUTE_SPACES, folder, builders, DEADLINE_SECONDS)) as pool:
         jobs = {next(iter(of_binary.values())): of_binary for of_binary in wanted.values()}
         for job in jobs:
@@ -67,7 +67,7 @@ def main() -> None:
                 built.append(artifact)
                 for key, other in jobs[outcome.job].items():
                     if key != artifact.key:  # that one the builder has kept
-                        library.keep(replace(artifact, key=key, launch=launch(artifact, other.config)))
+                        shared.add(replace(artifact, key=key, launch=launch(artifact, other.config)))
                 Path(artifact.path).unlink()
         seconds = time.perf_counter() - began
     facts = {
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def launch(artifact: Artifact, config: Config) -> tuple[tuple[str, int | str], ...]:
-    """What launching the binary needs to know, with the config's swizzle."""
+    """Return the launch arguments of the binary, with the config's swizzle."""
     return tuple((name, config[SWIZZLE] if name == SWIZZLE else value) for name, value in artifact.launch)
 
 

@@ -1,4 +1,4 @@
-"""What the database says when the sweep is over, or was cut: statuses, and how good the prior was."""
+"""Summarise the database after the sweep, or after a cut: statuses, and the quality of the prior."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPS = (1, 4, 8, 16)
 
 
 def candidates(device: Device, names: tuple[str, ...], limit: int | None) -> dict:
-    """How many candidates and binaries there are, and what refuses the problem that no CuTe kernel serves."""
+    """Count candidates and binaries, and name the rule that refuses the problem without a CuTe kernel."""
     of_task, counts = tasks(device, names), defaultdict(dict)
     for task, configs in of_task.items():
         counts[task.problem.name][task.space] = len(thinned(configs, limit))
@@ -40,7 +40,7 @@ def candidates(device: Device, names: tuple[str, ...], limit: int | None) -> dic
 
 
 def findings(device: Device, names: tuple[str, ...], database: Path, limit: int | None) -> dict:
-    """What is known of every task, how good its prior was, and where the configs setup that QuACK tunes among."""
+    """Return all results per task, the quality of its prior, and the ranks of the configs that QuACK tunes among."""
     objective = registry.objective("latency")
     found = {"tasks": defaultdict(dict), "prior": defaultdict(dict), "listed": {}}
     with Database.open(database, create=False) as store:
@@ -57,7 +57,7 @@ def findings(device: Device, names: tuple[str, ...], database: Path, limit: int 
 
 
 def said(known: dict[Config, Measurement], wanted: tuple[Config, ...]) -> dict:
-    """Statuses, every failure with its reason, and the five best."""
+    """Return statuses, every failure with its reason, and the five best configs."""
     failures = defaultdict(list)
     for config, m in known.items():
         if m.status is not Status.OK:
@@ -74,11 +74,11 @@ def said(known: dict[Config, Measurement], wanted: tuple[Config, ...]) -> dict:
 
 
 def prior_shares(task: Task, times: dict[Config, float]) -> dict:
-    """The share of the optimum that the best of the prior's top k reaches; by configs, and by estimates.
+    """Return the share of the optimum that the best of the prior's top k reaches, by configs and by estimates.
 
-    Configs that the model cannot tell apart have one estimate: `configs` takes them in the space's order of points, as
-    a campaign on paper does, and `estimates` all of the first k estimates. `drawn` is what k configs drawn without
-    the model reach in the mean.
+    Configs that the model cannot distinguish have one estimate. `configs` takes them in the order of the space, and
+    `estimates` takes all configs of the first k estimates. `drawn` is the mean share of k configs drawn without the
+    model.
     """
     prior = registry.space(task.space).prior(task)
     if not prior.times_ns:
@@ -104,10 +104,10 @@ def prior_shares(task: Task, times: dict[Config, float]) -> dict:
 
 
 def drawn_share(times: list[float], k: int) -> float:
-    """Mean share of the optimum that the best of k reaches, drawn without return from the sorted times."""
+    """Return the mean share of the optimum that the best of k reaches, drawn without return from the sorted times."""
     total, left, reached = len(times), 1.0, 0.0
     for place, time in enumerate(times):
-        # The chance that the best of k setups at this place: none before it, itself among them.
+        # Probability that the best of k is at this rank: none before it, itself among them.
         chance = left * min(1.0, k / (total - place))
         reached += chance * times[0] / time
         left -= chance
@@ -115,7 +115,7 @@ def drawn_share(times: list[float], k: int) -> float:
 
 
 def listed(task: Task, times: dict[Config, float]) -> dict:
-    """The configs that QuACK's own autotuner lists, with their times, and what its best reaches of the optimum."""
+    """Return the configs that QuACK's autotuner lists, with their times, and the share of the optimum of the best."""
     of_list = {
         config.json: round(times[config] / 1e3, 3)
         for config in registry.space(task.space).seeds(task)

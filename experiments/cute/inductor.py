@@ -1,4 +1,4 @@
-"""What Inductor's DEFAULT max-autotune chooses, in a process with a fresh cache. Usage: inductor.py OUT ARGUMENTS.
+"""Record the choices of Inductor's DEFAULT max-autotune with a fresh cache. Usage: inductor.py OUT ARGUMENTS.
 
 Imports torch and nothing of gemmtune; run.py starts it.
 """
@@ -51,7 +51,7 @@ def product(a, b):
 
 
 def choice(code: str) -> dict:
-    """The choice, read in the generated code: ATen, a `triton::mm` as a config of triton_mm, or something else."""
+    """Return the choice in the generated code: ATen, a `triton::mm` as a config of triton_mm, or another one."""
     if "extern_kernels.mm(" in code:
         return {"chosen": "aten", "config": None}
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")

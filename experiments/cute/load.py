@@ -1,7 +1,7 @@
-"""Both dispatchers with the exported tables, beside QuACK's own autotuner. Usage: load.py OUT.
+"""Time both dispatchers with the exported tables, beside QuACK's own autotuner. Usage: load.py OUT.
 
-run.py starts it: a process with fresh caches that cannot import gemmtune. First what the first call of each row costs,
-then what QuACK's autotuner costs, then all of them in turns.
+run.py starts it, with fresh caches, in a process that cannot import gemmtune. It measures the first call of each row,
+then QuACK's autotuner, then all of them alternating.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOLERANCE = {"bf16": 4e-3, "fp16": 5e-4}  # ‖out − fp64‖ / ‖fp64‖, rou
 
 
 class Product:
-    """One problem with its operands."""
+    """Operands of one problem, with its reference result."""
 
     def __init__(self, name: str) -> None:
         sizes, self.dtype, _ = name.split(":")
@@ -46,7 +46,7 @@ class Product:
         self.out = torch.empty((m, n), **kind)
 
     def error(self) -> float:
-        """Of what is in `out`, which is poisoned for the next."""
+        """Return the error of the output, and poison the output for the next launch."""
         torch.cuda.synchronize()
         reference = self.a.double() @ self.b.double()
         found = float((self.out.double() - reference).norm() / reference.norm())
@@ -54,13 +54,13 @@ class Product:
         return found
 
     def pairs(self):
-        """Operands that are not in L2 when it is their turn again."""
+        """Return pairs of operands that have left L2 when their turn comes again."""
         copies = max(2, -(-COLD_BYTES // (self.a.nbytes + self.b.nbytes)))
         return [(self.a, self.b), *((self.a.clone(), self.b.t().clone().t()) for _ in range(copies - 1))]
 
 
 class CutlassRow:
-    """`cutlass.operators` with the table as its heuristic."""
+    """Arm of `cutlass.operators` with the table as its heuristic."""
 
     def __init__(self, product: Product, heuristic, row: dict) -> None:
         target = "".join(map(str, torch.cuda.get_device_capability())) + "a"
@@ -89,7 +89,7 @@ class CutlassRow:
 
 
 class QuackRow:
-    """QuACK with the table as its map."""
+    """Arm of QuACK with the table as its map."""
 
     def __init__(self, product: Product, table, row: dict) -> None:
         self.table, ran, execute = table, [], gemm_interface._gemm_execute
@@ -115,7 +115,7 @@ class QuackRow:
 
 
 class QuackTuned:
-    """QuACK with its autotuner."""
+    """Arm of QuACK with its autotuner."""
 
     def __init__(self, product: Product) -> None:
         tuner = gemm_interface.gemm_tuned
@@ -134,7 +134,7 @@ class QuackTuned:
 
 
 class QuackDefault:
-    """QuACK without autotuner and without table: nvMatmulHeuristics' first."""
+    """Arm of QuACK without autotuner and table: the first choice of nvMatmulHeuristics."""
 
     def __init__(self, product: Product) -> None:
         product.out.fill_(float("nan"))
@@ -148,7 +148,7 @@ class QuackDefault:
 
 
 class Eager:
-    """What eager mode runs: cuBLAS."""
+    """Arm of eager mode, which runs cuBLAS."""
 
     def __init__(self, product: Product) -> None:
         torch.mm(product.a, product.b, out=product.out)
@@ -195,7 +195,7 @@ def main() -> None:
 
 
 def start(found: dict, running, arm: str, make) -> None:
-    """Make one arm of a problem and check its result; a failure costs that arm."""
+    """Make one arm of a problem and check its result; a failure costs this arm alone."""
     product, arms = running
     try:
         made = make(product)
@@ -208,7 +208,10 @@ def start(found: dict, running, arm: str, make) -> None:
 
 
 def times(product: Product, arms: dict) -> dict:
-    """Median µs of one launch of each, in turns on cold operands, less the events' cost; and µs Python takes a call."""
+    """Return the median µs per launch of each arm, alternating on cold operands, and the µs of Python per call.
+
+    The first excludes the cost of events.
+    """
     pairs = product.pairs()
     calls = {arm: made.calls(pairs, product.out) for arm, made in arms.items()}
     nothing = [timed(lambda: torch.cuda._sleep(0)) for _ in range(LAUNCHES)]
@@ -225,7 +228,7 @@ def times(product: Product, arms: dict) -> dict:
 
 
 def timed(call) -> float:
-    """Microseconds between two events around one call."""
+    """Return the µs between two events around one call."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda._sleep(LEAD_CYCLES)
     start.record()
@@ -236,7 +239,7 @@ def timed(call) -> float:
 
 
 def host_us(call, calls: int = 50) -> float:
-    """Microseconds until one call returns, while the GPU is busy."""
+    """Return the µs until one call returns, while the GPU is busy."""
     torch.cuda._sleep(20 * LEAD_CYCLES)
     began = time.perf_counter()
     for _ in range(calls):

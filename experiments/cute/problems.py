@@ -1,4 +1,4 @@
-"""The problems, and what of each space is measured on them."""
+"""List the problems, and the candidates of each space."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BEST_RECORDED = 20
 
 @cache
 def tasks(device: Device, names: tuple[str, ...]) -> dict[Task, tuple[Config, ...]]:
-    """Every task with its candidates: all that is feasible, of triton_mm what `triton_candidates` says."""
+    """Yield every task with its candidates: all feasible configs, or for triton_mm those of `triton_candidates`."""
     found = {}
     for name in names:
         for space in SPACES:
@@ -53,7 +53,7 @@ def tasks(device: Device, names: tuple[str, ...]) -> dict[Task, tuple[Config, ..
 
 
 def triton_candidates(task: Task) -> tuple[tuple[Config, ...], str]:
-    """The best recorded configs of a problem, or Inductor's own list where it is not recorded; and which of the two."""
+    """Return the best recorded configs of a problem, or Inductor's own list without a record; and which of the two."""
     space = registry.space(task.space)
     for landscape in _recorded():
         if landscape.problem == task.problem:
@@ -64,7 +64,7 @@ def triton_candidates(task: Task) -> tuple[tuple[Config, ...], str]:
 
 
 def inductor_pick(task: Task, out: Path) -> Config | None:
-    """What Inductor's DEFAULT autotuning chose, as a config of triton_mm; None where it chose ATen or was not asked."""
+    """Return the choice of Inductor's DEFAULT autotuning as a triton_mm config; None for ATen or without a run."""
     path = out / "inductor.json"
     picks = json.loads(path.read_text()) if path.exists() else {}
     found = picks.get(task.problem.name, {}).get("config")
@@ -75,7 +75,7 @@ def inductor_pick(task: Task, out: Path) -> Config | None:
 
 
 def thinned(configs: tuple[Config, ...], limit: int | None) -> tuple[Config, ...]:
-    """At most `limit` of them, spread evenly."""
+    """Return at most `limit` of the configs, spread evenly."""
     if limit is None or len(configs) <= limit:
         return configs
     return tuple(configs[i * len(configs) // limit] for i in range(limit))

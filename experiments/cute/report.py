@@ -1,4 +1,4 @@
-"""What the results say, as text. Usage: report.py RESULT.json."""
+"""Print the results as text. Usage: report.py RESULT.json."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def finals(of_problem: dict, picks: dict) -> None:
 
 
 def inductor(pick: dict, stood: list[dict]) -> str:
-    """The time of Inductor's DEFAULT choice in the final."""
+    """Return the time of Inductor's DEFAULT choice in the final."""
     if pick.get("chosen") == "aten":
         return "aten"
     found = next((p["us"] for p in stood if p["space"] == "triton_mm" and p["config"] == pick.get("config")), None)

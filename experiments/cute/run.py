@@ -1,7 +1,7 @@
-"""CuTe GEMMs on a Hopper GPU, from every candidate to the dispatchers. Usage: run.py --out FOLDER. Needs a CUDA GPU.
+"""Measure CuTe GEMMs on a Hopper GPU, from candidates to dispatchers. Usage: run.py --out FOLDER. Needs a CUDA GPU.
 
-Every arm runs in a process of its own, one after the other; results are in FOLDER/result.json after each. Given again
-with the same FOLDER it goes on: what the database holds is not measured again.
+Every arm runs in a process of its own, one after the other; after each, the results are in FOLDER/result.json. A second
+run with the same FOLDER continues, and does not repeat what the database holds.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def arguments() -> argparse.Namespace:
 
 
 def commands(arm: str, out: Path, device, terms: dict):
-    """The processes of an arm."""
+    """Return the processes of an arm."""
     spaces = tuple(word for space in CUTE_SPACES for word in ("--space", space))
     served = served_by(device, terms["problems"], "aten", *CUTE_SPACES)
     if arm == "tune":  # the table, by the real command, out of the sweep's database: nothing is left to measure
@@ -83,13 +83,13 @@ def problems(names) -> tuple[str, ...]:
 
 
 def served_by(device, names, *spaces: str) -> list[str]:
-    """The problems that each of the spaces serves."""
+    """Return the problems that each space has configs for."""
     served = {(task.problem.name, task.space) for task in tasks(device, tuple(names))}
     return [name for name in names if all((name, space) in served for space in spaces)]
 
 
 def within(seconds: float, command) -> int | str:
-    """Run a command to its end or for so many seconds; its exit status, or that it was cut."""
+    """Run a command to its end, or for this number of seconds; return its exit status, or that it was cut off."""
     if seconds <= 0:
         return "no time left"
     with subprocess.Popen(command) as process:
@@ -105,7 +105,7 @@ def within(seconds: float, command) -> int | str:
 
 
 def gather(results: dict, out: Path, device, *, known: bool) -> None:
-    """Write what the arms left, and where it may have changed, what the database now says."""
+    """Write the arms' results, and the findings of the database if it may have changed."""
     for name in ("build", "inductor", "sweep", "load"):
         if (out / f"{name}.json").exists():
             results[name] = json.loads((out / f"{name}.json").read_text())

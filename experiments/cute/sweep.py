@@ -1,7 +1,7 @@
-"""Measures every candidate, then holds each problem's mixed final. Usage: sweep.py OUT ARGUMENTS; run.py starts it.
+"""Measure every candidate, then hold a mixed final per problem. Usage: sweep.py OUT ARGUMENTS; run.py starts it.
 
-Candidates go the way of a campaign: builders, worker, race, database. What build.py has built is not built again, and
-what the database holds is not measured again.
+Candidates go through builders, worker, screening and database, as in a campaign. Binaries of build.py are not built
+again, and measurements in the database are not repeated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def hold_finals(searches, executor, store, objective, callbacks, picks) -> dict[str, list[dict]]:
-    """One final a problem, with the best few of every space and Inductor's pick: the finalists, the leader first."""
+    """Hold a final per problem between the best of every space and Inductor's pick; return each final as JSON."""
     of_problem, held = {}, {}
     for search in searches:
         task = search.task
@@ -76,7 +76,7 @@ def hold_finals(searches, executor, store, objective, callbacks, picks) -> dict[
 
 
 def places(final) -> list[dict]:
-    """A final as JSON: who stood where, who was refuted, or why it was not held."""
+    """Return a final as JSON: its ranking, its failed finalists, or the reason why it was not held."""
     if not isinstance(final, Final):
         return [{"unsettled": final.reason}]
     stood = [

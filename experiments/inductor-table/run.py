@@ -1,6 +1,6 @@
-"""Does torch.compile take every row of an exported table, and benchmark nothing? Usage: run.py EXPORT --json OUT.
+"""Check that torch.compile takes every row of a table and benchmarks nothing. Usage: run.py EXPORT --json OUT.
 
-EXPORT is the folder that `gemmtune export --to inductor` wrote. Needs torch 2.11 to 2.13 and the table's GPU.
+EXPORT is a folder that `gemmtune export --to inductor` wrote. Needs torch 2.11 to 2.13 and the table's GPU.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def as_inductor_has_it(entry: dict) -> dict:
-    """The row with what the loader derives of it."""
+    """Return the row with the values that the loader derives from it."""
     named = {"template_id": entry["template"], **entry["kwargs"]}
     k = int(entry["facts"]["problem"].split(":")[0].split("x")[-1])
     return named | ({"EVEN_K": k % named["BLOCK_K"] == 0} if "BLOCK_K" in named else {})
@@ -118,7 +118,7 @@ def check(problem: str, entry: dict, options: dict, launches: int) -> dict:
 
 
 def missing(entry: dict, code: str) -> list[str]:
-    """What the code would hold if Inductor had taken the row, and does not."""
+    """Return the parts of the code that Inductor generates from the row and that this code lacks."""
     if entry["template_id"] == "aten::mm":
         return [text for text in ("extern_kernels.mm(",) if text not in code]
     wanted = [
@@ -130,7 +130,7 @@ def missing(entry: dict, code: str) -> list[str]:
 
 
 def times(first, second, a, b, launches: int) -> tuple[float, float]:
-    """Median time of one launch of each, in microseconds: cold L2, the two in turns, less the cost of the events."""
+    """Return the median time per launch of both, in µs: on cold L2, alternating, without the cost of events."""
     copies = max(2, -(-COLD_BYTES // (a.nbytes + b.nbytes)))
     pairs = [(a, b), *((a.clone(), b.clone()) for _ in range(copies - 1))]
     nothing = [timed(lambda x, y: torch.cuda._sleep(0), pairs, turn) for turn in range(launches + 5)][5:]
@@ -144,7 +144,7 @@ def times(first, second, a, b, launches: int) -> tuple[float, float]:
 
 
 def timed(function, pairs, turn: int) -> float:
-    """Microseconds between two events around one call, on operands that were not touched for a while."""
+    """Return the µs between two events around one call, on operands that were not used for a while."""
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     a, b = pairs[turn % len(pairs)]
     torch.cuda._sleep(LEAD_CYCLES)

@@ -1,4 +1,4 @@
-"""One binary, launched with shared memory preferred over L1 and without. Usage: run.py --json OUT. Needs a CUDA GPU."""
+"""Launch one binary with shared memory preferred over L1 and without. Usage: run.py --json OUT. Needs a CUDA GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROUNDS = 5
 
 
 class WithoutPreference(CudaKernel):
-    """Only what the launch needs: the dynamic shared memory."""
+    """Kernel that sets only the dynamic shared memory, which the launch needs."""
 
     def _prefer_shared_memory(self) -> None:
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES

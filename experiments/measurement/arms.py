@@ -1,4 +1,4 @@
-"""The arms of the experiment, each in a process of its own. Usage: arms.py FOLDER ARM [NUMBER]; run.py starts them."""
+"""Run one arm of the experiment. Usage: arms.py FOLDER ARM [NUMBER]; run.py starts a process per arm."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from gemmtune.engine.statistics import estimate
 
 PROTOCOL = protocol("graph-cold-l2")
 FINALISTS = 8
-SPARE_SECONDS = 5  # until the process that setups by has imported everything
+SPARE_SECONDS = 5  # until the spare process has imported everything
 TRUTH_ROUNDS = 16
 
 
@@ -48,7 +48,7 @@ def by_problem(items, names) -> dict:
 
 
 def repeated(items, number: int) -> dict:
-    """One pass of the full protocol over every config of four problems, in an order of its own."""
+    """Measure every config of four problems by the full protocol, in an order that depends on the pass."""
     bench = Bench(PROTOCOL)
     chosen = [item for group in by_problem(items, REPEATED).values() for item in group[:50]]
     random.Random(number).shuffle(chosen)
@@ -60,7 +60,7 @@ def repeated(items, number: int) -> dict:
 
 
 def raced(items) -> dict:
-    """What a campaign does: screen each config against the best so far, then a final of the best eight."""
+    """Screen each config against the leader, like a campaign, then hold a final of the best eight."""
     bench, found = Bench(PROTOCOL), {}
     for name, group in by_problem(items, SELECTED).items():
         order = group[:50]
@@ -83,7 +83,7 @@ def raced(items) -> dict:
 
 
 def held(bench, finalists) -> dict:
-    """A final as the bench holds it, with what it keeps to itself: what the reference took beside each finalist."""
+    """Hold a final like the bench, and return also the reference's times beside each finalist."""
     with timers_of(bench, finalists) as timers:
         standings = hold_final(timers, LaunchLimits(), bench._telemetry.may_be_throttled)
     names = [config.json for _, config, _ in finalists]
@@ -100,7 +100,7 @@ def held(bench, finalists) -> dict:
 
 @contextmanager
 def timers_of(bench, items):
-    """Timers of one problem's kernels, loaded anew and checked, as for a final."""
+    """Yield timers of one problem's kernels, loaded anew and checked, as for a final."""
     problem, space = items[0][0].problem, registry.space("triton_mm")
     setup = bench._setups.get(problem)
     kernels = [space.load(artifact, task) for task, _, artifact in items]
@@ -108,7 +108,7 @@ def timers_of(bench, items):
         assert not (reason := setup.check(kernel, 0).reason), reason
     run = bench._setups.final_run(problem)
     timers = [bench._setups.timer(kernel, problem, run) for kernel in kernels]
-    yield [bench._calm(timer, setup) for timer in timers]
+    yield [bench._paced(timer, setup) for timer in timers]
     for timer in timers:
         timer.close()
     for kernel in kernels:
@@ -116,7 +116,7 @@ def timers_of(bench, items):
 
 
 def rounds(samples_ns, reference_ns) -> dict:
-    """Location of a kernel's samples and of the reference's beside them, round by round, in whole nanoseconds."""
+    """Return the locations of a kernel's samples and of the reference's beside them, per round, in whole ns."""
     return {
         which: [round(estimate(taken[i : i + BLOCK_SAMPLES]).time_ns) for i in range(0, len(taken), BLOCK_SAMPLES)]
         for which, taken in (("kernel", samples_ns), ("reference", reference_ns))
@@ -124,13 +124,13 @@ def rounds(samples_ns, reference_ns) -> dict:
 
 
 def warm(bench, item) -> None:
-    """Operands, reference level and settled clocks, which every arm is given before its clock starts."""
+    """Set up a problem before an arm's clock starts: operands, reference level and steady clocks."""
     bench(MeasureJob(*item))
     bench._leaders.clear()
 
 
 def timed_by(folder: Path, items, measure) -> dict:
-    """Another way of timing: every config once, as long as the race and its final took for all."""
+    """Measure every config once by another way of timing, in the time that screening and final took for all."""
     budget = json.loads((folder / "race.json").read_text())
     found = {}
     for name, group in by_problem(items, SELECTED).items():
@@ -154,7 +154,7 @@ def timed_by(folder: Path, items, measure) -> dict:
 
 
 def fitting(measure, calls, share_ms) -> float:
-    """What to ask for so that a config takes its share of the seconds, found by trying."""
+    """Find by trial the milliseconds to request, so that each config takes its share of the time."""
     asked = share_ms / 4
     for _ in range(4):
         began = time.perf_counter()
@@ -180,9 +180,9 @@ def with_inductor(call, milliseconds) -> float:
 
 
 def truth(folder: Path, items, number: str) -> dict:
-    """A long final between what the arms picked and the ten best of the race; 128 samples of each.
+    """Hold a long final between the picks of the arms and the ten best of the screening; 128 samples of each.
 
-    Its rounds go into a file of their own.
+    The rounds go into a file of their own.
     """
     arms = {arm: json.loads((folder / f"{arm}.json").read_text()) for arm in ("race", "do_bench", "inductor")}
     bench, found, played_by = Bench(PROTOCOL), {}, {}
@@ -205,7 +205,7 @@ def truth(folder: Path, items, number: str) -> dict:
 
 
 def naive(items) -> dict:
-    """The plain loop: load, check, then 9 launches between events, 256 MB written before each."""
+    """Time by the plain loop: load, check, then 9 launches between events, with 256 MB written before each."""
     found, flush = {}, torch.empty(256 << 20, dtype=torch.int8, device="cuda")
     for name, group in by_problem(items, RATED).items():
         problem = group[0][0].problem
@@ -234,7 +234,7 @@ def naive(items) -> dict:
 
 
 def rate(items) -> dict:
-    """Configs a second through the worker process, as a campaign feeds it; and the full protocol's winner beside."""
+    """Measure configs per second through the worker process, and compare with the full protocol's winner."""
     found = {}
     pool = worker_pool(PROTOCOL, ("triton_mm",), 60.0)
     through(pool, [MeasureJob(*items[0])])
@@ -299,7 +299,7 @@ STAGES = {  # file, functions
 
 
 def profile(items) -> dict:
-    """Where the worker's time goes in a race: milliseconds a config by stage, each less what it calls of another."""
+    """Return the worker's milliseconds per config by stage, each stage without its calls of another."""
     bench, found = Bench(PROTOCOL), {}
     for name, group in by_problem(items, RATED).items():
         random.Random(0).shuffle(group)
@@ -327,7 +327,7 @@ def profile(items) -> dict:
 
 
 def sum_of(entries, caller: str, callee: str) -> float:
-    """Seconds that one function spends in another."""
+    """Return the seconds that one function spends in another."""
     return sum(
         cumulative
         for (file, _, function), (_, _, _, _, callers) in entries.items()
@@ -338,7 +338,7 @@ def sum_of(entries, caller: str, callee: str) -> float:
 
 
 def crash(items) -> dict:
-    """Seconds from the death of the worker to the next result, with a process that setups by."""
+    """Return the seconds from a worker's death to the next result, with a spare process ready."""
     pool = worker_pool(PROTOCOL, ("triton_mm",), 60.0)
     group = by_problem(items, RATED)[RATED[0]]
     delays = []

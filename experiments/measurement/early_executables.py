@@ -1,8 +1,8 @@
-"""What a kernel takes in the executable graphs that a process makes first. Usage: early_executables.py --out FILE.
+"""Time kernels in the executable graphs that a process makes first. Usage: early_executables.py --out FILE.
 
-Processes make so many executables that time nothing, set up two problems, in both orders, and time one of Triton's
-kernels and the library's on each: behind its setup, behind a measurement, and when both are set up. `told` prints the
-table of README.md, of a stored file too.
+Each process makes a number of executables that time nothing, and sets up two problems, in either order. It times a
+Triton kernel and the vendor library's for each problem: after its setup, after a measurement, and after both setups.
+`told` prints the table of README.md, from a stored file too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def jobs_of(device, folder: Path) -> list[MeasureJob]:
-    """A kernel of each problem: the first of the space's seeds."""
+    """Return a job per problem: the first of the space's seeds, built."""
     space = registry.space("triton_mm")
     tasks = [Task(Problem.parse(f"{name}:bf16:nt"), device, "triton_mm") for name in PROBLEMS]
     builds = [BuildJob(task, space.seeds(task)[0]) for task in tasks]
@@ -60,7 +60,7 @@ def jobs_of(device, folder: Path) -> list[MeasureJob]:
 
 
 def timed(jobs: list[MeasureJob], made: int) -> list[dict]:
-    """Nanoseconds between events, of Triton's kernel and of the library's, and what events cost by the setup."""
+    """Return the ns between events of the Triton kernel and of the vendor's, and the cost of events at setup."""
     from gemmtune.engine.measure.bench import Bench
     from gemmtune.engine.measure.protocols import protocol
     from gemmtune.engine.measure.timing import timing_context
@@ -102,7 +102,7 @@ def timed(jobs: list[MeasureJob], made: int) -> list[dict]:
 
 
 def told(results: dict) -> list[str]:
-    """A line a process and problem, in the order in which it set them up."""
+    """Render a line per process and problem, in the order of setup."""
     lines = []
     for process in results["processes"]:
         for name in dict.fromkeys(row["problem"] for row in process["rows"]):

@@ -1,9 +1,8 @@
-"""What the first runs of a kernel's own executable graphs cost it. Usage: executables.py --out FILE [--turns N].
+"""Measure the cost of a kernel's first runs in its own executables. Usage: executables.py --out FILE [--turns N].
 
-Kernels of one problem run in the same few executables (engine/measure/timing/kernel_timer.py), but for those of the
-vendor that have clusters, or are two: each of these has its own. Here four are made in several ways, anew in every
-turn, and run
-three blocks each. `told` prints the rows of README.md's table, of a stored file too.
+Kernels of one problem share a few executables (engine/measure/timing/kernel_timer.py). Vendor kernels with clusters, or
+of two launches, get executables of their own. Here four executables are made in several ways, anew in every turn, and
+run three blocks each. `told` prints the rows of README.md's table, from a stored file too.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 RECORDED = ("16x4096x4096:bf16:nt", "1x6144x4096:bf16:nt", "256x6144x4096:bf16:nt")
-"""Those that ship with recorded configs of Triton's."""
+"""Problems with recorded Triton configs."""
 VENDORS = ("2x4096x6144:bf16:nn", "64x4096x14336:bf16:nt")
 KERNELS = 2
 EXECUTABLES, BLOCKS = 4, 12  # the engine has eight
@@ -62,7 +61,7 @@ COLUMNS = (  # of README.md's table: what, of which way, which blocks
 
 
 class NotUploaded(Executable):
-    """An executable as the driver makes it."""
+    """Executable that is instantiated but not uploaded."""
 
     def __init__(self, graph, stream) -> None:
         self._original = self._graph = graph
@@ -70,7 +69,7 @@ class NotUploaded(Executable):
 
 
 def made(timer: KernelTimer, way: str, another: Graph | None) -> dict[int, Executable]:
-    """Executables made in one of the ways, by the turn in which they run."""
+    """Make executables in one of the ways, by the turn in which they run."""
     of, uploaded = WAYS[way]
     make, stream = (Executable if uploaded else NotUploaded), timer._timing.context.main_stream
     if of == "another kernel":
@@ -97,7 +96,7 @@ def main() -> None:
 
 
 def kernels_of(device, folder: Path) -> dict:
-    """The best recorded configs of Triton's, built and loaded, by problem."""
+    """Build and load the best recorded Triton configs, by problem."""
     space, jobs = registry.space("triton_mm"), []
     recorded = {x.problem: x for path in embedded("triton_mm") for x in read_landscapes(path)}
     for name in RECORDED:
@@ -111,7 +110,7 @@ def kernels_of(device, folder: Path) -> dict:
 
 
 def of_problem(setups, duty_cycle, problem, kernels, turns: int) -> dict:
-    """Blocks of each kernel by the way of its executables, each turn's in the order of their running."""
+    """Return the blocks of each kernel by the way of its executables, in running order per turn."""
     setup = setups.get(problem)
     timing = setups.timer(reference_kernel, problem)._timing
     kernels = {"vendor": reference_kernel} | kernels
@@ -158,7 +157,7 @@ def of_problem(setups, duty_cycle, problem, kernels, turns: int) -> dict:
 
 
 def back_to_back(timing, kernel) -> list[float]:
-    """A launch's share of as many as there are operands, one behind the other in a graph, no events between them."""
+    """Return the ns per launch of consecutive launches on all operand sets, in a graph without events between them."""
     tools, sets = timing.context, timing.sets.kernel
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
@@ -182,7 +181,7 @@ def back_to_back(timing, kernel) -> list[float]:
 
 
 def told(problem: str, found: dict) -> str:
-    """Nanoseconds that blocks of each kernel take beyond those in executables made of itself, with standard errors."""
+    """Render the ns that blocks take beyond those in executables made of the kernel itself, with standard errors."""
     lines = [problem]
     for name, of in found.items():
         if not isinstance(of, dict) or "blocks_ns" not in of:

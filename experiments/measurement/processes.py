@@ -1,8 +1,8 @@
-"""How far times of short kernels differ from process to process. Usage: processes.py --out FILE [--processes N].
+"""Measure the spread of short kernels' times between processes. Usage: processes.py --out FILE [--processes N].
 
-Four configs of Triton's and the library's kernel of each problem are built once. Then every process measures each of
-them as a campaign's race does, and holds their final, twice. Every second process rests before each job, as a campaign
-does whose GPU waits for builds. `told` prints the tables of README.md, of a stored file too.
+Four Triton configs and the vendor library's kernel are built once per problem. Every process screens each of them and
+holds their final, twice. Every second process rests before each job, like a campaign whose GPU waits for builds. `told`
+prints the tables of README.md, from a stored file too.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def jobs_of(device, folder: Path) -> list[tuple[str, list[MeasureJob]]]:
-    """What each process measures, by problem: built kernels, the library's last."""
+    """Return the jobs of every process by problem: built kernels, the vendor library's last."""
     space, builds = registry.space("triton_mm"), []
     tasks = [Task(Problem.parse(f"{name}:bf16:nt"), device, "triton_mm") for name in PROBLEMS]
     for task in tasks:
@@ -82,7 +82,7 @@ def jobs_of(device, folder: Path) -> list[tuple[str, list[MeasureJob]]]:
 
 
 def measured(jobs: list[tuple[str, list[MeasureJob]]], rest_seconds: float) -> dict:
-    """Microseconds of each kernel, by problem: of the race, and of each final."""
+    """Measure in one process, and return µs of each kernel by problem: of the screening, and of each final."""
     from gemmtune.engine.measure.bench import Bench
     from gemmtune.engine.measure.protocols import protocol
 
@@ -104,7 +104,7 @@ def measured(jobs: list[tuple[str, list[MeasureJob]]], rest_seconds: float) -> d
 
 
 def told(results: dict) -> list[str]:
-    """Standard deviations between processes, µs: of the fastest kernel of a problem, which a final plays longest."""
+    """Render standard deviations between processes in µs, of the fastest kernel per problem."""
     processes = results["processes"]
     names = list(processes[0]["race"])
     race = np.array([[p["race"][name] for name in names] for p in processes])  # process, problem, kernel
@@ -126,7 +126,7 @@ def told(results: dict) -> list[str]:
 
 
 def spread(times: np.ndarray) -> float:
-    """Standard deviation along the first axis, all others taken together."""
+    """Return the standard deviation along the first axis, pooled over all others."""
     return float(np.sqrt(np.mean(np.var(times, axis=0, ddof=1))))
 
 

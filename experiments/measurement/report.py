@@ -1,4 +1,4 @@
-"""What the results say, as text. Usage: report.py RESULT.json."""
+"""Print the results as text. Usage: report.py RESULT.json."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def selection(results: dict) -> None:
 
 
 def finals_held_twice(results: dict) -> None:
-    """Of each problem, whether its final, held again with the kernels loaded again, picks the same; and how far behind.
+    """Compare, per problem, a final with its repetition after loading the kernels again: the picks, and the gap.
 
-    Behind the pick of the first final, in either final and either process of the truth, is its rival: the truth's best,
-    or where that is the pick itself, the final's second.
+    The gap is that of the rival behind the first final's pick, in both finals and both truth processes. The rival is
+    the truth's best, or the final's second if the pick itself is the truth's best.
     """
     if not all("again" in found for found in results["race"].values()):
         return  # an older result has one final of each
@@ -94,7 +94,7 @@ def finals_held_twice(results: dict) -> None:
 
 
 def other(race: dict) -> str:
-    """The pick of the final held again, beside the first one's."""
+    """Render the pick of the repeated final, relative to the first one's."""
     again = race["again"]["pick"]
     if again == race["pick"]:
         return "the same"
@@ -102,7 +102,7 @@ def other(race: dict) -> str:
 
 
 def short(config: str) -> str:
-    """A config of triton_mm in few letters."""
+    """Render a triton_mm config in few letters."""
     values = json.loads(config)
     tile = "x".join(str(values[f"BLOCK_{side}"]) for side in "MNK")
     return f"{tile} g{values['GROUP_M']} s{values['num_stages']} w{values['num_warps']}"

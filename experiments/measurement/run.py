@@ -1,6 +1,6 @@
-"""How far gemmtune's numbers can be trusted, and what they cost. Usage: run.py --out FOLDER. Needs a CUDA GPU.
+"""Measure the precision of gemmtune's numbers, and their cost. Usage: run.py --out FOLDER. Needs a CUDA GPU.
 
-Every arm runs in a process of its own, one after the other, on the same binaries; `arms.py` holds them.
+Every arm of `arms.py` runs in a process of its own, one after the other, on equal binaries.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def build(device, folder: Path) -> dict:
-    """Build what every arm times: the best recorded configs of each problem, and others drawn at random."""
+    """Build the configs that every arm times: the best recorded ones of each problem, and others drawn at random."""
     space, rng, jobs = registry.space("triton_mm"), random.Random(0), []
     recorded = {x.problem: x for path in embedded("triton_mm") for x in read_landscapes(path)}
     for name in SELECTED:
@@ -105,7 +105,7 @@ def build(device, folder: Path) -> dict:
 
 
 def built_by_job(jobs, folder: Path) -> dict:
-    """What comes of each, on all cores but one."""
+    """Build all jobs on all cores but one, and return the artifacts by job."""
     pool = builder_pool(("triton_mm",), folder, max(1, len(os.sched_getaffinity(0)) - 1), 100.0)
     for job in jobs:
         pool.submit(job)

@@ -1,6 +1,6 @@
-"""One arm in a process of its own: arm.py NAME TABLE OUT, where TABLE is a folder of gemmtune's export.
+"""Run one arm in a process of its own. Usage: arm.py NAME TABLE OUT, with TABLE a folder of gemmtune's export.
 
-Without a GPU it rehearses with a small block on the CPU, without Inductor: the numbers mean nothing then.
+Without a GPU the script rehearses with a small block on the CPU, without Inductor, and its numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main(name: str, table: Path, out: Path) -> None:
 
 
 def block(options: dict[str, bool]) -> Iterator[dict]:
-    """The decoder block, forward and backward, at every m: first call, and GPU time beside eager's."""
+    """Run the decoder block forward and backward at every m: first call, and GPU time relative to eager's."""
     model = Block(LLAMA if GPU else SMALL, DEVICE, DTYPE)
     compiled = compiled_by_inductor(model, options)
     for m in BLOCK_SIZES if GPU else REHEARSED:
@@ -82,7 +82,7 @@ def block(options: dict[str, bool]) -> Iterator[dict]:
 
 
 def layers(options: dict[str, bool]) -> Iterator[dict]:
-    """Each linear layer alone, at every m: its product beside eager's, on operands that are in no cache."""
+    """Run each linear layer alone at every m, relative to eager's product, on operands outside every cache."""
     sizes = LLAMA if GPU else SMALL
     for name, (inputs, outputs) in sizes.layers.items():
         torch._dynamo.reset()
@@ -102,7 +102,7 @@ def layers(options: dict[str, bool]) -> Iterator[dict]:
 
 
 def forum(options: dict[str, bool]) -> Iterator[dict]:
-    """The forum's program as it stands: one layer with a bias and gradients, one m after another, nothing marked."""
+    """Run the forum's program unchanged: one layer with a bias and gradients, one m after another, without marks."""
     inputs, outputs = FORUM
     layer = torch.nn.Linear(inputs, outputs, device=DEVICE, dtype=DTYPE)
     compiled = compiled_by_inductor(layer, options)
@@ -116,7 +116,7 @@ def forum(options: dict[str, bool]) -> Iterator[dict]:
 
 
 def serve(_options: dict[str, bool]) -> Iterator[dict]:
-    """The block as `serving.py` has it, forward alone, at every m: first call, and GPU time beside eager's."""
+    """Run the block of `serving.py` forward at every m: first call, and GPU time relative to eager's."""
     import serving
 
     for m in BLOCK_SIZES:
@@ -130,7 +130,7 @@ def serve(_options: dict[str, bool]) -> Iterator[dict]:
 
 
 def compiled_by_inductor(model: Callable, options: dict[str, bool]) -> Callable:
-    """By Inductor; a rehearsal on a CPU does without its C++ compiler."""
+    """Compile with Inductor, or in a rehearsal on a CPU without its C++ compiler."""
     return torch.compile(model, options=options) if GPU else torch.compile(model, backend="aot_eager")
 
 
@@ -139,7 +139,7 @@ def on(function: Callable, operands: list, number: int) -> None:
 
 
 def apart(bench: Callable) -> Callable:
-    """Counts apart what Inductor times of its pointwise kernels and reductions: no table concerns them."""
+    """Count separately what Inductor times of pointwise kernels and reductions, which no table concerns."""
 
     def counted(*arguments: object, **settings: object) -> object:
         before = Counter(counters["inductor"])
@@ -152,7 +152,7 @@ def apart(bench: Callable) -> Callable:
 
 
 def benchmarks() -> dict[str, int]:
-    """What Inductor benchmarked for products since the counters were cleared, by its own names."""
+    """Return the benchmarks of products since the counters were cleared, by Inductor's names."""
     return {name: count for name, count in counters["inductor"].items() if BENCHMARKS.match(name)}
 
 
@@ -165,7 +165,7 @@ def both_ways(compiled: Callable, eager: Callable, x: torch.Tensor, gradient: to
 
 
 def alone(call: Callable, _number: int) -> None:
-    """With one set of operands: a block reads more than the cache holds."""
+    """Time with one set of operands, because a block reads more than the cache holds."""
     call()
 
 
@@ -179,7 +179,7 @@ def step(model: Callable, x: torch.Tensor, gradient: torch.Tensor) -> None:
 
 
 def first_call(m: int, call: Callable[[], object]) -> dict:
-    """Seconds of the first call at this m, the graphs it compiled, and what Inductor benchmarked for it."""
+    """Return the seconds of the first call at this m, its compiled graphs, and its benchmarks."""
     counters.clear()
     start = time.perf_counter()
     call()
@@ -194,7 +194,7 @@ def first_call(m: int, call: Callable[[], object]) -> dict:
 
 
 def difference(compiled: Callable, model: Callable, x: torch.Tensor) -> dict:
-    """How far the forward pass alone is from eager's, and what was benchmarked for it: it has a graph of its own."""
+    """Return the error of the forward pass against eager's, and its benchmarks: it has a graph of its own."""
     counters.clear()
     with torch.no_grad():
         found, expected = compiled(x).double(), model(x).double()
@@ -203,7 +203,7 @@ def difference(compiled: Callable, model: Callable, x: torch.Tensor) -> dict:
 
 
 def compared(name: str, ours: Callable, eager: Callable, sets: int, pairs: int, lead: int) -> dict:
-    """Milliseconds of both, their ratio with its interval, and what Inductor benchmarked meanwhile."""
+    """Return both times in ms, their ratio with its interval, and Inductor's benchmarks meanwhile."""
     counters.clear()
     our_ms, eager_ms, ratio = beside(ours, eager, sets=sets, pairs=pairs, lead=lead)
     return {

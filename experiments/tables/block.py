@@ -1,4 +1,4 @@
-"""A Llama-3.1-8B decoder block with random weights, q, k and v in one product, and gate and up in one.
+"""Define a Llama-3.1-8B decoder block with random weights: q, k and v in one product, gate and up in one.
 
 Sizes: huggingface.co/meta-llama/Llama-3.1-8B, config.json.
 """
@@ -23,7 +23,7 @@ class Sizes:
 
     @property
     def layers(self) -> dict[str, tuple[int, int]]:
-        """Name to (in, out) of each linear layer."""
+        """Return (in, out) of each linear layer, by name."""
         attention = self.heads * self.head
         return {
             "qkv": (self.hidden, attention + 2 * self.kv_heads * self.head),
@@ -35,11 +35,11 @@ class Sizes:
 
 LLAMA = Sizes()
 SMALL = Sizes(hidden=64, heads=4, kv_heads=2, head=16, intermediate=96, longest=64)
-"""For a rehearsal on a CPU."""
+"""Sizes for a rehearsal on a CPU."""
 
 
 class Block(nn.Module):
-    """One sequence of m tokens in, m×hidden; no cache."""
+    """Decoder block of one sequence of m tokens, input m×hidden, without a cache."""
 
     def __init__(self, sizes: Sizes, device: str, dtype: torch.dtype) -> None:
         super().__init__()

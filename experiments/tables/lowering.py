@@ -1,8 +1,8 @@
-"""One version of torch, without a GPU: lowering.py TABLE|- OUT, run by the Python that has that torch; see versions.py.
+"""Count lowerings in one version of torch, without a GPU. Usage: lowering.py TABLE|- OUT; versions.py starts it.
 
-The programs run through Dynamo and AOTAutograd on the meta device, and Inductor is told that their tensors lie on an
-H200: it lowers, schedules and generates code for every graph, forward and backward, and none of that code runs. What
-would be timed there is counted instead.
+The Python that runs it has the torch in question. The programs run through Dynamo and AOTAutograd on the meta device,
+and Inductor is told that their tensors are on an H200. It lowers, schedules and generates code for every graph, forward
+and backward, and none of that code runs. Benchmarks are counted instead of run.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main(table: str, out: Path) -> None:
 
 
 def forum(options: dict[str, object], counts: Counts) -> Iterator[dict]:
-    """A layer with a bias, one m after another, nothing marked; the forum's three m come first."""
+    """Run a layer with a bias, one m after another, without marks; the forum's three m come first."""
     inputs, outputs = FORUM
     layer = torch.nn.Linear(inputs, outputs, device="meta", dtype=torch.bfloat16)
     sizes = (*FORUM_SIZES, *(m for m in SIZES if m not in FORUM_SIZES))
@@ -90,7 +90,7 @@ def program(name: str, model: torch.nn.Module, sizes: tuple, options: dict, coun
 
 
 def step(compiled: Callable, x: torch.Tensor) -> None:
-    """Forward here, and backward in a thread of its own, as autograd has it on a GPU."""
+    """Run forward here, and backward in a thread of its own, like autograd on a GPU."""
     y = compiled(x)
     failed = []
 
@@ -108,7 +108,7 @@ def step(compiled: Callable, x: torch.Tensor) -> None:
 
 
 def compiler(options: dict[str, object]) -> Callable:
-    """A backend of torch.compile that is Inductor as far as Python's part of it goes."""
+    """Return a torch.compile backend that is Inductor without its compilers."""
     passes = partial(joint, compile_fx._recursive_joint_graph_passes)
 
     def compile_graph(module: torch.fx.GraphModule, inputs: list) -> Callable:
@@ -119,13 +119,13 @@ def compiler(options: dict[str, object]) -> Callable:
 
 
 def lowered(module: torch.fx.GraphModule, inputs: list, **settings: object) -> object:
-    """Inductor's own step for one graph, forward or backward."""
+    """Run Inductor's own step for one graph, forward or backward."""
     with h200():
         return compile_fx.compile_fx_inner(module, on_gpu(module), **settings)
 
 
 def on_gpu(module: torch.fx.GraphModule) -> list:
-    """Says of every tensor of a graph that it lies on the GPU, and gives the graph's inputs."""
+    """Declare that every tensor of a graph is on the GPU, and return the graph's inputs."""
     nodes = module.graph.nodes
     inputs = [node.meta["val"] for node in nodes if node.op == "placeholder"]
     mode = next(value.fake_mode for value in inputs if isinstance(value, torch.Tensor))
@@ -144,17 +144,17 @@ def placed(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def joint(passes: Callable, module: torch.fx.GraphModule, *arguments: object, **settings: object) -> object:
-    """Inductor's passes over forward and backward together, which would take a meta tensor for one without a value."""
+    """Run Inductor's passes over the joint graph, which would mistake a meta tensor for one without a value."""
     on_gpu(module)
     return passes(module, *arguments, **settings)
 
 
 class Counts:
-    """What was asked of the choices handler and of the autotuner since the last `clear`; forward and backward.
+    """Counts of calls to the choices handler and the autotuner since the last `clear`, forward and backward.
 
-    `products` are those for which Inductor sought a kernel; `triton` and `aten` the ones with that single choice,
-    `several` those with more; `lookups` the questions to the table (two for an addmm from torch 2.12 on, three from
-    2.13 on); `benchmarks` the kernels that would have been timed.
+    `products` counts those for which Inductor sought a kernel. `triton` and `aten` count the ones with that single
+    choice, and `several` those with more. `lookups` counts look-ups in the table: two per addmm from torch 2.12 on,
+    three from 2.13 on. `benchmarks` counts the kernels that would have been timed.
     """
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class Counts:
         return select(name, choices, *args, **kwargs)
 
     def _tune(self, *arguments: object, **settings: object) -> dict:
-        """In the place of do_autotuning(name, input_nodes, layout, input_gen_fns, inputs_key, choices, ...)."""
+        """Replace do_autotuning(name, input_nodes, layout, input_gen_fns, inputs_key, choices, ...)."""
         choices = settings["choices"] if "choices" in settings else arguments[5]
         self._counts["benchmarks"] += len(choices)
         return {choice: float(position) for position, choice in enumerate(choices, start=1)}
@@ -208,7 +208,7 @@ class Counts:
 
 @contextlib.contextmanager
 def h200() -> Iterator[None]:
-    """Answer what Dynamo, Inductor and Triton ask of a GPU as an H200 does."""
+    """Answer the questions of Dynamo, Inductor and Triton about the GPU as an H200 does."""
     facts = {
         "type": "cuda",
         "index": 0,
@@ -263,12 +263,12 @@ def h200() -> Iterator[None]:
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, is_causal: bool) -> torch.Tensor:
-    """The operator that torch takes on a GPU; to choose it, it asks the driver."""
+    """Return the operator that torch selects on a GPU; to select it, torch would ask the driver."""
     return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, is_causal)[0]
 
 
 def generated(graph: GraphLowering) -> SimpleNamespace:
-    """Generate the graph's code; what is given runs in its place, and makes its outputs on the meta device."""
+    """Generate the graph's code, and return a function that makes its outputs on the meta device."""
     graph.codegen()
     nodes = graph.orig_gm.graph.nodes
     taken = [node.meta["val"] for node in nodes if node.op == "placeholder"]

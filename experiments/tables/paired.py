@@ -1,4 +1,4 @@
-"""GPU time of a call beside that of another: in pairs, on the same operands, which are in no cache."""
+"""Time a call relative to another in pairs, on equal operands outside every cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gemmtune.engine.statistics import location_interval
 
 GPU = torch.cuda.is_available()
 PAIRS_OF_LONG = 32
-"""Pairs of calls that take longer than LONG_MS: these scatter little."""
+"""Number of pairs for calls that take longer than LONG_MS, which scatter little."""
 LONG_MS = 0.1
 WARM_UPS = 3
 
@@ -22,18 +22,17 @@ WARM_UPS = 3
 def beside(
     ours: Callable[[int], object], other: Callable[[int], object], *, sets: int, pairs: int, lead: int
 ) -> tuple[float, float, list[float]]:
-    """Median milliseconds of both, and the ratio of ours to the other's with its 95 % interval.
+    """Return the median ms of both calls, and the ratio of ours to the other's with its 95 % interval.
 
-    Both go through all the operand sets again and again, the other half a rotation behind, so that a set is not in the
-    cache when its turn comes; a pair are the two calls of one rotation on one set. Who begins a turn changes from turn
-    to turn. What two events cost without a call is taken off, and the GPU rests as long as it worked, so that its power
-    limit does not set in.
+    Both rotate through all operand sets, half a rotation apart, so that a set has left the cache when its turn comes. A
+    pair consists of the two calls of one rotation on one set. The order of the two changes from turn to turn. The cost
+    of two events is subtracted. The GPU rests as long as it worked, so that its power limit does not set in.
 
     Args:
         ours: called with the number of an operand set, 0 to sets - 1.
-        other: the same.
-        sets: how many there are; of few, each should be larger than the cache.
-        pairs: how many at least, of calls that take at most LONG_MS.
+        other: called in the same way.
+        sets: number of operand sets; if there are few, each should be larger than the cache.
+        pairs: least number of pairs, for calls of at most LONG_MS.
         lead: cycles for which the GPU waits before a call, so that all its launches are queued when it begins.
     """
     empty = median(timed(lambda: None, lead) for _ in range(2 * WARM_UPS + 1)) if GPU else 0.0
@@ -49,7 +48,7 @@ def beside(
 def rotation(
     ours: Callable[[int], object], other: Callable[[int], object], sets: int, lead: int, number: int
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds of either call on each operand set."""
+    """Return the ms of both calls on each operand set."""
     found = [0.0] * sets, [0.0] * sets
     for turn in range(sets):
         calls = [(0, ours, turn), (1, other, (turn + sets // 2) % sets)]
@@ -60,7 +59,7 @@ def rotation(
 
 
 def timed(call: Callable[[], object], lead: int) -> float:
-    """Milliseconds of one call, events included."""
+    """Return the ms of one call, events included."""
     if not GPU:
         start = time.perf_counter()
         call()

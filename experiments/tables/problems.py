@@ -1,4 +1,4 @@
-"""What is tuned, and the campaign file that says so."""
+"""List the tuned problems, and write the campaign file."""
 
 from __future__ import annotations
 
@@ -6,33 +6,32 @@ from block import LLAMA
 
 TUNED = (2, 16, 64, 256, 1024, 4096)
 PROBED = sorted({m for e in range(1, 12) for m in (1 << e, 3 << e) if m < TUNED[-1]} - set(TUNED))
-"""2^e and 3·2^e between the tuned ones, without 3: what the campaign adds by itself."""
+"""Probed m: 2^e and 3·2^e between the tuned ones, without 3; the campaign adds them by itself."""
 SPOTS = [m for m in range(4, TUNED[-1]) if m % max(2, (1 << m.bit_length()) // 16) == 0]
-"""Where it looks besides, inside of ranges that run a kernel."""
+"""Further m that the campaign measures, inside ranges that run a kernel."""
 HELD_OUT = {"nt": (28, 80, 448), "nn": (10, 2560)}
-"""By layout: 5·2^e and 7·2^e, which no probe sees, one of them between any two tuned m. Each costs a search, for what
-is best there."""
+"""Held-out m by layout: 5·2^e and 7·2^e, one between any two tuned m, and never probed. Each costs a search."""
 FORUM = (3420, 1280)
-"""A linear layer of github.com/pytorch/pytorch users: in, out, called with m of 560, 1024 and 2048."""
+"""Size (in, out) of a linear layer of github.com/pytorch/pytorch users, called with m of 560, 1024 and 2048."""
 FORUM_SIZES = (560, 1024, 2048)
 BLOCK_SIZES = (1, 2, 16, 32, 64, 128, 256, 512, 1024, 2048, 3000, 4096)
 LAYER_SIZES = (1, 2, 3, 10, 16, 24, 28, 32, 64, 80, 96, 128, 256, 384, 448, 1024, 1536, 2048, 3000, 4096)
-"""Tuned, probed, held out, and neither of these."""
+"""Sizes m that are tuned, probed, held out, and none of these."""
 REHEARSED = (1, 2, 16, 48)
-"""Without a GPU."""
+"""Sizes m of a rehearsal without a GPU."""
 
 
 def measured_as(m: int) -> str:
-    """What the campaign knew of a product of a layer at this m."""
+    """Return how the campaign measured a layer's product at this m."""
     known = {"tuned": (1, *TUNED), "held out": HELD_OUT["nt"], "probed": PROBED, "spot": SPOTS}
     return next((name for name, sizes in known.items() if m in sizes), "not measured")
 
 
 def campaign(budget: int, seconds: float) -> str:
-    """The block's forward products and gradients of inputs for ranges of a dynamic m, and m = 1; the forum's layer.
+    """Return the campaign file: forward products and input gradients for ranges of m, m = 1, and the forum's layer.
 
-    Inductor adds the residual behind `down` in one product with it: an addmm whose bias is a matrix. Gradients of
-    weights are products whose k is dynamic: the library's.
+    Inductor merges the residual after `down` into one addmm whose bias is a matrix. Gradients of weights have a dynamic
+    k, and run in the vendor library.
     """
     blocks = []
     for inputs, outputs in LLAMA.layers.values():

@@ -1,4 +1,4 @@
-"""What the arms measured, and the rows of README.md's tables. Usage: report.py FOLDER."""
+"""Print the arms' results and the rows of README.md's tables. Usage: report.py FOLDER."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 from problems import measured_as
 
 SLOWER = 1.02
-"""Of eager's time: what no m may exceed. One counts as slower, or as faster by as much, with its whole interval."""
+"""Time over eager's that no m may exceed.
+
+An m counts as slower, or as faster, if its whole interval lies beyond this factor.
+"""
 OF_SUMMARY = ("rows of the table", "portfolio", "to compile", "ranges of m", "  loss")
 
 
 def report(folder: Path) -> list[str]:
-    """A short text, then the tables in Markdown; what has no result is left out."""
+    """Return a short text, then the tables in Markdown; arms without a result are left out."""
     found = {path.stem: json.loads(path.read_text())["rows"] for path in sorted(folder.glob("*-*.json"))}
     tuned = folder / "tuned" / "summary.txt"
     lines = [line for line in tuned.read_text().splitlines() if line.startswith(OF_SUMMARY)] if tuned.exists() else []
@@ -62,7 +65,7 @@ def interval(row: dict, name: str = "forward") -> str:
 
 
 def layers_table(rows: list[dict]) -> list[str]:
-    """Time over eager's of each layer: a line for each m."""
+    """Render the time over eager's of each layer: a line per m."""
     names = list(dict.fromkeys(row["layer"] for row in rows))
     at = {(row["m"], row["layer"]): interval(row) for row in rows}
     lines = [f"| m | known as | {' | '.join(names)} |", "|---" * (2 + len(names)) + "|"]
@@ -73,7 +76,7 @@ def layers_table(rows: list[dict]) -> list[str]:
 
 
 def first_calls_table(arms: dict[str, list[dict]]) -> list[str]:
-    """First calls, and times over eager's: a line for each arm and m."""
+    """Render first calls, and times over eager's: a line per arm and m."""
     lines = ["| arm | m | first call | graphs | benchmarks | forward | of eager's | step | of eager's |"]
     lines.append("|---" * 9 + "|")
     for name, rows in arms.items():

@@ -1,6 +1,7 @@
-"""What does a table with ranges of m do for a model? Usage: run.py --out FOLDER [--arms tune,block-table,...].
+"""Measure the effect of a table with ranges of m on a model. Usage: run.py --out FOLDER [--arms tune,block-table,...].
 
-Needs a GPU, and gemmtune with its extra `triton`. Each arm is a process; a time limit ends one, and the rest goes on.
+Needs a GPU, and gemmtune with its extra `triton`. Each arm is a process; a time limit ends one arm, and the others go
+on.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ COMMANDS = {
     "warmup": "warmup {out}/tuned/inductor/inductor_table.json --call serving:forward --out {out}/warm.bin",
     "verify": "verify {out}/tuned/table.json --out {out}/verified",
 }
-"""Arms that a user would type."""
+"""Arms that are commands which a user would type."""
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""A model in production, for `gemmtune warmup --call serving:forward`: the decoder block, m marked dynamic."""
+"""Serve a model for `gemmtune warmup --call serving:forward`: the decoder block, with m marked dynamic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmtune.engine.tables.inductor.loader import options
 
 
 def forward(m: int) -> torch.Tensor:
-    """One pass at this m, without gradients."""
+    """Run one pass at this m, without gradients."""
     with torch.no_grad():
         return compiled()(tokens(m))
 

@@ -1,8 +1,8 @@
-"""Does any supported torch benchmark anything with a table? versions.py --out FILE PYTHON..., without a GPU.
+"""Count benchmarks of every supported torch with a table, without a GPU. Usage: versions.py --out FILE PYTHON...
 
-Each PYTHON is an interpreter with one torch and its triton, and nothing of gemmtune. What it counts is explained in
-lowering.py. The table has ranges of m by hand for every product of both programs that a row can serve: configs of
-Triton at some m, ATen at others. The exit status is 1 if anything asked for a benchmark with it.
+Each PYTHON is an interpreter with one torch and its triton, and nothing of gemmtune. lowering.py explains the counts.
+The table has ranges of m, made by hand, for every product of both programs that a row can serve: Triton configs at some
+m, ATen at others. The exit status is 1 if any version asked for a benchmark with the table.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def lowered(python: str, toolchain: str, *, table: bool) -> list[dict]:
-    """What lowering.py counts, in a process and with caches of its own."""
+    """Return the counts of lowering.py, from a process with caches of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, text in InductorExporter().export(by_hand(toolchain)).items():
@@ -63,7 +63,7 @@ def lowered(python: str, toolchain: str, *, table: bool) -> list[dict]:
 
 
 def by_hand(toolchain: str) -> Table:
-    """Rows for all products but the gradients of weights, whose k is m. The m of 65 to 512 are ATen's."""
+    """Return rows for all products but gradients of weights, whose k is m; ATen runs at m of 65 to 512."""
 
     def choice(*tiles: int) -> Choice:
         names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
@@ -97,7 +97,7 @@ def by_hand(toolchain: str) -> Table:
 
 
 def summary(arms: list[dict]) -> list[str]:
-    """For each version and program, the sums over all m."""
+    """Return the sums over all m, per version and program."""
     head = (
         "versions",
         "program",
@@ -114,7 +114,7 @@ def summary(arms: list[dict]) -> list[str]:
 
 
 def compact(text: str) -> str:
-    """A line for each row."""
+    """Render the table with a line per row."""
     return re.sub(r"\{\s+(\"program\"[^{}]*)\}", lambda found: "{" + " ".join(found[1].split()) + "}", text)
 
 
