@@ -1,1 +1,1 @@
-"""Search spaces, one public file a space."""
+"""Search spaces: one public file per space, and one folder of helpers per family of kernels."""

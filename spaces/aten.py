@@ -1,4 +1,4 @@
-"""The vendor library through ATen (cuBLAS on NVIDIA): one config, the baseline of every problem."""
+"""Space of the vendor library, called through ATen (cuBLAS on NVIDIA): the baseline of every problem."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ _FIRST_WITH_FP8 = (8, 9)
 
 
 class AtenSpace(Space):
-    """What eager mode runs, and Inductor calls `aten::mm` and the like.
+    """One config: the kernel that eager mode runs, and that Inductor calls `aten::mm`, `aten::addmm` or `aten::bmm`.
 
-    `torch.mm`, `torch.addmm` and `torch.bmm`; of 8 bits `_scaled_mm` and `_int_mm`. All take m at run time.
+    It calls `torch.mm`, `torch.addmm` or `torch.bmm`, and for operands of 8 bits `_scaled_mm` or `_int_mm`. All take m
+    at run time.
     """
 
     def params(self, task: Task) -> tuple[Param, ...]:
-        """None: the library chooses for itself."""
+        """Return no parameters: the vendor library chooses for itself."""
         return ()
 
     def check(self, task: Task, config: Config) -> Verdict:
-        """What the library multiplies, on a GPU that knows the type."""
+        """Reject operands that the vendor library does not multiply, or whose type the GPU lacks."""
         problem = task.problem
         eight_bit_float = problem.a_dtype.itemsize == 1 and not problem.a_dtype.is_integer
         if eight_bit_float and task.device.capability < _FIRST_WITH_FP8:
@@ -41,20 +42,20 @@ class AtenSpace(Space):
         return vendor.supports(problem)
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """The one config."""
+        """Return the one config, if it serves the task."""
         config = Config({})
         return (config,) if self.check(task, config) else ()
 
     def toolchain(self) -> Toolchain:
-        """Torch brings the library."""
+        """Return the version of torch, which contains the vendor library."""
         return toolchain_of("torch")
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """One entry of the library serves all tasks of a kind."""
+        """Return the entry point of the vendor library: it serves all tasks of an operation and operand type."""
         return vendor.operator_name(task.problem)
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
-        """Nothing to build: the artifact names the library's entry."""
+        """Return an artifact that names the vendor library's entry point; nothing is built."""
         key = self.artifact_key(task, config)
         return Artifact(
             key=key,
@@ -68,7 +69,7 @@ class AtenSpace(Space):
         )
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
-        """The library's entry, in the tf32 mode the problem asks for."""
+        """Return the vendor library's entry point, in the problem's tf32 mode."""
         return _VendorKernel(task.problem.allow_tf32)
 
 
@@ -80,4 +81,4 @@ class _VendorKernel:
         vendor.multiply(a, b, out, bias, allow_tf32=self._allow_tf32)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the kernel holds no memory."""

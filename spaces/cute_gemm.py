@@ -1,4 +1,4 @@
-"""NVIDIA's CuTe GEMMs through the registry of nvidia-cutlass-operators: what its dispatcher calls."""
+"""Space of NVIDIA's CuTe GEMMs: the operators that the dispatcher of nvidia-cutlass-operators calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 from gemmtune.spaces.cute.families import FAMILIES, families_of
 from gemmtune.spaces.cute.rules import COPY_BYTES, design_exists, operands_fit, row_bytes
-from gemmtune.spaces.matmul_heuristics.model import Shape, prior_of, proposed
+from gemmtune.spaces.matmul_heuristics.model import Shape, prior_of, proposed_configs
 
 __all__ = ["CuteGemmSpace"]
 
@@ -27,9 +27,8 @@ _CLUSTER_SIDES = (1, 2, 4, 8, 16)
 _SCHEDULERS = ("clc", "none", "static")
 
 # (operator, mma_tiler_m, mma_tiler_n, cluster_shape_m, cluster_shape_n, use_2cta_instrs): the largest tiles, which load
-# the least for what they compute, in clusters that share operands; and smaller ones for problems that do not fill a
-# GPU with those. Chosen by that argument, not by measurement. Each is an operator of the registry, and `seeds` keeps
-# those that serve the problem.
+# least per operation, in clusters that share operands; and smaller tiles for problems that do not fill a GPU. This
+# argument chose them, not a measurement. Each is an operator of the registry; `seeds` keeps those that serve a problem.
 _DEFAULTS = (
     ("PersistentDenseGemmOperator", 256, 256, 2, 1, True),
     ("PersistentDenseGemmOperator", 256, 128, 2, 1, True),
@@ -53,22 +52,21 @@ _DEFAULTS = (
     ("Sm90StaticPersistentGemmOperator", 64, 64, 1, 1, False),
     ("Sm80TensorOpGemmOperator", 128, 128, 1, 1, False),
 )
-_SWAPPED = "TgvGemmOperator"  # its tile's m lies along n
-_UNMODELLED = (_SWAPPED, "Sm80TensorOpGemmOperator")  # nvMatmulHeuristics knows the kernels of CUTLASS 3 for the device
+_SWAPPED = "TgvGemmOperator"  # the m of its tile lies along n
+_UNMODELLED = (_SWAPPED, "Sm80TensorOpGemmOperator")  # nvMatmulHeuristics models the kernels of CUTLASS 3
 
 
 class CuteGemmSpace(Space):
-    """Operator class, tile, cluster and scheduler; with the class they identify one operator of the registry.
+    """Operator class, tile, cluster and scheduler, which together identify one operator of the registry.
 
-    The names are those of NVIDIA's tuning guide. A config says what the operator's design metadata says: False and
-    `none` stand where the design does not have the field. A binary is generic in the sizes, so problems that share
-    types and layouts share it.
+    The names are those of NVIDIA's tuning guide, the values those of the operator's design metadata; False and `none`
+    replace fields that a design lacks. A binary serves all sizes, so problems of equal types and layouts share it.
     """
 
     preload = ("gemmtune.spaces.cute.build",)
 
     def params(self, task: Task) -> tuple[Param, ...]:
-        """What the operators of the device's generation differ in."""
+        """Return the parameters in which the operators of the device's generation differ."""
         families = families_of(task.device)
         tiles_m = {m for family in families for tiles in family.tiles_m.values() for m in tiles}
         tiles_n = {n for family in families for n in family.tiles_n}
@@ -88,7 +86,7 @@ class CuteGemmSpace(Space):
         )
 
     def check(self, task: Task, config: Config) -> Verdict:
-        """Reject what the operator cannot serve, and what the registry does not list of it."""
+        """Reject problems that the operator cannot serve, and designs that the registry does not list."""
         problem = task.problem
         if problem.op is not Op.MM or problem.epilogue != "none":
             return Verdict.no(
@@ -103,20 +101,20 @@ class CuteGemmSpace(Space):
         return operands_fit(problem, family) and design_exists(family, config)
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """What nvMatmulHeuristics proposes, if it is installed, and the usual shapes.
+        """Return the proposals of nvMatmulHeuristics, if it is installed, and then the usual shapes.
 
-        The former in its order; the latter by the operand traffic of the busiest multiprocessor, the least first.
+        The proposals keep their order; the usual shapes are sorted by the operand traffic of the busiest SM.
         """
         usual = [seed for default in _DEFAULTS if self.check(task, seed := _config(*default))]
         usual.sort(key=partial(_busiest_sm_traffic, task))
-        return tuple(dict.fromkeys((*proposed(task, self._feasible(task), partial(_modelled, task)), *usual)))
+        return tuple(dict.fromkeys((*proposed_configs(task, self._feasible(task), partial(_modelled, task)), *usual)))
 
     def prior(self, task: Task) -> Prior:
-        """What nvMatmulHeuristics expects of the operators it models."""
+        """Return the times that nvMatmulHeuristics estimates for the operators it models."""
         return prior_of(task, self._feasible(task), partial(_modelled, task))
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
-        """What the cluster and a block's share of the tile mean on the problem."""
+        """Return how clusters and tiles fit the problem and the GPU."""
         rows, columns = config.integer("mma_tiler_m"), config.integer("mma_tiler_n")
         cluster_m, cluster_n = config.integer("cluster_shape_m"), config.integer("cluster_shape_n")
         if config["use_2cta_instrs"]:
@@ -126,7 +124,7 @@ class CuteGemmSpace(Space):
         return ClusteredTile(rows, columns, cluster_m, cluster_n).features(task)
 
     def toolchain(self) -> Toolchain:
-        """The DSL compiles; the registry holds the kernels; TVM-FFI launches them."""
+        """Return the versions of the DSL, which compiles, of the registry, and of TVM-FFI, which launches."""
         return toolchain_of("apache-tvm-ffi", "nvidia-cutlass-dsl", "nvidia-cutlass-operators", extra="cute")
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
@@ -142,9 +140,9 @@ class CuteGemmSpace(Space):
         return CuteKernel(artifact)
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """What a binary depends on: target, types, layouts, alignments, design, and the clusters of a persistent grid.
+        """Return all that a binary depends on: target, types, layouts, alignments, design and clusters of the grid.
 
-        All that tells kernels apart in the kernel cache of NVIDIA's guide. The sizes are arguments.
+        These tell kernels apart in the kernel cache of NVIDIA's guide too. The sizes are arguments of the kernel.
         """
         problem, device = task.problem, task.device
         clusters = device.max_active_clusters(config.integer("cluster_shape_m") * config.integer("cluster_shape_n"))
@@ -174,10 +172,10 @@ def _config(operator: str, tile_m: int, tile_n: int, cluster_m: int, cluster_n: 
 
 
 def _modelled(task: Task, config: Config) -> Shape | None:
-    """The config's shape as nvMatmulHeuristics counts it, in CTAs; None for a kernel that it does not model.
+    """Return the config's shape as nvMatmulHeuristics counts it, in CTAs, or None if it does not model the kernel.
 
-    On Blackwell it takes an even cluster for pairs of CTAs, whose tile is the operator's; without pairs such a cluster
-    means nothing to it. Source: cutlass.operators 0.3.0, heuristics/nvmatmul/_mapping.py.
+    On Blackwell the model takes an even cluster_m for pairs of CTAs that share the operator's tile, so it has no such
+    cluster without pairs. Source: cutlass.operators 0.3.0, heuristics/nvmatmul/_mapping.py.
     """
     if config["operator"] in _UNMODELLED:
         return None
@@ -190,10 +188,10 @@ def _modelled(task: Task, config: Config) -> Shape | None:
 
 
 def _busiest_sm_traffic(task: Task, config: Config) -> int:
-    """Operand elements, for each two steps of k, that the SM with the most tiles loads."""
+    """Return the operand elements that the busiest SM loads per two steps of k."""
     tile_m, tile_n = config.integer("mma_tiler_m"), config.integer("mma_tiler_n")
     rows, columns = (tile_n, tile_m) if config["operator"] == _SWAPPED else (tile_m, tile_n)
     tiles = -(-task.problem.m // rows) * -(-task.problem.n // columns)
-    blocks = 2 if config["use_2cta_instrs"] else 1  # a pair shares a tile and what it loads
+    blocks = 2 if config["use_2cta_instrs"] else 1  # a pair shares a tile and its loads
     waves = -(-tiles * blocks // task.device.sm_count)
     return waves * (tile_m + tile_n) * 2 // blocks

@@ -1,4 +1,4 @@
-"""QuACK's persistent GEMM for Hopper and Blackwell: the kernel that `quack.gemm_interface.gemm` runs."""
+"""Space of QuACK's persistent GEMM for Hopper and Blackwell, which `quack.gemm_interface.gemm` runs."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _PARAMS = (
 class QuackGemmSpace(Space):
     """Tile, cluster, schedule and swizzle of QuACK's plain GEMM.
 
-    The points cover what QuACK's autotuner lists (44 configs on sm_90, 196 on sm_100) and what its kernels take beyond
-    it: tiles of 64 rows and of few columns, which its list for sm_90 lacks, clusters of one and of four CTAs, and two
-    more swizzle sizes. Its other fields stay as in every config it lists: split_k and cluster_k 1, tile_k its own.
+    The points cover the list of QuACK's autotuner (44 configs on sm_90, 196 on sm_100) and more that its kernels take:
+    tiles of 64 rows and of few columns, which the list for sm_90 lacks, clusters of one and of four CTAs, and two more
+    swizzle sizes. The other fields keep their listed values: split_k and cluster_k are 1, and QuACK chooses tile_k.
     """
 
     preload = ("gemmtune.spaces.quack.build",)
 
     def params(self, task: Task) -> tuple[Param, ...]:
-        """The same for every task; `check` cuts what an architecture cannot run."""
+        """Return the parameters, equal for every task; `check` rejects values that an architecture cannot run."""
         return _PARAMS
 
     def check(self, task: Task, config: Config) -> Verdict:
-        """Reject what QuACK cannot run here, and what is another config under a second name."""
+        """Reject configs that QuACK cannot run here, and configs that equal another one."""
         verdict = serves(task) and runs(task, config)
         swizzle = config.integer("max_swizzle_size")
         if not verdict or swizzle == DEFAULT_SWIZZLE:
@@ -63,14 +63,14 @@ class QuackGemmSpace(Space):
         return Verdict.yes()
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """All that QuACK's own autotuner would try, the least operand traffic of the busiest SM first."""
+        """Return all that QuACK's own autotuner would try, least operand traffic of the busiest SM first."""
         feasible = [config for config in listed(task.device.arch) if self.check(task, config)]
         return tuple(sorted(feasible, key=partial(operand_traffic, task)))
 
     def prior(self, task: Task) -> Prior:
-        """What nvMatmulHeuristics expects, of swap_ab for the transposed product: QuACK asks it so for its default.
+        """Return the estimates of nvMatmulHeuristics; with swap_ab they are those of the transposed product.
 
-        Source: `_nvmmh_query_config` in quack/nvmmh_heuristic.py, which takes the faster of the two.
+        QuACK asks for its default config in this way: `_nvmmh_query_config` in quack/nvmmh_heuristic.py.
         """
         feasible = [config for config in self.points(task) if self.check(task, config)]
         plain = prior_of(task, (c for c in feasible if not c["swap_ab"]), partial(modelled, task))
@@ -80,16 +80,16 @@ class QuackGemmSpace(Space):
         return replace(plain, times_ns={**plain.times_ns, **swapped.times_ns})
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
-        """What the cluster and a block's share of the tile mean on the problem, and how wide it groups the tiles."""
+        """Return how clusters and tiles fit the problem and the GPU, and how wide the groups of tiles are."""
         _, group = tile_order(task, config, config.integer("max_swizzle_size"))
         return {**clustered_tile(task, config).features(task), "group": math.log2(group)}
 
     def toolchain(self) -> Toolchain:
-        """QuACK is the kernel, CUTLASS's DSL its compiler, TVM-FFI what launches it."""
+        """Return the versions of QuACK, of CUTLASS's DSL, which compiles, and of TVM-FFI, which launches."""
         return toolchain_of("apache-tvm-ffi", "nvidia-cutlass-dsl", "quack-kernels", extra="cute")
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """All that the binary depends on: sizes and strides are symbols in it, the number of clusters an argument."""
+        """Return all that the binary depends on; sizes, strides and the number of clusters are its arguments."""
         problem = task.problem
         dtypes = f"{problem.a_dtype}:{problem.b_dtype}:{problem.out_dtype}:{problem.acc_dtype}"
         return f"{task.space}/{task.device.arch}/{dtypes}:{problem.a_layout}{problem.b_layout}/{config.digest}"
@@ -101,7 +101,7 @@ class QuackGemmSpace(Space):
         return build(self, task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
-        """Load the kernel with the host code that launches it; QuACK is not needed for it."""
+        """Load the kernel with the host code that launches it, without QuACK."""
         from gemmtune.spaces.quack.kernel import QuackKernel
 
         return QuackKernel(artifact, task)

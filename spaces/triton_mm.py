@@ -1,4 +1,4 @@
-"""Inductor's own `triton::mm` and `triton::bmm` templates: the kernels torch.compile deploys."""
+"""Space of Inductor's `triton::mm` and `triton::bmm` templates: the kernels that torch.compile deploys."""
 
 from __future__ import annotations
 
@@ -53,14 +53,13 @@ _LARGEST_INT32 = 2**31 - 1
 
 
 class TritonMmSpace(InductorSpace):
-    """Tile, pipeline and swizzle of Inductor's `triton::mm`, which also adds the bias of an addmm, and `triton::bmm`.
+    """Tile, pipeline and swizzle of Inductor's `triton::mm` (also with the bias of an addmm) and `triton::bmm`.
 
-    A kernel has all sizes compiled in; of a problem with `dynamic_m` all but m, and then one binary serves every m.
+    All sizes are compiled into a kernel. For a problem with `dynamic_m`, m is not, and one binary serves every m.
 
-    The values cover Inductor's EXHAUSTIVE list (tiles 16–256, 1–5 stages, 2–8 warps, GROUP_M 8: 1,875 points) and
-    go beyond it where a kernel can win (best of EXHAUSTIVE's points over best of all, recorded on an H200, 2026-11-21):
-    up to 8 stages, for shapes that need more bytes in flight (0.87 to 0.97 on five of ten problems), and two more
-    GROUP_M, for the L2 reuse of large grids (0.98 to 0.998 on three). BLOCK_K 512 was tried on them, and never won.
+    The values cover Inductor's EXHAUSTIVE list (tiles 16 to 256, 1 to 5 stages, 2 to 8 warps, GROUP_M 8: 1,875 points).
+    They exceed it where a kernel of the recorded landscapes wins: up to 8 stages, for shapes that need more bytes in
+    flight, and two more values of GROUP_M, for the L2 reuse of large grids. BLOCK_K 512 never won there.
     """
 
     values = _PARAMS
@@ -68,7 +67,7 @@ class TritonMmSpace(InductorSpace):
     templates = _TEMPLATES
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """Nothing is shared but by the values of a dynamic m; of these, by all that need indices of one width."""
+        """Return a key that only values of a dynamic m share: those whose indices have one width."""
         problem = task.problem
         if not problem.dynamic_m:
             return super().artifact_key(task, config)
@@ -77,12 +76,12 @@ class TritonMmSpace(InductorSpace):
         return f"{replace(task, problem=replace(problem, m=2)).key}/{index}/{config.digest}"
 
     def shared_bytes(self, task: Task, values: Mapping[str, Numbers]) -> Numbers:
-        """Shared memory of the operand tiles in the pipeline.
+        """Return the bytes of shared memory of the operand tiles in the pipeline.
 
-        Read from binaries of Triton 3.6 and 3.7 for sm_90a: wgmma keeps `num_stages` buffers of a tile, every other
-        path one less; a tile that cannot be copied asynchronously, 4 bytes or more a thread, has one buffer. Of the
-        25,851 binaries recorded for an H200, 25,452 need just this, 336 more, and 63 less: all of one stage, at most 9
-        KiB.
+        Source: binaries of Triton 3.6 and 3.7 for sm_90a. With wgmma a tile has `num_stages` buffers, otherwise one
+        less. A tile that cannot be copied asynchronously, in 4 bytes or more per thread, has one buffer. Of the 25,851
+        recorded binaries, 25,452 need exactly this much and 336 more. The other 63 have one stage, and need at most 9
+        KiB less.
         """
         problem = task.problem
         num_stages, num_warps = values["num_stages"], values["num_warps"]

@@ -1,6 +1,6 @@
-"""Inductor's own `triton::mm_persistent_tma` template.
+"""Space of Inductor's `triton::mm_persistent_tma` template.
 
-Inductor offers it where `enable_persistent_tma_matmul` is set; gemmtune's loader runs its rows without that, too.
+Inductor offers it if `enable_persistent_tma_matmul` is set; gemmtune's loader runs its rows without that setting too.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _BARRIER_BYTES = 8
 
 
 class TritonMmTmaSpace(InductorSpace):
-    """Tile, pipeline and swizzle of a kernel whose blocks, one a multiprocessor, go from tile to tile.
+    """Tile, pipeline and swizzle of a persistent kernel: one block per multiprocessor computes tile after tile.
 
-    The Tensor Memory Accelerator loads the operands, by descriptors that each block writes when it starts. What else
-    the template takes follows from problem and GPU: A_ROW_MAJOR, B_ROW_MAJOR, NUM_SMS, TMA_SIZE. The output is stored
-    without the accelerator, as Inductor does unless `triton.enable_template_tma_store` is set.
+    The Tensor Memory Accelerator loads the operands, by descriptors that each block writes when it starts. The
+    template's other arguments follow from problem and GPU: A_ROW_MAJOR, B_ROW_MAJOR, NUM_SMS, TMA_SIZE. The output is
+    stored without the accelerator, as in Inductor unless `triton.enable_template_tma_store` is set.
     """
 
     values = _PARAMS
@@ -57,10 +57,10 @@ class TritonMmTmaSpace(InductorSpace):
     templates = _TEMPLATES
 
     def offered(self, task: Task) -> Verdict:
-        """As `use_triton_tma_template` and `can_use_tma` in torch/_inductor/utils.py say."""
+        """Apply the rules of `use_triton_tma_template` and `can_use_tma` in torch/_inductor/utils.py."""
         problem, device = task.problem, task.device
         if problem.dynamic_m:
-            # torch 2.13 guards on the m it sees (`add_guards`), and so compiles again for every other.
+            # torch 2.13 guards on the m it sees (`add_guards`), and compiles again for every other m.
             return Verdict.no("dynamic m", f"{task.space} is for static sizes: leave out dynamic_m")
         major, _ = device.capability
         if major < _HOPPER:
@@ -79,15 +79,15 @@ class TritonMmTmaSpace(InductorSpace):
                     "alignment", f"rows of {name} of {nbytes} B are no multiple of the {_TMA_BYTES} B that TMA needs"
                 )
         if problem.m == 1:
-            # `is_transposed` of such an A is true, and then its descriptor's stride would be one element.
+            # `is_transposed` is true for such an A, and then the stride of its descriptor would be one element.
             return Verdict.no("one row", "Inductor takes an A of one row for a transposed one, which TMA cannot read")
         return Verdict.yes()
 
     def shared_bytes(self, task: Task, values: Mapping[str, Numbers]) -> Numbers:
-        """Shared memory of the operand tiles in the pipeline, and of a barrier a buffer.
+        """Return the bytes of shared memory of the operand tiles in the pipeline, and of one barrier per buffer.
 
-        Read from binaries of Triton 3.6 and 3.7: wgmma keeps `num_stages` buffers of both tiles, every other path one
-        less; of one stage, that is the larger tile alone.
+        Source: binaries of Triton 3.6 and 3.7. With wgmma both tiles have `num_stages` buffers, otherwise one less; if
+        that leaves none, only the larger tile has a buffer.
         """
         block_m, block_n = values["BLOCK_M"], values["BLOCK_N"]
         row_bytes = values["BLOCK_K"] * task.problem.a_dtype.itemsize

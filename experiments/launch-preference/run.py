@@ -16,7 +16,7 @@ from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.inductor.kernel import CudaKernel
+from gemmtune.spaces.inductor.kernel import TritonKernel
 from gemmtune.spaces.triton_mm import TritonMmSpace
 
 # k = 3420: rows of 6,840 bytes, so operands are copied 8 bytes at a time. k = 3424: 16 bytes at a time.
@@ -25,7 +25,7 @@ TILE = Config({"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP_M": 8, "num
 ROUNDS = 5
 
 
-class WithoutPreference(CudaKernel):
+class WithoutPreference(TritonKernel):
     """Kernel that sets only the dynamic shared memory, which the launch needs."""
 
     def _prefer_shared_memory(self) -> None:
@@ -49,7 +49,7 @@ def main() -> None:
             artifact = space.build(task, TILE, Path(folder))
             operands = setups.get(task.problem).sets.kernel[0]
             timers = {}
-            for name, kind in (("preferred", CudaKernel), ("not", WithoutPreference)):
+            for name, kind in (("preferred", TritonKernel), ("not", WithoutPreference)):
                 kernel = kind(artifact, task.problem)
                 kernel(operands.a, operands.b, operands.out)  # loads it
                 timers[name] = setups.timer(kernel, task.problem)

@@ -1,12 +1,12 @@
-"""A compiled CuTe kernel as a file, and back. Imports cutlass (nvidia-cutlass-dsl) and, to load, tvm_ffi.
+"""Save a compiled CuTe kernel as a file and load it again. Imports cutlass (nvidia-cutlass-dsl) and tvm_ffi.
 
-    facts = save(compiled, path, task.device)    # in a builder process: `compiled` is what `cute.compile` returned
+    saved = save(compiled, path, task.device)    # in a builder process: `compiled` is the result of `cute.compile`
     kernel = load(path)                          # in another process, which compiles nothing
-    kernel(a, b, out, stream)                    # the arguments of the compiled function, torch tensors among them
+    kernel(a, b, out, stream)                    # the arguments of the compiled function, with torch tensors
 
-The file is the relocatable object that the DSL exports for TVM-FFI: the host function that launches, with the cubin in
-it. So the launch is NVIDIA's own (tensor maps, grid, cluster attributes), with no copy of it here. Compile with TVM-FFI
-on (`--enable-tvm-ffi`, or `cutlass.operators`, whose default it is).
+The file is the relocatable object that the DSL exports for TVM-FFI: the host function that launches, and the cubin. So
+NVIDIA's own code makes tensor maps, grid and cluster attributes. The kernel must be compiled with TVM-FFI
+(`--enable-tvm-ffi`, or `cutlass.operators`, where it is the default).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from gemmtune.spaces.cute.cubin import CubinError, kernels
 
 __all__ = ["Compiled", "Saved", "artifact_of", "load", "save"]
 
-_FUNCTION = "kernel"  # the same in every file, so that equal kernels are equal files
+_FUNCTION = "kernel"  # one name in all files, so that equal kernels are equal files
 
-# cudaLaunchConfig_t as the DSL lowers it: grid, block, dynamicSmemBytes, stream, attributes and their number. The third
-# is the one launch parameter that the cubin does not hold.
+# cudaLaunchConfig_t as the DSL lowers it: grid, block, dynamicSmemBytes, stream, attributes and their number. Only the
+# third is missing in the cubin.
 _SHARED_BYTES_STORED = re.compile(
     r"(%\w+) = llvm\.getelementptr %\w+\[0, 2\] : \(!llvm\.ptr\) -> !llvm\.ptr, "
     r"!llvm\.struct<\(array<3 x i32>, array<3 x i32>, i64, ptr, ptr, i32\)>\s+llvm\.store (%\w+), \1 : i64"
@@ -42,7 +42,7 @@ _SHARED_BYTES_STORED = re.compile(
 
 
 class Compiled(Protocol):
-    """What is used of the DSL's compiled function."""
+    """The part of the DSL's compiled function that is used here."""
 
     ir_module: object
 
@@ -52,22 +52,22 @@ class Compiled(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What a saved kernel occupies."""
+    """Digest, resources and size of a saved kernel."""
 
     digest: str
-    """SHA-256 of the file."""
+    """SHA-256 of the file, in hexadecimal digits."""
     resources: Resources
-    """What a block occupies: read from the cubin, but for the dynamic shared memory, which its launch states."""
+    """Resources of a block, from the cubin; the dynamic shared memory is from the launch."""
     code_bytes: int
-    """Machine code of the kernel."""
+    """Bytes of machine code of the kernel."""
 
 
 def save(compiled: Compiled, path: Path, device: Device) -> Saved:
     """Write the kernel to `path`, whole or not at all.
 
     Raises:
-        BuildError: it needs more shared memory than a block of `device` may have, or the file does not hold one kernel
-            whose resources can be read.
+        BuildError: the kernel needs more shared memory than a block of `device` may have, or the object does not hold
+            exactly one kernel whose resources can be read.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         exported = Path(scratch) / "kernel.o"  # the suffix chooses the format
@@ -106,20 +106,20 @@ def artifact_of(
     launch: tuple[tuple[str, int | str], ...],
     started: float,
 ) -> Artifact:
-    """The compiled kernel, saved in `folder`, with what is known of it.
+    """Save a compiled kernel in `folder`, and return its artifact.
 
     Args:
-        space: the space that built it.
-        task: for whom.
-        config: which.
-        folder: gets the object file, one for every task, whatever tasks share: a campaign deletes a file once one task
-            has measured it.
-        compiled: what `cute.compile` returned.
-        launch: what launching needs to know; the code's size is added.
-        started: when the build began, by `time.perf_counter`.
+        space: the space that built the kernel.
+        task: the task that it was built for.
+        config: the config that it was built from.
+        folder: the folder of the object file. Each task has its own file, even if tasks share a key: a campaign deletes
+            a file once its task has measured it.
+        compiled: the result of `cute.compile`.
+        launch: values that launching needs; the size of the code is added.
+        started: time when the build began, by `time.perf_counter`.
 
     Raises:
-        BuildError: as `save`.
+        BuildError: `save` refuses the kernel.
     """
     path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.o"
     saved = save(compiled, path, task.device)
@@ -136,10 +136,10 @@ def artifact_of(
 
 
 def load(path: str | Path) -> Callable[..., None]:
-    """The function of a saved kernel, called as it was compiled: tensors on a GPU, a stream as its address.
+    """Return the function of a saved kernel; it takes tensors on a GPU, and a stream as its address.
 
-    The file may go once this returns. The first call on a GPU loads the cubin there, so it must not be captured in a
-    graph; later calls neither allocate nor wait. Dropping the function unloads the cubin.
+    The file may be deleted once this returns. The first call on a GPU loads the cubin, so it must not be captured in a
+    graph. Later calls neither allocate nor wait. Dropping the function unloads the cubin.
 
     Raises:
         Exception: the file is no kernel of `save`, or this machine cannot link it.
@@ -150,7 +150,7 @@ def load(path: str | Path) -> Callable[..., None]:
 
 
 def _dynamic_shared_bytes(module: str) -> int:
-    """Dynamic shared memory of the launch, from the text of the lowered module."""
+    """Return the bytes of dynamic shared memory of the launch, from the text of the lowered module."""
     stored = list(_SHARED_BYTES_STORED.finditer(module))
     if len(stored) != 1:
         raise BuildError(f"the compiled module states the shared memory of {len(stored)} launches, not of one")

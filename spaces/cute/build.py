@@ -1,4 +1,4 @@
-"""An operator found in NVIDIA's registry and compiled for a GPU that need not be there. Imports cutlass.operators."""
+"""Compile operators of NVIDIA's registry for a GPU that need not be present. Imports cutlass.operators."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _SCHEDULERS = {
     "CLCDynamicPersistentTileSchedulerMetadata": "clc",
     "StaticPersistentTileSchedulerMetadata": "static",
 }
-# Where a class's `_run` does not hand over a, b, out and stream in this order.
+# Classes whose `_run` does not pass a, b, out and stream in this order.
 _ARGUMENT_ORDERS = {"PersistentDenseGemmEFCOperator": "a b stream out"}
 
 
 def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
-    """Compile the operator that `config` describes; the object file is left in `folder`.
+    """Compile the operator that `config` describes, and leave the object file in `folder`.
 
     Raises:
         BuildError: the registry has no such operator or several, or the compiler refuses it.
@@ -41,7 +41,7 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
     operator = _operator(args, config, target)
     try:
         with driver_of(task.device), warnings.catch_warnings():
-            # NVIDIA's kernels use what NVIDIA's DSL has deprecated: theirs to change, and no config's failure.
+            # NVIDIA's kernels use deprecated parts of NVIDIA's DSL, which is no config's failure.
             warnings.simplefilter("ignore", DeprecationWarning)
             compiled = operator.compile(args, target_sm=target).compiled_obj
     except Exception as error:
@@ -50,8 +50,8 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
     return artifact_of(space, task, config, folder, compiled, launch, started)
 
 
-def arguments(problem: Problem) -> Any:  # noqa: ANN401 (cutlass.operators is not there for a type checker)
-    """The problem as GemmArguments, of tensors without memory."""
+def arguments(problem: Problem) -> Any:  # noqa: ANN401 (a type checker does not see cutlass.operators)
+    """Return the problem as GemmArguments, with tensors that have no memory."""
     return operators.GemmArguments(
         _operand(problem.m, problem.k, problem.a_dtype, problem.a_layout),
         _operand(problem.k, problem.n, problem.b_dtype, problem.b_layout),
@@ -61,7 +61,7 @@ def arguments(problem: Problem) -> Any:  # noqa: ANN401 (cutlass.operators is no
 
 
 def design_of(metadata: Any) -> dict[str, Value]:  # noqa: ANN401 (as above)
-    """An operator's class and design, in the terms of a config."""
+    """Return an operator's class and design as the parameters of a config."""
     design = metadata.design
     scheduler = type(getattr(design, "tile_scheduler", None)).__name__
     return {

@@ -1,4 +1,4 @@
-"""What a cluster of tiles means on a problem and a GPU, as numbers that carry from one problem to another."""
+"""Features of a cluster of tiles on a problem and a GPU, comparable between problems."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from gemmtune.engine.records.task import Task
 __all__ = ["ClusteredTile"]
 
 _STEP_BYTES = 128
-"""What the CuTe kernels of Hopper and Blackwell load of an operand's row at once."""
+"""Bytes of an operand's row that the CuTe kernels of Hopper and Blackwell load at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusteredTile:
-    """One block's share of the output, in a kernel that fills the GPU with clusters of blocks and keeps them busy."""
+    """Tile of a block, in a persistent kernel that fills the GPU with clusters of blocks."""
 
     m: int
-    """Rows of the output a block computes."""
+    """Rows of the output that a block computes."""
     n: int
-    """Columns of the output a block computes."""
+    """Columns of the output that a block computes."""
     cluster_m: int
-    """Blocks of a cluster along m; they share what they load of B."""
+    """Blocks of a cluster along m, which share their loads of B."""
     cluster_n: int
-    """Blocks of a cluster along n; they share what they load of A."""
+    """Blocks of a cluster along n, which share their loads of A."""
 
     def features(self, task: Task) -> Mapping[str, float]:
-        """Logarithms to base 2 of how the clusters fill the GPU, what a block loads and what it computes."""
+        """Return how the clusters fill the GPU, what a block loads and computes: logarithms to base 2, by name."""
         problem, device = task.problem, task.device
         rows = -(-problem.m // (self.m * self.cluster_m)) * self.cluster_m
         columns = -(-problem.n // (self.n * self.cluster_n)) * self.cluster_n

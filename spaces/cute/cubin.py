@@ -1,4 +1,4 @@
-"""What a cubin says of its kernels, read from its ELF sections without a tool."""
+"""Read the kernels of a cubin from its ELF sections, without a tool."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ __all__ = ["CubinError", "Kernel", "kernels"]
 
 _ELF = b"\x7fELF"
 _CUDA = 190  # e_machine of device code
-_WORD = 4  # the format of an .nv.info attribute whose value lies behind its head
+_WORD = 4  # the format of an .nv.info attribute whose value follows its header
 # Attributes as `cuobjdump --dump-elf` names them: EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, EIATTR_REQNTID.
 _REGISTERS, _FRAME, _REQUIRED_THREADS = 0x2F, 0x11, 0x10
-# From sm_90 on, a kernel with any shared memory begins behind the KiB a block that the system keeps, and its section
-# counts that too: 1024 B for kernels of CuTe and of Triton that declare none but dynamic memory. It is no part of the
-# limit a block.
+# From sm_90 on, the system keeps 1 KiB of shared memory per block, in front of the kernel's, and the kernel's section
+# counts it: 1024 B for kernels of CuTe and Triton that declare only dynamic memory. It does not count towards the limit
+# per block.
 _RESERVED, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 
 
 class CubinError(Exception):
-    """The bytes hold no cubin, or one that lacks a fact."""
+    """The bytes hold no cubin, or a cubin that lacks required attributes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel of a cubin."""
+    """Resources of one kernel of a cubin."""
 
     name: str
-    """Its symbol."""
+    """Symbol of the kernel in the cubin."""
     registers: int
-    """32-bit registers a thread at launch."""
+    """32-bit registers per thread at launch."""
     threads: int
-    """Threads a block, which the kernel requires."""
+    """Threads per block, which the kernel requires."""
     static_shared_bytes: int
-    """Shared memory a block without what the launch adds and without what the system keeps."""
+    """Bytes of shared memory per block, without dynamic memory and without the memory that the system keeps."""
     frame_bytes: int
-    """Local memory a thread, the stack frame: registers that did not fit."""
+    """Bytes of local memory per thread, the stack frame: registers that did not fit."""
     code_bytes: int
-    """Machine code."""
+    """Bytes of machine code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class _Section:
 
 
 def kernels(data: bytes) -> tuple[Kernel, ...]:
-    """The kernels of the first cubin among `data`: a cubin, or a file that holds one as it is.
+    """Return the kernels of the first cubin in `data`: a cubin, or a file that contains one uncompressed.
 
     Raises:
-        CubinError: there is none, or a kernel without its register count or its required block size.
+        CubinError: there is no cubin, or a kernel lacks its register count or its required block size.
     """
     sections = {section.name: section for section in _sections(data, _start(data))}
     found = []
@@ -66,7 +66,7 @@ def kernels(data: bytes) -> tuple[Kernel, ...]:
         own = {kind: value for (kind, _), value in _attributes(sections[f".nv.info.{name}"].data)}
         symbol = section.info & 0xFFFFFF  # the upper byte is not part of the index
         if (_REGISTERS, symbol) not in whole or _REQUIRED_THREADS not in own:
-            raise CubinError(f"kernel {name[:80]} does not say its registers or its threads")
+            raise CubinError(f"kernel {name[:80]} lacks its register count or its block size")
         shared_bytes = sections[f".nv.shared.{name}"].size if f".nv.shared.{name}" in sections else 0
         found.append(
             Kernel(
@@ -91,7 +91,7 @@ def _start(data: bytes) -> int:
 
 
 def _sections(data: bytes, start: int) -> Iterator[_Section]:
-    """Sections of the 64-bit little-endian ELF file at `start`."""
+    """Yield the sections of the 64-bit little-endian ELF file at `start`."""
     (table,) = struct.unpack_from("<Q", data, start + 40)
     entry_bytes, count, names_index = struct.unpack_from("<HHH", data, start + 58)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + table + i * entry_bytes) for i in range(count)]
@@ -102,7 +102,7 @@ def _sections(data: bytes, start: int) -> Iterator[_Section]:
 
 
 def _attributes(info: bytes) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:
-    """((attribute, first word), words) of an .nv.info section; the first word is a symbol where the section's is."""
+    """Yield ((attribute, first word), words) of an .nv.info section; in `.nv.info` itself, that word is a symbol."""
     at = 0
     while at + 4 <= len(info):
         form, kind, length = struct.unpack_from("<BBH", info, at)

@@ -1,10 +1,10 @@
-"""The operator classes of nvidia-cutlass-operators 0.3.0 that serve a plain mm, and what each can do.
+"""Operator classes of nvidia-cutlass-operators 0.3.0 that serve a plain mm, with their capabilities.
 
-Read in cutlass/operators/providers/cutedsl/gemm/*.py (`_valid_operands`, `_valid_metadata`, `_generate_operators`) and
-held against `get_operators` point by point in the tests. Shapes are those the registry lists: the classes take more
-(tile N in steps of 32, which builds), but a dispatcher's heuristic cannot return what the registry does not list.
-Left out is what it lists and no compiler takes: operands of 8 bits on Hopper that do not lie along k, and fp32 outputs
-of PersistentDenseGemmEFCOperator accumulated in fp16.
+Source: cutlass/operators/providers/cutedsl/gemm/*.py (`_valid_operands`, `_valid_metadata`, `_generate_operators`). The
+tests compare them with `get_operators` point by point. Shapes are those of the registry: the classes take more (tile N
+in steps of 32 builds), but a dispatcher's heuristic can only return listed operators. Two listed kinds are left out,
+because they do not compile: operands of 8 bits on Hopper that do not lie along k, and fp32 outputs of
+PersistentDenseGemmEFCOperator accumulated in fp16.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ _EVERY_LAYOUT = ("nn", "nt", "tn", "tt")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One operator class."""
+    """One operator class of the registry."""
 
     name: str
-    """The class."""
+    """Name of the class."""
     capabilities: tuple[int, ...]
-    """Major compute capabilities it is compiled for."""
+    """Major compute capabilities that it is compiled for."""
     tiles_m: Mapping[bool, tuple[int, ...]]
-    """Rows of a tile, without and with two CTAs (blocks) to an instruction; a mode that is not there it cannot."""
+    """Rows of a tile, by whether two CTAs (blocks) share an instruction; a missing mode is not supported."""
     tiles_n: tuple[int, ...]
-    """Columns of a tile."""
+    """Columns of a tile, in ascending order."""
     accumulators: Mapping[DType, tuple[DType, ...]]
-    """Operand type to accumulator types."""
+    """Accumulator types of each operand type."""
     outputs: Mapping[DType, tuple[DType, ...]]
-    """Accumulator type to output types."""
+    """Output types of each accumulator type."""
     output_like_operands: bool = False
-    """Whether an output of less than 32 bits has to be of the operands' type."""
+    """Whether an output of less than 32 bits must have the operands' type."""
     layouts: tuple[str, ...] = _EVERY_LAYOUT
-    """Layouts of A and B."""
+    """Supported layouts of A and B, each as two letters."""
     layouts_of_8_bits: tuple[str, ...] = _EVERY_LAYOUT
-    """Those of operands of 8 bits."""
+    """Supported layouts of operands of 8 bits."""
     largest_cluster_side: int = 1
-    """Most blocks of a cluster along m, and along n."""
+    """Largest number of blocks of a cluster along m, and along n."""
     largest_cluster: int = 1
-    """Most blocks of a cluster."""
+    """Largest number of blocks of a cluster."""
     smaller_cluster: tuple[int, int] | None = None
-    """Cluster for the tiles that fill no whole one, which has to divide the whole one and be smaller."""
+    """Cluster (m, n) for tiles that do not fill a whole one; it must divide the whole cluster and be smaller."""
     tma_store: bool = False
-    """Its design's `use_tma_store`; False where the design does not say."""
+    """Value of `use_tma_store` in its design; False if the design has no such field."""
     schedulers: tuple[str, ...] = ("none",)
-    """Tile schedulers, `none` where the design does not name one."""
+    """Tile schedulers of its designs; `none` if a design names none."""
 
 
 _BF16, _FP16, _FP32, _INT32 = DType.BF16, DType.FP16, DType.FP32, DType.INT32
@@ -107,7 +107,7 @@ FAMILIES = (
         largest_cluster=16,
         tma_store=True,
     ),
-    # Swaps the operands: its tile's 64 rows are columns of the output, its 8 to 32 columns rows of it.
+    # Swaps the operands: the 64 rows of its tile are columns of the output, its 8 to 32 columns are rows.
     Family(
         name="TgvGemmOperator",
         capabilities=(10,),
@@ -125,13 +125,11 @@ FAMILIES = (
         tiles_n=(64, 128, 256),
         accumulators=_ACCUMULATORS,
         outputs=_OUTPUTS,
-        layouts_of_8_bits=(
-            "nt",
-        ),  # wgmma reads 8 bits along k alone; the registry lists the others, which do not build
+        layouts_of_8_bits=("nt",),  # wgmma reads 8 bits along k only; the other layouts are listed and do not build
         largest_cluster_side=2,
         largest_cluster=4,
     ),
-    # Its kernel takes no tile: the four are one binary, as version 0.3.0 builds them.
+    # Its kernel ignores the tile: version 0.3.0 builds one binary for all four.
     Family(
         name="Sm80TensorOpGemmOperator",
         capabilities=(8, 9, 10, 11, 12),
@@ -145,5 +143,5 @@ FAMILIES = (
 
 @cache
 def families_of(device: Device) -> tuple[Family, ...]:
-    """Those that are compiled for a GPU of its generation; all where none is, so that `check` can say so."""
+    """Return the classes for the device's generation, or all if there are none, so that `check` names the reason."""
     return tuple(f for f in FAMILIES if device.capability[0] in f.capabilities) or FAMILIES

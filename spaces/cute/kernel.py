@@ -1,4 +1,4 @@
-"""A saved CuTe operator, launched through TVM-FFI. Imports torch and cutlass."""
+"""Launch a saved CuTe operator through TVM-FFI. Imports torch and cutlass."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["CuteKernel"]
 
 
 class CuteKernel:
-    """The host function of one operator, which makes the tensor maps and launches; nothing is compiled here."""
+    """Host function of one operator: it makes the tensor maps and launches, and compiles nothing."""
 
     def __init__(self, artifact: Artifact) -> None:
-        """Link the object; its cubin is loaded by the first launch, which therefore must not be captured.
+        """Link the object; the first launch loads the cubin, and therefore must not be captured.
 
         Raises:
-            Exception: it cannot be linked.
+            Exception: the object cannot be linked.
         """
         function: Callable[..., None] | None = load(artifact.path)
         self._function = function
@@ -37,5 +37,5 @@ class CuteKernel:
             self._function(a, b, out, stream)
 
     def close(self) -> None:
-        """Drop the function, which unloads its cubin."""
+        """Drop the function, which unloads the cubin."""
         self._function = None

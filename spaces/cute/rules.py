@@ -1,4 +1,4 @@
-"""The constraints of NVIDIA's operators, each stated once."""
+"""Constraints of NVIDIA's CuTe operators, each stated once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gemmtune.spaces.cute.families import Family
 __all__ = ["COPY_BYTES", "design_exists", "operands_fit", "row_bytes"]
 
 COPY_BYTES = 16
-"""The alignment that every operator of the registry asks of an operand's rows."""
+"""Bytes that the length of an operand's rows must be a multiple of, for every operator of the registry."""
 
 
 def operands_fit(problem: Problem, family: Family) -> Verdict:
-    """Whether the class multiplies such operands: types, layouts, alignments."""
+    """Return whether the class multiplies operands of such types, layouts and alignments."""
     types = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"
     if problem.a_dtype is not problem.b_dtype:
         return Verdict.no("types", f"A and B must be of one type, and are {types}")
@@ -36,7 +36,7 @@ def operands_fit(problem: Problem, family: Family) -> Verdict:
 
 
 def row_bytes(problem: Problem) -> dict[str, int]:
-    """Bytes of a contiguous row of each operand."""
+    """Return the bytes of a contiguous row of each operand, by name."""
     row_of_a = problem.k if problem.a_layout is Layout.N else problem.m
     row_of_b = problem.n if problem.b_layout is Layout.N else problem.k
     return {
@@ -47,7 +47,7 @@ def row_bytes(problem: Problem) -> dict[str, int]:
 
 
 def design_exists(family: Family, config: Config) -> Verdict:
-    """Whether the registry lists the class with such a tile, cluster, store and scheduler."""
+    """Return whether the registry lists the class with such a tile, cluster, store and scheduler."""
     name, pair = family.name, bool(config["use_2cta_instrs"])
     if pair not in family.tiles_m:
         return Verdict.no("two CTAs", f"{name} has no instructions of two CTAs")

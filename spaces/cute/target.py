@@ -1,4 +1,4 @@
-"""What CuTe kernels ask of a GPU while they are compiled, answered for one that is not there. Imports cutlass."""
+"""Answer the questions that CuTe kernels ask a GPU while they are compiled. Imports cutlass."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def target_of(device: Device) -> str:
-    """The target as cutlass.operators writes it, `90a` for sm_90a."""
+    """Return the target as cutlass.operators writes it: `90a` for sm_90a."""
     return device.arch.removeprefix("sm_")
 
 
 @contextlib.contextmanager
 def driver_of(device: Device) -> Iterator[None]:
-    """Answer from the Device record what `cutlass.utils.HardwareInfo` and the compiler would ask the CUDA driver.
+    """Answer `cutlass.utils.HardwareInfo` and the compiler from the Device record instead of the CUDA driver.
 
-    A builder must not ask it: cuInit crashes in a process that was forked from one that has imported the compiler (a
-    host with a GPU, CUDA 13.0, nvidia-cutlass-dsl 4.8.1, 2026-11-21).
+    A builder must not call the driver: cuInit crashes in a process forked from one that has imported the compiler (CUDA
+    13.0, nvidia-cutlass-dsl 4.8.1).
     """
     settings = CuTeDSL._get_dsl().envar
     settings.arch = device.arch
@@ -36,17 +36,17 @@ def driver_of(device: Device) -> Iterator[None]:
         with patch.object(cutlass.utils, "HardwareInfo", partial(_Hardware, device)):
             yield
     finally:
-        del settings.arch  # back to whatever the environment says
+        del settings.arch  # the environment decides again
 
 
 def reason_of(error: BaseException) -> str:
-    """One line of at most 500 characters: the kind of error with its first and last line."""
+    """Return the kind of error with its first and last lines, as one line of at most 500 characters."""
     lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' … '.join(dict.fromkeys(lines[:1] + lines[-1:]))}"[:500]
 
 
 class _Hardware:
-    """Stands for `HardwareInfo`: whatever else is asked of it raises AttributeError."""
+    """Replacement of `HardwareInfo`; other questions raise AttributeError."""
 
     def __init__(self, device: Device, device_id: int = 0) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""Inductor's template rendered and compiled for a GPU that need not be there. Imports torch and triton."""
+"""Render and compile Inductor's templates for a GPU that need not be present. Imports torch and triton."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gemmtune.spaces.inductor.target import environment, target
 __all__ = ["build"]
 
 _CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-# Inductor's names of a kernel's arguments, as `inductor.kernel` knows them.
+# Inductor's names of a kernel's arguments, and the names that `kernel.TritonKernel` uses.
 _ARGUMENTS = {
     "in_ptr0": "bias",
     "arg_A": "a",
@@ -37,7 +37,7 @@ _ARGUMENTS = {
 
 
 class _CompiledKernel(Protocol):
-    """What is used of triton.compiler.CompiledKernel."""
+    """The part of triton.compiler.CompiledKernel that is used here."""
 
     asm: dict[str, bytes]
     metadata: _KernelMetadata
@@ -52,17 +52,17 @@ class _KernelMetadata(Protocol):
 
 
 def build(space: Space, template: str, task: Task, config: Config, folder: Path) -> Artifact:
-    """Render and compile `config` for the task's device; the cubin is left in `folder`.
+    """Render and compile `config` for the task's device, and leave the cubin in `folder`.
 
     Args:
-        space: whose artifact it is.
+        space: the space that the artifact names.
         template: Inductor's id of the template, as `render` takes it.
         task: the problem and the device.
-        config: values of the template's params.
-        folder: where the binary goes.
+        config: values of the template's parameters.
+        folder: the folder of the cubin.
 
     Raises:
-        BuildError: Inductor or Triton refuse it, or it needs more than a block may have.
+        BuildError: Inductor or Triton refuse the config, or it needs more than a block may have.
     """
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
@@ -74,8 +74,8 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
         raise BuildError(f"the binary needs {facts.shared} B of shared memory > {limit} B a block")
     if facts.profile_scratch_size:
         raise BuildError(f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for")
-    # One for every task, whatever tasks share: a campaign deletes a file once one task has measured it. And written
-    # whole or not at all.
+    # Each task has its own file, even if tasks share a key: a campaign deletes a file once its task has measured it.
+    # The file is written whole or not at all.
     path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.cubin"
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         file.write(cubin)
@@ -103,7 +103,7 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
 
 
 def _grid(task: Task, config: Config, rendering: Rendering) -> tuple[tuple[str, int], ...]:
-    """Blocks to launch; along x for each `block_m` rows, where the binary serves every m."""
+    """Return the blocks to launch; with a dynamic m, `grid_x` is the number per `block_m` rows."""
     x, y, z = rendering.grid
     if not task.problem.dynamic_m:
         return ("grid_x", x), ("grid_y", y), ("grid_z", z)
@@ -112,9 +112,9 @@ def _grid(task: Task, config: Config, rendering: Rendering) -> tuple[tuple[str, 
 
 
 def _compile(rendering: Rendering) -> tuple[_CompiledKernel, list[str]]:
-    """Compile through Inductor's own autotuner object, so that signature, constants and options are Inductor's.
+    """Compile through Inductor's own autotuner object, and return the kernel with the names of its arguments.
 
-    Returns the kernel and its arguments.
+    So signature, constants and options are Inductor's.
     """
     kernel = getattr(PyCodeCache.load_by_key_path(rendering.module_key, rendering.module_path), rendering.kernel_name)
     compiled: list[_CompiledKernel] = []
@@ -127,10 +127,10 @@ def _compile(rendering: Rendering) -> tuple[_CompiledKernel, list[str]]:
     try:
         with (
             patch.object(triton, "compile", keep),
-            # The code is the same, in a third of the bytes; and the source's path, which is in the line information,
-            # would make different binaries of equal kernels.
+            # Line information triples the size, and holds the path of the source, so that equal kernels would be
+            # different binaries. The code is equal without it.
             patch.object(triton.knobs.compilation, "disable_line_info", True),
-            # Inductor logs the whole source of a kernel that does not compile; here that is one config among thousands.
+            # Inductor logs the whole source of a kernel that does not compile.
             patch.object(triton_heuristics.log, "disabled", True),
         ):
             kernel.precompile(warm_cache_only=True)
@@ -147,13 +147,13 @@ def _compile(rendering: Rendering) -> tuple[_CompiledKernel, list[str]]:
 
 
 def _reason(error: Exception) -> str:
-    """The kind of error with its first and last line: Triton names the place first and the trouble last."""
+    """Return the kind of error with its first and last lines: Triton names the location first and the cause last."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {' … '.join(dict.fromkeys(lines[:1] + lines[-1:]))}"[:500]
 
 
 def _registers_and_spills(cubin: Path) -> tuple[int, int]:
-    """Registers and local-memory bytes a thread, as cuobjdump reads them from the binary."""
+    """Return registers and bytes of local memory per thread, as cuobjdump reads them from the binary."""
     usage = subprocess.run([_CUOBJDUMP, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout  # noqa: S603 (our own paths)
     found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
     if found is None:

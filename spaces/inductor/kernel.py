@@ -1,4 +1,4 @@
-"""A cubin loaded and launched through the CUDA driver. Imports torch and cuda.bindings."""
+"""Load a Triton kernel's cubin and launch it through the CUDA driver. Imports torch and cuda.bindings."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from cuda.bindings import driver
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.problem import Problem
 
-__all__ = ["CudaKernel"]
+__all__ = ["TritonKernel"]
 
-_STATIC_SHARED_BYTES = 48 * 1024  # what a block may have without opting in
+_STATIC_SHARED_BYTES = 48 * 1024  # a block may have this much without opting in
 _OPERANDS = ("a", "b", "out", "bias")
-# Behind the user's arguments, Triton 3.6 and 3.7 take pointers to global scratch, of so many bytes a block, and to
+# Behind the user's arguments, Triton 3.6 and 3.7 take pointers to global scratch (`scratch_bytes` per block) and to
 # scratch for profiling, which stays null.
 _SCRATCH = ("scratch", "profile")
-_SLOT_BYTES = ctypes.sizeof(ctypes.c_uint64)  # pointers, and m, of whose slot an i32 is the lower half
+_SLOT_BYTES = ctypes.sizeof(ctypes.c_uint64)  # for pointers, and for m: an i32 is the lower half of its slot
 
 
-class CudaKernel:
-    """A Triton kernel of A, B, out and what else its artifact says: bias, m, and device memory of its own."""
+class TritonKernel:
+    """Loaded Triton kernel of A, B and out, with the further arguments its artifact names: bias, m, device memory."""
 
     def __init__(self, artifact: Artifact, problem: Problem) -> None:
-        """Load the binary into torch's current context, to be launched for the problem's m.
+        """Load the binary into torch's current context, for launches at the problem's m.
 
         Raises:
-            RuntimeError: the driver refuses it.
-            torch.OutOfMemoryError: its own memory does not fit.
+            RuntimeError: the driver refuses the binary.
+            torch.OutOfMemoryError: the kernel's own memory does not fit.
         """
         torch.cuda.current_stream()  # makes torch's context current in this thread
         launch = dict(artifact.launch)
@@ -48,7 +48,7 @@ class CudaKernel:
             "scratch": _memory(int(launch["scratch_bytes"]) * x * y * z),
         }
         names = (*str(launch["arguments"]).split(), *_SCRATCH)
-        # The driver wants pointers to the arguments; made once, a launch costs the host a third.
+        # The driver takes pointers to the arguments; made once, they cut the host's time per launch to a third.
         self._arguments = (ctypes.c_uint64 * len(names))()
         first = ctypes.addressof(self._arguments)
         self._pointers = (ctypes.c_void_p * len(names))(*range(first, first + len(names) * _SLOT_BYTES, _SLOT_BYTES))
@@ -72,16 +72,15 @@ class CudaKernel:
         )
 
     def close(self) -> None:
-        """Unload the module and free its memory."""
+        """Unload the module and free the kernel's own memory."""
         _checked(driver.cuModuleUnload(self._module))
         self._memory.clear()
 
     def _prefer_shared_memory(self) -> None:
-        """Configure the function as Triton's loader and Inductor's launcher do (triton/backends/nvidia/driver.c).
+        """Prefer shared memory, as Triton's loader and Inductor's launcher do (triton/backends/nvidia/driver.c).
 
-        That is no detail: with shared memory preferred little L1 is left, and copies of less than 16 bytes go through
-        L1. One binary for a ragged k (1024x1280x3420, tile 128x128x64, 4 stages) took 69 µs launched by Inductor and
-        37 µs launched without this (H200, 2026-11-21). What is timed must be what production launches.
+        The preference leaves little L1, which copies of less than 16 bytes go through, so it changes the time of some
+        kernels much: see experiments/launch-preference. The kernel must be timed as production launches it.
         """
         function, attribute = self._function, driver.CUfunction_attribute
         optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
@@ -93,7 +92,7 @@ class CudaKernel:
 
 
 def _memory(nbytes: int) -> torch.Tensor | None:
-    """Device memory, aligned to 512 bytes; None of no bytes."""
+    """Return device memory aligned to 512 bytes, or None for 0 bytes."""
     return torch.empty(nbytes, dtype=torch.uint8, device="cuda") if nbytes else None
 
 

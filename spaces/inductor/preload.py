@@ -1,4 +1,4 @@
-"""Made once, where it is imported, and not by each builder that is forked from there: what a first build waits for."""
+"""Import and compute once, before builders are forked, everything that a first build would wait for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from threading import Thread
 
 from triton.runtime.cache import triton_key
 
-# Inductor and Triton put a hash of Triton into their caches' keys, and remember it: 0.4 s for the 400 MB of libtriton,
-# and more where 15 builders read them side by side. It runs beside the imports, which it leaves the interpreter to, and
-# has ended when this module is there: a process with a second thread is not one to fork.
+# Inductor and Triton put a hash of Triton into the keys of their caches: 0.4 s for the 400 MB of libtriton, and more if
+# 15 builders read it at the same time. A thread computes it during the imports. It has ended when this module is
+# imported, because a process with a second thread must not fork.
 _hashing = Thread(target=triton_key)
 _hashing.start()
-# The last three are what a build imports where it needs it: 80 modules.
+# A build imports the last three, which are 80 modules, only when it needs them.
 import_module("gemmtune.spaces.inductor.build")
 import_module("triton.compiler.code_generator")
 import_module("sympy.tensor.tensor")

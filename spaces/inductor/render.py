@@ -1,4 +1,4 @@
-"""Inductor's GEMM templates filled in, as torch.compile does for a table row. Imports torch and triton."""
+"""Render Inductor's GEMM templates as torch.compile does for a table row. Imports torch and triton."""
 
 from __future__ import annotations
 
@@ -28,40 +28,40 @@ __all__ = ["Rendering", "render"]
 
 _TEMPLATES = {template.uid: template for template in (mm_template, bmm_template, persistent_tma_mm_template)}
 _SETTINGS = {
-    "max_autotune_gemm": True,  # or the heuristics have no config
+    "max_autotune_gemm": True,  # without it the heuristics have no config
     "max_autotune_gemm_search_space": "DEFAULT",
-    "max_autotune_prune_choices_based_on_shared_mem": False,  # by the GPU that is here
+    "max_autotune_prune_choices_based_on_shared_mem": False,  # Inductor would ask the GPU that is present
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """One template filled in."""
+    """Source of one kernel, rendered from a template."""
 
     module_path: str
-    """Where Inductor wrote the Python module that holds the Triton kernel."""
+    """Path of the Python module with the Triton kernel, which Inductor wrote."""
     module_key: str
-    """Inductor's key of the module."""
+    """Key of the module in Inductor's cache."""
     kernel_name: str
-    """The kernel's name in the module."""
+    """Name of the kernel in the module."""
     grid: tuple[int, int, int]
-    """Blocks to launch for the problem's sizes."""
+    """Blocks to launch along x, y and z for the problem's sizes."""
     workspace_bytes: int
-    """Device memory that the kernel's argument `ws_ptr` points to; 0 where there is no such argument."""
+    """Bytes of device memory for the kernel's argument `ws_ptr`; 0 if it has no such argument."""
 
 
 def render(template: str, problem: Problem, config: Config) -> Rendering:
-    """Fill a template in, of static sizes and strides, or of an m that is an argument of the kernel.
+    """Render a template for static sizes and strides, or for an m that is an argument of the kernel.
 
-    Must run where the target device is stubbed or present.
+    The target device must be present, or replaced by `target`.
 
     Args:
         template: Inductor's id, which a table row names: `triton::mm`, `triton::bmm` or `triton::mm_persistent_tma`.
-        problem: the GEMM.
-        config: values of the template's params.
+        problem: the GEMM to compute.
+        config: values of the template's parameters.
 
     Raises:
-        BuildError: Inductor has no kernel for it.
+        BuildError: Inductor has no kernel for the config.
     """
     shapes = ShapeEnv()
     graph = GraphLowering(torch.fx.symbolic_trace(torch.nn.Identity()), shape_env=shapes)
@@ -95,10 +95,10 @@ def render(template: str, problem: Problem, config: Config) -> Rendering:
 
 
 def _options(template: str, problem: Problem, config: Config, inputs: MMKernelInputs) -> Mapping[str, Any]:
-    """What the template is given: all that Inductor's first config is, with ours in the place of its own values.
+    """Return the options of Inductor's first config, with the values of `config` in place of its own.
 
-    What torch 2.11 to 2.13 derive from the operands differs by version, and so is taken from Inductor; of that, only
-    EVEN_K depends on the config.
+    Versions of torch derive different options from the operands, so they come from Inductor. Among the derived options,
+    only EVEN_K depends on the config.
     """
     heuristic = get_template_heuristic(template, "cuda", str(problem.op))
     first = next(heuristic.get_template_configs(inputs, str(problem.op))).to_kwargs()
@@ -107,7 +107,7 @@ def _options(template: str, problem: Problem, config: Config, inputs: MMKernelIn
 
 
 def _m(problem: Problem, shapes: ShapeEnv) -> int | sympy.Expr:
-    """The number m, or a symbol for it as Dynamo makes it of a dimension marked dynamic."""
+    """Return m as a number, or as the symbol that Dynamo makes for a dimension marked dynamic."""
     if not problem.dynamic_m:
         return problem.m
     source = ConstantSource("m")
@@ -115,7 +115,7 @@ def _m(problem: Problem, shapes: ShapeEnv) -> int | sympy.Expr:
 
 
 def _operands(problem: Problem, m: int | sympy.Expr) -> list[ir.InputBuffer]:
-    """A and B; of addmm behind the bias, which `tuned_addmm` expands to m×n."""
+    """Return A and B; an addmm has the bias before them, which `tuned_addmm` expands to m×n."""
     batch = [problem.batch] if problem.op is Op.BMM else []
     operands = [
         _matrix("a", problem.a_dtype, batch, [m, problem.k], problem.a_layout),

@@ -1,4 +1,4 @@
-"""What Inductor's GEMM templates for Triton have in common: the constraints, each stated once, and the seeds."""
+"""Constraints and seeds that Inductor's Triton templates have in common, each stated once."""
 
 from __future__ import annotations
 
@@ -9,25 +9,37 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.problem import DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["Numbers", "fits_in_shared_memory", "groups_differ", "is_wgmma", "scaled_seeds", "serves", "tile_fits"]
+__all__ = [
+    "DEFAULT_GROUP_M",
+    "Numbers",
+    "fits_in_shared_memory",
+    "groups_differ",
+    "is_wgmma",
+    "scaled_seeds",
+    "serves",
+    "template_config",
+    "tile_fits",
+]
 
 Numbers = TypeVar("Numbers", int, NDArray[np.int64])
-"""A number of one config, or an array of those of many."""
+"""The number of one config, or an array with the numbers of many configs."""
 
-_DEFAULT_GROUP_M = 8
+DEFAULT_GROUP_M = 8
+"""Inductor's own GROUP_M: rows of tiles that are computed together."""
+
 _MIN_BLOCK = 16
 _ELEMENTS_PER_WARP = 256  # each warp computes at least a 16×16 tile
 _MAX_REGISTERS_PER_THREAD = 255
 
 
 def serves(task: Task, ops: tuple[Op, ...]) -> Verdict:
-    """Whether a template of those operations multiplies such operands."""
+    """Return whether a template for those operations multiplies such operands."""
     problem = task.problem
     if problem.op not in ops or problem.epilogue != "none":
         return Verdict.no(
@@ -44,13 +56,13 @@ def serves(task: Task, ops: tuple[Op, ...]) -> Verdict:
 
 
 def tile_fits(task: Task, config: Config) -> Verdict:
-    """Whether a tile is no larger than the problem, and its warps are busy and hold it."""
+    """Return whether a tile is no larger than the problem, keeps its warps busy and fits in their registers."""
     problem = task.problem
     block_m, block_n, num_warps = (config.integer(name) for name in ("BLOCK_M", "BLOCK_N", "num_warps"))
     for name, size in (("M", problem.m), ("N", problem.n), ("K", problem.k)):
         block = config.integer(f"BLOCK_{name}")
-        one_of_many = name == "M" and problem.dynamic_m  # the kernel serves larger m too
-        if block > _padded(size) and not one_of_many:
+        serves_larger = name == "M" and problem.dynamic_m  # one kernel for every m
+        if block > _padded(size) and not serves_larger:
             # Inductor scales such a tile down before it renders (`_scale_mm_configs`).
             return Verdict.no(
                 f"BLOCK_{name} beyond the problem",
@@ -77,9 +89,9 @@ def tile_fits(task: Task, config: Config) -> Verdict:
 
 
 def is_wgmma(task: Task, block_m: Numbers, num_warps: Numbers) -> Numbers:
-    """1 where the product is made of Hopper's instructions for a warp group, which read both tiles in shared memory."""
+    """Return 1 if Triton uses Hopper's warp-group instructions, which read both tiles in shared memory, else 0."""
     problem = task.problem
-    # Below these sizes, and of an m it does not know, Inductor 2.13 computes a tf32 problem in full fp32
+    # Inductor 2.13 computes a tf32 problem in full fp32 below these sizes, and where m is dynamic
     # (`MMTemplateConfigMixin.get_extra_kwargs`).
     large = problem.m >= 16 and not problem.dynamic_m and min(problem.n, problem.k) >= 512
     tensor_cores = problem.a_dtype is not DType.FP32 or (problem.allow_tf32 and large)
@@ -89,7 +101,7 @@ def is_wgmma(task: Task, block_m: Numbers, num_warps: Numbers) -> Numbers:
 
 
 def fits_in_shared_memory(task: Task, config: Config, needed: int) -> Verdict:
-    """Whether a block may have as many bytes."""
+    """Return whether a block may have `needed` bytes of shared memory."""
     limit, stages = task.device.shared_memory_per_block_bytes, config.integer("num_stages")
     if needed > limit:
         return Verdict.no(
@@ -99,47 +111,48 @@ def fits_in_shared_memory(task: Task, config: Config, needed: int) -> Verdict:
 
 
 def groups_differ(task: Task, config: Config) -> Verdict:
-    """Whether GROUP_M orders the tiles in another way than Inductor's own."""
+    """Return whether GROUP_M orders the tiles in another way than Inductor's own GROUP_M."""
     group_m, rows = config.integer("GROUP_M"), -(-task.problem.m // config.integer("BLOCK_M"))
-    if group_m != _DEFAULT_GROUP_M and min(group_m, rows) == min(_DEFAULT_GROUP_M, rows):
+    if group_m != DEFAULT_GROUP_M and min(group_m, rows) == min(DEFAULT_GROUP_M, rows):
         return Verdict.no(
             "GROUP_M without effect",
-            f"GROUP_M {group_m} orders {rows} rows of tiles as GROUP_M {_DEFAULT_GROUP_M} does",
+            f"GROUP_M {group_m} orders {rows} rows of tiles as GROUP_M {DEFAULT_GROUP_M} does",
         )
     return Verdict.yes()
 
 
 def scaled_seeds(space: Space, task: Task, configs: Iterable[tuple[int, int, int, int, int]]) -> tuple[Config, ...]:
-    """(BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps), scaled to the problem as Inductor scales them.
+    """Return the configs that pass the space's check once scaled to the problem, least operand traffic first.
 
-    Those that pass the space's check, the least operand traffic first.
+    Args:
+        space: the space whose seeds they are.
+        task: the task that they are scaled to, as Inductor scales them.
+        configs: (BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps) of each.
     """
     sizes = task.problem
     seeds: dict[Config, None] = {}
     for block_m, block_n, block_k, num_stages, num_warps in configs:
         m, n = min(block_m, _padded(sizes.m)), min(block_n, _padded(sizes.n))
-        config = Config(
-            {
-                "BLOCK_M": m,
-                "BLOCK_N": n,
-                "BLOCK_K": min(block_k, _padded(sizes.k)),
-                "GROUP_M": _DEFAULT_GROUP_M,
-                "num_stages": num_stages,
-                "num_warps": min(num_warps, m * n // _ELEMENTS_PER_WARP),
-            }
-        )
+        busy_warps = min(num_warps, m * n // _ELEMENTS_PER_WARP)
+        config = template_config(m, n, min(block_k, _padded(sizes.k)), num_stages, busy_warps)
         if space.check(task, config):
             seeds[config] = None
     return tuple(sorted(seeds, key=partial(_busiest_sm_traffic, task)))
 
 
+def template_config(*values: Value) -> Config:
+    """Return the config with these BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps, and Inductor's GROUP_M."""
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
+    return Config({**dict(zip(names, values, strict=True)), "GROUP_M": DEFAULT_GROUP_M})
+
+
 def _padded(size: int) -> int:
-    """The next power of two, at least the smallest block."""
+    """Return the next power of two, at least the smallest block."""
     return max(1 << (size - 1).bit_length(), _MIN_BLOCK)
 
 
 def _busiest_sm_traffic(task: Task, config: Config) -> int:
-    """Operand elements, for each step of k, that the SM with the most tiles loads: waves × (BLOCK_M + BLOCK_N)."""
+    """Return the operand elements that the busiest SM loads per step of k: waves × (BLOCK_M + BLOCK_N)."""
     problem, block_m, block_n = task.problem, config.integer("BLOCK_M"), config.integer("BLOCK_N")
     tiles = problem.batch * -(-problem.m // block_m) * -(-problem.n // block_n)
     return -(-tiles // task.device.sm_count) * (block_m + block_n)

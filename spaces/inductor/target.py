@@ -1,4 +1,4 @@
-"""A GPU that need not be there, as Inductor and Triton see it. Imports torch and triton."""
+"""Show Inductor and Triton a GPU that need not be present. Imports torch and triton."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIRST_WITH_TMA = (9, 0)
 
 @contextlib.contextmanager
 def environment(folder: str) -> Iterator[None]:
-    """Inductor's ptxas, and caches in a folder of this build, so that nothing piles up and nothing is shared."""
+    """Set Inductor's ptxas, and put the caches into a folder of this build, so that they are temporary and private."""
     values = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": os.path.join(folder, "triton")}
     if ptxas := current_ptxas():
         values[PTXAS_VARIABLE] = str(ptxas)
@@ -36,7 +36,7 @@ def environment(folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def target(device: Device) -> Iterator[None]:
-    """Answer what Inductor and Triton ask of a GPU from the Device record."""
+    """Answer from the Device record the questions that Inductor and Triton ask a GPU."""
     major, minor = device.capability
     facts: dict[str, Any] = {
         "type": "cuda",
@@ -56,7 +56,7 @@ def target(device: Device) -> Iterator[None]:
         patch.object(DeviceProperties, "create", staticmethod(lambda _: properties)),
         patch.object(torch.cuda, "get_device_capability", lambda *_: device.capability),
         patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
-        # both remember what they were first told, of the GPU that is here or of none
+        # both cache their first answer, which may be about another GPU or none
         patch.object(utils, "get_max_num_sms", lambda: device.sm_count),
         patch.object(heuristics, "has_triton_stable_tma_api", lambda: device.capability >= _FIRST_WITH_TMA),
     ):
@@ -64,7 +64,7 @@ def target(device: Device) -> Iterator[None]:
 
 
 class _TargetDriver:
-    """The Triton driver of a GPU that is not there: it knows its target and nothing else."""
+    """Triton driver of an absent GPU: it knows its target and nothing else."""
 
     def __init__(self, device: Device) -> None:
         major, minor = device.capability

@@ -1,4 +1,4 @@
-"""What a tile means on a problem and a GPU, as numbers that carry from one problem to another."""
+"""Features of a tile on a problem and a GPU, comparable between problems."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from gemmtune.engine.records.task import Task
 
 __all__ = ["Tiles", "tiled_features"]
 
-_BLOCK_OVERHEAD_BYTES = 1024  # shared memory the driver keeps for each resident block (CUDA C++ Programming Guide)
-_OTHER_REGISTERS = 40  # addresses and operand fragments beside the accumulators; read off recorded binaries
+_BLOCK_OVERHEAD_BYTES = 1024  # shared memory that the driver keeps per resident block (CUDA C++ Programming Guide)
+_OTHER_REGISTERS = 40  # for addresses and operand fragments; read from recorded binaries
 _VECTOR_BYTES = 16  # the widest asynchronous copy
 
 
 Ints = NDArray[np.int64]
-"""One number a config."""
+"""One integer per config, shape (configs,)."""
 Reals = NDArray[np.float64]
-"""One number a config."""
+"""One number per config, shape (configs,)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """One block's share of a GEMM, and what it takes; of many configs at once, an array each."""
+    """Tiles and resources of a block, for many configs at once."""
 
     m: Ints
-    """Rows of the output a block computes."""
+    """Rows of the output that a block computes."""
     n: Ints
-    """Columns of the output a block computes."""
+    """Columns of the output that a block computes."""
     k: Ints
-    """Depth of one step."""
+    """Depth of one step along k, in elements."""
     warps: Ints
-    """Warps of a block."""
+    """Number of warps per block."""
     shared_bytes: Ints
-    """Shared memory of a block; at least 1."""
+    """Bytes of shared memory per block, at least 1."""
 
     def features(self, task: Task) -> Mapping[str, Reals]:
-        """Logarithms to base 2, and shares, of how the tile fills the GPU, what it loads and what it computes."""
+        """Return how the tiles fill the GPU, what they load and compute: logarithms to base 2, by name."""
         problem, device = task.problem, task.device
         rows, columns, steps = -(-problem.m // self.m), -(-problem.n // self.n), -(-problem.k // self.k)
         tiles = rows * columns * problem.batch
@@ -71,7 +71,7 @@ class Tiles:
         }
 
     def _resident(self, task: Task, accumulators: Reals) -> Ints:
-        """Blocks an SM holds at once, as far as that is known before the build."""
+        """Return the blocks that an SM holds at once, as far as they are known before the build."""
         device = task.device
         threads = self.warps * device.warp_size
         by_shared_memory = device.shared_memory_per_sm_bytes // (self.shared_bytes + _BLOCK_OVERHEAD_BYTES)
@@ -83,12 +83,12 @@ class Tiles:
 def tiled_features(
     task: Task, configs: Sequence[Config], shared_bytes: Callable[[Task, Mapping[str, Ints]], Ints]
 ) -> Mapping[str, Reals]:
-    """What the tiles of Inductor's templates mean on the problem, and the rows of tiles that GROUP_M keeps together.
+    """Return the features of the tiles of Inductor's templates, and the rows of tiles that GROUP_M keeps together.
 
     Args:
         task: the problem and the GPU.
-        configs: at least one.
-        shared_bytes: shared memory of a block.
+        configs: at least one config.
+        shared_bytes: function that returns the bytes of shared memory per block.
     """
     matrix = np.fromiter(chain.from_iterable(config.values() for config in configs), np.int64).reshape(len(configs), -1)
     values = dict(zip(configs[0], matrix.T, strict=True))
@@ -99,7 +99,7 @@ def tiled_features(
 
 
 def _log2(values: Ints | Reals) -> Reals:
-    """The logarithm to base 2 of each, by the C library: numpy's own differs between CPUs in the last bit."""
+    """Return logarithms to base 2 from the C library: those of numpy differ between CPUs in the last bit."""
     different, places = np.unique(values, return_inverse=True)
     found: Reals = np.array([math.log2(value) for value in different.tolist()])[places]
     return found

@@ -1,7 +1,7 @@
-"""NVIDIA's analytic model of GEMM kernels, nvMatmulHeuristics, asked in a process of its own.
+"""Query nvMatmulHeuristics, NVIDIA's analytic model of GEMM kernels, in a process of its own.
 
-It knows a kernel by its tile and its cluster, in CTAs; a space says which of those a config has. Its times are good for
-ranking: of bf16 4096x4096x4096 it expects 156 µs on an H200 and of fp16 269 µs, which there are as fast as each other.
+The model knows a kernel by its tile and its cluster, in CTAs; a space says which of those a config has. Its times rank
+the kernels of one problem, and do not compare problems: they are 1.7 times longer for fp16 than for bf16.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.matmul_heuristics.helper_process import AnsweringProcess, NoAnswerError
+from gemmtune.spaces.matmul_heuristics.helper_process import HelperError, HelperProcess
 
-__all__ = ["Advice", "Proposal", "Shape", "advice", "prior_of", "proposed", "ranked"]
+__all__ = ["Estimates", "Proposal", "Shape", "estimates_of", "prior_of", "proposed_configs"]
 
 _PACKAGE = "nvidia-matmul-heuristics"
-_HELPER = Path(__file__).with_name("server.py")
-_TIMEOUT_SECONDS = 60.0  # an answer takes 0.015 s, the first one 0.05 (2 cores, 2026-11-22)
-_TILE_K_BYTES = 128  # what the kernels of both architectures load of a row at once
+_SERVER = Path(__file__).with_name("server.py")
+_TIMEOUT_SECONDS = 60.0  # an answer takes some 0.02 s
+_TILE_K_BYTES = 128  # bytes of a row that the kernels of both architectures load at once
 
-# The library's own names of the GPUs in the catalogue; those that are missing it does not know.
+# The model's names of the GPUs in the catalogue; it does not know the missing ones.
 _GPUS = {
     "A100-80GB": "A100_SXM_80GB",
     "A100-80GB-PCIe": "A100_PCIE_80GB",
@@ -50,103 +50,101 @@ _OTHERS = _OPERANDS | {DType.FP32: "S", DType.INT32: "I"}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the model tells kernels apart by."""
+    """Tile and cluster, by which the model tells kernels apart."""
 
     tile_m: int
-    """Rows of the output a CTA computes; of a kernel whose CTAs work in pairs, half of what a pair does."""
+    """Rows of the output that a CTA computes; half of the pair's rows if CTAs work in pairs."""
     tile_n: int
-    """Columns of the output a CTA computes."""
+    """Columns of the output that a CTA computes."""
     cluster_m: int
-    """CTAs of a cluster along m. On sm_100 the model takes an even number for pairs of CTAs."""
+    """CTAs of a cluster along m; on sm_100 the model takes an even number for pairs of CTAs."""
     cluster_n: int
-    """CTAs of a cluster along n."""
+    """CTAs of a cluster along n, 1 or more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A kernel the model proposes."""
+    """Kernel that the model proposes for a task."""
 
     shape: Shape
-    """Its tile and cluster."""
+    """Tile and cluster of the kernel."""
     tile_k: int
-    """Elements of k a stage holds."""
+    """Elements of k per stage."""
     split_k: int
     """CTAs that share the k of one tile; 1 for a plain kernel."""
     seconds: float
-    """Estimated time of one launch."""
+    """Estimated time of one launch, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """What the model says of one task."""
+class Estimates:
+    """Proposals and times of the model for one task, or the reason why there are none."""
 
     proposals: tuple[Proposal, ...] = ()
-    """The model's choices, best first by its own rules, which need not be by time."""
+    """Kernels that the model proposes, best first by its own rules, which need not be by time."""
     times_ns: Mapping[Shape, float] = field(default_factory=dict)
-    """Estimated time of one launch of each shape that is valid there."""
+    """Estimated time of one launch of each valid shape, in nanoseconds."""
     reason: str = ""
-    """Why there is nothing; empty where there is."""
+    """Why there are no estimates; empty if there are."""
 
 
-def ranked(task: Task) -> tuple[Proposal, ...]:
-    """What the model proposes for a task, best first; nothing where `advice` has a reason."""
-    return advice(task).proposals
-
-
-def proposed(task: Task, configs: Iterable[Config], shape_of: Callable[[Config], Shape | None]) -> tuple[Config, ...]:
-    """The first of `configs` that has the shape of each proposal, the best proposal first; without split k."""
+def proposed_configs(
+    task: Task, configs: Iterable[Config], shape_of: Callable[[Config], Shape | None]
+) -> tuple[Config, ...]:
+    """Return the first config with the shape of each proposal without split k, best proposal first."""
     first: dict[Shape | None, Config] = {}
     for config in configs:
         first.setdefault(shape_of(config), config)
-    shapes = dict.fromkeys(proposal.shape for proposal in ranked(task) if proposal.split_k == 1)
+    shapes = dict.fromkeys(proposal.shape for proposal in estimates_of(task).proposals if proposal.split_k == 1)
     return tuple(first[shape] for shape in shapes if shape in first)
 
 
 def prior_of(task: Task, configs: Iterable[Config], shape_of: Callable[[Config], Shape | None]) -> Prior:
-    """The model's times of `configs`; one whose shape is None, or not valid to the model, is left out."""
-    found = advice(task)
-    if found.reason:
-        return Prior(reason=found.reason)
+    """Return the model's times of `configs`, without configs whose shape is None or not valid to the model."""
+    estimates = estimates_of(task)
+    if estimates.reason:
+        return Prior(reason=estimates.reason)
     shapes = ((config, shape_of(config)) for config in configs)
-    times_ns = {c: found.times_ns[shape] for c, shape in shapes if shape is not None and shape in found.times_ns}
+    known = estimates.times_ns
+    times_ns = {config: known[shape] for config, shape in shapes if shape is not None and shape in known}
     if not times_ns:
-        return Prior(reason=f"{_PACKAGE} prices none of the configs of {task.key}")
+        return Prior(reason=f"{_PACKAGE} estimates none of the configs of {task.key}")
     return Prior(times_ns, f"{_PACKAGE} {version(_PACKAGE)}")
 
 
 @cache
-def advice(task: Task) -> Advice:
-    """Ask the model, once a task; an answer that fails to come is an advice with its reason."""
-    question = _question(task)
-    if isinstance(question, str):
-        return Advice(reason=question)
-    found = _asked(tuple(question.items()))
-    return found if found.proposals or found.reason else Advice(reason=f"{_PACKAGE} proposes nothing for {task.key}")
+def estimates_of(task: Task) -> Estimates:
+    """Query the model once per task; a missing or broken answer becomes a reason."""
+    query = _query(task)
+    if isinstance(query, str):
+        return Estimates(reason=query)
+    found = _answer(tuple(query.items()))
+    return found if found.proposals or found.reason else Estimates(reason=f"{_PACKAGE} proposes nothing for {task.key}")
 
 
 @cache
-def _asked(question: tuple[tuple[str, str | int], ...]) -> Advice:
-    """Ask it once of each problem, whichever spaces ask; neither proposals nor a reason where it has none."""
+def _answer(query: tuple[tuple[str, str | int], ...]) -> Estimates:
+    """Query the model once per problem for all spaces; it may give neither proposals nor a reason."""
     try:
-        answer: Any = _helper(os.getpid()).ask(dict(question))
-    except NoAnswerError as why:
-        return Advice(reason=f"{_PACKAGE} {why}")
-    return Advice(
+        answer: Any = _helper(os.getpid()).call(dict(query))
+    except HelperError as error:
+        return Estimates(reason=f"{_PACKAGE} {error}")
+    return Estimates(
         tuple(Proposal(Shape(m, n, c_m, c_n), k, split, s) for m, n, k, c_m, c_n, split, s in answer["proposals"]),
         {Shape(m, n, c_m, c_n): seconds * 1e9 for m, n, c_m, c_n, seconds in answer["times"]},
     )
 
 
 @cache
-def _helper(_process: int) -> AnsweringProcess:
-    """That of the calling process; one that is forked has its own."""
-    helper = AnsweringProcess(_HELPER, _TIMEOUT_SECONDS)
+def _helper(_pid: int) -> HelperProcess:
+    """Return the helper of the calling process; a forked process starts its own."""
+    helper = HelperProcess(_SERVER, _TIMEOUT_SECONDS)
     atexit.register(helper.close)
     return helper
 
 
-def _question(task: Task) -> dict[str, str | int] | str:
-    """What the helper is asked, or why there is nothing to ask."""
+def _query(task: Task) -> dict[str, str | int] | str:
+    """Return the query for the helper, or the reason why the model cannot serve the task."""
     problem = task.problem
     try:
         version(_PACKAGE)
@@ -157,8 +155,8 @@ def _question(task: Task) -> dict[str, str | int] | str:
     precision = _precision(problem)
     if precision is None:
         given = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"
-        return f"{_PACKAGE} is not asked about operands of {given}"
-    # T is row-major to the library and N is not, of both operands: as cutlass.operators 0.3.0 asks it.
+        return f"{_PACKAGE} has no precision for operands of {given}"
+    # The model's T is row-major and its N is not, for both operands, as in cutlass.operators 0.3.0.
     a, b = ("T" if layout is Layout.N else "N" for layout in (problem.a_layout, problem.b_layout))
     return {
         "m": problem.m,

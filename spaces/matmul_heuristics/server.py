@@ -1,7 +1,7 @@
-"""The helper process: what nvMatmulHeuristics says of the problems on its standard input, a line of JSON each.
+"""Program that answers queries about problems with nvMatmulHeuristics, one line of JSON per query and per answer.
 
-A process of its own, for the library is native code that may crash, and it has crashed at exit. Nothing but the library
-is imported, so it runs by its path. Written against nvidia-matmul-heuristics 0.1.0.27.
+It is a process of its own, because the library is native code that has crashed at exit. It imports only the library, so
+it is run by its path. Written for nvidia-matmul-heuristics 0.1.0.27.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 _CLUSTERS = [(m, n) for m, n in product((1, 2, 4, 8, 16), repeat=2) if m * n <= 16]
 _SHAPES = [(m, n, *cluster) for m in (64, 128, 192, 256) for n in range(16, 257, 16) for cluster in _CLUSTERS]
-_MOST_PROPOSALS = 64  # it stops by itself, at about 30 for a large problem
+_MOST_PROPOSALS = 64  # the model stops at about 30 for a large problem
 _RASTER_ORDERS = (0, 1)
 
 
@@ -29,13 +29,13 @@ def _interface(gpu: str) -> Any:  # noqa: ANN401 (the library has no types)
     )
 
 
-def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    heuristics = _interface(question["gpu"])
-    layout = library.NvMatmulHeuristicsMatmulLayout[question["layout"]]
-    sizes = (question["m"], question["n"], question["k"])
-    problem = heuristics.makeNvMatmulHeuristicsProblem(*sizes, layout, question["batch"])
-    proposals = heuristics.get(problem, _MOST_PROPOSALS, precision=question["precision"])
-    times = _times(heuristics, problem, question, proposals) if proposals else []
+def _answer(query: dict[str, Any]) -> dict[str, Any]:
+    heuristics = _interface(query["gpu"])
+    layout = library.NvMatmulHeuristicsMatmulLayout[query["layout"]]
+    sizes = (query["m"], query["n"], query["k"])
+    problem = heuristics.makeNvMatmulHeuristicsProblem(*sizes, layout, query["batch"])
+    proposals = heuristics.get(problem, _MOST_PROPOSALS, precision=query["precision"])
+    times = _times(heuristics, problem, query, proposals) if proposals else []
     return {"proposals": [_proposal(p["kernel"], p["runtime"]) for p in proposals], "times": times}
 
 
@@ -44,18 +44,18 @@ def _proposal(kernel: Any, seconds: float) -> list[float]:  # noqa: ANN401 (the 
     return [*tile, kernel.cluster_m, kernel.cluster_n, kernel.split_k, seconds]
 
 
-def _times(heuristics: Any, problem: Any, question: dict[str, Any], proposals: list[Any]) -> list[list[float]]:  # noqa: ANN401
-    """(tile m, tile n, cluster m, cluster n, seconds) of every shape the model can price.
+def _times(heuristics: Any, problem: Any, query: dict[str, Any], proposals: list[Any]) -> list[list[float]]:  # noqa: ANN401
+    """Return (tile m, tile n, cluster m, cluster n, seconds) of every shape that the model can estimate.
 
-    Its time depends on these four and on the raster order, of which the better one is taken: stages, tile k and the
-    warps' tiles change nothing (tried for 288 shapes of bf16 4096x4096x4096 on H200 and B200). They have to make sense
-    all the same, or the time is 0: a tile k of 128 bytes and a warp as wide as the tile suit the most shapes.
+    The time depends on these four and on the raster order; the better order counts. Stages, tile k and the warps' tiles
+    do not change it, but the time is 0 unless they are valid: a tile k of 128 bytes and a warp as wide as the tile are
+    valid for most shapes.
     """
-    kernel = proposals[0]["nvmmhKernelConfiguration"]  # its instruction and stages serve for all
+    kernel = proposals[0]["nvmmhKernelConfiguration"]  # its instruction and stages are valid for all shapes
     kernel.splitK, kernel.gridSwizzle = 1, 1
-    kernel.cta[2] = question["tile_k"]
-    precision = question["precision"].encode("ascii")
-    priced = []
+    kernel.cta[2] = query["tile_k"]
+    precision = query["precision"].encode("ascii")
+    estimated = []
     for tile_m, tile_n, cluster_m, cluster_n in _SHAPES:
         kernel.cta[0], kernel.cta[1] = tile_m, tile_n
         kernel.warp[:] = (64, tile_n, 64)
@@ -63,7 +63,7 @@ def _times(heuristics: Any, problem: Any, question: dict[str, Any], proposals: l
         found = []
         for order in _RASTER_ORDERS:
             kernel.ctaOrder = order
-            # `estimateRuntime` calls a method that its base class lacks: this is what `get` itself calls.
+            # `estimateRuntime` calls a method that its base class lacks; `get` calls this function.
             seconds = heuristics.nvMatmulHeuristicsEstimateRuntime(
                 heuristics.handle,
                 precision,
@@ -74,17 +74,17 @@ def _times(heuristics: Any, problem: Any, question: dict[str, Any], proposals: l
             )
             found += [seconds] if seconds > 0 else []
         if found:
-            priced.append([tile_m, tile_n, cluster_m, cluster_n, min(found)])
-    return priced
+            estimated.append([tile_m, tile_n, cluster_m, cluster_n, min(found)])
+    return estimated
 
 
 if __name__ == "__main__":
     output = os.dup(1)
-    os.dup2(2, 1)  # what the library prints is no answer
-    import nvMatmulHeuristics as library  # noqa: N813 (its name is that of its classes)
+    os.dup2(2, 1)  # the library prints to standard output, which is for answers
+    import nvMatmulHeuristics as library  # noqa: N813 (the classes have the same prefix)
 
     with os.fdopen(output, "w") as answers:
         for line in sys.stdin:
             answers.write(json.dumps(_answer(json.loads(line))) + "\n")
             answers.flush()
-    os._exit(0)  # past the library's own clean-up, in which it crashed
+    os._exit(0)  # skips the library's clean-up, which has crashed

@@ -1,7 +1,7 @@
-"""The configs that QuACK's autotuner tries for a plain GEMM, in its order.
+"""Configs that QuACK's autotuner tries for a plain GEMM, in its order.
 
-`_get_sm90_configs` and `_get_sm100_configs` in quack/gemm_config.py 0.6.5, without those of use_tma_gather, which
-`prune_invalid_gemm_configs` in quack/gemm_interface.py drops.
+Source: `_get_sm90_configs` and `_get_sm100_configs` in quack/gemm_config.py 0.6.5. Configs with use_tma_gather are left
+out, because `prune_invalid_gemm_configs` in quack/gemm_interface.py drops them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from gemmtune.engine.records.config import Config
 __all__ = ["DEFAULT_SWIZZLE", "listed"]
 
 DEFAULT_SWIZZLE = 8
-"""The max_swizzle_size of every one of them."""
+"""Value of max_swizzle_size in every listed config."""
 
 _SM90_TILES = (
     *((256, tile_n, False) for tile_n in (128, 160, 192, 208)),
@@ -19,15 +19,15 @@ _SM90_TILES = (
     *((128, tile_n, True) for tile_n in (128, 160, 192, 208)),
     (192, 128, True),
 )
-"""(tile_m, tile_n, pingpong)."""
+"""Tiles and kernel kinds for sm_90: (tile_m, tile_n, pingpong)."""
 _SM90_CLUSTERS = ((1, 2), (2, 1))
 _SM100_TILES = ((128, (1, 1)), (128, (1, 2)), (128, (2, 1)), (128, (2, 2)), (256, (2, 1)), (256, (2, 2)))
-"""(tile_m, cluster), each with every tile_n below."""
+"""Tile rows and clusters for sm_100: (tile_m, cluster), each with every tile_n below."""
 _SM100_TILE_N = (16, 32, 64, 128, 160, 192, 224, 256)
 
 
 def listed(arch: str) -> tuple[Config, ...]:
-    """Those for `sm_90a` or `sm_100a`; of another architecture none is kept here."""
+    """Return the configs for `sm_90a` or `sm_100a`; other architectures have none here."""
     return {"sm_90a": _sm90(), "sm_100a": _sm100()}.get(arch, ())
 
 

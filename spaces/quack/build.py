@@ -1,4 +1,4 @@
-"""QuACK's kernel traced and compiled for a GPU that need not be there. Imports torch, cutlass and quack."""
+"""Trace and compile QuACK's kernel for a GPU that need not be present. Imports torch, cutlass and quack."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["build"]
 
 
 def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
-    """Compile `config` for the task's device; the object file is left in `folder`.
+    """Compile `config` for the task's device, and leave the object file in `folder`.
 
     Raises:
-        BuildError: QuACK or the compiler refuse it, or it needs more than a block may have.
+        BuildError: QuACK or the compiler refuse the config, or it needs more than a block may have.
     """
     started = time.perf_counter()
     try:
@@ -47,9 +47,9 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
 
 
 def _compile(task: Task, config: Config) -> Compiled:
-    """What QuACK compiles when it is called with this config: which view of which operand becomes what is its own code.
+    """Return the function that QuACK itself compiles when it is called with this config.
 
-    Its tensors are compiled with symbolic sizes and strides; those of the problem decide the contiguous dimensions.
+    Sizes and strides of its tensors are symbols; the problem's strides decide which dimensions are contiguous.
     """
     operands, major = _operands(task.problem), task.device.capability[0]
     with _target(task.device):
@@ -65,16 +65,16 @@ def _operands(problem: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
 
 
 def _operand(rows: int, columns: int, dtype: DType, layout: Layout) -> torch.Tensor:
-    """A tensor without memory: QuACK reads its sizes and strides."""
+    """Return a tensor without memory: QuACK reads only its sizes and strides."""
     stride = (columns, 1) if layout is Layout.N else (1, rows)
     return torch.empty_strided((rows, columns), stride, dtype=getattr(torch, dtype.torch_name), device="meta")
 
 
 @contextlib.contextmanager
 def _target(device: Device) -> Iterator[None]:
-    """Answer what QuACK asks of a GPU from the Device record, keep its caches out, and stop before the launch.
+    """Answer QuACK's questions about the GPU from the Device record, disable its caches, and skip the launch.
 
-    Its cache of compiled kernels would grow with every config, and on disk it would outlive the process.
+    QuACK's cache of compiled kernels would grow with every config, and on disk it would outlive the process.
     """
     compile_for = partial(_compile_with, cute.compile, f"--gpu-arch {device.arch}")
     with (

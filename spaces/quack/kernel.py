@@ -1,4 +1,4 @@
-"""A kernel of QuACK loaded and launched without QuACK. Imports torch and cutlass."""
+"""Load and launch a kernel of QuACK, without QuACK. Imports torch and cutlass."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
 
 __all__ = ["QuackKernel"]
 
-# The fields of quack.gemm_default_epi.GemmDefaultEpiMixin.EpilogueArguments (0.6.5): a plain GEMM has none of them.
+# The fields of quack.gemm_default_epi.GemmDefaultEpiMixin.EpilogueArguments (0.6.5), all empty in a plain GEMM.
 _NO_EPILOGUE = (None,) * 12
 
 
 class QuackKernel:
-    """The host function QuACK compiled: it makes the tensor maps and launches on torch's current stream."""
+    """Host function that QuACK compiled: it makes the tensor maps and launches on torch's current stream."""
 
     def __init__(self, artifact: Artifact, task: Task) -> None:
-        """Load the object file; the first launch loads its cubin."""
+        """Load the object file; the first launch loads the cubin."""
         launch = dict(artifact.launch)
         self._function = load(artifact.path)
         self._swap_ab = bool(launch["swap_ab"])
-        # quack.tile_scheduler.TileSchedulerOptions (0.6.5): clusters, raster order (compiled in), swizzle size, and
-        # semaphore, permutation and all-gather, of which a plain GEMM with a static or hardware scheduler has none.
+        # quack.tile_scheduler.TileSchedulerOptions (0.6.5): clusters, raster order (compiled in), swizzle size; then
+        # semaphore, permutation and all-gather, which a plain GEMM with a static or hardware scheduler lacks.
         clusters = task.device.max_active_clusters(int(launch["cluster_size"]))
         self._scheduler = (clusters, None, int(launch["max_swizzle_size"]), None, None, None)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Enqueue one launch on torch's current stream.
 
-        The operands are passed as `_gemm_execute` in quack/gemm_interface.py does: B as it is, k×n, but with swap_ab,
-        for out.T = B.T @ A.T, the second one as the kernel keeps it, n×k, which A is.
+        The operands are passed as in `_gemm_execute` of quack/gemm_interface.py: B is k×n. With swap_ab the kernel
+        computes out.T = B.T @ A.T, and takes its second operand as n×k, which A is.
         """
         if self._swap_ab:
             a, b, out = b.mT, a, out.mT
         self._function(a, b, out, None, _NO_EPILOGUE, self._scheduler, None, None, None)
 
     def close(self) -> None:
-        """Unload the kernel."""
+        """Drop the function, which unloads the kernel."""
         del self._function

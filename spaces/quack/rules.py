@@ -1,4 +1,4 @@
-"""What QuACK's kernels can run, read in the code of quack-kernels 0.6.5, each rule with its place."""
+"""Constraints of QuACK's kernels, each with its source in quack-kernels 0.6.5."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["runs", "serves"]
 _ARCHES = ("sm_90a", "sm_100a")
 _TMA_BYTES = 16
 
-# The widest tile_n of each tile_m on sm_90, as `GemmSm90.__init__` in quack/gemm_sm90.py bounds it, and narrower where
-# - wgmma ends: 256 columns an instruction;
-# - the registers do: a thread of a 256-row tile holds tile_n accumulators, and beyond 208 they spill (1,440 and 1,904 B
-#   a thread in the binaries of 256x224 and 256x256);
-# - the compiler dies: a 192-row tile of more than 128 columns splits them between two warp groups, and with an n-major
-#   second operand nvidia-cutlass-dsl 4.8.1 aborts the process (std::bad_variant_access). QuACK leaves it out as well
-#   ("core dumped", `_get_sm90_configs`).
+# The widest tile_n of each tile_m on sm_90: the bound of `GemmSm90.__init__` in quack/gemm_sm90.py, or a lower one:
+# - 256 columns, the most of a wgmma instruction;
+# - 208 columns in a tile of 256 rows: a thread holds tile_n accumulators, and more spill (1,440 and 1,904 B per thread
+#   in the binaries of 256x224 and 256x256);
+# - 128 columns in a tile of 192 rows: two warp groups split a wider one, and with an n-major second operand
+#   nvidia-cutlass-dsl 4.8.1 aborts the process (std::bad_variant_access). QuACK leaves it out too ("core dumped",
+#   `_get_sm90_configs`).
 _WIDEST_PINGPONG = {64: 256, 128: 208, 192: 128}
 _WIDEST_COOPERATIVE = {64: 256, 128: 256, 192: 128, 256: 208}
 
 
 def serves(task: Task) -> Verdict:
-    """Whether QuACK's plain GEMM can serve the task by any config."""
+    """Return whether any config of QuACK's plain GEMM can serve the task."""
     problem = task.problem
     if problem.op is not Op.MM or problem.epilogue != "none":
         return Verdict.no("operation", f"quack_gemm runs a plain mm, not {problem.op} with epilogue {problem.epilogue}")
@@ -53,12 +53,12 @@ def serves(task: Task) -> Verdict:
 
 
 def runs(task: Task, config: Config) -> Verdict:
-    """Whether there is a kernel of this config for the task's architecture, one that `serves` names."""
+    """Return whether the config has a kernel for the task's architecture, which `serves` has accepted."""
     return _sm90(config) if task.device.arch == "sm_90a" else _sm100(config)
 
 
 def _contiguous(problem: Problem) -> tuple[tuple[str, int, DType], ...]:
-    """Name, contiguous extent and element type of each operand."""
+    """Return name, contiguous extent and element type of each operand."""
     return (
         ("A", problem.k if problem.a_layout is Layout.N else problem.m, problem.a_dtype),
         ("B", problem.n if problem.b_layout is Layout.N else problem.k, problem.b_dtype),
@@ -67,7 +67,7 @@ def _contiguous(problem: Problem) -> tuple[tuple[str, int, DType], ...]:
 
 
 def _sm90(config: Config) -> Verdict:
-    """`GemmSm90.__init__` in quack/gemm_sm90.py ("CTA tile shape ..."), with the bounds above."""
+    """Apply `GemmSm90.__init__` in quack/gemm_sm90.py ("CTA tile shape ..."), with the bounds above."""
     tile_m, tile_n, pingpong = config.integer("tile_m"), config.integer("tile_n"), config["pingpong"]
     kind, widest = ("pingpong", _WIDEST_PINGPONG) if pingpong else ("cooperative", _WIDEST_COOPERATIVE)
     if tile_m not in widest:
@@ -78,7 +78,7 @@ def _sm90(config: Config) -> Verdict:
     if tile_n % step:
         return Verdict.no("tile_n", f"tile_n {tile_n} is no multiple of {step} at tile_m {tile_m} of a {kind} kernel")
     if config["is_dynamic_persistent"]:
-        # `_build_gemm_plan` in quack/gemm.py asserts the semaphore; `_gemm_execute` allocates it for each call.
+        # `_build_gemm_plan` in quack/gemm.py asserts the semaphore; `_gemm_execute` allocates it per call.
         return Verdict.no(
             "is_dynamic_persistent",
             "is_dynamic_persistent on sm_90 wants a new semaphore for each launch, and a launch here allocates nothing",
@@ -87,7 +87,7 @@ def _sm90(config: Config) -> Verdict:
 
 
 def _sm100(config: Config) -> Verdict:
-    """`GemmSm100.is_valid_mma_tiler_and_cluster_shape` in quack/gemm_sm100.py, and tile_n 16, which QuACK lists."""
+    """Apply `is_valid_mma_tiler_and_cluster_shape` in quack/gemm_sm100.py, but accept tile_n 16, which QuACK lists."""
     tile_m, tile_n, cluster_m = config.integer("tile_m"), config.integer("tile_n"), config.integer("cluster_m")
     if config["pingpong"]:
         # `_get_sm100_configs` in quack/gemm_config.py; `compile_gemm_kernel` would ignore it.
@@ -100,6 +100,6 @@ def _sm100(config: Config) -> Verdict:
     if tile_m == 256 and cluster_m % 2:
         return Verdict.no("cluster_m", f"tile_m 256 takes pairs of CTAs along m, and cluster_m {cluster_m} is odd")
     if (tile_m, tile_n) == (128, 512) and cluster_m % 2 == 0:
-        # Seen with nvidia-cutlass-dsl 4.8.1: SIGFPE, whatever the layouts and types; QuACK lists 512 for 256x512 alone.
+        # nvidia-cutlass-dsl 4.8.1 ends with SIGFPE, for all layouts and types; QuACK lists 512 only as 256x512.
         return Verdict.no("tile_n", "the compiler dies of tile_n 512 where tile_m 128 is split between a pair of CTAs")
     return Verdict.yes()

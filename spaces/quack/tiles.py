@@ -1,4 +1,4 @@
-"""How a config of QuACK cuts an output into tiles, and in which order it computes them."""
+"""Tiles of a config of QuACK, and the order in which it computes them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["clustered_tile", "modelled", "operand_traffic", "tile_order", "trans
 
 
 def transposed(task: Task) -> Task:
-    """The task a kernel has with swap_ab: out.T = B.T @ A.T, A and B being of one type."""
+    """Return the task that a kernel computes with swap_ab: out.T = B.T @ A.T. A and B have one type."""
     problem = task.problem
     a_layout, b_layout = (Layout.N if other is Layout.T else Layout.T for other in (problem.b_layout, problem.a_layout))
     return replace(task, problem=replace(problem, m=problem.n, n=problem.m, a_layout=a_layout, b_layout=b_layout))
 
 
 def modelled(task: Task, config: Config) -> Shape | None:
-    """The config as nvMatmulHeuristics knows kernels, without its swap_ab.
+    """Return the config's shape as nvMatmulHeuristics counts it, regardless of swap_ab.
 
-    None on sm_100 for two CTAs along m that are no pair: the model takes every even cluster_m for pairs.
+    Return None on sm_100 for CTAs along m that are no pairs: the model takes every even cluster_m for pairs.
     """
     rows, cluster_m = _cta_m(task, config), config.integer("cluster_m")
     if task.device.arch == "sm_100a" and cluster_m % 2 == 0 and rows == config.integer("tile_m"):
@@ -32,7 +32,7 @@ def modelled(task: Task, config: Config) -> Shape | None:
 
 
 def clustered_tile(task: Task, config: Config) -> ClusteredTile:
-    """A CTA's share of the output, and its cluster, along the output's own m and n; swap_ab exchanges the kernel's."""
+    """Return tile and cluster of a CTA along the output's m and n; swap_ab exchanges those of the kernel."""
     rows, columns = _cta_m(task, config), config.integer("tile_n")
     cluster_m, cluster_n = config.integer("cluster_m"), config.integer("cluster_n")
     if config["swap_ab"]:
@@ -41,9 +41,9 @@ def clustered_tile(task: Task, config: Config) -> ClusteredTile:
 
 
 def tile_order(task: Task, config: Config, max_swizzle_size: int) -> tuple[bool, int]:
-    """What the order depends on: `TileScheduler.Params.create` in quack/tile_scheduler.py, without raster option.
+    """Return whether tiles advance along m, and the width of a group of tiles in clusters.
 
-    Whether tiles advance along m, and how many clusters wide a group of them is.
+    Source: `TileScheduler.Params.create` in quack/tile_scheduler.py, without a raster option.
     """
     m, n = _sizes(task, config)
     clusters_m = -(-m // (_cta_m(task, config) * config.integer("cluster_m")))
@@ -53,20 +53,20 @@ def tile_order(task: Task, config: Config, max_swizzle_size: int) -> tuple[bool,
 
 
 def operand_traffic(task: Task, config: Config) -> int:
-    """Operand elements, for each step of k, that the SM with the most tiles loads: waves × (rows + columns)."""
+    """Return the operand elements that the busiest SM loads per step of k: waves × (rows + columns)."""
     (m, n), rows, columns = _sizes(task, config), _cta_m(task, config), config.integer("tile_n")
     tiles = -(-m // rows) * -(-n // columns)
     return -(-tiles // task.device.sm_count) * (rows + columns)
 
 
 def _cta_m(task: Task, config: Config) -> int:
-    """Rows a CTA computes: half a tile where two share the MMA (`cta_tile_shape_m` in quack/gemm_config.py)."""
+    """Return the rows of a CTA: half a tile if two CTAs share the MMA (`cta_tile_shape_m` in quack/gemm_config.py)."""
     tile_m = config.integer("tile_m")
     pair = task.device.arch == "sm_100a" and config.integer("cluster_m") % 2 == 0 and tile_m in (128, 256)
     return tile_m // 2 if pair else tile_m
 
 
 def _sizes(task: Task, config: Config) -> tuple[int, int]:
-    """Rows and columns of the output as the kernel sees it; with swap_ab it computes the transpose."""
+    """Return rows and columns of the output in the kernel's terms; with swap_ab it computes the transpose."""
     problem = task.problem
     return (problem.n, problem.m) if config["swap_ab"] else (problem.m, problem.n)

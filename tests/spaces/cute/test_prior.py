@@ -1,4 +1,4 @@
-"""What cute_gemm's configs are to nvMatmulHeuristics, which counts in CTAs."""
+"""Configs of cute_gemm as shapes of nvMatmulHeuristics, which counts in CTAs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute_gemm import CuteGemmSpace, _modelled
-from gemmtune.spaces.matmul_heuristics.model import Shape, ranked
+from gemmtune.spaces.matmul_heuristics.model import Shape, estimates_of
 
 HOPPER, BLACKWELL = "Sm90StaticPersistentGemmOperator", "PersistentDenseGemmOperator"
 needs_package = pytest.mark.skipif(find_spec("nvMatmulHeuristics") is None, reason="no nvidia-matmul-heuristics")
@@ -46,9 +46,9 @@ def test_a_tile_is_counted_in_ctas(sku, of, shape):
 
 @needs_package
 @pytest.mark.parametrize("sku", ["H200", "B200"])
-def test_what_the_model_proposes_is_tried_first(sku):
+def test_the_first_seed_is_a_proposal_of_the_model(sku):
     first = CuteGemmSpace().seeds(task(sku))[0]
-    shapes = [proposal.shape for proposal in ranked(task(sku))]
+    shapes = [proposal.shape for proposal in estimates_of(task(sku)).proposals]
     assert _modelled(task(sku), first) in shapes
 
 

@@ -1,4 +1,4 @@
-"""What nvMatmulHeuristics is asked and says, and that nothing it does can hurt."""
+"""Queries to nvMatmulHeuristics, its answers, and its failures, which cost only the prior."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.matmul_heuristics import model as heuristics
-from gemmtune.spaces.matmul_heuristics.model import Advice, Proposal, Shape, advice, prior_of, proposed, ranked
+from gemmtune.spaces.matmul_heuristics.model import Estimates, Proposal, Shape, estimates_of, prior_of, proposed_configs
 
 needs_package = pytest.mark.skipif(find_spec("nvMatmulHeuristics") is None, reason="no nvidia-matmul-heuristics")
 
@@ -27,28 +27,28 @@ def task(problem="4096x4096x4096:bf16:nt", sku="H200"):
     return Task(Problem.parse(problem), catalogue.device(sku), "any")
 
 
-def forget():
+def clear_cache():
     heuristics._helper(os.getpid()).close()
-    for remembered in (advice, heuristics._asked, heuristics._helper):
-        remembered.cache_clear()
+    for cached in (estimates_of, heuristics._answer, heuristics._helper):
+        cached.cache_clear()
 
 
 @pytest.fixture(autouse=True)
-def asked_anew():
-    forget()
+def fresh_cache():
+    clear_cache()
     yield
-    forget()
+    clear_cache()
 
 
 @pytest.fixture
 def helper(tmp_path, monkeypatch):
-    """Put another program in the helper's place, on a machine that has the package."""
+    """Replace the helper's program, on a machine that has the package."""
     monkeypatch.setattr(heuristics, "version", lambda package: "1.2.3")
 
     def use(program):
         path = tmp_path / "helper.py"
         path.write_text(program)
-        monkeypatch.setattr(heuristics, "_HELPER", path)
+        monkeypatch.setattr(heuristics, "_SERVER", path)
 
     return use
 
@@ -57,10 +57,9 @@ def helper(tmp_path, monkeypatch):
 
 
 @needs_package
-def test_a_large_problem_wants_large_tiles_and_every_proposal_has_a_time():
-    found = advice(task())
+def test_a_large_problem_gets_large_tiles_and_every_proposal_has_a_time():
+    found = estimates_of(task())
     assert found.reason == ""
-    assert ranked(task()) == found.proposals
     best = found.proposals[0].shape
     assert best.tile_m * best.tile_n == 128 * 256
     assert {proposal.shape for proposal in found.proposals} <= set(found.times_ns)
@@ -69,8 +68,8 @@ def test_a_large_problem_wants_large_tiles_and_every_proposal_has_a_time():
 
 
 @needs_package
-def test_a_small_problem_wants_small_tiles():
-    found = advice(task("16x4096x4096:bf16:nt"))
+def test_a_small_problem_gets_small_tiles():
+    found = estimates_of(task("16x4096x4096:bf16:nt"))
     assert found.proposals[0].shape.tile_m == 64
     assert found.proposals[0].shape.tile_n <= 64
     assert found.times_ns[Shape(64, 32, 1, 1)] < found.times_ns[Shape(128, 256, 1, 1)]
@@ -80,19 +79,19 @@ def test_a_small_problem_wants_small_tiles():
 @pytest.mark.parametrize("dtype", ["fp16", "e4m3", "e5m2", "int8"])
 @pytest.mark.parametrize("sku", ["H200", "B200"])
 def test_it_knows_the_types_of_tensor_cores(dtype, sku):
-    found = advice(task(f"4096x4096x4096:{dtype}:nt", sku))
+    found = estimates_of(task(f"4096x4096x4096:{dtype}:nt", sku))
     assert found.reason == ""
     assert len(found.times_ns) > 100
 
 
 @needs_package
-def test_tiles_are_those_of_one_cta_where_two_work_in_a_pair():
-    on_b200 = advice(task(sku="B200"))
+def test_tiles_are_counted_per_cta_when_two_ctas_form_a_pair():
+    on_b200 = estimates_of(task(sku="B200"))
     assert max(shape.tile_m for shape in on_b200.times_ns) == 128
-    assert on_b200.times_ns[Shape(128, 256, 2, 1)] < advice(task()).times_ns[Shape(128, 256, 2, 1)]
+    assert on_b200.times_ns[Shape(128, 256, 2, 1)] < estimates_of(task()).times_ns[Shape(128, 256, 2, 1)]
 
 
-# what it is asked ---------------------------------------------------------------------------------------------------
+# queries ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -106,63 +105,63 @@ def test_tiles_are_those_of_one_cta_where_two_work_in_a_pair():
         ("64x32x16:int8:nt", "TN_ROW_MAJOR", "BII"),
     ],
 )
-def test_row_major_is_t_to_the_model(helper, problem, layout, precision):
-    helper("raise SystemExit('is not asked here')")
-    question, operand = heuristics._question(task(problem)), Problem.parse(problem).a_dtype
-    assert (question["layout"], question["precision"]) == (layout, precision)
-    assert (question["m"], question["n"], question["k"], question["batch"]) == (64, 32, 16, 1)
-    assert (question["gpu"], question["tile_k"] * operand.itemsize) == ("H200_SXM", 128)
+def test_a_query_writes_row_major_as_t(helper, problem, layout, precision):
+    helper("raise SystemExit('must not start')")
+    query, operand = heuristics._query(task(problem)), Problem.parse(problem).a_dtype
+    assert (query["layout"], query["precision"]) == (layout, precision)
+    assert (query["m"], query["n"], query["k"], query["batch"]) == (64, 32, 16, 1)
+    assert (query["gpu"], query["tile_k"] * operand.itemsize) == ("H200_SXM", 128)
 
 
 # failing open -------------------------------------------------------------------------------------------------------
 
 
-def test_what_it_does_not_know_it_is_not_asked(helper):
-    helper("raise SystemExit('was asked')")
-    assert advice(task(sku="RTX-4060")).reason.startswith(
+def test_an_unknown_gpu_or_type_starts_no_helper(helper):
+    helper("raise SystemExit('must not start')")
+    assert estimates_of(task(sku="RTX-4060")).reason.startswith(
         "nvidia-matmul-heuristics does not know the NVIDIA GeForce RTX 4060; it knows A100-80GB, "
     )
-    said = "nvidia-matmul-heuristics is not asked about operands of"
-    assert advice(task("64x64x64:tf32:nt")).reason == f"{said} fp32, fp32, fp32 accumulated in fp32"
+    unknown = "nvidia-matmul-heuristics has no precision for operands of"
+    assert estimates_of(task("64x64x64:tf32:nt")).reason == f"{unknown} fp32, fp32, fp32 accumulated in fp32"
     mixed = task()
     mixed = replace(mixed, problem=replace(mixed.problem, b_dtype=DType.FP16))
-    assert advice(mixed).reason == f"{said} bf16, fp16, bf16 accumulated in fp32"
+    assert estimates_of(mixed).reason == f"{unknown} bf16, fp16, bf16 accumulated in fp32"
 
 
-def test_a_missing_package_is_said_with_the_way_to_install_it(monkeypatch):
+def test_a_missing_package_is_named_with_the_way_to_install_it(monkeypatch):
     def none(package):
         raise PackageNotFoundError(package)
 
     monkeypatch.setattr(heuristics, "version", none)
     reason = "nvidia-matmul-heuristics is not installed: pip install nvidia-matmul-heuristics"
-    assert advice(task()) == Advice(reason=reason)
+    assert estimates_of(task()) == Estimates(reason=reason)
     assert prior_of(task(), [Config({})], lambda config: Shape(64, 64, 1, 1)) == Prior(reason=reason)
-    assert proposed(task(), [Config({})], lambda config: Shape(64, 64, 1, 1)) == ()
+    assert proposed_configs(task(), [Config({})], lambda config: Shape(64, 64, 1, 1)) == ()
 
 
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        ("import os; os.abort()", "ended with status -6: without a word"),
-        ("import os; os.close(0); os.abort()", "ended with status -6: without a word"),
+        ("import os; os.abort()", "ended with status -6: no message"),
+        ("import os; os.close(0); os.abort()", "ended with status -6: no message"),
         ("raise ValueError('no such layout')", "ended with status 1: ValueError: no such layout"),
         ("print('{\"proposals\": [')", "answered b'{\"proposals\": [\\n', which is not JSON"),
-        ("print('{', end='')", "ended with status 0: without a word"),
+        ("print('{', end='')", "ended with status 0: no message"),
         ('print(\'{"proposals": [], "times": []}\')', "proposes nothing for H200/any/4096x4096x4096:bf16:nt"),
     ],
 )
-def test_a_helper_that_breaks_costs_the_prior_alone(helper, program, reason):
+def test_a_helper_that_breaks_costs_only_the_prior(helper, program, reason):
     helper(program)
-    assert advice(task()) == Advice(reason=f"nvidia-matmul-heuristics {reason}")
+    assert estimates_of(task()) == Estimates(reason=f"nvidia-matmul-heuristics {reason}")
 
 
-def test_a_helper_that_hangs_is_ended(helper, monkeypatch):
+def test_a_helper_that_hangs_is_killed(helper, monkeypatch):
     helper("import time; time.sleep(600)")
     monkeypatch.setattr(heuristics, "_TIMEOUT_SECONDS", 0.5)
-    assert advice(task()).reason == "nvidia-matmul-heuristics did not answer for 0.5 s"
-    forget()
+    assert estimates_of(task()).reason == "nvidia-matmul-heuristics did not answer for 0.5 s"
+    clear_cache()
     helper("import os, time; os.close(1); time.sleep(600)")
-    assert advice(task()).reason == "nvidia-matmul-heuristics ended with status -9: without a word"
+    assert estimates_of(task()).reason == "nvidia-matmul-heuristics ended with status -9: no message"
 
 
 COUNTING = """
@@ -183,17 +182,17 @@ os.abort()
 WIDE, SMALL, THIN = Shape(128, 256, 2, 1), Shape(64, 64, 1, 1), Shape(64, 32, 1, 1)
 
 
-def test_an_answer_counts_though_the_process_crashes_behind_it(helper):
+def test_an_answer_counts_although_the_helper_crashes_afterwards(helper):
     helper(ANSWER)
-    assert ranked(task())[:2] == (Proposal(WIDE, 64, 1, 2e-5), Proposal(SMALL, 64, 3, 1e-5))
-    assert advice(task()).times_ns == {WIDE: pytest.approx(2e4), SMALL: pytest.approx(4e4)}
+    assert estimates_of(task()).proposals[:2] == (Proposal(WIDE, 64, 1, 2e-5), Proposal(SMALL, 64, 3, 1e-5))
+    assert estimates_of(task()).times_ns == {WIDE: pytest.approx(2e4), SMALL: pytest.approx(4e4)}
 
 
-def test_a_space_gets_configs_for_shapes(helper):
+def test_proposals_and_times_are_mapped_from_shapes_to_configs(helper):
     helper(ANSWER)
     shapes = {Config({"x": x}): shape for x, shape in enumerate([THIN, SMALL, None, WIDE, WIDE])}
-    # Proposals in their order, once each; the one with split k is none.
-    assert proposed(task(), shapes, shapes.get) == (Config({"x": 3}), Config({"x": 0}))
+    # Proposals keep their order, one config per shape; a proposal with split k is left out.
+    assert proposed_configs(task(), shapes, shapes.get) == (Config({"x": 3}), Config({"x": 0}))
     prior = prior_of(task(), shapes, shapes.get)
     assert prior.times_ns == {
         Config({"x": 1}): pytest.approx(4e4),
@@ -203,7 +202,7 @@ def test_a_space_gets_configs_for_shapes(helper):
     assert (prior.model, prior.reason) == ("nvidia-matmul-heuristics 1.2.3", "")
     nothing = prior_of(task(), shapes, lambda config: THIN)
     assert nothing == Prior(
-        reason="nvidia-matmul-heuristics prices none of the configs of H200/any/4096x4096x4096:bf16:nt"
+        reason="nvidia-matmul-heuristics estimates none of the configs of H200/any/4096x4096x4096:bf16:nt"
     )
 
 
@@ -213,16 +212,16 @@ def test_the_model_is_named_with_its_installed_version():
     assert prior.model == f"nvidia-matmul-heuristics {version('nvidia-matmul-heuristics')}"
 
 
-def test_one_process_answers_every_question_and_another_follows_one_that_broke(helper):
+def test_one_helper_answers_all_queries_and_another_replaces_it_after_a_crash(helper):
     helper(COUNTING)
-    proposals = [advice(task(f"{m}x64x64:bf16:nt")).proposals for m in (64, 128)]
+    proposals = [estimates_of(task(f"{m}x64x64:bf16:nt")).proposals for m in (64, 128)]
     assert [found[0].seconds for found in proposals] == [1, 2]
     for n in (64, 128):
-        assert advice(task(f"13x{n}x64:bf16:nt")).reason == f"{PACKAGE} ended with status 1: 13 is unlucky"
-    assert advice(task("256x64x64:bf16:nt")).proposals[0].seconds == 1
+        assert estimates_of(task(f"13x{n}x64:bf16:nt")).reason == f"{PACKAGE} ended with status 1: 13 is unlucky"
+    assert estimates_of(task("256x64x64:bf16:nt")).proposals[0].seconds == 1
 
 
-def test_spaces_ask_once_of_a_problem(helper):
+def test_two_spaces_share_one_query_per_problem(helper):
     helper(COUNTING)
-    asked = [advice(replace(task(), space=space)).proposals[0].seconds for space in ("one", "other")]
-    assert asked == [1, 1]
+    seconds = [estimates_of(replace(task(), space=space)).proposals[0].seconds for space in ("one", "other")]
+    assert seconds == [1, 1]
