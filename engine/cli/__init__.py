@@ -33,19 +33,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (
-    tune,
-    record,
-    replay,
-    compare,
-    show,
-    verify,
-    diff,
-    export,
-    warmup,
-    status,
-    merge,
-):  # as --help has them
+for _command in (tune, record, replay, compare, show, verify, diff, export, warmup, status, merge):  # order of --help
     app.command()(_command)
 app.command("space")(describe_space)
 app.command()(doctor)
@@ -61,12 +49,12 @@ def _gemmtune(
     """Find the fastest config of a GEMM kernel for every shape, and ship the answer as a table."""
 
 
-# The base of all that typer says of a command line; it stands in click, or in typer's own copy of click.
+# The base class of typer's errors about a command line, in click or in typer's own copy of click.
 _CommandLineError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
 
 
 def main() -> None:
-    """Run the command line; a wrong use ends with one line and exit status 2."""
+    """Run the command line; end a wrong use with one line on stderr and exit status 2."""
     try:
         with stoppable():
             status = app(sys.argv[1:] or ["--help"], standalone_mode=False)

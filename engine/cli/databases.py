@@ -1,4 +1,4 @@
-"""The commands around the databases of campaigns: status and merge."""
+"""The commands that read and merge databases: status and merge."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ __all__ = ["merge", "status"]
 
 
 def status(
-    database: Annotated[str, typer.Argument(metavar="DB", help="The database of a campaign: file or URL.")],
+    database: Annotated[str, typer.Argument(metavar="DB", help="The campaign's database: file or URL.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say how far a campaign is, from another terminal: it reads the database and disturbs nothing."""
+    """Show how far a campaign is, from another terminal.
+
+    Reads the campaign's database and changes nothing.
+    """
     with Database.open(database, create=False) as store:
         report = read_status(store, datetime.now(UTC))
     output.show(report, as_json=as_json)
@@ -30,12 +33,12 @@ def status(
 
 def merge(
     into: Annotated[str, typer.Argument(metavar="INTO", help="The database to add to: file or URL.")],
-    sources: Annotated[list[str], typer.Argument(metavar="FROM...", help="The databases to read.")],
+    sources: Annotated[list[str], typer.Argument(metavar="FROM", help="The databases to read: files or URLs.")],
     as_json: AsJson = False,
 ) -> None:
-    """Bring the databases of several sites together; what INTO holds already stays as it is.
+    """Add the measurements of several databases to one.
 
-    A database of an older schema is upgraded first. Stopped and started again, it goes on where it was.
+    Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was.
     """
     with ExitStack() as opened:
         others = {s: opened.enter_context(Database.open(s, create=False)) for s in dict.fromkeys(sources)}

@@ -1,4 +1,4 @@
-"""The commands that describe before anything is searched: space, doctor and explain."""
+"""The commands that describe and search nothing: space, doctor and explain."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ from gemmtune.engine.tables.table_file import read_table, require_device
 
 __all__ = ["describe_space", "doctor", "explain"]
 
-_CALL_HELP = "A function, a torch module or its class, imported from here."
-_INPUT_HELP = "Sizes of one input of it, m where they are dynamic: mx4096. Repeat for more."
-_TORCH_HELP = f"One of {', '.join(TORCH_VERSIONS)}. [default: the one here]"
+_CALL_HELP = "Explain this function, torch module or module class; imported from this folder."
+_INPUT_HELP = "Sizes of one input of --call, with m where they are dynamic: mx4096. Repeat for more."
+_LINEAR_HELP = "A linear layer by its sizes. [default: the table's layers]"
+_INPUT_GRAD_HELP = "The input needs a gradient, too, as inside a model."
+_TORCH_HELP = f"The torch version: {', '.join(TORCH_VERSIONS)}. [default: the installed one]"
 
 
 def describe_space(
@@ -41,7 +43,11 @@ def describe_space(
     device: Annotated[str, typer.Option(help="The device, for example H200.")] = "H200",
     as_json: AsJson = False,
 ) -> None:
-    """Show a space for one problem: its parameters, its points, and why points are rejected."""
+    """Show a space for one problem: parameters and rejections.
+
+    Lists the values of each parameter, the number of points and of feasible configs, the seeds, and an example of each
+    reason for rejecting a point.
+    """
     found = registry.space(name)
     task = Task(Problem.parse(problem), catalogue.device(device), name)
     count = enumerate_space(found, task)
@@ -53,9 +59,10 @@ def doctor(
     database: DatabaseUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at the GPU, what Inductor withholds from it, its clocks, versions, compilers, Ray and the database.
+    """Check the GPU, the toolchain and the database of this host.
 
-    Each line is ok or says what helps. Exit status 1 where something keeps gemmtune from measuring or storing here.
+    Looks at the GPU and its clocks, what Inductor withholds from it, the installed versions, the compilers, Ray and the
+    database. Each line is ok or names a remedy. The exit status is 1 if gemmtune cannot measure or store here.
     """
     report = examine(database or "out/measurements.db", os.environ)
     output.show(report, as_json=as_json)
@@ -63,22 +70,23 @@ def doctor(
 
 
 def explain(
-    table: Annotated[Path | None, typer.Argument(help="A table (table.json). [default: none]")] = None,
-    linear: Annotated[str | None, typer.Option(metavar="IN:OUT", help="A layer. [default: the table's]")] = None,
+    table: Annotated[Path | None, typer.Argument(help="A table (table.json).")] = None,
+    linear: Annotated[str | None, typer.Option(metavar="IN:OUT", help=_LINEAR_HELP)] = None,
     call: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=_CALL_HELP)] = None,
     input_sizes: Annotated[list[str] | None, typer.Option("--input", metavar="SIZES", help=_INPUT_HELP)] = None,
-    dtype: Annotated[str, typer.Option(help="Of the layer: bf16, fp16 or fp32.")] = "bf16",
+    dtype: Annotated[str, typer.Option(help="Element type of the layer: bf16, fp16 or fp32.")] = "bf16",
     torch: Annotated[str | None, typer.Option(help=_TORCH_HELP)] = None,
-    grad: Annotated[bool, typer.Option("--grad/--no-grad", help="Whether weights need a gradient.")] = True,
-    input_grad: Annotated[bool, typer.Option("--input-grad", help="The input needs one too, as in a model.")] = False,
-    padding: Annotated[bool, typer.Option("--padding/--no-padding", help="Inductor's shape_padding.")] = True,
-    device: Annotated[str | None, typer.Option(help="The GPU. [default: the table's, or H200]")] = None,
+    grad: Annotated[bool, typer.Option("--grad/--no-grad", help="Whether the weights need a gradient.")] = True,
+    input_grad: Annotated[bool, typer.Option("--input-grad", help=_INPUT_GRAD_HELP)] = False,
+    padding: Annotated[bool, typer.Option("--padding/--no-padding", help="Inductor's setting shape_padding.")] = True,
+    device: Annotated[str | None, typer.Option(help="The device. [default: the table's, else H200]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which m of a linear layer share one compiled graph, what cuts them, which rows they find, what to warm up.
+    """Show which m of a layer share a graph, and their rows.
 
-    It holds for a dynamic m, with max_autotune_gemm, and needs neither torch nor a GPU. A callable is traced with the
-    torch that is here, on no device.
+    For each range of m that shares one compiled graph: the guards that end the range, the table's rows that it uses,
+    and the m to warm up. Applies to a dynamic m with max_autotune_gemm. Needs neither torch nor a GPU, except that
+    --call traces a callable with the installed torch.
     """
     content = read_table(table) if table else None
     target = catalogue.device(device) if device else content.device if content else catalogue.device("H200")

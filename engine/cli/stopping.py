@@ -1,4 +1,4 @@
-"""Ctrl-C and a polite kill end a command in order."""
+"""End a command in order on SIGINT and SIGTERM."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ __all__ = ["Stopped", "stoppable"]
 
 
 class Stopped(BaseException):
-    """Ctrl-C or a polite kill; no Exception, so that nothing on the way takes it for a failure of its own."""
+    """SIGINT or SIGTERM; not an Exception, so that no handler takes it for a failure of a job."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.signal = number
+        """Number of the signal."""
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Let SIGINT and SIGTERM end what runs in order, with its processes; one that is ignored stays ignored."""
+    """Raise Stopped on SIGINT and SIGTERM while the block runs, so that its processes end; ignored signals stay so."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Stopped(number)

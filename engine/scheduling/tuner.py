@@ -34,9 +34,12 @@ class Tuner:
             ValueError: the budget or the batch is below its bound.
             UsageError: the search has several objectives, and the sampler takes one; the message names those that
                 take several.
+            ContractError: the sampler's constructor does not call Sampler's.
         """
         if budget < 0 or batch < 1:
             raise ValueError(f"budget={budget} is below 0 or batch={batch} below 1")
+        if not hasattr(sampler, "search"):
+            raise ContractError(f"{type(sampler).__qualname__}.__init__ does not call super().__init__(search)")
         check_objectives(type(sampler), sampler.search.objectives)
         self._sampler = sampler
         self.feasible = len(sampler.search.feasible)

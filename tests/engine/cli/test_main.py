@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine import cli
 from gemmtune.engine.store.database import Database
 
 NO_GPU = "No GPU found; using the recorded landscapes.\n"
@@ -46,6 +48,18 @@ def test_the_version_is_printed_and_python_m_is_the_console_script(tmp_path, scr
     assert script("--version", cwd=tmp_path).out == expected
     module = [sys.executable, "-m", "gemmtune", "--version"]
     assert subprocess.run(module, capture_output=True, text=True, check=True, cwd=tmp_path).stdout == expected
+
+
+@pytest.mark.parametrize("command", cli.app.registered_commands, ids=lambda command: command.callback.__name__)
+def test_a_summary_fits_its_line_and_no_default_is_shown_twice(command, script, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    summary = inspect.getdoc(command.callback).splitlines()[0]
+    assert len(summary) <= 60
+    assert summary.endswith(".")
+    name = command.name or command.callback.__name__
+    helped = " ".join(script(name, "--help", cwd=tmp_path).out.split())
+    assert not re.search(r"(\[default: [^]]+\])\s*\1", helped)
+    assert "same" not in helped
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
