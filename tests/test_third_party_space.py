@@ -158,14 +158,14 @@ write_landscapes(sys.argv[1], landscapes)
 CLI = ("-m", "gemmtune")
 
 
-def test_the_command_line_describes_it(run: Run):
+def test_gemmtune_space_describes_it(run: Run):
     record = json.loads(run(*CLI, "space", "toy", "--problem", "16x16x16", "--json"))
     assert record["params"] == {"TILE": [1, 2, 3, 4, 5, 6, 7, 8]}
     assert (record["points"], record["feasible"], record["rejections"]) == (8, 4, {"even": 4})
     assert record["examples"] == {"even": "TILE=1 is odd"}
 
 
-def test_the_command_line_tunes_it(run: Run, tmp_path: Path):
+def test_gemmtune_tune_searches_it(run: Run, tmp_path: Path):
     landscape, out = tmp_path / "toy.csv.gz", tmp_path / "out"
     run("-c", RECORD, str(landscape))
     printed = run(*CLI, "tune", "--space", "toy", "--replay", str(landscape), "--out", str(out))

@@ -1,1 +1,1 @@
-"""What gemmtune remembers: the measurement database and recorded landscapes."""
+"""Store and read measurements: the database, and landscape files."""

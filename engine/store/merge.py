@@ -14,7 +14,7 @@ _PAGE = 1000  # measurements in memory, and in one transaction
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """How much one database held, and how much of it was new."""
+    """Number of records that a source database holds, and how many of them were new."""
 
     measurements: int
     """Number of measurements that the source holds."""

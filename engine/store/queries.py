@@ -1,4 +1,4 @@
-"""Queries that the database itself evaluates: which tasks, how many measurements, which is the fastest."""
+"""Queries that the database itself evaluates: select tasks, count measurements, find the fastest."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["MeasurementCount", "counts", "fastest", "levels", "number_since", "t
 
 @dataclass(frozen=True, slots=True)
 class MeasurementCount:
-    """How many measurements one task has of one kind, and the best of them."""
+    """Number of measurements that one task has of one kind, and the best of them."""
 
     task: Task
     """The task that was searched."""
     evidence: Evidence
-    """How the numbers came about."""
+    """Evidence behind the numbers: measured, replayed or estimated."""
     protocol: str
     """Name of the timing protocol."""
     status: Status
-    """How the evaluations ended."""
+    """Status that the evaluations ended with."""
     worker: str
     """Name of the worker that measured."""
     number: int
-    """How many measurements there are."""
+    """Number of measurements of this kind."""
     best_ns: float | None
     """Least estimated time, in nanoseconds; None where nothing was timed."""
     last_at: str

@@ -23,7 +23,7 @@ def test_there_is_one_config_and_it_is_the_seed():
 
 
 @pytest.mark.parametrize("problem", ["64x64x64:e4m3:nt:addmm", "2x64x64x64:int8:nt:bmm"])
-def test_another_operation_on_8_bits_is_rejected_by_its_name(problem):
+def test_addmm_and_bmm_of_8_bits_are_rejected_by_name(problem):
     verdict = AtenSpace().check(task(problem), Config({}))
     assert verdict.rule == "operation"
     _, dtype, _, op = problem.split(":")
@@ -47,7 +47,7 @@ def test_each_operation_and_operands_of_8_bits_have_an_entry_of_their_own(proble
     assert AtenSpace().artifact_key(task(problem), Config({})) == entry
 
 
-def test_8_bit_floats_are_rejected_where_the_gpu_does_not_know_them():
+def test_8_bit_floats_are_rejected_on_gpus_without_the_type():
     problem = Problem.parse("64x64x64:e4m3:nt")
     older, oldest = (Task(problem, catalogue.device(sku), "aten") for sku in ("L4", "A100"))
     assert AtenSpace().check(older, Config({}))
@@ -55,12 +55,12 @@ def test_8_bit_floats_are_rejected_where_the_gpu_does_not_know_them():
     assert (verdict.rule, verdict.reason) == ("architecture", "e4m3 needs sm_89 or later, not sm_80")
 
 
-def test_what_the_library_does_not_multiply_is_rejected_with_its_reason():
+def test_operands_the_vendor_library_does_not_multiply_are_rejected_with_the_reason():
     verdict = AtenSpace().check(task("64x64x64:e5m2:nt"), Config({}))
     assert verdict.reason == "aten::_scaled_mm does not multiply e5m2 by e5m2 to bf16"
 
 
-def test_the_artifact_names_the_librarys_entry_and_leaves_no_file(tmp_path):
+def test_the_artifact_names_the_vendor_librarys_entry_point_and_leaves_no_file(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     artifact = AtenSpace().build(task(), Config({}), tmp_path)
     assert (artifact.key, artifact.space, artifact.path, artifact.launch) == ("aten::mm", "aten", "", ())
@@ -70,7 +70,7 @@ def test_the_artifact_names_the_librarys_entry_and_leaves_no_file(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_every_task_shares_the_librarys_entry():
+def test_tasks_share_the_entry_point_of_the_vendor_library():
     other = Task(Problem.parse("1x1x1:fp32:tn"), catalogue.device("A100"), "aten")
     assert AtenSpace().artifact_key(task(), Config({})) == AtenSpace().artifact_key(other, Config({}))
 

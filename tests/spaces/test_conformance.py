@@ -30,7 +30,7 @@ def test_registered_space_keeps_the_contract(name, check):
     ("name", "number"),
     [(name, number) for name in OWN for number in OF_EVERY_KIND if registry.space(name).seeds(example_tasks()[number])],
 )
-def test_own_space_builds_as_it_promises(name, number, tmp_path):
+def test_a_space_of_ones_own_keeps_the_contract_of_builds(name, number, tmp_path):
     if find_spec("torch") is None or find_spec("triton") is None:
         pytest.skip("torch or triton is not installed")
     space, task = registry.space(name), example_tasks()[number]

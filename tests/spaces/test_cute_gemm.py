@@ -94,7 +94,7 @@ def test_the_candidates_of_an_operator_are_as_many_as_the_registry_has(problem, 
         (HOPPER, "generation", "Sm90StaticPersistentGemmOperator is not compiled for sm_100a"),
     ],
 )
-def test_a_design_that_no_operator_has_is_rejected_with_the_constraint(config, rule, reason):
+def test_a_design_without_an_operator_is_rejected_with_the_constraint(config, rule, reason):
     verdict = SPACE.check(task(), Config(config))
     assert verdict.rule == rule
     assert reason in verdict.reason
@@ -135,14 +135,14 @@ def test_a_ragged_size_is_served_where_it_is_not_along_a_row():
     assert SPACE.check(task("512x100x512:bf16:nt:out_dtype=fp32"), Config(PAIR))  # rows of 400 B
 
 
-def test_the_small_batch_operator_wants_rows_along_k_and_an_output_like_its_operands():
+def test_the_small_batch_operator_needs_rows_along_k_and_an_output_like_its_operands():
     verdict = SPACE.check(task("16x512x512:bf16:nn"), Config(TGV))
     assert (verdict.rule, verdict.reason) == ("layout", "TgvGemmOperator reads bf16 as nt, not nn")
     assert SPACE.check(task("16x512x512:bf16:nt:out_dtype=fp16"), Config(TGV)).rule == "types"
     assert SPACE.check(task("16x512x512:bf16:nt:out_dtype=fp32"), Config(TGV))
 
 
-def test_seeds_hold_the_tiles_of_the_guide_that_suit_the_size():
+def test_seeds_contain_the_guides_tiles_that_fit_the_size():
     large, small = SPACE.seeds(task()), SPACE.seeds(task("16x4096x4096:bf16:nt"))
     assert Config(PAIR | {"mma_tiler_n": 256}) in large
     assert Config(TGV) in small
@@ -240,7 +240,7 @@ def test_check_accepts_the_points_that_the_registry_lists_and_no_other(sku):
 
 
 @pytest.mark.parametrize("sku", ["B200", "H200", "L4", "RTX-5090"])
-def test_a_problem_that_has_a_feasible_config_has_a_default_seed_and_no_default_is_of_no_use(sku):
+def test_every_feasible_problem_has_a_default_seed_and_every_default_is_used(sku):
     defaults = [cute_gemm._config(*default) for default in cute_gemm._DEFAULTS]
     assert len(set(defaults)) == len(defaults)
     points, used = list(SPACE.points(task(sku=sku))), set()
@@ -256,7 +256,7 @@ def test_a_problem_that_has_a_feasible_config_has_a_default_seed_and_no_default_
 
 
 @pytest.mark.parametrize(("types", "expected"), UNBUILDABLE.items())
-def test_what_the_registry_lists_and_no_compiler_takes_is_rejected(types, expected):
+def test_listed_operators_that_do_not_compile_are_rejected(types, expected):
     pytest.importorskip("torch", reason="torch is not installed")
     registry = pytest.importorskip("cutlass.operators", reason="nvidia-cutlass-operators is not installed")
     from gemmtune.spaces.cute.build import arguments, design_of

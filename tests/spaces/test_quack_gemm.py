@@ -107,7 +107,7 @@ def test_seeds_are_quacks_own_list(quack, problem, sku, count):
 
 
 @pytest.mark.parametrize("sku", ["H200", "B200"])
-def test_quacks_default_is_a_seed(quack, sku):
+def test_the_default_config_of_quack_is_a_seed(quack, sku):
     of = task(LARGE, sku)
     default = asdict(quack.default(of.device.capability[0]))
     assert Config({name: default[name] for name in PLAIN}) in SPACE.seeds(of)
@@ -116,7 +116,7 @@ def test_quacks_default_is_a_seed(quack, sku):
 @pytest.mark.parametrize("out_dtype", ["bf16", "fp16", "fp32"])
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("sizes", [(8, 8, 8), (64, 64, 12), (64, 12, 64), (12, 64, 64), (4, 4, 4), (1, 64, 64)])
-def test_alignment_is_quacks(quack, sizes, layout, out_dtype):
+def test_alignment_agrees_with_quack(quack, sizes, layout, out_dtype):
     import cutlass
 
     m, n, k = sizes
@@ -163,7 +163,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("problem", "sku", "changes", "rule", "words"), BREAKS)
-def test_a_config_that_breaks_one_rule_is_told_which_and_by_how_much(problem, sku, changes, rule, words):
+def test_a_rejection_names_the_rule_the_value_and_the_bound(problem, sku, changes, rule, words):
     assert SPACE.check(task(LARGE, "H200"), Config(PLAIN))
     assert SPACE.check(task(LARGE, "B200"), Config(PLAIN))
     verdict = SPACE.check(task(problem, sku), Config(PLAIN | changes))
@@ -206,7 +206,7 @@ def model():
 
 @pytest.mark.parametrize("sku", ["H200", "B200"])
 @pytest.mark.parametrize(("layout", "turned"), [("nn", "tt"), ("nt", "nt"), ("tn", "tn"), ("tt", "nn")])
-def test_the_model_prices_swap_ab_as_the_transposed_product(model, layout, turned, sku):
+def test_the_model_estimates_swap_ab_as_the_transposed_product(model, layout, turned, sku):
     one, other = task(f"512x4096x1024:bf16:{layout}", sku), task(f"4096x512x1024:bf16:{turned}", sku)
     plain = {config: ns for config, ns in SPACE.prior(one).times_ns.items() if not config["swap_ab"]}
     swapped = SPACE.prior(other).times_ns
@@ -215,7 +215,7 @@ def test_the_model_prices_swap_ab_as_the_transposed_product(model, layout, turne
     assert {config: swapped[Config({**config, "swap_ab": True})] for config in both} == both
 
 
-def test_the_model_prices_a_pair_of_ctas_as_one(model):
+def test_the_model_estimates_a_pair_of_ctas_as_one(model):
     of = task(LARGE, "B200")
     times = SPACE.prior(of).times_ns
     pair, single = (Config(PLAIN | {"tile_m": tile_m, "cluster_m": m}) for tile_m, m in ((256, 2), (128, 1)))
@@ -224,7 +224,7 @@ def test_the_model_prices_a_pair_of_ctas_as_one(model):
     assert Config(PLAIN | {"tile_m": 64, "cluster_m": 1}) in times
 
 
-def test_what_the_model_is_not_asked_has_a_reason():
+def test_a_task_unknown_to_the_model_has_a_reason():
     prior = SPACE.prior(task("512x512x512:fp32:nt"))
     assert prior.reason
     assert not prior.times_ns

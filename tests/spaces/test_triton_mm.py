@@ -56,7 +56,7 @@ def inductors_configs(of, search_space):
 
 @pytest.mark.parametrize("sku", ["H200", "A100", "RTX-4090"])
 @pytest.mark.parametrize(("problem", "count"), [(LARGE, 1400), (DECODE, 250), (RAGGED, 1400)])
-def test_exhaustive_lies_in_the_space_and_only_shared_memory_rejects_it(problem, count, sku):
+def test_the_space_contains_exhaustive_and_only_shared_memory_rejects_it(problem, count, sku):
     points = set(SPACE.points(task(problem, sku)))
     exhaustive = inductors_configs(task(problem, sku), "EXHAUSTIVE")
     assert len(set(exhaustive)) == len(exhaustive) == count
@@ -100,7 +100,7 @@ def test_the_default_list_is_the_one_torch_2_13_ships():
     assert len(triton_mm._DEFAULT_LIST) == len(inductors) == 21
 
 
-def test_a_target_of_less_shared_memory_has_fewer_seeds():
+def test_a_gpu_with_less_shared_memory_has_fewer_seeds():
     assert len(SPACE.seeds(task(LARGE, "H200"))) == 20  # without 128x128x128 at 4 stages: 262144 B > 232448 B
     assert len(SPACE.seeds(task(LARGE, "RTX-4090"))) == 16
 
@@ -133,7 +133,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("problem", "changes", "rule", "words"), BREAKS)
-def test_a_config_that_breaks_one_rule_is_told_which_and_by_how_much(problem, changes, rule, words):
+def test_a_rejection_names_the_rule_the_value_and_the_bound(problem, changes, rule, words):
     assert SPACE.check(task(LARGE), Config(FINE))
     verdict = SPACE.check(task(problem), Config(FINE | changes))
     assert verdict.rule == rule
@@ -183,7 +183,7 @@ def test_a_group_is_rejected_where_it_orders_the_tiles_as_the_default_does(rows,
 
 
 @pytest.mark.parametrize("space", [TritonMmSpace, TritonMmTmaSpace])
-def test_problems_checked_one_after_the_other_get_the_verdicts_they_get_alone(space):
+def test_verdicts_do_not_depend_on_the_tasks_checked_before(space):
     alike = ["1024x1280x3420:bf16:nt", "1040x1296x3436:bf16:nt", "1024x1280x3421:bf16:nt", "1024x1280x3424:bf16:nt"]
     small = [
         "16x4096x4096:bf16:nt",
@@ -196,7 +196,7 @@ def test_problems_checked_one_after_the_other_get_the_verdicts_they_get_alone(sp
         assert all(one.check(checked, config) == alone.check(checked, config) for config in one.points(checked))
 
 
-def test_the_limit_is_the_devices():
+def test_the_limit_of_shared_memory_is_the_devices():
     config = Config(FINE | {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_stages": 4, "num_warps": 8})
     needed = 2 * 64 * 256 * 3  # A100: no wgmma, one buffer less than stages
     device = catalogue.device("A100")
@@ -222,7 +222,7 @@ def test_values_of_a_dynamic_m_share_a_binary(more):
     assert len(others | {key(16)}) == 7  # of 2³¹ elements an index takes 64 bits
 
 
-def test_the_toolchain_is_what_renders_and_compiles():
+def test_the_toolchain_names_torch_triton_and_ptxas():
     try:
         installed = {"torch": version("torch"), "triton": version("triton")}
     except ImportError:

@@ -40,7 +40,7 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("problem", "changes", "rule", "words"), BREAKS)
-def test_a_config_that_breaks_one_rule_is_told_which_and_by_how_much(problem, changes, rule, words):
+def test_a_rejection_names_the_rule_the_value_and_the_bound(problem, changes, rule, words):
     assert SPACE.check(task(LARGE), Config(TILE))
     verdict = SPACE.check(task(problem), Config(TILE | changes))
     assert verdict.rule == rule
@@ -58,7 +58,7 @@ def test_a_config_that_breaks_one_rule_is_told_which_and_by_how_much(problem, ch
         "2048x4096x4100:fp32:nt",
     ],
 )
-def test_what_tma_reads_passes(problem):
+def test_operands_that_tma_can_read_pass(problem):
     verdict = SPACE.check(task(problem), Config(TILE | {"num_stages": 2}))
     assert verdict, verdict.reason
 
@@ -121,7 +121,7 @@ def test_the_default_list_is_the_one_torch_ships():
     assert len(triton_mm_tma._DEFAULT_LIST) == len(inductors_configs(task("4096x4096x4096"), "DEFAULT")) == 8
 
 
-def test_exhaustive_lies_in_the_space_and_only_shared_memory_and_warps_below_a_group_of_four_leave_it():
+def test_the_space_contains_exhaustive_but_for_shared_memory_and_less_than_four_warps():
     # Inductor drops two warps for TMA before it lowers eight to what a small tile can use.
     exhaustive = inductors_configs(task(LARGE), "EXHAUSTIVE")
     whole = [config for config in exhaustive if config.integer("num_warps") >= 4]
@@ -131,7 +131,7 @@ def test_exhaustive_lies_in_the_space_and_only_shared_memory_and_warps_below_a_g
         assert config.integer("BLOCK_M") * config.integer("BLOCK_N") < 4 * 256
 
 
-def test_the_toolchain_is_what_renders_and_compiles():
+def test_the_toolchain_names_torch_triton_and_ptxas():
     try:
         installed = {"torch": version("torch"), "triton": version("triton")}
     except ImportError:

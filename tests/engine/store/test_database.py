@@ -115,7 +115,7 @@ def test_a_reason_that_is_no_text_is_kept_as_escapes(path):
     assert back.reason == r"bad \udcff and \x00"
 
 
-def test_why_screening_stopped_is_kept_and_a_row_without_it_reads_as_before(path):
+def test_the_reason_screening_stopped_is_kept_and_older_rows_have_none(path):
     stopped = measured(1, estimate=Estimate(3.0, 2.0, 4.0, stopped="one launch took 6.1 times the leader's"))
     with Database.open(path) as database:
         database.add([stopped, measured(2)])
@@ -393,7 +393,7 @@ def test_a_database_of_something_else_is_refused_and_kept(path):
 
 
 @pytest.mark.parametrize("name", ["nowhere/gemmtune.db", "file/gemmtune.db", "."])
-def test_a_place_that_cannot_hold_a_database_is_refused(tmp_path, name):
+def test_a_path_that_cannot_hold_a_database_is_refused(tmp_path, name):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="its folder must exist and be writable"):
         Database.open(tmp_path / name)
@@ -483,7 +483,7 @@ def test_kill_9_at_any_instant_loses_nothing_committed_and_keeps_batches_whole(p
     connection.close()
 
 
-def test_processes_that_begin_one_database_together_lose_nothing(path):
+def test_processes_that_create_one_database_together_lose_nothing(path):
     ranges = [(0, 60), (30, 90), (60, 120)]
     children = [adder(path, first, last) for first, last in ranges]
     assert [child.communicate(timeout=60)[0].count("\n") for child in children] == [61, 61, 61]

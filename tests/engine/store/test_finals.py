@@ -77,7 +77,7 @@ def test_every_field_of_every_final_reads_back(path):
         assert database.finals()[0].regret_bound == 0.0021
 
 
-def test_a_final_that_is_stored_again_is_stored_once(path):
+def test_a_final_added_twice_is_stored_once(path):
     with Database.open(path) as database:
         finals = (FINAL, FINAL, replace(FINAL, worker="another host"))
         assert [database.add_final(final) for final in finals] == [True, False, True]

@@ -58,7 +58,7 @@ def there(tmp_path):
         yield database
 
 
-def test_what_was_measured_here_stays_and_the_rest_comes_along_in_its_order(here, there):
+def test_own_measurements_stay_and_new_ones_are_added_in_their_order(here, there):
     before = list(there.measurements()), there.finals()
     assert merge(here, there) == Merged(measurements=3, new=2, finals=2, new_finals=2)
     assert list(here.measurements()) == [
@@ -79,7 +79,7 @@ def test_merging_again_or_with_itself_changes_nothing(here, there):
     assert (list(here.measurements()), here.finals()) == held
 
 
-def test_a_database_larger_than_a_page_comes_whole(here, tmp_path):
+def test_a_database_larger_than_a_page_is_merged_whole(here, tmp_path):
     many = [measured(number) for number in range(2500)]
     with Database.open(tmp_path / "many.db") as source:
         source.add(many)

@@ -98,7 +98,7 @@ def test_everything_reads_back_in_insertion_order(url):
         assert database.finals(TASK.problem, H200) == [FINAL]
 
 
-def test_what_is_stored_again_stays_as_it_was_first(url):
+def test_the_first_of_equal_measurements_and_finals_stays(url):
     with Database.open(url) as database:
         assert database.add([measured(1)]) == 1
         assert database.add([measured(1, worker="another"), measured(2), measured(2, worker="another")]) == 1
@@ -127,7 +127,7 @@ def test_a_batch_that_fails_leaves_nothing_and_the_next_one_works(url):
         assert database.add([measured(2, OTHER), measured(1)]) == 2
 
 
-def test_a_database_that_is_empty_newer_or_somebody_elses_is_refused(postgres_server, url):
+def test_an_empty_newer_or_foreign_database_is_refused(postgres_server, url):
     with pytest.raises(StoreError, match="is empty; `gemmtune tune` fills one"):
         Database.open(url, create=False)
     Database.open(url).close()
@@ -140,7 +140,7 @@ def test_a_database_that_is_empty_newer_or_somebody_elses_is_refused(postgres_se
         Database.open(other)
 
 
-def test_a_server_that_is_not_there_is_said_at_once(postgres_server):
+def test_an_unreachable_server_is_an_error_at_once(postgres_server):
     with pytest.raises(StoreError, match=r'cannot open database .*database "nowhere" does not exist'):
         Database.open(postgres_server.url("nowhere"))
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
@@ -304,7 +304,7 @@ def members_by_batch(url: str) -> dict[int, list[int]]:
     return found
 
 
-def test_processes_that_begin_one_database_together_lose_nothing_while_connections_drop(postgres_server, url):
+def test_processes_that_create_one_database_together_lose_nothing_while_connections_drop(postgres_server, url):
     chance = random.Random(20261121)
     ranges = [(0, 200), (100, 300), (200, 400)]
     children = [adder(url, first, last) for first, last in ranges]
@@ -344,7 +344,7 @@ def test_kill_9_of_the_writer_and_death_of_the_server_lose_nothing_committed(pos
     assert len(reported) > 20
 
 
-def test_a_server_that_stays_away_ends_in_an_error_that_says_how_to_go_on(postgres_server, url):
+def test_a_server_lost_for_the_whole_patience_is_an_error_with_the_way_out(postgres_server, url):
     with Database.open(url, patience_seconds=0.3) as database:
         database.add([measured(1)])
         postgres_server.stop()

@@ -105,7 +105,7 @@ BUILT = [
 
 
 @pytest.mark.parametrize(("of", "chosen", "threads"), BUILT)
-def test_a_kernel_for_an_absent_gpu_is_built_by_the_pool(built, of, chosen, threads):
+def test_the_pool_builds_a_kernel_for_an_absent_gpu(built, of, chosen, threads):
     artifact = built[of, chosen]
     assert not isinstance(artifact, BuildFailure), artifact.reason
     assert hashlib.sha256(Path(artifact.path).read_bytes()).hexdigest() == artifact.digest
@@ -133,7 +133,7 @@ def test_the_resources_are_those_the_cuda_tool_reads(built, of, chosen, threads,
     assert (used.registers, used.spill_bytes) == (int(registers), int(frame))
 
 
-def test_an_impossible_config_fails_with_its_reason_and_the_pool_goes_on(built):
+def test_an_impossible_config_fails_with_its_reason_and_the_pool_continues(built):
     impossible = Config({**PAIR, "cluster_shape_n": 16})
     assert SPACE.check(task(sku="B200"), impossible).rule == "cluster size"
     failure = built[task(sku="B200"), impossible]
@@ -153,7 +153,7 @@ def test_an_impossible_config_fails_with_its_reason_and_the_pool_goes_on(built):
         ("512x256x1024:fp16:nt:acc_dtype=fp16:out_dtype=fp32", "B200", EPILOGUE, "acc/d type combination"),
     ],
 )
-def test_what_the_registry_lists_in_vain_fails_with_the_compilers_reason(built, problem, sku, chosen, reason):
+def test_listed_operators_that_do_not_compile_fail_with_the_compilers_reason(built, problem, sku, chosen, reason):
     failure = built[task(problem, sku), chosen]
     assert isinstance(failure, BuildFailure)
     assert reason in failure.reason
@@ -198,7 +198,7 @@ def test_a_kernel_is_loaded_by_a_process_that_did_not_compile_it(built):
             function(a, b, out, 0)
 
 
-def test_operators_are_told_by_class_and_design_and_never_by_name(monkeypatch, tmp_path):
+def test_class_and_design_identify_an_operator_without_its_name(monkeypatch, tmp_path):
     generated = operators.get_operators
 
     def renamed(*given):
@@ -221,7 +221,7 @@ def test_a_kernel_beyond_a_blocks_shared_memory_is_refused_and_leaves_nothing(tm
     assert not any(tmp_path.iterdir())
 
 
-def test_what_the_compiler_says_is_one_line_of_its_reason(monkeypatch, tmp_path):
+def test_the_reason_is_one_line_of_the_compilers_message(monkeypatch, tmp_path):
     def broken(*given, **options):
         raise RuntimeError("\x1b[91merror\x1b[0m: no such tile\n\n  at line 7\nhint: another tile")
 
@@ -231,7 +231,7 @@ def test_what_the_compiler_says_is_one_line_of_its_reason(monkeypatch, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
-def test_the_driver_is_answered_from_the_record():
+def test_the_device_record_answers_for_the_driver():
     import cutlass.utils
 
     board = replace(catalogue.device("H200"), active_clusters=((1, 132), (4, 31)))
@@ -243,7 +243,7 @@ def test_the_driver_is_answered_from_the_record():
     assert cutlass.utils.HardwareInfo is not type(hardware)
 
 
-def test_a_build_asks_the_driver_nothing(monkeypatch, tmp_path):
+def test_a_build_does_not_call_the_driver(monkeypatch, tmp_path):
     from cutlass.base_dsl import env_manager
 
     def asked():
@@ -261,6 +261,6 @@ def test_operands_take_no_memory():
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF" + bytes(80), bytes(1000)])
-def test_bytes_without_a_cubin_are_said_to_be_such(data):
+def test_bytes_without_a_cubin_are_refused(data):
     with pytest.raises(CubinError, match="no cubin"):
         kernels(data)

@@ -83,7 +83,7 @@ def test_a_launch_can_be_captured_allocates_nothing_and_runs_on_the_current_stre
         kernel.close()
 
 
-def test_the_present_gpu_has_as_many_clusters_as_its_dispatchers_are_told():
+def test_the_device_record_has_the_cluster_counts_of_the_driver():
     import cutlass.utils
 
     device = present_device()
@@ -106,7 +106,7 @@ def test_the_present_gpu_has_as_many_clusters_as_its_dispatchers_are_told():
         ("16x512x1024:int8:nt", ""),
     ],
 )
-def test_the_bench_times_it_beside_the_vendors_kernel_or_one_that_stands_in(problem, entry, tmp_path):
+def test_the_bench_times_it_with_the_vendors_kernel_or_a_replacement(problem, entry, tmp_path):
     from gemmtune.engine.measure.bench import Bench
 
     of = {space: Task(Problem.parse(problem), present_device(), space) for space in ("aten", "cute_gemm")}

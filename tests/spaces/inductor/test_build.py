@@ -98,7 +98,7 @@ def test_tf32_is_allowed_where_the_problem_and_its_size_allow_it(rendered, probl
         ("46340x64x46340:bf16:nt", "tl.int32"),
     ],
 )
-def test_indices_are_as_wide_as_the_largest_operand_needs(rendered, problem, dtype):
+def test_indices_have_the_width_that_the_largest_operand_needs(rendered, problem, dtype):
     assert constant(rendered(problem)[0], "INDEX_DTYPE") == dtype
 
 
@@ -142,7 +142,7 @@ def test_operands_are_read_by_their_strides(rendered, layout, strides, a_index, 
         ("300x200x100:bf16:nt", "RTX-5090"),
     ],
 )
-def test_a_problem_builds_for_a_gpu_that_is_not_here(problem, sku, tmp_path):
+def test_a_problem_builds_for_an_absent_gpu(problem, sku, tmp_path):
     target = task(problem, sku)
     config = min(SPACE.seeds(target), key=lambda c: (c.integer("BLOCK_M") * c.integer("BLOCK_N"), c.integer("BLOCK_K")))
     artifact = SPACE.build(target, config, tmp_path)
@@ -165,7 +165,7 @@ def arch_of(path):
     return listed.strip().removesuffix(".cubin").rsplit(".", 1)[1]
 
 
-def test_a_kernel_that_spills_says_so(tmp_path):
+def test_a_kernel_that_spills_reports_its_spills(tmp_path):
     one_warp = Config(SMALL | {"BLOCK_N": 128, "num_stages": 1, "num_warps": 1})  # 256 accumulators a thread
     resources = SPACE.build(task("256x256x256", "A100"), one_warp, tmp_path).resources
     assert resources.registers == 255
@@ -215,7 +215,7 @@ def test_check_and_the_compiler_agree_on_shared_memory(problem, sku, tmp_path):
         assert SPACE.build(roomy, config, tmp_path).resources.shared_bytes >= least > limit
 
 
-def test_a_tf32_problem_that_is_computed_in_fp32_is_not_charged_for_tensor_cores(tmp_path):
+def test_a_tf32_problem_computed_in_fp32_needs_no_shared_memory_for_tensor_cores(tmp_path):
     config = Config(SMALL | {"BLOCK_N": 64, "BLOCK_K": 64, "num_stages": 4})
     buffers = 4 if BEFORE_2_13 else 3  # Inductor 2.13 allows no tf32 at n and k of 256, and only wgmma keeps all four
     target = task("512x256x256:tf32:nt", shared_memory_per_block_bytes=buffers * 4 * 64 * 128)
@@ -279,7 +279,7 @@ def test_the_setting_of_fp32_precision_does_not_reach_the_kernel(rendered):
         matmul.fp32_precision = before
 
 
-def test_equal_kernels_are_equal_binaries_wherever_they_are_built(tmp_path):
+def test_equal_kernels_are_equal_binaries_in_every_folder_and_process(tmp_path):
     digests = set()
     for name in ("short", "a_folder_of_a_longer_name"):
         (tmp_path / name).mkdir()
@@ -311,7 +311,7 @@ os.wait()
 """
 
 
-def test_a_builder_is_forked_from_one_thread_that_has_hashed_triton(tmp_path):
+def test_preloading_hashes_triton_and_leaves_one_thread(tmp_path):
     script, folder = tmp_path / "forked.py", tmp_path / "built"
     script.write_text(FORKED)
     folder.mkdir()

@@ -147,7 +147,7 @@ def kernel(source):
         ("520x304x96:bf16:tt:addmm:bias=matrix", PERSISTENT),
     ],
 )
-def test_what_is_rendered_is_what_inductor_deploys(problem, template, rendered, tmp_path):
+def test_the_rendered_kernel_equals_the_one_inductor_deploys(problem, template, rendered, tmp_path):
     source, _ = rendered(problem, template=template)
     ours, inductors = kernel(source), kernel(deployed(Problem.parse(problem), template, tmp_path / "deployed"))
     assert ours == inductors

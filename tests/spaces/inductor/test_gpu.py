@@ -154,7 +154,7 @@ def test_kernels_with_memory_of_their_own_run_side_by_side(tmp_path):
         ("triton_mm_tma", "2048x4096x4096:bf16:nt:addmm"),
     ],
 )
-def test_the_bench_times_it_beside_the_vendors_kernel(space, problem, tmp_path):
+def test_the_bench_times_it_with_the_vendors_kernel(space, problem, tmp_path):
     from gemmtune.engine.measure.bench import Bench
 
     target, baseline = task(space, problem), task("aten", problem)

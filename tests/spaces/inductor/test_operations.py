@@ -111,7 +111,7 @@ def test_a_small_problem_has_no_more_persistent_blocks_than_tiles(rendered):
         ("200x320x96:fp16:nt:addmm", "triton_mm_tma", "bias a b out workspace", 256),
     ],
 )
-def test_a_build_says_what_its_kernel_takes(problem, space, arguments, own_bytes, tmp_path):
+def test_the_artifact_states_resources_and_launch(problem, space, arguments, own_bytes, tmp_path):
     target = task(problem, space)
     artifact = build(target, tmp_path)
     facts = dict(artifact.launch)

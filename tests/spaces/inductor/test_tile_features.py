@@ -38,7 +38,7 @@ def test_tiles_waves_and_traffic_of_a_prefill_problem():
     assert features["alignment of k"] == 4.0
 
 
-def test_rows_that_are_not_aligned_show():
+def test_unaligned_rows_change_a_feature():
     task = Task(Problem.parse("1024x1280x3420:bf16:nt"), H200, "triton_mm")
     features = features_of(task, 64, 64, 128, 4, 32768)
     assert features["alignment of k"] == 3.0  # 6,840 B divide by 8, not by 16
@@ -57,7 +57,7 @@ def test_every_config_of_triton_mm_has_the_same_features_on_every_problem():
 
 
 @pytest.mark.parametrize("space", ["triton_mm", "triton_mm_tma", "cute_gemm", "quack_gemm"])
-def test_configs_described_together_are_described_as_each_by_itself(space):
+def test_features_of_many_configs_equal_those_of_each_alone(space):
     of, task = registry.space(space), Task(Problem.parse("2048x4096x4096:bf16:nt"), H200, space)
     configs = [config for config in of.points(task) if of.check(task, config)][::7]
     together = of.features_of(task, configs)

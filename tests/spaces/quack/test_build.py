@@ -64,7 +64,7 @@ def built(tmp_path_factory):
         (1, BLACKWELL, SM100, {"swap_ab": 0, "cluster_size": 2, "max_swizzle_size": 16}),
     ],
 )
-def test_the_builders_compile_for_an_architecture_that_is_not_here(built, number, of, config, launch):
+def test_the_builders_compile_for_an_absent_architecture(built, number, of, config, launch):
     artifact = built[number]
     assert isinstance(artifact, Artifact), artifact
     assert artifact.key == SPACE.artifact_key(of, config)
@@ -78,7 +78,7 @@ def test_the_builders_compile_for_an_architecture_that_is_not_here(built, number
     assert 128 * 1024 < artifact.resources.shared_bytes <= of.device.shared_memory_per_block_bytes
 
 
-def test_sizes_and_sms_are_not_in_the_binary(built):
+def test_the_binary_depends_on_neither_sizes_nor_sms(built):
     one, _, other = built[:3]
     assert one.key == other.key
     assert one.digest == other.digest

@@ -26,7 +26,7 @@ def test_every_shipped_file_is_a_landscape_of_named_problems():
             assert {"space", "device"} <= set(landscape.context)
 
 
-def test_no_shipped_file_is_no_error(recorded):
+def test_without_shipped_files_the_list_is_empty(recorded):
     assert embedded() == ()
     assert embedded("triton_mm") == ()
 

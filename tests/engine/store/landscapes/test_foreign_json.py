@@ -75,7 +75,7 @@ def test_a_gzip_file_is_read_alike(tmp_path):
     assert (landscape.points, landscape.name) == (plain.points, plain.name)
 
 
-def test_what_was_read_is_written_as_csv_and_reads_back_equal(tmp_path):
+def test_a_cache_written_as_csv_reads_back_equal(tmp_path):
     [landscape] = read_landscapes(CACHE)
     path = tmp_path / "kernel_tuner_cache.csv.gz"
     write_landscapes(path, [landscape])
@@ -83,14 +83,14 @@ def test_what_was_read_is_written_as_csv_and_reads_back_equal(tmp_path):
     assert (dict(back.points), back.context, back.name) == (landscape.points, landscape.context, landscape.name)
 
 
-def test_the_cache_of_a_run_that_was_broken_off_is_read(tmp_path):
+def test_the_cache_of_an_interrupted_run_is_read(tmp_path):
     whole = CACHE.read_text().rstrip()
     [landscape] = read_landscapes(CACHE)
     assert read(tmp_path, whole.removesuffix("}\n}") + ",").points == landscape.points
     assert "is not JSON" in refusal(tmp_path, whole[:-60])
 
 
-def test_an_old_cache_has_the_error_in_the_place_of_the_time(tmp_path):
+def test_a_cache_before_1_0_has_the_error_class_as_its_time(tmp_path):
     entry = {"x": 1, "time": "RuntimeFailedConfig"}
     found = {"tune_params_keys": ["x"], "cache": {"1": entry, "2": {"x": 2, "time": 3.0}}}
     points = read(tmp_path, found).points
@@ -106,7 +106,7 @@ def test_times_of_t4_have_the_units_the_file_says(tmp_path):
     assert (first.time_ns, first.cost_seconds, first.samples_ns[1]) == (3.2e6, pytest.approx(311.25), 3.2e9)
 
 
-def test_an_objective_that_is_no_time_gives_way_to_the_time_or_the_launches(tmp_path):
+def test_if_the_objective_is_no_time_the_time_or_the_launches_are_read(tmp_path):
     found = json.loads(T4.read_text())
     for result in found["results"]:
         result["objectives"] = ["GFLOP/s"]
@@ -118,7 +118,7 @@ def test_an_objective_that_is_no_time_gives_way_to_the_time_or_the_launches(tmp_
     assert "results[1]: no time" in refusal(tmp_path, found)
 
 
-def test_a_config_that_comes_again_counts_as_it_came_first(tmp_path):
+def test_the_first_entry_of_a_repeated_config_counts(tmp_path):
     found = json.loads(T4.read_text())
     again = json.loads(json.dumps(found["results"][0]))
     again["times"] |= dict.fromkeys(("compilation", "benchmark", "framework"), 0)
@@ -141,5 +141,5 @@ def test_a_config_that_comes_again_counts_as_it_came_first(tmp_path):
         ({"results": [{"configuration": {"x": 1}, "invalidity": "correct"}]}, "results[0], times: expected an object"),
     ],
 )  # fmt: skip
-def test_what_breaks_the_format_is_named_with_its_place(tmp_path, found, said):
+def test_an_error_names_the_entry_and_what_was_expected(tmp_path, found, said):
     assert said in refusal(tmp_path, found)

@@ -69,7 +69,7 @@ def test_times_are_read_to_the_exact_nanosecond_and_only_of_successes(tmp_path):
     assert landscape.optimum_ns == 45000.0
 
 
-def test_the_words_of_other_tools_become_our_statuses(tmp_path):
+def test_status_words_of_other_tools_are_translated(tmp_path):
     words = {
         "ok": (Status.OK, ""),
         "correct": (Status.OK, ""),
@@ -123,7 +123,7 @@ def test_a_gemm_with_types_we_lack_is_named_but_is_no_problem(tmp_path):
     assert (landscape.name, landscape.problem) == ("m=8,n=8,k=8,dtype=int4", None)
 
 
-def test_values_are_numbers_truths_or_words_and_order_needs_numbers(tmp_path):
+def test_values_are_numbers_booleans_or_texts_and_order_needs_numbers(tmp_path):
     (landscape,) = read(tmp_path, "a,b,c,d,time_us,status\n2,true,0.5,nt,1,ok\n-1,False,1e3,8,1,ok\n")
     assert list(landscape.points) == [
         Config({"a": 2, "b": True, "c": 0.5, "d": "nt"}),
@@ -146,7 +146,7 @@ def test_build_columns_are_resources_and_other_dotted_columns_are_not_parameters
     assert [param.name for param in landscape.params] == ["x"]
 
 
-def test_spreadsheet_habits_do_no_harm(tmp_path):
+def test_a_byte_order_mark_spaces_and_crlf_are_accepted(tmp_path):
     path = tmp_path / "sheet.csv"
     path.write_bytes(b"\xef\xbb\xbfx, time_us ,status\r\n 1 , 2.5 , ok \r\n\r\n")
     (landscape,) = read_landscapes(path)
@@ -249,7 +249,7 @@ def landscapes(draw, problem):
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_what_is_written_reads_back_equal(data, tmp_path_factory):
+def test_landscapes_read_back_equal(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("landscapes") / data.draw(st.sampled_from(["all.csv", "all.csv.gz"]))
     problems = data.draw(st.lists(st.builds(Problem, *[st.integers(1, 9)] * 3), min_size=1, max_size=3, unique=True))
     written = [data.draw(landscapes(problem)) for problem in problems]
@@ -303,7 +303,7 @@ def simple(name: str = "t", value: object = 1, param: str = "x", **context: str)
         ([Landscape("t", "", simple().params, {Config({"x": 1}): Point(Config({"x": 1}), Status.OK, None)})], "time"),
     ],
 )
-def test_what_would_not_read_back_is_refused_and_leaves_the_old_file(tmp_path, landscapes_, part):
+def test_a_landscape_that_would_not_read_back_is_refused_and_the_old_file_stays(tmp_path, landscapes_, part):
     path = tmp_path / "old.csv.gz"
     write_landscapes(path, [simple("before")])
     before = path.read_bytes()
@@ -335,7 +335,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
             write_landscapes(path, [simple()])
 
 
-def test_what_an_evaluation_cost_is_the_sum_of_its_recorded_parts(tmp_path):
+def test_the_cost_of_an_evaluation_is_the_sum_of_its_recorded_parts(tmp_path):
     (landscape,) = read(tmp_path, FOREIGN)
     costs = [point.cost_seconds for point in landscape.points.values()]
     assert costs == [pytest.approx(1.150224), None, pytest.approx(3.05908), pytest.approx(0.003)]
