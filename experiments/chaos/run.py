@@ -1,4 +1,4 @@
-"""Kills whatever takes part in a campaign, again and again, and compares what is left with an undisturbed one.
+"""Kills the processes of a campaign at random, and compares the result with that of a campaign without kills.
 
 Usage: run.py --kills N [--seed S] [--budget N] [--seconds S] [--database postgresql+psycopg://...]
               [--json FILE]
@@ -23,10 +23,10 @@ from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.store.database import Database
 
 KINDS = {"worker": 5, "builder": 3, "driver": 1}
-"""What is killed, and how often beside the others."""
+"""Relative frequency of each kind of kill."""
 ACTORS = {"worker": b"ray::Worker", "builder": b"ray::Builder"}
 PATIENCE_SECONDS = 600.0
-"""Of a campaign that nothing is killed of any more."""
+"""Longest run time of a campaign after its last kill."""
 
 
 def main() -> int:
@@ -35,19 +35,19 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gemmtune-chaos-") as folder:
         address = start_ray()
-        site = Site(Path(folder), address, given)
-        calm = site.campaign("calm", str(Path(folder) / "calm.db"))
-        calm.start()
-        if calm.process.wait(PATIENCE_SECONDS) != 0:
-            sys.exit((Path(folder) / "calm.log").read_text())
-        expected = calm.rows()
+        run = Run(Path(folder), address, given)
+        undisturbed = run.campaign("undisturbed", str(Path(folder) / "undisturbed.db"))
+        undisturbed.start()
+        if undisturbed.process.wait(PATIENCE_SECONDS) != 0:
+            sys.exit((Path(folder) / "undisturbed.log").read_text())
+        expected = undisturbed.rows()
         report = {"kills": Counter(), "rounds": 0, "measurements": len(expected), "wrong": []}
         while sum(report["kills"].values()) < given.kills:
             number = report["rounds"]
-            disturbed = site.campaign(f"round{number}", site.database(number))
+            disturbed = run.campaign(f"round{number}", run.database(number))
             disturb(disturbed, chance, given.kills - sum(report["kills"].values()), report)
             report["rounds"] += 1
-            report["wrong"] += compared(calm, disturbed)
+            report["wrong"] += compared(undisturbed, disturbed)
     report["seconds"] = round(time.monotonic() - began, 1)
     text = json.dumps(report, indent=2)
     if given.json:
@@ -69,7 +69,7 @@ def arguments() -> argparse.Namespace:
 
 
 def start_ray() -> str:
-    """A Ray of two cores that ends with this process, and nobody else's to use; its address."""
+    """Start a Ray of two cores that only this run can use; return its address."""
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     import ray
 
@@ -77,8 +77,8 @@ def start_ray() -> str:
     return ray.get_runtime_context().gcs_address
 
 
-class Site:
-    """What the campaigns of this run share."""
+class Run:
+    """The folder, cluster and database server that the campaigns share."""
 
     def __init__(self, folder: Path, address: str, given: argparse.Namespace) -> None:
         self.folder, self.given = folder, given
@@ -88,7 +88,7 @@ class Site:
         return Campaign(self, name, database)
 
     def database(self, number: int) -> str:
-        """A fresh one."""
+        """Make an empty database and return its URL."""
         if not self.given.database:
             return str(self.folder / f"round{number}.db")
         import psycopg
@@ -101,35 +101,35 @@ class Site:
 
 
 class Campaign:
-    """The driver's process, and what its database holds."""
+    """The driver's process and its database."""
 
-    def __init__(self, site: Site, name: str, database: str) -> None:
-        self.site, self.name, self.database = site, name, database
-        self.table = site.folder / name / "table.json"
+    def __init__(self, run: Run, name: str, database: str) -> None:
+        self.run, self.name, self.database = run, name, database
+        self.table = run.folder / name / "table.json"
         self.table.parent.mkdir()
         self.early: set[tuple] = set()
 
     def start(self) -> None:
-        terms = ["--budget", str(self.site.given.budget), "--seconds", str(self.site.given.seconds)]
+        terms = ["--budget", str(self.run.given.budget), "--seconds", str(self.run.given.seconds)]
         command = [str(Path(__file__).with_name("campaign.py")), self.database, str(self.table), *terms]
-        with (self.site.folder / f"{self.name}.log").open("a") as log:
+        with (self.run.folder / f"{self.name}.log").open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", *command], env=self.site.environment, stdout=log, stderr=subprocess.STDOUT
+                [sys.executable, "-P", *command], env=self.run.environment, stdout=log, stderr=subprocess.STDOUT
             )
 
     def rows(self) -> list[tuple]:
-        """Its measurements, in an order of their own."""
+        """Return the measurements, sorted."""
         try:
             with Database.open(self.database, create=False) as store:
                 return sorted(
                     (m.task.key, m.config.json, m.status, m.samples_ns, m.created_at, m.worker)
                     for m in store.measurements()
                 )
-        except GemmtuneError:  # there is none yet
+        except GemmtuneError:  # there is no database yet
             return []
 
     def measured(self) -> int:
-        """How many there are."""
+        """Return the number of measurements."""
         try:
             with Database.open(self.database, create=False) as store:
                 return len(store)
@@ -137,16 +137,16 @@ class Campaign:
             return 0
 
     def actors(self, kind: str) -> list[int]:
-        """Their processes; none but those of this run's Ray."""
+        """Return the processes of this run's actors of a kind."""
         own = descendants(os.getpid())
         return [pid for pid in own if command(pid).startswith(ACTORS[kind])]
 
     def kill(self, kind: str, chance: random.Random) -> bool:
-        """Kill one of a kind; False where there is none at the moment."""
+        """Kill one process of a kind; return whether there was one."""
         if kind == "connection":
             return self.cut()
         victims = self.actors("worker" if kind == "driver" else kind)
-        if victims and kind == "driver":  # without workers it has not begun, and nothing would ever go on
+        if victims and kind == "driver":  # a driver without workers has not begun
             victims = [self.process.pid]
         if not victims:
             return False
@@ -161,11 +161,11 @@ class Campaign:
         return True
 
     def cut(self) -> bool:
-        """End every connection to the campaign's database."""
+        """Cut every connection to the campaign's database; return whether there was one."""
         import psycopg
 
         name = self.database.rpartition("/")[2]
-        with psycopg.connect(self.site.given.database.replace("+psycopg", "", 1), autocommit=True) as connection:
+        with psycopg.connect(self.run.given.database.replace("+psycopg", "", 1), autocommit=True) as connection:
             ended = connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
             )
@@ -173,17 +173,17 @@ class Campaign:
 
 
 def disturb(campaign: Campaign, chance: random.Random, kills: int, report: dict) -> None:
-    """Run a campaign to its end, with at most so many kills on the way: of what none has lost yet, then by chance.
+    """Run a campaign to its end with at most `kills` kills: first of each kind that was not killed yet, then at random.
 
-    It measures something between two kills: faster ones than actors start would only show that it gives up.
+    The campaign measures something between two kills. Kills in faster succession only show that it gives up.
     """
-    kinds = KINDS | ({"connection": 2} if campaign.site.given.database else {})
+    kinds = KINDS | ({"connection": 2} if campaign.run.given.database else {})
     first = chance.sample(missing := [kind for kind in kinds if not report["kills"][kind]], len(missing))
     measured = 0
     campaign.start()
     until = time.monotonic() + PATIENCE_SECONDS
     while campaign.process.poll() is None and time.monotonic() < until:
-        time.sleep(chance.uniform(0, 2 * campaign.site.given.pause))
+        time.sleep(chance.uniform(0, 2 * campaign.run.given.pause))
         kind = first[-1] if first else chance.choices(list(kinds), list(kinds.values()))[0]
         if not kills or campaign.process.poll() is not None or campaign.measured() == measured:
             continue
@@ -195,15 +195,13 @@ def disturb(campaign: Campaign, chance: random.Random, kills: int, report: dict)
             del first[-1:]
     if campaign.process.poll() != 0:
         campaign.process.kill()
-        report["wrong"].append(
-            f"{campaign.name}: {(campaign.site.folder / f'{campaign.name}.log').read_text()[-2000:]}"
-        )
+        report["wrong"].append(f"{campaign.name}: {(campaign.run.folder / f'{campaign.name}.log').read_text()[-2000:]}")
 
 
-def compared(calm: Campaign, disturbed: Campaign) -> list[str]:
-    """What is not as it is without kills."""
+def compared(undisturbed: Campaign, disturbed: Campaign) -> list[str]:
+    """Return the differences from the campaign without kills."""
     wrong = []
-    expected, held = calm.rows(), disturbed.rows()
+    expected, held = undisturbed.rows(), disturbed.rows()
     keys = Counter(row[:2] for row in held)
     if doubled := [key for key, count in keys.items() if count > 1]:
         wrong.append(f"{disturbed.name}: measured more than once: {doubled[:3]}")
@@ -211,7 +209,7 @@ def compared(calm: Campaign, disturbed: Campaign) -> list[str]:
         wrong.append(f"{disturbed.name}: in the database before a driver was killed, and not after: {sorted(lost)[:3]}")
     if differ := {row[:4] for row in expected} ^ {row[:4] for row in held}:
         wrong.append(f"{disturbed.name}: {len(differ)} measurements differ: {sorted(differ)[:4]}")
-    if not disturbed.table.exists() or rows_of(disturbed.table) != rows_of(calm.table):
+    if not disturbed.table.exists() or rows_of(disturbed.table) != rows_of(undisturbed.table):
         wrong.append(f"{disturbed.name}: the table is another one")
     return wrong
 
@@ -221,7 +219,7 @@ def rows_of(table: Path) -> list:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below one."""
+    """Return the descendants of a process."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

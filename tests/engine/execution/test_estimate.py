@@ -79,7 +79,7 @@ def test_pruners_are_asked_before_the_build_and_after_it():
     found = evaluated([2, 3, 7], pruners={"sevens": no_sevens, "static": StaticPruner()})
     assert found[2].status is Status.OK
     built, unbuilt = found[3], found[7]
-    assert (built.status, built.reason) == (Status.INVALID, "pruned by static: 100 B a thread spilled > 64 B")
+    assert (built.status, built.reason) == (Status.INVALID, "pruned by static: 100 B spilled per thread > 64 B")
     assert (built.protocol, built.build_seconds) == ("estimate: toy model 1.0", 0.5)
     assert (unbuilt.status, unbuilt.reason) == (Status.INVALID, "pruned by sevens: TILE 7")
     assert (unbuilt.protocol, unbuilt.build_seconds) == (UNBUILT, None)
