@@ -75,7 +75,7 @@ def record(
         searches = backend.searches(plan)
         for line in unsearched(plan, [search.task for search in searches]):
             tell(line)
-        run(searches, backend.executor, store, plan.plugins.objective, callbacks, settle=False)
+        run(searches, backend.executor, store, plan.plugins.objective, callbacks, hold_finals=False)
         normalization = GpuNormalization(store)
         for name in names:
             path = folder / f"{device.sku.lower()}_{name}.csv.gz"

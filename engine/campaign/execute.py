@@ -65,7 +65,7 @@ def execute(
     repeated = record.searches(database) if record else None
     # The range rounds of a finished campaign measured more at each problem. That calls for no further final.
     finals = repeated is None or plan.ranges is None
-    run_searches(repeated or searches, limits=plan.limits, settle=finals)
+    run_searches(repeated or searches, limits=plan.limits, hold_finals=finals)
     if record and repeated is None:
         record.write()
     searches = repeated or searches
@@ -73,7 +73,7 @@ def execute(
     reader = ResultReader(plan, backend, database, keep=plan.ranges is not None)
 
     def run_round(more: Sequence[TaskSearch]) -> None:
-        run_searches(more, settle=False)
+        run_searches(more, hold_finals=False)
         reader.forget(more)
 
     measured = RangeMeasurements()

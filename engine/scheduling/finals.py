@@ -1,4 +1,4 @@
-"""Which configs meet in each problem's final, and when."""
+"""Send the best configs of each problem to a final."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Finals"]
 
 
 class Finals:
-    """Sends the best of a problem to its final once every search of the problem has ended."""
+    """The finals of a campaign: a problem's best configs meet once every search of the problem has ended."""
 
     def __init__(
         self,
@@ -28,7 +28,15 @@ class Finals:
         objective: Objective,
         normalization: GpuNormalization,
     ) -> None:
-        """Every task whose search will end, and the scale on which several GPUs' measurements compare."""
+        """Expect the searches of these tasks to end.
+
+        Args:
+            tasks: all tasks of the campaign.
+            executor: holds the finals.
+            database: holds the measurements and the finals of earlier runs.
+            objective: scores the measurements.
+            normalization: makes the measurements of several GPUs comparable.
+        """
         self._executor = executor
         self._database = database
         self._objective = objective
@@ -36,36 +44,37 @@ class Finals:
         self._tasks: dict[Problem, list[Task]] = {}
         for task in tasks:
             self._tasks.setdefault(task.problem, []).append(task)
-        self._searched = {problem: set(of_problem) for problem, of_problem in self._tasks.items()}
-        self._open: set[Problem] = set()
+        self._unfinished = {problem: set(of_problem) for problem, of_problem in self._tasks.items()}
+        self._running: set[Problem] = set()
 
     @property
     def open(self) -> bool:
-        """Whether a final has been sent and is not over."""
-        return bool(self._open)
+        """Whether a final was submitted and is not over."""
+        return bool(self._running)
 
-    def ended(self, task: Task) -> None:
-        """A search is done; the last one of its problem starts the final, unless the last final was that very one."""
-        searched = self._searched[task.problem]
-        searched.discard(task)
-        if searched:
+    def search_ended(self, task: Task) -> None:
+        """Submit the problem's final if no other search of it is left, unless its last final had these candidates."""
+        unfinished = self._unfinished[task.problem]
+        unfinished.discard(task)
+        if unfinished:
             return
         held = self._database.finals(task.problem, task.device, self._executor.protocol(task))
         candidates = self._candidates(self._tasks[task.problem], held)
-        if len(candidates) > 1 and not (held and self._met(candidates, held[-1])):
-            self._open.add(task.problem)
+        if len(candidates) > 1 and not (held and self._were_held(candidates, held[-1])):
+            self._running.add(task.problem)
             self._executor.hold_final(candidates)
 
-    def over(self, final: Final | FinalNotHeld) -> None:
-        """A final came back."""
-        self._open.discard(final.problem)
+    def add(self, final: Final | FinalNotHeld) -> None:
+        """Store a final that came back from the executor."""
+        self._running.discard(final.problem)
         if isinstance(final, Final):
             self._database.add_final(final)
 
     def _candidates(self, tasks: Sequence[Task], held: Sequence[Final]) -> list[tuple[Task, Config]]:
-        """The best FINALISTS that the database holds of all searched spaces, and the baseline.
+        """Return the best FINALISTS of all searched spaces, and the baseline.
 
-        Those that a final has refuted are left out and not replaced, or each run of a campaign would hold one more.
+        Configs that failed in a final are left out and not replaced. Otherwise each run of a campaign would hold
+        another final.
         """
         baseline: list[tuple[float, Task, Config]] = []
         others: list[tuple[float, Task, Config]] = []
@@ -74,10 +83,11 @@ class Finals:
             scored = ((self._objective.score(m), task, c) for c, m in known.items() if m.status is Status.OK)
             (baseline if task.space == BASELINE_SPACE else others).extend(scored)
         others.sort(key=lambda scored: (scored[0], scored[1].space, scored[2].json))
-        refuted = {(out.task, out.config) for final in held for out in final.failed}
+        failed = {(out.task, out.config) for final in held for out in final.failed}
         best = ((task, config) for _, task, config in (*others[:FINALISTS], *baseline))
-        return [candidate for candidate in best if candidate not in refuted]
+        return [candidate for candidate in best if candidate not in failed]
 
-    def _met(self, candidates: Iterable[tuple[Task, Config]], final: Final) -> bool:
-        met = {(f.task, f.config, f.toolchain) for f in final.finalists}
-        return all((task, config, self._executor.toolchain(task)) in met for task, config in candidates)
+    def _were_held(self, candidates: Iterable[tuple[Task, Config]], final: Final) -> bool:
+        """Return whether the final had all candidates, built by the toolchain of now."""
+        finalists = {(f.task, f.config, f.toolchain) for f in final.finalists}
+        return all((task, config, self._executor.toolchain(task)) in finalists for task, config in candidates)

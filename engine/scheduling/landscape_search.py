@@ -1,4 +1,4 @@
-"""One recorded landscape, searched: what a sampler is given of it, and what it finds there."""
+"""Search one recorded landscape with a sampler."""
 
 from __future__ import annotations
 
@@ -18,26 +18,28 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.task_features import TaskFeatures, problem_features
 
-__all__ = ["RecordedTask"]
+__all__ = ["LandscapeSearch"]
 
 
-class RecordedTask:
-    """A landscape as a task to search.
+class LandscapeSearch:
+    """Searches of one landscape. Recorded configs are feasible unless they were invalid.
 
-    Recorded configs are feasible unless they were invalid. Where the landscape names a registered space and a device,
-    the sampler is given the space's seeds and its features, as in a campaign; where it names a problem alone, the
-    problem's sizes; else the parameters are all there is.
+    | the landscape names           | the sampler gets                                          |
+    |-------------------------------|-----------------------------------------------------------|
+    | a registered space and device | the space's seeds and config features, as in a campaign    |
+    | a problem alone               | the problem's features                                    |
+    | neither                       | the parameters                                            |
     """
 
     def __init__(self, landscape: Landscape, *, cold: bool = False) -> None:
-        """Look up what is known of the task.
+        """Look up the seeds and features of the landscape's task.
 
         Args:
-            landscape: what was recorded.
-            cold: keep the space's seeds from the sampler.
+            landscape: the recorded points.
+            cold: whether the space's seeds are kept from the sampler.
 
         Raises:
-            DeviceError: it names a registered space, and a device that the catalogue does not know.
+            DeviceError: the landscape names a registered space, and a device that the catalogue does not know.
         """
         self.landscape = landscape
         self.feasible = tuple(c for c, point in landscape.points.items() if point.status is not Status.INVALID)
@@ -53,14 +55,14 @@ class RecordedTask:
 
     @property
     def kind(self) -> tuple[str | None, bool, tuple[str, ...]]:
-        """Equal for tasks that can teach each other: same space, same parameters, the same known of their configs."""
+        """Key that is equal for tasks that can learn from each other: space, parameters, and kind of features."""
         names = sorted(param.name for param in self.landscape.params)
         return self.landscape.context.get("space"), self.landscape.problem is None, tuple(names)
 
     def begin(
         self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
     ) -> Tuner:
-        """A fresh search; `history` reaches a sampler that learns."""
+        """Return a fresh search; `history` reaches a sampler that learns."""
         search = Search(
             params=self.landscape.params,
             feasible=self.feasible,
@@ -76,24 +78,24 @@ class RecordedTask:
     def search(
         self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
     ) -> tuple[Trial, ...]:
-        """The trials of one search, in the order asked."""
+        """Run a search and return its trials, in the order asked."""
         tuner = self.begin(sampler, budget, seed=seed, batch=batch, history=history)
         while not tuner.done:
             tuner.tell([self.outcome(config) for config in tuner.next_batch()])
         return tuner.trials
 
     def outcome(self, config: Config) -> Trial:
-        """What was recorded of a config."""
+        """Return the recorded outcome of a config, scored by its time in nanoseconds."""
         point = self.landscape.points[config]
         return Trial(config, point.status, point.time_ns)
 
     def as_source(self, trials: Sequence[Trial]) -> SourceTask:
-        """What trials of this task teach another."""
+        """Return trials of this landscape as history for another search."""
         return SourceTask(tuple(trials), self.features)
 
 
 def _task(landscape: Landscape) -> Task | None:
-    """The task, where the file says what was recorded, and where."""
+    """Return the landscape's task; None where it names no registered space, or no problem or device."""
     name, sku = landscape.context.get("space"), landscape.context.get("device")
     if landscape.problem is None or name not in registry.names(Space) or sku is None:
         return None

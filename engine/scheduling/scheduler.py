@@ -1,8 +1,4 @@
-"""Many tasks, one executor: keeps it fed, keeps the database, tells the callbacks.
-
-Every task gets a batch, in the plan's order; who gets the next one, `turns` says. What a task evaluates depends on its
-own results alone.
-"""
+"""Run many searches on one executor: keep it busy, store every measurement, inform the callbacks."""
 
 from __future__ import annotations
 
@@ -19,18 +15,18 @@ from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.finals import Finals
 from gemmtune.engine.scheduling.scoring import score_of, trial_of
 from gemmtune.engine.scheduling.stopping import Clock, Limits
+from gemmtune.engine.scheduling.task_priority import TaskPriority
 from gemmtune.engine.scheduling.task_search import TaskSearch
-from gemmtune.engine.scheduling.turns import Turns
-from gemmtune.engine.seams.executor import Executor, Finished
+from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 
 __all__ = ["run"]
 
 _CONFIGS_PER_WORKER = 128
-"""Configs on their way at a time, for each worker: binaries that wait to be timed, and what the builders of one GPU
-have in hand and next. A batch ends with its last config, and samplers ask for few at first, so that it takes many
-tasks. What a task evaluates does not depend on it."""
+"""Submitted configs per worker, at most: those that builders have and those that wait to be timed.
+
+A batch ends with its last config, and samplers ask for few configs at first. Many tasks keep the executor busy."""
 _WAIT_SECONDS = 0.5
 
 
@@ -42,13 +38,23 @@ def run(
     callbacks: Sequence[Callback],
     *,
     limits: Limits = Limits(),  # noqa: B008 (immutable)
-    settle: bool = True,
+    hold_finals: bool = True,
     now: Callable[[], float] = time.monotonic,
 ) -> None:
     """Run every search to its end or to the limits, and hold each problem's final where the executor can.
 
-    Each measurement is in the database before its sampler hears of it, and what the database holds is not measured
-    again: a campaign that was killed goes on where it was.
+    A measurement is stored before its sampler learns of it. A stored measurement is not made again: a campaign that
+    was killed continues where it was. The batches of a task depend on the task's own results alone.
+
+    Args:
+        searches: in the plan's order; each is closed when it ends.
+        executor: evaluates the configs.
+        database: stores the measurements and finals, and answers what it holds already.
+        objective: scores the measurements.
+        callbacks: follow the campaign.
+        limits: end searching early.
+        hold_finals: whether the best configs of each problem meet in a final.
+        now: returns the seconds of a monotonic clock.
 
     Raises:
         ContractError: the executor returned what was not submitted, or returned it again; a sampler or the objective
@@ -59,7 +65,13 @@ def run(
     for callback in callbacks:
         callback.on_begin(searches)
     database.send_notices_to(partial(notify, callbacks))
-    _Scheduler(searches, executor, database, objective, callbacks, limits, settle=settle, now=now).run()
+    normalization = GpuNormalization(database)
+    finals = None
+    if hold_finals and executor.holds_finals:
+        tasks = [search.task for search in searches]
+        finals = Finals(tasks, executor, database, objective, normalization)
+    clock = Clock(limits, executor.parallel, now)
+    _Scheduler(searches, executor, database, objective, callbacks, normalization, finals, clock, limits.regret).run()
 
 
 class _Scheduler:
@@ -72,78 +84,75 @@ class _Scheduler:
         database: Database,
         objective: Objective,
         callbacks: Sequence[Callback],
-        limits: Limits,
-        *,
-        settle: bool,
-        now: Callable[[], float],
+        normalization: GpuNormalization,
+        finals: Finals | None,
+        clock: Clock,
+        regret: float | None,
     ) -> None:
         self._executor = executor
         self._database = database
         self._objective = objective
         self._callbacks = callbacks
-        self._normalization = GpuNormalization(database)
-        tasks = [search.task for search in searches]
-        self._finals = (
-            Finals(tasks, executor, database, objective, self._normalization)
-            if settle and executor.holds_finals
-            else None
-        )
-        self._clock = Clock(limits, executor.parallel, now)
-        self._regret = limits.regret
-        self._waiting = deque(searches)
-        self._complete: deque[TaskSearch] = deque()  # every config of the batch has its result
-        self._active: dict[Task, TaskSearch] = {}
-        self._most = _CONFIGS_PER_WORKER * executor.parallel
-        self._turns = Turns(searches, self._most)
+        self._normalization = normalization
+        self._finals = finals
+        self._clock = clock
+        self._regret = regret
+        self._most_in_work = _CONFIGS_PER_WORKER * executor.parallel
+        self._waiting = deque(searches)  # searches that have not begun
+        self._ready = TaskPriority(searches, self._most_in_work)  # searches with a batch to submit
+        self._active: dict[Task, TaskSearch] = {}  # searches with a submitted batch
+        self._complete: deque[TaskSearch] = deque()  # searches whose whole batch has its results
 
     def run(self) -> None:
-        thinking = self._give()
-        while thinking or self._active or (self._finals and self._finals.open):
-            finished = self._executor.collect(0.0 if thinking else _WAIT_SECONDS)
-            self._take(finished)
-            thinking = self._give()
+        more = self._submit_batches()
+        while more or self._active or (self._finals and self._finals.open):
+            self._collect(0.0 if more else _WAIT_SECONDS)
+            more = self._submit_batches()
 
-    def _give(self) -> bool:
-        """Keep as many configs in work as keep the executor busy; whether there is more to think about for that.
+    def _submit_batches(self) -> bool:
+        """Keep the executor busy, and return whether another call would submit more.
 
-        A sampler is asked once at most: it may take a tenth of a second, and there are builders that have nothing to do
-        until the executor is looked at again. Where it has little, what was asked for goes before what has not begun.
+        One sampler at most is asked per call. It may take a tenth of a second, and the executor must be looked at
+        before the next one. While little is in work, batches at hand go before searches that have not begun.
         """
-        thought = bool(self._complete)
+        asked = bool(self._complete)
         if self._complete:
             search = self._complete.popleft()
             if self._ask(search):
-                self._turns.add(search)
-        while self._in_work < self._most and (self._waiting or self._turns):
+                self._ready.add(search)
+        while self._in_work < self._most_in_work and (self._waiting or self._ready):
             if self._clock.over:
                 self._stop()
-            elif self._turns and (not self._waiting or self._in_work < self._most // 2):
-                self._submit(self._turns.take())
-            elif thought:
+            elif self._ready and (not self._waiting or self._in_work < self._most_in_work // 2):
+                self._submit(self._ready.take())
+            elif asked:
                 break
             else:
-                thought = True
+                asked = True
                 self._begin_next()
-        return bool(self._complete or (self._in_work < self._most and (self._waiting or self._turns)))
+        return bool(self._complete or (self._in_work < self._most_in_work and (self._waiting or self._ready)))
 
     def _begin_next(self) -> None:
-        """Begin the next search of the plan."""
+        """Begin the next search of the plan, and submit its first batch."""
         search = self._waiting.popleft()
         search.known = self._normalization.known(search.task, self._executor)
         if search.tuner.notice:
             notify(self._callbacks, f"{search.task.key}: {search.tuner.notice}")
-        if self._ask(search) and search.tuner.evaluations:
-            self._turns.add(search)  # it has begun in an earlier run
-        elif search.batch:
+        if not self._ask(search):
+            return
+        if search.tuner.evaluations:
+            self._ready.add(search)  # an earlier run began it
+        else:
             self._submit(search)
 
     @property
     def _in_work(self) -> int:
-        """Configs that the executor has."""
+        """Number of configs that the executor has."""
         return sum(len(search.batch) - len(search.results) for search in self._active.values())
 
     def _stop(self) -> None:
-        for search in (*self._turns.clear(), *self._waiting):
+        """End every search that has nothing submitted, because time is over."""
+        for search in (*self._ready.clear(), *self._waiting):
             search.cut_short = True
             self._end(search, "time is over")
         self._waiting.clear()
@@ -154,7 +163,9 @@ class _Scheduler:
             if config not in search.results:
                 self._executor.submit(search.task, config)
 
-    def _take(self, finished: Sequence[Finished]) -> None:
+    def _collect(self, timeout_seconds: float) -> None:
+        """Store what has finished, and find the batches that are complete."""
+        finished = self._executor.collect(timeout_seconds)
         measured = [m for m in finished if isinstance(m, Measurement)]
         self._database.add(measured)
         measured = [self._normalization.normalize(measurement) for measurement in measured]
@@ -163,17 +174,15 @@ class _Scheduler:
             self._report(measurement, known=False)
         for final in finished:
             if not isinstance(final, Measurement) and self._finals is not None:
-                self._finals.over(final)
+                self._finals.add(final)
                 for callback in self._callbacks:
                     callback.on_final(final)
         load = self._executor.load()
         for callback in self._callbacks:
             callback.on_load(load, self._clock.seconds_left)
         for task in dict.fromkeys(measurement.task for measurement in measured):
-            search = self._active[task]
-            if len(search.results) == len(search.batch):
-                del self._active[task]
-                self._complete.append(search)
+            if len(self._active[task].results) == len(self._active[task].batch):
+                self._complete.append(self._active.pop(task))
 
     def _report(self, measurement: Measurement, *, known: bool) -> None:
         score = score_of(measurement, self._objective)
@@ -181,11 +190,11 @@ class _Scheduler:
             callback.on_measurement(measurement, score, known=known)
 
     def _ask(self, search: TaskSearch) -> bool:
-        """Tell complete batches and ask for the next that is not all known; False when the search is done."""
+        """Pass complete batches to the sampler and ask for the next that is not all known; False if the search ends."""
         while len(search.results) == len(search.batch):
             if search.batch:
                 search.tuner.tell([trial_of(search.results[config], self._objective) for config in search.batch])
-                self._turns.spent(len(search.batch))
+                self._ready.subtract(len(search.batch))
             search.results = {}
             search.batch = []
             if self._regret is not None and search.tuner.evaluations and search.regret_bound <= self._regret:
@@ -202,16 +211,21 @@ class _Scheduler:
                     self._report(known, known=True)
         return True
 
-    def _end(self, search: TaskSearch, why: str) -> None:
+    def _end(self, search: TaskSearch, reason: str) -> None:
         search.close()
-        self._turns.spent(search.budget - search.tuner.evaluations)
+        self._ready.subtract(search.budget - search.tuner.evaluations)
         for callback in self._callbacks:
-            callback.on_search_end(search, why)
+            callback.on_search_end(search, reason)
         if self._finals is not None:
-            self._finals.ended(search.task)
+            self._finals.search_ended(search.task)
 
 
 def _accept(measurement: Measurement, search: TaskSearch | None, executor: Executor) -> None:
+    """Add a measurement to its search's results.
+
+    Raises:
+        ContractError: it was not submitted, or came back before.
+    """
     config = measurement.config
     if search is None or config not in search.batch or config in search.results:
         what = "again" if search and config in search.results else "which was not submitted"

@@ -1,4 +1,4 @@
-"""What a sampler is told of a measurement."""
+"""Turn measurements into the trials that samplers learn from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def trial_of(measurement: Measurement, objective: Objective) -> Trial:
     """Return the config with its status and scores.
 
     Raises:
-        ContractError: as `score_of`.
+        ContractError: the score is no finite number above 0.
     """
     score = score_of(measurement, objective)
     scores = () if score is None or not objective.parts else objective.scores(measurement)
@@ -23,7 +23,7 @@ def trial_of(measurement: Measurement, objective: Objective) -> Trial:
 
 
 def score_of(measurement: Measurement, objective: Objective) -> float | None:
-    """What the objective makes of it; None unless it is ok.
+    """Return the objective's score, to minimise; None for a measurement that is not ok.
 
     Raises:
         ContractError: the score is no finite number above 0.

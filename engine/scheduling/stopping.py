@@ -1,28 +1,33 @@
-"""When a campaign stops searching before every task has spent its evaluations."""
+"""Decide when searching stops before every task has spent its budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["Clock", "Limits"]
+__all__ = ["Clock", "Limits", "regret_bound"]
+
+_BEST = 5
+"""Number of configs whose mean distance is the scale of the tail; see experiments/scheduling."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None for what has no limit. What is being evaluated when time is over is finished, and the finals are held."""
+    """Limits of a campaign's searches, None for no limit. Running evaluations and the finals are completed anyway."""
 
     seconds: float | None = None
     """Wall-clock time of this run of the campaign."""
     gpu_seconds: float | None = None
-    """The same, times the GPUs that the executor holds: what they are rented for."""
+    """Wall-clock time of this run times the executor's GPUs."""
     regret: float | None = None
-    """A task whose regret bound (`expectation.regret_bound`) is at most this fraction is done."""
+    """Regret bound, a fraction, at which the search of a task ends; see `regret_bound`."""
 
     def __post_init__(self) -> None:
-        """Refuse limits out of bounds."""
+        """Refuse limits that are not above 0."""
         for name in ("seconds", "gpu_seconds", "regret"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -30,27 +35,53 @@ class Limits:
 
 
 class Clock:
-    """A campaign's time."""
+    """The time that a campaign may still search."""
 
     def __init__(self, limits: Limits, gpus: int, now: Callable[[], float]) -> None:
-        """Begin to count.
+        """Start the clock.
 
         Args:
             limits: the campaign's.
-            gpus: GPUs the executor holds.
-            now: seconds of a clock that never goes back.
+            gpus: number of the executor's GPUs.
+            now: returns the seconds of a monotonic clock.
         """
         ends = [limits.seconds, None if limits.gpu_seconds is None else limits.gpu_seconds / gpus]
-        self._most = min((end for end in ends if end is not None), default=None)
+        self._limit = min((end for end in ends if end is not None), default=None)
         self._now = now
-        self._began = now()
+        self._started = now()
 
     @property
     def seconds_left(self) -> float | None:
-        """Until searching ends; None where no time is set."""
-        return None if self._most is None else max(0.0, self._most - (self._now() - self._began))
+        """Seconds until searching ends; None without a time limit."""
+        return None if self._limit is None else max(0.0, self._limit - (self._now() - self._started))
 
     @property
     def over(self) -> bool:
-        """Whether searching ends."""
+        """Whether the time to search is over."""
         return self.seconds_left == 0.0
+
+
+def regret_bound(scores: Iterable[float], evaluations: int, feasible: int) -> float:
+    """Estimate the fraction by which the best score may lie above the best of the whole feasible set.
+
+    The logarithms of the best times of a task lie about as far apart as the largest values of an exponential
+    distribution: the i-th best lies scale / i before the next (Rényi, On the theory of order statistics, 1953). The
+    scale is the mean distance of the best few from the next one (Hill, A simple general approach to inference about
+    the tail of a distribution, 1975). Where n random configs become n * x, the best falls by scale * ln(x) on average.
+    Searches do better than chance, so the estimate is high; see experiments/scheduling.
+
+    Args:
+        scores: scores above 0 of the configs that were ok; lower is better.
+        evaluations: configs evaluated, failures included.
+        feasible: number of feasible configs.
+
+    Returns:
+        0 if all configs were evaluated; infinity if too few were ok.
+    """
+    if evaluations >= feasible:
+        return 0.0
+    best = nsmallest(_BEST + 1, scores)
+    if len(best) <= _BEST:
+        return math.inf
+    scale = sum(math.log(best[-1] / score) for score in best[:-1]) / _BEST
+    return math.expm1(scale * math.log(feasible / evaluations))

@@ -9,7 +9,7 @@ from gemmtune.engine.records.measurement import Evidence, Trial
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.landscape_search import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.scheduling.scoring import trial_of
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
@@ -92,5 +92,5 @@ def _shipped(task: Task) -> Iterator[SourceTask]:
     for path in embedded(task.space):
         for landscape in read_landscapes(path):
             if (landscape.context["space"], landscape.context["device"]) == (task.space, task.device.sku):
-                recorded = RecordedTask(landscape)
+                recorded = LandscapeSearch(landscape)
                 yield recorded.as_source([recorded.outcome(config) for config in recorded.feasible])

@@ -9,7 +9,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.expectation import expected_gain, regret_bound
+from gemmtune.engine.scheduling.stopping import regret_bound
 from gemmtune.engine.scheduling.tuner import Tuner, check_objectives
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
@@ -121,12 +121,6 @@ class TaskSearch:
     def regret_bound(self) -> float:
         """Fraction by which the best found may be slower than the best of the feasible set."""
         return regret_bound(self.tuner.scores, self.tuner.evaluations, self.feasible)
-
-    @property
-    def expected_gain(self) -> float:
-        """Expected improvement of the score by the next batch, times the problem's weight."""
-        gain = expected_gain(self.tuner.scores, self.tuner.evaluations, len(self.batch) or self.tuner.batch)
-        return self.task.problem.weight * gain
 
 
 def exhaustive_search(task: Task, space: Space, configs: Sequence[Config], objectives: int = 1) -> TaskSearch:

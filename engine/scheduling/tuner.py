@@ -1,4 +1,4 @@
-"""One task's search, as a state machine: batches out, trials in, no I/O."""
+"""Drive a sampler as a state machine: batches out, trials in, no I/O."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["Tuner", "check_objectives"]
 
 
 class Tuner:
-    """Runs a sampler within a budget, and holds it to its contract.
+    """A sampler within a budget, held to its contract.
 
-    `next_batch` and `tell` alternate until `done`. Driven by the same trials, it gives the same batches: a killed
-    search resumes by telling what the database knows.
+    `next_batch` and `tell` alternate until `done`. Equal trials lead to equal batches, so a killed search resumes by
+    telling the trials that the database holds.
     """
 
     def __init__(self, sampler: Sampler, budget: int, batch: int = 1) -> None:
-        """Begin.
+        """Begin the search.
 
         Args:
-            sampler: a fresh sampler; the tuner owns it from here on.
+            sampler: a fresh sampler, owned by the tuner from here on.
             budget: evaluations to spend, failures included; at least 0.
-            batch: most configs to ask for at once; at least 1.
+            batch: configs to ask for at once, at most; at least 1.
 
         Raises:
             ValueError: the budget or the batch is below its bound.
@@ -43,52 +43,52 @@ class Tuner:
         check_objectives(type(sampler), sampler.search.objectives)
         self._sampler = sampler
         self.feasible = len(sampler.search.feasible)
-        """Configs there are."""
+        """Number of feasible configs."""
         self._budget = budget
         self.batch = batch
-        """Most configs it asks for at once."""
+        """Number of configs that the sampler is asked for at once, at most."""
         self._unasked = set(sampler.search.feasible)
         self._pending: list[Config] = []
-        # A quarter of what a Trial each would take: a campaign has hundreds of thousands, and keeps them to its end.
+        # Columns take a quarter of the memory of Trial objects. A campaign keeps hundreds of thousands to its end.
         self._configs: list[Config] = []
         self._statuses: list[Status] = []
-        self._scores = array("d")  # as many a trial as the search has objectives; NaN where there is none
+        self._scores = array("d")  # one per objective and trial; NaN where a trial has no score
         self._objectives = sampler.search.objectives
         self._best: Trial | None = None
         self._best_score = math.inf
 
     @property
     def notice(self) -> str:
-        """What its sampler has to say of how it searches; empty where that is nothing."""
+        """Line of the sampler for a person about how it searches; may be empty."""
         return self._sampler.notice
 
     @property
     def trials(self) -> tuple[Trial, ...]:
-        """Everything told so far, in order."""
+        """Trials told so far, in order."""
         return tuple(map(self._trial, range(self.evaluations)))
 
     @property
     def evaluations(self) -> int:
-        """Trials told so far."""
+        """Number of trials told so far."""
         return len(self._configs)
 
     @property
     def scores(self) -> list[float]:
-        """The scores of those that were ok, in order."""
+        """First scores of the trials that were ok, in order."""
         return [score for score in self._scores[:: self._objectives] if not math.isnan(score)]
 
     @property
     def best(self) -> Trial | None:
-        """The trial of the lowest score, the earliest of equals; None before the first success."""
+        """Trial with the lowest score, the earliest of equal ones; None before the first success."""
         return self._best
 
     @property
     def done(self) -> bool:
-        """Whether the budget or the feasible set is used up and all is told."""
+        """Whether the budget or the feasible set is used up and every trial is told."""
         return not self._pending and (self.evaluations >= self._budget or not self._unasked)
 
     def next_batch(self) -> list[Config]:
-        """The configs to evaluate next; empty only when `done`.
+        """Return the configs to evaluate next; none only when `done`.
 
         Raises:
             RuntimeError: the last batch has not been told.
@@ -116,7 +116,7 @@ class Tuner:
         return list(asked)
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """The outcome of the last batch, in the order it was asked.
+        """Pass the outcomes of the last batch to the sampler, in the order they were asked.
 
         Raises:
             ValueError: the configs are not those of the last batch in its order, or an outcome has a score where it
@@ -132,7 +132,7 @@ class Tuner:
                 )
             due = self._objectives if self._objectives > 1 and trial.score is not None else 0
             if len(trial.scores) != due:
-                raise ValueError(f"{trial.config}: {len(trial.scores)} scores where {due} are due, one an objective")
+                raise ValueError(f"{trial.config}: {len(trial.scores)} scores where {due} are due, one per objective")
         self._pending = []
         for trial in trials:
             self._configs.append(trial.config)
@@ -144,10 +144,7 @@ class Tuner:
         self._sampler.tell(trials)
 
     def close(self) -> None:
-        """Let go of the sampler and of what was left to ask: a campaign has thousands of searches. The trials stay.
-
-        Nothing but them, their number, their scores, the best and how many configs there are may be asked afterwards.
-        """
+        """Drop the sampler and the configs left to ask. The trials, the best and the counts stay."""
         self._unasked = set()
         self._pending = []
         del self._sampler

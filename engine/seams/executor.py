@@ -1,4 +1,4 @@
-"""An executor: what turns submitted configs into measurements."""
+"""The contract of an executor, which turns submitted configs into measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gemmtune.engine.records.task import Task
 __all__ = ["FINALISTS", "Executor", "Finished", "Load"]
 
 FINALISTS = 8
-"""Configs of one problem's searched spaces that meet in its final; the baseline is there besides."""
+"""Number of configs of one problem's searched spaces that meet in its final, besides the baseline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,45 +33,49 @@ class Load:
 
 
 Finished = Measurement | Final | FinalNotHeld
-"""What comes back from an executor."""
+"""Result that an executor returns."""
 
 
 class Executor(Protocol):
-    """Builders and workers, or what stands in for them.
+    """Builders and workers, or a stand-in for them.
 
-    Every submitted config comes back exactly once, as a measurement; a failure of the config is one too.
+    Every submitted config comes back exactly once, as a measurement. A failing config is a measurement too.
     """
 
     evidence: Evidence
-    """How its numbers come about."""
+    """How the numbers come about: measured, replayed or estimated."""
     parallel: int
-    """Workers that time side by side: with more of them, more tasks must be searched at once to keep them busy."""
+    """Number of workers that time side by side; each needs tasks of its own to stay busy."""
 
     def toolchain(self, task: Task) -> Toolchain:
-        """The toolchain its measurements of the task will name; with the protocol, what a database is asked for."""
+        """Return the toolchain that measurements of the task will name."""
 
     def protocol(self, task: Task) -> str:
-        """The timing protocol its measurements of the task will name."""
+        """Return the timing protocol that measurements of the task will name."""
 
     def submit(self, task: Task, config: Config) -> None:
-        """Enqueue one evaluation; returns at once."""
+        """Enqueue one evaluation and return at once."""
 
     @property
     def holds_finals(self) -> bool:
-        """Whether it can hold a final."""
+        """Whether the executor can hold finals."""
 
     def hold_final(self, candidates: Sequence[tuple[Task, Config]]) -> None:
-        """Enqueue a final between configs of one problem that were measured ok; only where `holds_finals`."""
+        """Enqueue a final between configs of one problem that were measured ok.
+
+        Raises:
+            ContractError: the executor holds no finals.
+        """
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
-        """What has finished since the last call, in any order.
+        """Return what has finished since the last call, in any order.
 
-        Every final that was enqueued comes back once, held or not. Waits up to the timeout for at least one; empty
-        when it passed, or when nothing is enqueued.
+        Every enqueued final comes back once, held or not. The call waits up to the timeout for at least one result.
+        It returns nothing when the timeout has passed, or when nothing is enqueued.
         """
 
     def load(self) -> Load | None:
         """Return the work at hand; None from an executor that answers at once."""
 
     def close(self) -> None:
-        """End every process; what has not been collected is lost."""
+        """End every process. Results that were not collected are lost."""

@@ -15,7 +15,7 @@ from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import SourceTask
-from gemmtune.engine.scheduling.landscape_search import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.files import file_stem
@@ -170,7 +170,7 @@ def _replay_seeds(
     apart: bool,
     seeds: Sequence[int],
 ) -> list[Replay]:
-    tasks = [RecordedTask(landscape, cold=cold) for landscape in landscapes]
+    tasks = [LandscapeSearch(landscape, cold=cold) for landscape in landscapes]
     found = []
     for seed in seeds:
         history: dict[object, list[SourceTask]] = {}

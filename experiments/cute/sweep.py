@@ -42,7 +42,7 @@ def main() -> None:
         Path(executor._folder.name, "shared").symlink_to(library.resolve())  # where its builders look first
     with closing(executor), Database.open(out / "measurements.db") as store, show_progress(quiet=False) as callbacks:
         began = time.perf_counter()
-        run(searches, executor, store, objective, callbacks, settle=False)
+        run(searches, executor, store, objective, callbacks, hold_finals=False)
         facts = {"configs": sum(s.budget for s in searches), "seconds": round(time.perf_counter() - began, 1)}
         (out / "sweep.json").write_text(json.dumps(facts))
         began = time.perf_counter()

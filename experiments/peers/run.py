@@ -16,7 +16,7 @@ from kernel_tuner_arm import KernelTunerArm
 
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
-from gemmtune.engine.scheduling.landscape_search import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 from gemmtune.engine.studies.comparison import BUDGETS, compare
@@ -59,10 +59,10 @@ def searches(landscape: Landscape, arm: str, budget: int, seeds: int) -> Iterabl
     if arm in PEERS:
         peer = KernelTunerArm(landscape)
         return ([peer.search(arm, budget, seed)] for seed in range(seeds))
-    return ([ours(RecordedTask(landscape), arm, budget, seed)] for seed in range(seeds))
+    return ([ours(LandscapeSearch(landscape), arm, budget, seed)] for seed in range(seeds))
 
 
-def ours(task: RecordedTask, arm: str, budget: int, seed: int) -> tuple[Trial, ...]:
+def ours(task: LandscapeSearch, arm: str, budget: int, seed: int) -> tuple[Trial, ...]:
     """Return the trials of one search up to the optimum."""
     tuner = task.begin(registry.sampler(arm), budget, seed=seed)
     while not tuner.done and (tuner.best is None or tuner.best.score > task.landscape.optimum_ns):

@@ -21,7 +21,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Measurement, Status, Trial
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.landscape_search import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.store.landscapes.embedded import embedded
@@ -144,7 +144,7 @@ def randomly(landscape: Landscape, answer: Answer, pruners: Mapping[str, Pruner]
 def searching(landscape: Landscape, answer: Answer, pruners: Mapping[str, Pruner], seed: int) -> list[Measurement]:
     """Judge the configs of a search of COUNT evaluations; a dropped config counts, as a failure."""
     history: list[Measurement] = []
-    tuner = RecordedTask(landscape).begin(registry.sampler("evolution"), COUNT, seed=seed)
+    tuner = LandscapeSearch(landscape).begin(registry.sampler("evolution"), COUNT, seed=seed)
     while not tuner.done:
         trials = []
         for config in tuner.next_batch():

@@ -12,7 +12,7 @@ from statistics import mean
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, read_all
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.scheduling.expectation import expected_gain, regret_bound
+from gemmtune.engine.scheduling.stopping import regret_bound
 from gemmtune.engine.store.landscapes.embedded import embedded
 
 BUDGET, BATCH = 160, 8
@@ -93,6 +93,15 @@ def order(campaign, weights, total, pick):
     return spent
 
 
+def expected_gain(scores, evaluations, batch):
+    """What a batch should take off the best of `scores`, if their five best are the tail of an exponential."""
+    best = sorted(scores)[:6]
+    if len(best) < 6:
+        return math.inf if evaluations < 32 else 0.0
+    scale = sum(math.log(best[-1] / score) for score in best[:-1]) / 5
+    return best[0] * -math.expm1(-scale * math.log1p(batch / evaluations))
+
+
 def by_plan(campaign, weights, spent, open_):
     return open_[0]
 
@@ -105,15 +114,32 @@ def by_gain(campaign, weights, spent, open_):
     return max(open_, key=lambda i: weights[i] * expected_gain(ok(campaign[i][0][: spent[i]]), spent[i], BATCH))
 
 
+def by_weight(campaign, weights, spent, open_):
+    return min(open_, key=lambda i: spent[i] / weights[i])
+
+
+def by_root_of_weight(campaign, weights, spent, open_):
+    return min(open_, key=lambda i: spent[i] / math.sqrt(weights[i]))
+
+
 def total_of(weights, times):
     return sum(weight * time for weight, time in zip(weights, times, strict=True))
+
+
+ORDERS = {
+    "plan": by_plan,
+    "turns": in_turns,
+    "gain": by_gain,
+    "weight": by_weight,
+    "root of weight": by_root_of_weight,
+}
 
 
 def orders(found, named, weigh):
     weights = [weigh() for _ in found]
     for total in (240, 320, 480, 800):
         lines = []
-        for name, pick in (("plan", by_plan), ("turns", in_turns), ("gain", by_gain)):
+        for name, pick in ORDERS.items():
             lost = []
             for campaign, weight in zip(found, weights, strict=True):
                 spent = order(campaign, weight, total, pick)

@@ -17,7 +17,7 @@ import numpy as np
 from landscapes import CHOSEN_ON, ForeignTask, foreign_files, fractions, h200, thinned
 
 from gemmtune.engine.records.search import Search
-from gemmtune.engine.scheduling.landscape_search import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
@@ -132,8 +132,8 @@ class Study:
     def __init__(self, seeds: int, batch: int, foreign: Path | None) -> None:
         self._seeds, self._batch = range(seeds), batch
         chosen = [landscape for landscape in h200() if landscape.name in CHOSEN_ON]
-        self._bare = [RecordedTask(landscape, cold=True) for landscape in chosen]
-        self._tasks = [RecordedTask(landscape) for landscape in chosen]
+        self._bare = [LandscapeSearch(landscape, cold=True) for landscape in chosen]
+        self._tasks = [LandscapeSearch(landscape) for landscape in chosen]
         self._records = [task.as_source([task.outcome(config) for config in task.feasible]) for task in self._tasks]
         files = foreign_files(foreign) if foreign else {}
         self._foreign = {name: ForeignTask(path) for name, path in files.items() if name in CHOSEN_ON}
@@ -151,7 +151,7 @@ class Study:
             results[name] = round(found.value, 3)
         return results
 
-    def _mean(self, sampler: type[Sampler], tasks: list[RecordedTask], *, warm: bool = False) -> list[float]:
+    def _mean(self, sampler: type[Sampler], tasks: list[LandscapeSearch], *, warm: bool = False) -> list[float]:
         found = []
         for number, task in enumerate(tasks):
             history = [source for i, source in enumerate(self._records) if i != number] if warm else []

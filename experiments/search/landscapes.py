@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
-from gemmtune.engine.scheduling.landscape_search import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
@@ -40,14 +40,14 @@ def h200() -> list[Landscape]:
     return [landscape for path in embedded("triton_mm") for landscape in read_landscapes(path)]
 
 
-def thinned(task: RecordedTask, seed: int, *, cold: bool = False, share: float = 0.15) -> RecordedTask:
+def thinned(task: LandscapeSearch, seed: int, *, cold: bool = False, share: float = 0.15) -> LandscapeSearch:
     """Return the task without a random share of its configs.
 
     A search that draws nothing is equal for every seed, so its result on one task may be luck.
     """
     draw = random.Random(f"{task.landscape.name}/{seed}")
     points = {config: point for config, point in task.landscape.points.items() if draw.random() >= share}
-    thin = RecordedTask(replace(task.landscape, points=points), cold=cold)
+    thin = LandscapeSearch(replace(task.landscape, points=points), cold=cold)
     thin.features = task.features  # cached per config already
     return thin
 
@@ -62,7 +62,7 @@ class ForeignTask:
 
     def __init__(self, path: Path) -> None:
         [landscape] = read_landscapes(path)
-        self.task = RecordedTask(landscape)
+        self.task = LandscapeSearch(landscape)
         last = PerformanceScore(landscape).evaluations[1]  # every one of these landscapes has a range
         self._budget = min(max(int(_BUDGET_FACTOR * last), BUDGETS[-1]), len(landscape.points))
 
@@ -78,7 +78,7 @@ class ForeignTask:
         return compare([self.task.landscape], {"": [[trials] for trials in runs]}, self._budget).curve("").score
 
 
-def fractions(task: RecordedTask, trials: Sequence[Trial], budgets: Sequence[int]) -> list[float]:
+def fractions(task: LandscapeSearch, trials: Sequence[Trial], budgets: Sequence[int]) -> list[float]:
     """Return optimum over best within each budget; 0 if nothing was found."""
     found = np.array([math.inf if t.score is None else t.score for t in trials])
     best = np.minimum.accumulate(found)

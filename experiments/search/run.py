@@ -17,7 +17,7 @@ import numpy as np
 from landscapes import CHOSEN_ON, ForeignTask, foreign_files, fractions, h200, thinned
 
 from gemmtune.engine.records.search import SourceTask
-from gemmtune.engine.scheduling.landscape_search import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
 
 BUDGETS = (8, 16, 32)
@@ -64,7 +64,7 @@ def main() -> None:
 
 def search_h200(name: str, seeded: bool, history: str, thin: bool, batch: int, seeds: int) -> dict[str, object]:
     """Run one arm over ten problems; return optimum over best, its interval over the seeds, and the worst problem."""
-    tasks = [RecordedTask(landscape, cold=not seeded) for landscape in h200()]
+    tasks = [LandscapeSearch(landscape, cold=not seeded) for landscape in h200()]
     records = [task.as_source([task.outcome(config) for config in task.feasible]) for task in tasks]
     found = np.empty((len(tasks), seeds, len(BUDGETS)))
     began, asked = time.process_time(), 0

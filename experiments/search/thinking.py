@@ -18,7 +18,7 @@ from pathlib import Path
 
 from landscapes import h200
 
-from gemmtune.engine.scheduling.landscape_search import RecordedTask
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.samplers import transfer
 
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def searches() -> dict[str, float]:
-    tasks = sorted((RecordedTask(landscape) for landscape in h200()), key=lambda task: -len(task.feasible))
+    tasks = sorted((LandscapeSearch(landscape) for landscape in h200()), key=lambda task: -len(task.feasible))
     largest, others = tasks[0], tasks[:0:-1]
     history, missing = [], RECORDS
     for number, task in enumerate(others):  # the small landscapes first, each up to its size
@@ -66,7 +66,7 @@ def searches() -> dict[str, float]:
     }
 
 
-def search(task: RecordedTask, history: list, seed: int) -> float:
+def search(task: LandscapeSearch, history: list, seed: int) -> float:
     began, asked = time.process_time(), 0
     tuner = task.begin(registry.sampler("transfer"), BUDGET, seed=seed, batch=BATCH, history=history)
     while not tuner.done:

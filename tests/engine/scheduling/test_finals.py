@@ -318,7 +318,7 @@ def test_a_campaign_killed_between_search_and_final_resumes_with_the_final_alone
 
 def test_a_sweep_holds_no_final(database):
     executor = ScriptedFleet()
-    run(searches(), executor, database, registry.objective("latency"), (), settle=False)
+    run(searches(), executor, database, registry.objective("latency"), (), hold_finals=False)
     assert executor.asked == []
     assert len(executor.submitted) == 2 * 21
 

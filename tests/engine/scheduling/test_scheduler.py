@@ -280,32 +280,16 @@ def order(executor: ScriptedFleet) -> list[Task]:
     ]
 
 
-def test_every_task_gets_a_batch_and_then_the_most_to_gain_comes_first(database, monkeypatch):
+def test_tasks_of_one_weight_take_turns(database, monkeypatch):
     monkeypatch.setattr(scheduler, "_CONFIGS_PER_WORKER", 64)
     executor = ScriptedFleet(at_a_time=1)
-    found = searches(MANY, batch=8, budget=24)
-    gains: dict[Task, list[float]] = {search.task: [] for search in found}
-    real = executor.submit
-
-    def submit(task, config):
-        search = next(s for s in found if s.task == task)
-        if config == search.batch[0] and search.tuner.trials:
-            gains[task].append(search.expected_gain)
-            waiting = [
-                s for s in found if s.tuner.trials and s.batch and not any(t == s.task for t, _ in executor.running)
-            ]
-            if sum(24 - s.tuner.evaluations for s in found) > 2 * 64:  # before the end is near
-                assert search.expected_gain == max(s.expected_gain for s in waiting)
-        real(task, config)
-
-    executor.submit = submit
-    scheduled(database, executor, found)
-    assert order(executor)[:20] == list(MANY)
-    assert order(executor)[20:40] != list(MANY)
-    assert all(len(of_task) == 2 for of_task in gains.values())
+    scheduled(database, executor, searches(MANY, batch=8, budget=24))
+    turns = order(executor)
+    assert turns[:20] == list(MANY)
+    assert set(turns[20:40]) == set(turns[40:60]) == set(MANY)
 
 
-def test_a_weight_makes_a_gain_count_more(tmp_path, monkeypatch):
+def test_a_heavier_task_gets_its_batches_earlier(tmp_path, monkeypatch):
     monkeypatch.setattr(scheduler, "_CONFIGS_PER_WORKER", 64)
     thirds = []
     for number, weight in enumerate((1.0, 1e6)):
@@ -315,18 +299,18 @@ def test_a_weight_makes_a_gain_count_more(tmp_path, monkeypatch):
             scheduled(database, executor, searches((first, *MANY[1:]), batch=8, budget=24))
         assert order(executor)[:20] == [first, *MANY[1:]]
         thirds.append([place for place, task in enumerate(order(executor)) if task == first][2])
-    assert thirds[0] > 40 > thirds[1]
+    assert thirds[0] >= 40 > thirds[1]
 
 
 def test_no_task_is_left_to_end_alone(database, monkeypatch):
-    """What has least to gain begins in time: when its batches, one after another, last as long as all that is left."""
+    """The lightest task begins in time: when its batches, one after another, last as long as all that is left."""
     monkeypatch.setattr(scheduler, "_CONFIGS_PER_WORKER", 8)
     least = Task(Problem(1, 64, 64, weight=1e-9), H200, "toy")
     executor = ScriptedFleet(at_a_time=1)
     scheduled(database, executor, searches((least, *MANY[1:]), batch=4, budget=24))
     others = [place for place, (task, _) in enumerate(executor.submitted) if task != least]
     assert executor.submitted[80:440].count(least) == 0
-    assert others[-1] >= 480 - 4 * 4  # by gain alone its last five batches would be the last
+    assert others[-1] >= 480 - 4 * 4  # by weight alone its last five batches would be the last
 
 
 def test_what_is_done_is_looked_at_between_two_questions(database):
