@@ -18,7 +18,7 @@ H200 = catalogue.device("H200")
 
 
 def table(device=H200, objective="latency", **first):
-    """Row m×8×8 for each `m<number>`, with that first choice."""
+    """Return a table with a row m×8×8 for each `m<number>`, with that first choice."""
     rows = (Row(Problem(int(m[1:]), 8, 8), (c,), None, 0.0, (c.config,)) for m, c in first.items())
     return Table(device, tuple(rows), objective)
 
@@ -33,7 +33,7 @@ def test_a_table_does_not_differ_from_itself():
     assert DiffReport(found, H200).to_text() == "no difference"
 
 
-def test_rows_that_came_and_went_and_winners_that_changed_are_told_apart():
+def test_added_rows_gone_rows_and_changed_winners_are_listed_apart():
     before = table(m1=CHOICE, m2=CHOICE, m3=CHOICE, m4=CHOICE)
     other, vendor = changed(config=Config({"x": 2})), changed(space="aten", config=Config({}), time_ns=1001.0)
     found = diff_tables(before, table(m1=other, m3=vendor, m4=CHOICE, m5=CHOICE))
@@ -54,14 +54,14 @@ def test_rows_that_came_and_went_and_winners_that_changed_are_told_apart():
         (changed(toolchain="torch 2.13.0"), False),
     ],
 )
-def test_a_time_changed_if_the_intervals_do_not_meet(after, differs):
+def test_times_differ_if_the_intervals_do_not_meet(after, differs):
     found = diff_tables(table(m1=CHOICE), table(m1=after))
     assert len(found.time) == differs
     assert found.same is not differs
 
 
 @pytest.mark.parametrize("terms", [{"evidence": Evidence.REPLAYED}, {"protocol": "events"}])
-def test_times_of_other_terms_are_told_and_not_compared(terms):
+def test_times_of_other_evidence_or_protocol_are_listed_and_not_compared(terms):
     far = changed(time_ns=2000.0, high_ns=2000.0, **terms)
     found = diff_tables(table(m1=CHOICE), table(m1=far))
     assert (len(found.terms), found.time) == (1, ())
@@ -92,7 +92,7 @@ def test_each_difference_is_a_line_and_a_record():
     assert change["after"]["config"] == {"x": 1}
 
 
-def test_ranges_that_came_and_went_are_named_with_what_runs_there():
+def test_added_and_gone_ranges_are_named_with_their_choice():
     def ranged(first, choice):
         return replace(table(), ranges=(RangeRow(Problem(64, 8, 8, dynamic_m=True), first, 64, choice, ((64, 0.0),)),))
 

@@ -1,4 +1,4 @@
-"""Estimated rows reach a consumer only where they are asked for, whatever the exporter."""
+"""No exporter exports estimated rows unless they are requested."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def with_first_row(evidence):
 
 
 @pytest.mark.parametrize("evidence", [Evidence.MEASURED, Evidence.REPLAYED])
-def test_what_was_timed_once_is_exported(evidence):
+def test_a_timed_row_is_exported(evidence):
     table = with_first_row(evidence)
     assert export_table(Names(), table) == Names().export(table)
 
 
-def test_an_estimated_row_is_refused_unless_asked_for():
+def test_an_estimated_row_is_refused_unless_requested():
     table = with_first_row(Evidence.ESTIMATED)
     with pytest.raises(TableError) as refused:
         export_table(Names(), table)

@@ -25,7 +25,7 @@ def loss(m, rows):
     return rounded_loss(rows[m], rows)
 
 
-def test_the_same_first_choice_at_both_ends_loses_nothing():
+def test_one_first_choice_at_both_ends_loses_nothing():
     assert loss(64, by_m(m32=[choice(128, 10.0, 1.0)], m64=[choice(128, 20.0, 1.0)])) == 0.0
 
 
@@ -34,7 +34,7 @@ def test_the_loss_is_the_upper_end_of_the_choice_over_the_lower_end_of_the_best(
     assert loss(64, rows) == pytest.approx(1013 / 998 - 1)
 
 
-def test_every_measured_size_between_counts_and_none_outside():
+def test_every_measured_size_of_the_bucket_counts_and_none_outside():
     rows = by_m(
         m16=[choice(8, 1.0)],
         m32=[choice(128, 1000.0)],
@@ -62,11 +62,11 @@ def test_a_loss_above_the_bound_keeps_the_row_to_its_own_m():
         [choice(128, 1000.0, evidence=Evidence.ESTIMATED)],
     ],
 )
-def test_what_was_not_measured_beside_the_best_shows_nothing(neighbour):
+def test_a_choice_that_was_not_measured_beside_the_best_is_not_rounded(neighbour):
     assert loss(64, by_m(m32=neighbour, m64=[choice(128, 2000.0)])) is None
 
 
-def test_estimates_round_nowhere():
+def test_estimated_rows_are_not_rounded():
     estimated = [choice(128, 1.0, evidence=Evidence.ESTIMATED)]
     assert loss(64, by_m(m32=estimated, m64=estimated)) is None
 

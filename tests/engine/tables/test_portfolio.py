@@ -32,7 +32,7 @@ class Latency(Objective):
 
 
 def ok(m, name, time_ns, spread=0.0, samples=9, **changes):
-    """Config `name` on m×64×64; names that begin with `aten` or `cute` are of those spaces."""
+    """Return an ok measurement of config `name` on m×64×64; a name may begin with its space, `aten` or `cute`."""
     space = {"aten": "aten", "cute": "cute_gemm"}.get(name[:4], "triton_mm")
     problem = m if isinstance(m, Problem) else Problem(m, 64, 64)
     measurement = Measurement(
@@ -55,7 +55,7 @@ def chosen(*measurements, worst=0.02, mean=0.005, finals=(), **terms):
 
 
 def names(portfolio):
-    """m and space to the name of the config that serves it."""
+    """Return the name of the config that serves each (m, space)."""
     return {(pick.problem.m, pick.space): pick.config["name"] for pick in portfolio.picks}
 
 
@@ -86,7 +86,7 @@ def test_no_problem_loses_more_than_the_worst_nor_all_more_than_the_mean():
     ("samples", "spread", "serves"),
     [(9, 0.04, True), (6, 0.04, True), (5, 0.02, False), (5, 0.014, True), (2, 0.02, False), (1, 0.0, False)],
 )
-def test_what_screening_alone_has_seen_must_be_within_the_limit_with_its_upper_end(samples, spread, serves):
+def test_a_config_with_few_launches_must_keep_the_limit_with_its_upper_end(samples, spread, serves):
     field = [ok(1, "a", 100), ok(2, "c", 200), ok(1, "c", 100.5, spread=spread, samples=samples)]
     portfolio = chosen(*field)
     assert names(portfolio) == triton(m1="c" if serves else "a", m2="c")
@@ -94,18 +94,18 @@ def test_what_screening_alone_has_seen_must_be_within_the_limit_with_its_upper_e
         assert portfolio.picks[0].bound == pytest.approx(1.005 * (1 + spread) - 1)
 
 
-def test_where_the_best_too_rests_on_a_single_launch_one_is_enough():
+def test_a_single_launch_is_enough_if_the_best_has_no_more():
     field = [ok(1, "a", 100, samples=1), ok(2, "c", 200, samples=1), ok(1, "c", 100.5, samples=1)]
     assert names(chosen(*field)) == triton(m1="c", m2="c")
 
 
-def test_problems_that_the_baseline_serves_need_no_config():
+def test_problems_served_by_the_baseline_need_no_config():
     field = (ok(1, "a", 100), ok(1, "aten", 101), ok(2, "b", 100), ok(2, "aten", 90))
     assert chosen(*field).picks == ()
     assert names(chosen(*field, margin=0.01)) == triton(m1="a")
 
 
-def test_a_config_of_the_portfolio_beats_the_baseline_by_the_margin_itself():
+def test_every_config_of_the_portfolio_beats_the_baseline_by_the_margin():
     field = (*TWO[:4], ok(1, "aten", 102.2), ok(2, "aten", 300))
     assert names(chosen(*field)) == triton(m1="a", m2="b")  # 102.2 / 100.5 is 1.7 %
     assert names(chosen(*field, margin=0.015)) == triton(m1="c", m2="c")
@@ -113,7 +113,7 @@ def test_a_config_of_the_portfolio_beats_the_baseline_by_the_margin_itself():
     assert names(chosen(*noisy, margin=0.0)) == triton(m1="a", m2="b")  # 100.5 + 2 % meets 102.4
 
 
-def test_kernels_of_other_types_or_spaces_are_other_kernels():
+def test_problems_of_other_types_or_spaces_share_no_config():
     half = Problem.parse("2x64x64:fp16:nt")
     field = [ok(1, "a", 100), ok(1, "c", 100.5), ok(half, "b", 200), ok(half, "c", 201)]
     assert names(chosen(*field)) == triton(m1="a", m2="b")
@@ -121,13 +121,13 @@ def test_kernels_of_other_types_or_spaces_are_other_kernels():
     assert names(chosen(*field)) == {(1, "triton_mm"): "a", (2, "cute_gemm"): "cute"}
 
 
-def test_of_equals_in_another_family_the_one_chosen_before_is_taken():
+def test_among_equals_the_config_chosen_for_another_family_is_taken():
     half = Problem.parse("2x64x64:fp16:nt")
     field = [ok(1, "z", 100), ok(half, "b", 200), ok(half, "z", 200)]
     assert names(chosen(*field)) == triton(m1="z", m2="z")
 
 
-def test_a_space_that_is_run_alone_is_served_also_where_another_leads():
+def test_a_space_run_alone_is_served_also_where_another_space_leads():
     field = [ok(m, name, time) for m in (1, 2) for name, time in (("aten", 90), ("a", 95), ("cute-c", 101))]
     field += [ok(1, "cute-a", 100.5), ok(2, "cute-b", 100.5)]
     assert chosen(*field).picks == ()
@@ -141,17 +141,19 @@ def test_a_space_that_is_run_alone_is_served_also_where_another_leads():
 def test_finalists_count_by_the_times_of_their_final():
     task = Task(Problem(1, 64, 64), H200, "triton_mm")
 
-    def seat(name, time_ns, behind):
+    def finalist(name, time_ns, behind):
         estimate = Estimate(time_ns, time_ns - 0.1, time_ns + 0.1)
         return Finalist(task, Config({"name": name}), TOOLCHAIN, estimate, (time_ns,) * 32, behind)
 
     screened = (ok(1, "a", 100, samples=2), ok(1, "c", 108, samples=2), *TWO[2:4])
     assert names(chosen(*screened)) == triton(m1="a", m2="b")
-    final = Final((seat("a", 100.0, (0.0, 0.0)), seat("c", 100.5, (0.003, 0.007))), "graph", "host/0", "2026-11-21")
+    final = Final(
+        (finalist("a", 100.0, (0.0, 0.0)), finalist("c", 100.5, (0.003, 0.007))), "graph", "host/0", "2026-11-21"
+    )
     assert names(chosen(*screened, finals=[final])) == triton(m1="c", m2="c")
 
 
-def test_the_rows_name_the_portfolio_first_and_say_what_it_loses():
+def test_rows_list_the_portfolios_config_first_with_its_loss():
     rankings = rank(H200, Latency(), TWO)
     table = build_table(H200, "latency", rankings, portfolio=choose(rankings, LossLimits()))
     assert [[c.config.get("name") for c in row.choices] for row in table.rows] == [["c", "a", None], ["c", "b", None]]
@@ -175,7 +177,7 @@ def test_the_table_does_not_depend_on_the_order_of_the_measurements():
         assert text() == first
 
 
-@pytest.mark.parametrize(("limits", "said"), [((-0.1, 0.0), "worst=-0.1"), ((0.02, float("nan")), "mean=nan")])
-def test_limits_that_are_no_fractions_are_refused(limits, said):
-    with pytest.raises(UsageError, match=f"portfolio: {said} is not a fraction from 0 on"):
+@pytest.mark.parametrize(("limits", "caught"), [((-0.1, 0.0), "worst=-0.1"), ((0.02, float("nan")), "mean=nan")])
+def test_limits_below_zero_or_nan_are_refused(limits, caught):
+    with pytest.raises(UsageError, match=f"portfolio: {caught} is not a fraction from 0 on"):
         LossLimits(*limits)

@@ -25,7 +25,7 @@ def tile(block_m):
 
 
 def ranking(m, times, weight=1.0):
-    """What was measured at one m: choice to time in ns, each known to a part in ten thousand."""
+    """Return the ranking of one m from choice to time in ns, with intervals of a ten-thousandth."""
     contenders = []
     for (space, config), time_ns in sorted(times.items(), key=lambda item: item[1]):
         choice = Choice(
@@ -67,12 +67,12 @@ def test_a_range_ends_where_the_measured_losses_cross_at_a_power_of_two():
     assert build_ranges(swapped, RangeLimits())[0].last == 256  # half of the way
 
 
-def test_a_choice_that_was_not_measured_beyond_ends_its_range_at_its_own_m():
+def test_a_choice_without_a_measurement_at_the_next_size_ends_at_its_own_m():
     unknown = (MEASURED[0], MEASURED[1], ranking(1024, {LARGE: 200.0, ATEN: 230.0}), MEASURED[3])
     assert build_ranges(unknown, RangeLimits())[0].last == 64
 
 
-def test_a_choice_that_was_not_measured_before_is_bounded_by_its_time_at_more_rows():
+def test_a_choice_without_a_measurement_at_the_size_before_is_bounded_by_its_time_at_more_rows():
     """The large tile at 64 rows takes at most the 200 ns of its 1024: at most 98 % behind, so half of the way."""
     unknown = (MEASURED[0], ranking(64, {SMALL: 101.0, ATEN: 120.0}), *MEASURED[2:])
     assert build_ranges(unknown, RangeLimits())[0].last == 256
@@ -83,7 +83,7 @@ def test_nothing_is_served_beyond_what_was_tuned():
     assert (min(row.first for row in rows), max(row.last for row in rows)) == (16, 4096)
 
 
-def test_a_loss_within_the_limit_is_given_up_for_a_range_less():
+def test_a_loss_within_the_limit_is_accepted_for_fewer_ranges():
     close = (
         ranking(16, {SMALL: 100.0, LARGE: 101.0, ATEN: 120.0}),
         ranking(64, {SMALL: 130.0, LARGE: 100.0, ATEN: 120.0}),
@@ -93,20 +93,20 @@ def test_a_loss_within_the_limit_is_given_up_for_a_range_less():
     assert len(build_ranges(close, RangeLimits(worst=0.005))) == 2
 
 
-def test_what_is_slower_than_the_library_serves_nothing():
-    """At 64 the library ships, and the tile is behind it by 1 %: within the limit, and not worth a kernel."""
+def test_a_choice_slower_than_the_vendor_library_serves_nothing():
+    """At 64 the vendor library ships; the tile is 1 % slower, which is within the limit and not worth a kernel."""
     behind = (ranking(16, {SMALL: 100.0, ATEN: 120.0}), ranking(64, {SMALL: 101.0, ATEN: 100.0}))
     assert [row.choice.space for row in build_ranges(behind, RangeLimits())] == ["triton_mm", "aten"]
 
 
-def test_what_does_not_lead_by_the_margin_may_join_a_range_where_it_ships():
-    """At 64 the tile leads by 1 %, which is no row of its own; the range of 16 may take it in."""
+def test_a_choice_ahead_by_less_than_the_margin_may_join_its_own_range():
+    """At 64 the tile leads by 1 %, too little for a row, but enough to join the range of 16."""
     ahead = (ranking(16, {SMALL: 100.0, ATEN: 120.0}), ranking(64, {SMALL: 99.0, ATEN: 100.0}))
     (one,) = build_ranges(ahead, RangeLimits())
     assert (one.choice.space, one.first, one.last) == ("triton_mm", 16, 64)
 
 
-def test_of_as_few_ranges_those_are_taken_that_lose_least_by_weight():
+def test_among_as_few_ranges_those_of_the_least_weighted_loss_are_taken():
     """The middle size may join either side."""
     either = {SMALL: 101.0, LARGE: 100.0, ATEN: 150.0}
     sizes = (
@@ -117,7 +117,7 @@ def test_of_as_few_ranges_those_are_taken_that_lose_least_by_weight():
     assert [row.tuned for row in build_ranges(sizes, RangeLimits())] == [((16, 0.0),), ((64, 0.0), (256, 0.0))]
 
 
-def test_a_held_out_size_has_no_say_and_its_loss_is_known():
+def test_a_held_out_size_does_not_shape_ranges_and_its_loss_is_reported():
     check = ranking(48, {SMALL: 150.0, LARGE: 100.0, ATEN: 120.0})
     rows = build_ranges((*MEASURED, check), RangeLimits(), held_out={check.problem})
     assert spans(rows) == spans(build_ranges(MEASURED, RangeLimits()))
@@ -125,7 +125,7 @@ def test_a_held_out_size_has_no_say_and_its_loss_is_known():
     assert rows[1].held_out == ()
 
 
-def test_a_held_out_size_where_the_choice_was_not_measured_is_left_out_and_counted():
+def test_a_held_out_size_without_a_measurement_of_the_choice_has_no_loss():
     check = ranking(48, {LARGE: 100.0, ATEN: 120.0})
     rankings, held_out = (*MEASURED, check), {check.problem}
     rows = build_ranges(rankings, RangeLimits(), held_out=held_out)
@@ -134,7 +134,7 @@ def test_a_held_out_size_where_the_choice_was_not_measured_is_left_out_and_count
     assert [(each.loss, each.in_range) for each in report.held_out] == [(None, True)]
 
 
-def test_beyond_the_greatest_m_the_report_counts_the_librarys_loss():
+def test_beyond_the_greatest_m_the_report_counts_the_vendor_librarys_loss():
     check = ranking(8192, {LARGE: 1600.0, ATEN: 2000.0})
     rankings, held_out = (*MEASURED, check), {check.problem}
     report = ranges_report(
@@ -144,8 +144,8 @@ def test_beyond_the_greatest_m_the_report_counts_the_librarys_loss():
     assert (found.space, found.loss, found.in_range) == ("aten", pytest.approx(0.25), False)
 
 
-def test_a_probe_cuts_a_range_whose_choice_is_slower_than_the_library_there():
-    """The large tile wins at 64 and takes 15 % longer than the library at 32, with fewer rows."""
+def test_a_probed_size_cuts_a_range_whose_choice_is_slower_than_the_vendor_library():
+    """The large tile wins at 64 and takes 15 % longer than the vendor library at 32."""
     sizes = (
         ranking(16, {SMALL: 100.0, LARGE: 125.0, ATEN: 120.0}),
         ranking(64, {SMALL: 140.0, LARGE: 105.0, ATEN: 120.0}),
@@ -161,7 +161,7 @@ def test_a_probe_cuts_a_range_whose_choice_is_slower_than_the_library_there():
     assert [each.problem.m for each in report.tuned] == [16, 64]
 
 
-def test_a_range_goes_on_through_probes_where_its_choice_loses_little():
+def test_a_range_includes_probed_sizes_at_which_its_choice_loses_little():
     probe = ranking(256, {SMALL: 180.0, LARGE: 142.0, ATEN: 160.0, tile(64): 141.0})
     rows = build_ranges((*MEASURED, probe), RangeLimits(), probed={probe.problem})
     assert [(row.first, row.last) for row in rows] == [(16, 64), (65, 4096)]
@@ -169,8 +169,8 @@ def test_a_range_goes_on_through_probes_where_its_choice_loses_little():
 
 
 @pytest.mark.parametrize(("aten", "ends"), [(140.0, [64, 4096]), (139.0, [64, 4096]), (137.0, [64, 192, 256, 4096])])
-def test_at_a_spot_the_kernel_of_a_range_goes_on_within_the_limit(aten, ends):
-    """The large tile takes 141 there; at a probe nothing goes on that is slower than the library at all."""
+def test_a_range_includes_interior_sizes_at_which_its_kernel_keeps_the_limit(aten, ends):
+    """The large tile takes 141 ns at 256. At a probed size, no choice slower than the vendor library serves."""
     spot = ranking(256, {LARGE: 141.0, ATEN: aten})
     sizes = (*MEASURED, ranking(192, {SMALL: 160.0, LARGE: 130.0, ATEN: 150.0}), spot)
     rows = build_ranges(sizes, RangeLimits(), interior={spot.problem})
@@ -183,16 +183,16 @@ def test_at_a_spot_the_kernel_of_a_range_goes_on_within_the_limit(aten, ends):
 
 
 @pytest.mark.parametrize("cut", [24, 32, 48, 64, 96, 128, 192])
-def test_between_probes_a_range_ends_at_the_lesser_of_two(cut):
-    """However little the one loses above it, and the other much below."""
+def test_between_two_probed_sizes_a_range_ends_at_the_lesser(cut):
+    """The end does not depend on how little one choice loses above it, or how much the other loses below."""
     below, above = {SMALL: 100.0, LARGE: 150.0, ATEN: 190.0}, {SMALL: 103.0, LARGE: 100.0, ATEN: 190.0}
     sizes = [ranking(m, below if m <= cut else above) for m in (16, 24, 32, 48, 64, 96, 128, 192, 256)]
     rows = build_ranges(sizes, RangeLimits(), probed={each.problem for each in sizes[1:-1]})
     assert spans(rows) == [(16, cut, SMALL[1]), (cut + 1, 256, LARGE[1])]
 
 
-def test_of_cuts_that_lose_the_same_the_one_at_a_power_of_two_is_taken():
-    """Where the library serves, a tile that leads by less than the margin loses nothing either."""
+def test_among_ends_of_equal_loss_a_power_of_two_is_taken():
+    """Where the vendor library ships, a tile ahead by less than the margin loses nothing either."""
     small, library = {SMALL: 100.0, ATEN: 120.0}, {SMALL: 150.0, ATEN: 100.0}
     either = {SMALL: 99.0, ATEN: 100.0}
 
@@ -207,13 +207,13 @@ def test_of_cuts_that_lose_the_same_the_one_at_a_power_of_two_is_taken():
     assert end(small, library) == 96
 
 
-def test_probes_alone_make_no_range():
+def test_probed_sizes_alone_make_no_range():
     probe = ranking(32, {SMALL: 100.0, ATEN: 120.0})
     assert build_ranges((MEASURED[0], probe), RangeLimits(), probed={probe.problem}) == ()
 
 
-def test_few_launches_do_not_keep_a_range_going_where_the_library_may_be_faster():
-    """At 64 the tile is ahead of the library by 1 %, give or take 4."""
+def test_a_choice_with_few_launches_does_not_serve_where_the_vendor_library_may_be_faster():
+    """At 64 the tile is ahead of the vendor library by 1 % ∓ 4 %."""
     known = ranking(16, {SMALL: 100.0, ATEN: 120.0})
     guessed = ranking(64, {SMALL: 99.0, ATEN: 100.0})
     library, tile_ = guessed.baseline, guessed.fastest
@@ -234,7 +234,7 @@ def test_the_greatest_bucket_ends_at_the_greatest_m_that_was_tuned():
     assert [(row.first, row.last) for row in build_ranges(sizes, RangeLimits(buckets=True))] == [(9, 16), (17, 100)]
 
 
-def test_the_report_says_what_the_other_edges_would_lose():
+def test_the_report_has_the_losses_with_the_other_kind_of_edges():
     check = ranking(100, {SMALL: 150.0, LARGE: 100.0, ATEN: 120.0})
     swapped = (MEASURED[0], ranking(64, {SMALL: 100.0, LARGE: 200.0, ATEN: 220.0}), *MEASURED[2:], check)
     held_out = {check.problem}
@@ -260,11 +260,11 @@ def test_the_order_of_the_rankings_does_not_matter():
     assert build_ranges(MEASURED[::-1], RangeLimits()) == build_ranges(MEASURED, RangeLimits())
 
 
-# Of a dynamic m, no graph may be for one size alone: torch refuses to compile it where the dimension was marked.
+# No graph of a dynamic m may serve a single size: torch refuses to compile it if the dimension was marked.
 
 
 def measured_at_2_and_beyond(small_at_4, large_at_2):
-    """The small tile wins at 2, the large one from 4 on."""
+    """Return rankings in which the small tile wins at 2 and the large one from 4 on."""
     return (
         ranking(2, {SMALL: 100.0, LARGE: 100.0 + large_at_2, ATEN: 110.0}),
         ranking(4, {SMALL: 100.0 + small_at_4, LARGE: 100.0, ATEN: 110.0}),
@@ -272,14 +272,14 @@ def measured_at_2_and_beyond(small_at_4, large_at_2):
     )
 
 
-def test_a_size_that_would_be_alone_takes_in_its_neighbours_next_where_that_loses_least():
+def test_the_nearest_size_of_a_neighbour_joins_a_lone_size_if_that_loses_least():
     rows = build_ranges(measured_at_2_and_beyond(2.5, 6.0), RangeLimits())
     assert spans(rows) == [(2, 4, SMALL[1]), (5, 64, LARGE[1])]
     assert rows[0].tuned == ((2, 0.0), (4, pytest.approx(0.025)))
 
 
-def test_3_is_not_probed_for_the_library_alone_at_2_would_give_way_to_what_is_slower_there():
-    """So it would with a probe at 3: there is no other m that its range could take in."""
+def test_3_is_not_probed_because_a_slower_kernel_would_then_serve_2():
+    """With a probe at 3, the lone range of 2 has no unmeasured m to reach."""
     sizes = (
         ranking(2, {SMALL: 107.0, ATEN: 100.0}),
         ranking(4, {SMALL: 100.0, ATEN: 106.0}),
@@ -291,19 +291,19 @@ def test_3_is_not_probed_for_the_library_alone_at_2_would_give_way_to_what_is_sl
     assert at_3.problem not in probe_problems([each.problem for each in sizes])
 
 
-def test_a_size_that_would_be_alone_goes_to_its_neighbour_where_that_loses_least():
+def test_a_lone_size_joins_its_neighbour_if_that_loses_least():
     rows = build_ranges(measured_at_2_and_beyond(5.0, 2.5), RangeLimits())
     assert spans(rows) == [(2, 64, LARGE[1])]
     assert rows[0].tuned[0] == (2, pytest.approx(0.025))
 
 
-def test_a_size_that_would_be_alone_reaches_one_further_where_either_loses_much():
+def test_a_lone_range_reaches_one_m_further_if_joining_loses_much():
     rows = build_ranges(measured_at_2_and_beyond(9.0, 9.0), RangeLimits())
     assert spans(rows) == [(2, 3, SMALL[1]), (4, 64, LARGE[1])]
 
 
-def test_the_library_alone_at_2_does_not_give_way_to_what_is_slower_there():
-    """4096x14336 at m = 2 on an H200: the tile of 3 to 16 takes 7 % longer than the library there."""
+def test_the_vendor_library_at_a_lone_2_is_not_replaced_by_a_slower_kernel():
+    """At m = 2 the tile of 3 to 16 takes 7 % longer than the vendor library, as on an H200 (experiments/tables)."""
     sizes = (
         ranking(2, {SMALL: 107.0, ATEN: 100.0}),
         ranking(4, {SMALL: 100.0, ATEN: 103.0}),
@@ -312,7 +312,7 @@ def test_the_library_alone_at_2_does_not_give_way_to_what_is_slower_there():
     assert spans(build_ranges(sizes, RangeLimits())) == [(2, 4, ATEN[1]), (5, 16, SMALL[1])]
 
 
-def test_a_size_without_room_goes_to_the_neighbour_that_loses_less():
+def test_a_lone_size_between_measured_sizes_goes_to_the_neighbour_that_loses_less():
     sizes = (
         ranking(2, {SMALL: 100.0, LARGE: 120.0, ATEN: 190.0}),
         ranking(3, {SMALL: 150.0, LARGE: 100.0, ATEN: 190.0}),
@@ -325,7 +325,7 @@ def test_a_size_without_room_goes_to_the_neighbour_that_loses_less():
     assert rows[0].worst_loss == pytest.approx(0.2)
 
 
-def test_a_size_joins_a_neighbour_that_was_not_measured_there_only_without_room():
+def test_a_lone_size_joins_an_unmeasured_choice_only_if_nothing_else_is_possible():
     sizes = (
         ranking(2, {SMALL: 100.0, ATEN: 120.0}),
         ranking(3, {LARGE: 100.0, ATEN: 120.0}),
@@ -346,7 +346,7 @@ def test_the_last_range_begins_one_earlier_rather_than_with_one_size():
     assert large_first < 65
 
 
-def test_the_first_range_leaves_no_2_alone_before_it():
+def test_a_first_range_from_3_on_begins_at_2():
     sizes = (ranking(3, {SMALL: 100.0, ATEN: 120.0}), ranking(16, {SMALL: 100.0, ATEN: 120.0}))
     assert spans(build_ranges(sizes, RangeLimits())) == [(2, 16, SMALL[1])]
     assert spans(build_ranges(sizes, RangeLimits(buckets=True))) == [(2, 16, SMALL[1])]
@@ -363,7 +363,7 @@ def test_buckets_of_one_size_join_a_neighbour():
     assert spans(rows) == [(2, 64, LARGE[1])]
 
 
-def test_ranges_of_static_sizes_may_be_of_one_size():
+def test_ranges_of_a_static_m_may_have_one_size():
     static = [
         replace(each, problem=replace(each.problem, dynamic_m=False)) for each in measured_at_2_and_beyond(2.5, 6.0)
     ]
@@ -372,7 +372,7 @@ def test_ranges_of_static_sizes_may_be_of_one_size():
 
 @pytest.mark.parametrize("buckets", [False, True])
 @pytest.mark.parametrize("seed", range(30))
-def test_no_range_of_a_dynamic_m_is_of_one_size_whatever_was_measured(seed, buckets):
+def test_no_range_of_a_dynamic_m_has_one_size_for_any_measurements(seed, buckets):
     random = Random(seed)
     choices = [SMALL, LARGE, tile(64), ATEN]
     sizes = [

@@ -53,7 +53,7 @@ def estimated(time_ns, tile):
 
 
 def around(center, spread=1):
-    """Nine samples: the 95 % interval is the second to the eighth, center ∓ 3·spread."""
+    """Return nine samples, whose 95 % interval is center ∓ 3·spread."""
     return [center + spread * i for i in range(-4, 5)]
 
 
@@ -76,7 +76,7 @@ def test_a_faster_config_comes_first_with_its_interval_and_margin():
     assert row.margin == pytest.approx(0.10)
 
 
-def test_the_estimate_counts_and_not_the_samples_it_was_made_of():
+def test_a_row_takes_the_estimate_and_not_the_raw_samples():
     drifted = ok("triton_mm", around(200), tile=1, estimate=Estimate(100.0, 99.0, 102.0), drift=2.0)
     first = only_row(ok("aten", around(110)), ok("triton_mm", around(104), tile=2), drifted).choices[0]
     assert first.config == Config({"tile": 1})
@@ -89,7 +89,7 @@ def test_intervals_that_touch_leave_the_baseline_first():
     assert row.margin == pytest.approx(0.06)
 
 
-def test_a_slower_field_leaves_the_baseline_first_and_the_margin_at_zero():
+def test_slower_contenders_leave_the_baseline_first_and_the_margin_at_zero():
     row = only_row(ok("aten", around(100)), ok("triton_mm", around(120)))
     assert [c.space for c in row.choices] == ["aten", "triton_mm"]
     assert row.margin == 0
@@ -98,7 +98,7 @@ def test_a_slower_field_leaves_the_baseline_first_and_the_margin_at_zero():
 
 
 @pytest.mark.parametrize(("samples", "first"), [([98.1], "aten"), ([98.0], "triton_mm"), ([98.05] * 5, "aten")])
-def test_few_samples_need_two_percent_more(samples, first):
+def test_a_choice_with_few_samples_needs_a_lead_of_two_percent(samples, first):
     # 100 / 98.1 is 1.9 % and 100 / 98.0 is 2.04 %
     assert only_row(ok("aten", [100.0]), ok("triton_mm", samples)).choices[0].space == first
 
@@ -113,7 +113,7 @@ def test_few_samples_need_two_percent_more(samples, first):
         (993, 0, "triton_mm", 0),
     ],
 )
-def test_a_row_ships_what_beats_the_baseline_beyond_the_noise_and_the_margin(time, margin, first, loss):
+def test_a_row_ships_a_choice_that_beats_the_baseline_beyond_noise_and_margin(time, margin, first, loss):
     row = only_row(ok("aten", around(1000)), ok("triton_mm", around(time)), margin=margin)
     assert row.choices[0].space == first
     assert row.margin == pytest.approx(1000 / time - 1)
@@ -127,7 +127,7 @@ def test_equal_scores_are_ranked_by_the_config():
     assert [c.config.get("tile") for c in row.choices] == [128, 16, 64, None]  # JSON text, not number
 
 
-def test_tie_band_holds_what_the_fastest_does_not_beat():
+def test_tie_band_holds_the_configs_that_the_fastest_does_not_beat():
     row = only_row(
         ok("aten", around(150)),
         ok("triton_mm", around(100), tile=1),
@@ -138,7 +138,7 @@ def test_tie_band_holds_what_the_fastest_does_not_beat():
     assert row.tie_band == (Config({"tile": 1}), Config({"tile": 2}))
 
 
-def test_choices_are_cut_to_the_number_asked_for_and_the_best_of_every_other_space():
+def test_a_row_has_the_requested_number_of_choices_and_the_best_of_every_other_space():
     field = [ok("triton_mm", around(200 + i), tile=i) for i in range(9)]
     assert len(only_row(ok("aten", around(100)), *field, choices=2).choices) == 2
     others = [ok("cute_gemm", around(300 + i), tile=i) for i in range(3)]
@@ -172,12 +172,12 @@ def test_an_estimate_makes_a_row_only_where_nothing_was_measured_or_replayed():
     assert (row.baseline, row.margin, row.regret_bound) == (None, 0, None)
 
 
-def test_configs_of_like_estimates_tie():
+def test_configs_with_equal_estimates_tie():
     row = only_row(estimated(100, tile=1), estimated(100, tile=2), estimated(101, tile=3), estimated(103, tile=4))
     assert [config["tile"] for config in row.tie_band] == [1, 2, 3]
 
 
-def test_a_measured_problem_leaves_its_replays_and_other_protocols_out():
+def test_a_measured_problem_ignores_replayed_times_and_other_protocols():
     replayed = ok("triton_mm", around(10), tile=1, evidence=Evidence.REPLAYED, protocol="recorded")
     other = ok("triton_mm", around(20), tile=2, protocol="warm-l2")
     row = only_row(ok("aten", around(100)), ok("triton_mm", around(90), tile=3), replayed, other)
@@ -185,13 +185,13 @@ def test_a_measured_problem_leaves_its_replays_and_other_protocols_out():
     assert only_row(replayed).choices[0].evidence is Evidence.REPLAYED
 
 
-def test_a_config_that_was_wrong_once_never_ships():
+def test_a_config_with_one_wrong_result_never_ships():
     wrong = ok("triton_mm", [], tile=1, status=Status.WRONG_RESULT)
     row = only_row(ok("aten", around(100)), ok("triton_mm", around(50), tile=1), wrong)
     assert [c.space for c in row.choices] == ["aten"]
 
 
-def test_of_one_config_measured_twice_the_longer_run_counts_then_the_later():
+def test_the_longer_of_two_runs_of_a_config_counts_then_the_later():
     short = ok("triton_mm", [50], created_at="2026-11-22T12:00:00Z")
     first = ok("triton_mm", around(100))
     second = ok("triton_mm", around(101), created_at="2026-11-21T13:00:00Z")

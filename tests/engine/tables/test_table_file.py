@@ -128,12 +128,12 @@ def test_a_broken_range_is_refused(change, message):
         parse_table(rehash(record), "table.json")
 
 
-def test_a_bound_may_be_0():
+def test_a_regret_bound_of_0_is_read_back():
     row = replace(ROWS[0], regret_bound=0.0)
     assert parse_table(table_text(replace(TABLE, rows=(row,))), "x").rows == (row,)
 
 
-def test_a_table_without_rows_is_a_table():
+def test_a_table_without_rows_is_read_back():
     empty = replace(TABLE, rows=())
     assert parse_table(table_text(empty), "x") == empty
 
@@ -223,25 +223,25 @@ def test_every_broken_field_is_named(path, value, message):
     assert "\n" not in str(caught.value)
 
 
-def test_an_estimate_alone_may_have_no_samples():
+def test_only_an_estimated_choice_may_have_no_samples():
     choice = replace(ROWS[0].choices[0], samples=0, evidence=Evidence.ESTIMATED)
     table = replace(TABLE, rows=(replace(ROWS[0], choices=(choice,), baseline=None),))
     assert parse_table(table_text(table), "x").rows[0].choices == (choice,)
 
 
-def test_not_a_number_is_refused_both_ways():
+def test_numbers_that_are_not_finite_are_refused_by_reader_and_writer():
     with pytest.raises(TableError, match="NaN is not a finite number"):
         parse_table(table_text(TABLE).replace("100.5", "NaN"), "x")
     with pytest.raises(TableError, match="not finite"):
         table_text(replace(TABLE, rows=(replace(ROWS[0], margin=float("inf")),)))
 
 
-def test_a_field_that_stands_twice_is_refused():
+def test_a_repeated_field_is_refused():
     with pytest.raises(TableError, match="'objective' stands twice"):
         parse_table(table_text(TABLE).replace('"objective"', '"objective": "x",\n  "objective"'), "x")
 
 
-def test_two_rows_for_one_problem_are_refused_both_ways():
+def test_two_rows_for_one_problem_are_refused_by_reader_and_writer():
     record = json.loads(table_text(TABLE))
     record["rows"].append(record["rows"][0])
     with pytest.raises(TableError, match="two rows are for 16x4096x4096:bf16:nt"):

@@ -1,4 +1,4 @@
-"""Run in a process of its own on a GPU, which cannot import gemmtune: both dispatchers with the exported table.
+"""Probe for its own process on a GPU, which cannot import gemmtune: both dispatchers with the exported table.
 
 Argument: the folder of the export. Prints one JSON object: what ran, and its errors against fp64.
 """

@@ -1,4 +1,4 @@
-"""Run in a process of its own, which cannot import gemmtune: cutlass.operators on CPU tensors with exported tables.
+"""Probe for its own process, which cannot import gemmtune: cutlass.operators on CPU tensors with exported tables.
 
 Arguments: the folder of an export for an H200, one for a B200, and one more of each, of bf16 nt rows of many operators.
 Prints one JSON object: what was ranked first.
@@ -41,8 +41,8 @@ def first(args, heuristic, target):
 
 
 @contextmanager
-def said():
-    """The messages logged and the warnings given meanwhile."""
+def captured_messages():
+    """Collect the messages that are logged and the warnings that are given."""
     messages = {"log": [], "warnings": []}
     handler = logging.Handler()
     handler.emit = lambda record: messages["log"].append(record.getMessage())
@@ -57,7 +57,7 @@ def said():
 
 
 def each_row(file, heuristic, target):
-    """What is ranked first for every row of a file."""
+    """Return the operator ranked first for every row of a file."""
     problems = [row["problem"] for row in json.loads(file.read_text())["rows"]["cute_gemm"].values()]
     sizes = [map(int, problem.split(":")[0].split("x")) for problem in problems]
     return {p: first(arguments(*s), heuristic, target) for p, s in zip(problems, sizes, strict=True)}
@@ -72,7 +72,7 @@ def main(hopper, blackwell, many_hopper, many_blackwell):
     sys.modules["gemmtune"] = None  # any import of it fails from here on
     sys.path.insert(0, hopper)
     report = {}
-    with said() as report["loading"]:
+    with captured_messages() as report["loading"]:
         import gemmtune_cutlass
 
         table = ops.get_heuristic("gemmtune")()
@@ -80,7 +80,7 @@ def main(hopper, blackwell, many_hopper, many_blackwell):
     for target, folder in (("90a", many_hopper), ("100a", many_blackwell)):
         file = Path(folder) / "cute_table.json"
         report[f"many_{target}"] = each_row(file, gemmtune_cutlass.TableHeuristic(file), target)
-    with said() as report["hits"]:
+    with captured_messages() as report["hits"]:
         report["hopper"] = first(arguments(512, 1024, 256), table, "90a")
         report["hopper_fp16_nn"] = first(arguments(512, 1024, 256, torch.float16, "nn"), table, "90a")
         report["rounded"] = first(arguments(400, 1024, 256), table, "90a")
@@ -88,25 +88,25 @@ def main(hopper, blackwell, many_hopper, many_blackwell):
         report["blackwell_static"] = first(arguments(512, 1024, 512), other, "100a")
         report["no_target"] = first(arguments(512, 1024, 256), table, None)
     plain = arguments(64, 1024, 256)
-    with said() as report["misses"]:
+    with captured_messages() as report["misses"]:
         missed = [ops.get_operators(plain, target_sm="90a", heuristic=table) for _ in range(2)]
     stock = ops.get_operators(plain, target_sm="90a")
     in_order = [describe(operator) for operator in stock]
     report["miss_is_discovery_order"] = [[describe(operator) for operator in found] == in_order for found in missed]
     exact = gemmtune_cutlass.TableHeuristic(exact=True, fallback=Reversed())
     report["fallback"] = first(arguments(400, 1024, 256), exact, "90a") == {"count": len(stock), **describe(stock[-1])}
-    with said() as report["filtered"]:
+    with captured_messages() as report["filtered"]:
         kept = ops.get_operators(
             arguments(512, 1024, 256), lambda m: m.design.tile_shape[0] == 64, "90a", heuristic=table
         )
         report["filtered_count"] = len(kept)
-    with said() as report["other_arch"]:
+    with captured_messages() as report["other_arch"]:
         report["other_arch_count"] = [
             len(ops.get_operators(arguments(512, 1024, 256), target_sm="100a", heuristic=table)) > 100 for _ in range(2)
         ]
-    with said() as report["other_gpu"], patch("gemmtune_cutlass._gpu", lambda args: "NVIDIA H100"):
+    with captured_messages() as report["other_gpu"], patch("gemmtune_cutlass._gpu", lambda args: "NVIDIA H100"):
         report["other_gpu_count"] = [first(arguments(512, 1024, 256), table, "90a")["count"] for _ in range(2)]
-    with said() as report["unlike"]:
+    with captured_messages() as report["unlike"]:
         batched = arguments(512, 1024, 256, batch=(2,))
         half = arguments(512, 1024, 256, torch.float16, acc=torch.float16)
         report["unlike_counts"] = [

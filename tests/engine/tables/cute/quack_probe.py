@@ -1,4 +1,4 @@
-"""Run in a process of its own, which cannot import gemmtune: QuACK's configs for CPU tensors from exported tables.
+"""Probe for its own process, which cannot import gemmtune: QuACK's configs for CPU tensors from exported tables.
 
 Argument: the folder of an export for an H200. Prints one JSON object. Nothing is launched: what would launch records
 its arguments instead.

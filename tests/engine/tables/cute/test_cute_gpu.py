@@ -1,4 +1,4 @@
-"""The main promise on a real GPU: both dispatchers run the rows' kernels, with right results."""
+"""On a GPU both dispatchers run the rows' kernels, with correct results."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def row(problem, config, evidence=Evidence.MEASURED):
 
 @cache
 def many(sku, step):
-    """A row for every `step`-th config that the space has for this GPU, each at an m of its own."""
+    """Return one row per `step`-th config that the space has for a GPU, each at its own m."""
     task = Task(Problem(512, 1024, 256), catalogue.device(sku), "cute_gemm")
     configs = enumerate_space(CuteGemmSpace(), task).feasible[::step]
     return [row(f"{64 + i}x1024x256:bf16:nt", config) for i, config in enumerate(configs)]
@@ -111,7 +111,7 @@ def test_a_row_is_the_only_operator_on_both_architectures(report):
 
 
 @pytest.mark.parametrize(("target", "sku", "step"), [("90a", "H200", 1), ("100a", "B200", 31)])
-def test_every_config_of_the_space_is_told_from_every_other(report, target, sku, step):
+def test_every_config_of_the_space_finds_its_own_operator(report, target, sku, step):
     schedulers = {"CLCDynamic": "clc", "StaticPer": "static", "NoneType": "none"}
     assert len(many(sku, step)) >= 24
     for expected in many(sku, step):
@@ -147,7 +147,7 @@ def test_an_operator_the_call_filters_out_is_logged_and_not_replaced(report):
     assert logged.startswith("512x1024x256:bfloat16:bfloat16:bfloat16:float32:nt: 0 of ")
 
 
-def test_other_versions_and_estimates_are_said_at_loading(report):
+def test_loading_warns_of_other_versions_and_of_estimated_rows(report):
     assert report["loading"]["warnings"] == [
         f"gemmtune: the table was made with nvidia-cutlass-operators 0.2.9; here is "
         f"{version('nvidia-cutlass-operators')}: tune again",
@@ -155,13 +155,13 @@ def test_other_versions_and_estimates_are_said_at_loading(report):
     ]
 
 
-def test_another_architecture_and_another_gpu_are_said_once_and_miss(report):
+def test_another_architecture_or_gpu_warns_once_and_finds_no_row(report):
     assert report["other_arch_count"] == [True, True]
     assert report["other_arch"]["warnings"] == ["gemmtune: the table is for sm_90; for sm_100a no row applies"]
     assert min(report["other_gpu_count"]) > 1
     assert report["other_gpu"]["warnings"] == ["gemmtune: the table is for NVIDIA H200; on NVIDIA H100 no row applies"]
 
 
-def test_what_no_row_describes_is_left_as_it_is(report):
+def test_operands_that_no_row_describes_keep_the_discovery_order(report):
     assert report["unlike_counts"] == [True, True]
     assert report["no_args"]

@@ -59,7 +59,7 @@ def content(*rows, sku="B200"):
 
 
 def entries(*rows, sku="B200"):
-    """What each dispatcher has, by problem."""
+    """Return the entries of each dispatcher by problem."""
     found = content(*rows, sku=sku)["rows"]
     return {space: {entry["problem"]: entry for entry in of_space.values()} for space, of_space in found.items()}
 
@@ -77,7 +77,7 @@ def only_row(*rows, sku="B200"):
         ("8x8x8:fp16:nt:acc_dtype=fp16", "8x8x8:float16:float16:float16:float16:nt"),
     ],
 )
-def test_key_is_what_a_dispatcher_sees_of_the_operands(problem, key):
+def test_key_has_sizes_types_and_layouts_of_the_operands(problem, key):
     assert problem_key(Problem.parse(problem)) == key
 
 
@@ -104,12 +104,12 @@ def test_every_seed_of_both_spaces_can_be_exported(name, sku):
 
 
 @pytest.mark.parametrize(("sku", "capacity"), [("H200", 9), ("B200", 10), ("RTX-5090", 12)])
-def test_a_quack_row_is_a_whole_gemm_config_of_its_gpu(sku, capacity):
+def test_a_quack_row_is_a_complete_gemm_config_of_its_gpu(sku, capacity):
     found = only_row(row("512x1024x256", choice("quack_gemm", QUACK)), sku=sku)
     assert found["gemm_config"] == {**QUACK, "device_capacity": capacity}
 
 
-def test_a_row_says_how_its_time_came_about():
+def test_a_row_has_the_evidence_and_versions_of_its_time():
     estimated = choice("quack_gemm", QUACK, evidence=Evidence.ESTIMATED)
     found = only_row(row("512x1024x256", estimated, baseline=choice("aten", {}, 1250.0)))
     del found["gemm_config"]
@@ -131,7 +131,7 @@ def test_a_row_says_how_its_time_came_about():
     }
 
 
-def test_the_file_says_what_it_is_of_and_hashes_itself():
+def test_the_file_names_its_table_and_gpu_and_has_its_own_hash():
     exported = table(row("8x8x8", choice("cute_gemm", CUTE)), row("16x8x8", choice("aten", {})))
     files = CuteExporter().export(exported)
     assert sorted(files) == ["cute_table.json", "gemmtune_cute_table.py", "gemmtune_cutlass.py", "gemmtune_quack.py"]
@@ -206,13 +206,13 @@ def test_an_estimate_beside_a_measured_winner_is_not_exported():
     assert list(found["cute_gemm"]) == ["16x8x8:bf16:nt"]
 
 
-def test_a_size_rounds_up_by_what_the_dispatcher_itself_would_lose():
+def test_rounding_up_counts_the_loss_within_the_dispatchers_space():
     fast, slow = choice("triton_mm", {}, 900.0), choice("triton_mm", {"tile": 2}, 500.0)
     rows = (row("256x8x8", slow, choice("cute_gemm", CUTE)), row("512x8x8", fast, choice("cute_gemm", CUTE)))
     assert entries(*rows)["cute_gemm"]["512x8x8:bf16:nt"]["rounded_loss"] == 0.0
 
 
-def test_a_table_without_a_cute_choice_is_refused_with_what_it_has():
+def test_a_table_without_a_cute_choice_is_refused_with_its_spaces():
     message = "8x8x8:bf16:nt: a CuTe dispatcher cannot run space 'aten', .* \\(choices are of aten, triton_mm\\)"
     with pytest.raises(TableError, match=message):
         content(row("8x8x8", choice("aten", {})), row("16x8x8", choice("triton_mm", {})))
@@ -229,12 +229,12 @@ def test_a_table_without_a_cute_choice_is_refused_with_what_it_has():
         (row("8x8x8", choice("cute_gemm", {**CUTE, "tile_scheduler": "x"})), "tile_scheduler='x' is not one of static"),
     ],
 )
-def test_what_the_dispatchers_cannot_be_told_is_refused_by_name(broken, message):
+def test_problems_and_configs_unknown_to_the_dispatchers_are_refused_by_name(broken, message):
     with pytest.raises(TableError, match=message):
         content(broken)
 
 
-def test_rows_the_dispatchers_cannot_tell_apart_are_refused():
+def test_two_rows_with_one_cute_key_are_refused():
     twice = [replace(Problem.parse("8x8x8:fp32:nt"), allow_tf32=tf32, out_dtype=DType.FP16) for tf32 in (False, True)]
     with pytest.raises(TableError, match=r"8x8x8:fp32:nt:.* and 8x8x8:tf32:nt:.* have the same CuTe key"):
         content(*(row(problem, choice("cute_gemm", CUTE)) for problem in twice))

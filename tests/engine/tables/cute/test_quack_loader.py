@@ -74,7 +74,7 @@ def test_m_is_rounded_up_where_both_measured_ends_agree(report):
     assert report["rounded"] == report["hit"]
 
 
-def test_what_no_row_describes_has_no_config(report):
+def test_operands_that_no_row_describes_have_no_config(report):
     assert report["misses"] == [None] * 5
 
 
@@ -88,7 +88,7 @@ def test_a_hit_runs_the_rows_config_and_a_miss_quacks_default(report):
     ]
 
 
-def test_another_version_is_said_at_loading(report):
+def test_loading_warns_of_another_version(report):
     installed = version("nvidia-cutlass-dsl")
     message = f"gemmtune: the table was made with nvidia-cutlass-dsl 4.0.0; here is {installed}: tune again"
     assert report["loading"] == [message]
@@ -103,5 +103,5 @@ def test_another_version_is_said_at_loading(report):
         ("older_quack", "GemmConfig of this quack-kernels has no cluster_m, cluster_n, device_capacity"),
     ],
 )
-def test_a_file_it_cannot_vouch_for_is_refused(report, broken, message):
+def test_an_invalid_file_is_refused(report, broken, message):
     assert message in report["refusals"][broken]

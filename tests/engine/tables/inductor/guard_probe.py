@@ -1,4 +1,4 @@
-"""What torch.compile does with a linear layer at one m after another. Imports torch alone: any torch can run it.
+"""Report which m of a linear layer torch.compile compiles anew. Imports torch alone, so that any torch can run it.
 
     python guard_probe.py '[{"inputs": 36, "outputs": 20, "dtype": "bfloat16", "bias": false, "weight_grad": true,
                              "input_grad": false, "device": {...}, "sizes": [2, 20, 21]}]'
@@ -31,7 +31,7 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError  # no
 
 
 class Gpu:
-    """The answers of a GPU, where the padding pass asks."""
+    """Answers of a GPU to the padding pass."""
 
     def __init__(self, device: dict) -> None:
         self.device = device
@@ -63,7 +63,7 @@ def answer(question: dict) -> dict[str, list[int]]:
     torch._dynamo.reset()
     torch._dynamo.config.recompile_limit = len(question["sizes"]) + 1
     where, dtype = "cuda" if question["device"] is None else "cpu", getattr(torch, question["dtype"])
-    # The gradient of a bias is a sum over m, of which Inductor's C++ backend asks whether m exceeds 4096.
+    # The gradient of a bias sums over m, and Inductor's C++ backend guards whether m exceeds 4096.
     layer = torch.nn.Linear(question["inputs"], question["outputs"], bias=question["bias"], dtype=dtype, device=where)
     layer.requires_grad_(question["weight_grad"])
     graphs = 0
@@ -94,7 +94,7 @@ def answer(question: dict) -> dict[str, list[int]]:
 
 @contextmanager
 def stubbed(device: dict) -> Iterator[None]:
-    """The padding pass as it would be with that GPU."""
+    """Run the padding pass as with that GPU."""
     gpu = Gpu(device)
     with (
         patch.object(pad_mm, "check_device", lambda *_: True),

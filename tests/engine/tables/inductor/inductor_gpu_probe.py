@@ -1,4 +1,4 @@
-"""Run in a process of its own on a GPU: forward and backward of x @ w.t() with the table in the given folder.
+"""Probe for its own process on a GPU: forward and backward of x @ w.t() with the table in the given folder.
 
 Prints one JSON object: Inductor's benchmark counters, the generated code, the errors against fp64.
 """

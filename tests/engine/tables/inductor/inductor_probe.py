@@ -1,4 +1,4 @@
-"""Run in a process of its own: Inductor on a machine without a GPU, made to believe in one H200.
+"""Probe for its own process: Inductor on a machine without a GPU, made to believe in one H200.
 
 Imports torch and the exported loader alone: any torch can run it.
 
@@ -38,7 +38,7 @@ SM_COUNT = 132
 
 
 class FakeDriver:
-    """What Triton asks of a driver before it launches anything."""
+    """Driver with the answers that Triton needs before a launch."""
 
     def get_current_target(self):
         return GPUTarget("cuda", 90, 32)
@@ -105,7 +105,7 @@ def tensor(graph, name, dtype, sizes, strides):
 
 
 def matrix(graph, name, dtype, batch, rows, columns, layout):
-    """A view of a contiguous tensor, as production has it: `layout` t is the transpose of a columns×rows one."""
+    """Return a view of a contiguous tensor; `layout` t is the transpose of a columns×rows one."""
     strides = [columns, 1] if layout == "n" else [1, rows]
     if batch is None:
         return tensor(graph, name, dtype, [rows, columns], strides)
@@ -113,7 +113,7 @@ def matrix(graph, name, dtype, batch, rows, columns, layout):
 
 
 def lower(graph, case, m):
-    """Inductor's lowering of the case's operation, with `m` as its number of rows."""
+    """Return Inductor's lowering of the case's operation, with `m` rows."""
     dtype, batch = getattr(torch, case["dtype"]), case["batch"] if case["op"] == "bmm" else None
     a = matrix(graph, "a", dtype, batch, m, case["k"], case["layout"][0])
     b = matrix(graph, "b", dtype, batch, case["k"], case["n"], case["layout"][1])
@@ -127,7 +127,7 @@ def lower(graph, case, m):
 
 
 def choose(case, max_autotune_gemm=True, m=None, backends="ATEN,TRITON", **fake):
-    """What Inductor makes of one product: the choices its lowering has, and the node that comes of them."""
+    """Lower one product; return its choices and the resulting node."""
     offered = []
     settings = {"max_autotune_gemm": max_autotune_gemm, "max_autotune_gemm_backends": backends}
     with contextlib.ExitStack() as stack:
@@ -167,7 +167,7 @@ def listening(module, offered):
 
 
 class TuningError(Exception):
-    """Inductor was about to benchmark."""
+    """Error for a benchmark that Inductor was about to run."""
 
 
 def refuse_to_tune(self, name, input_nodes, layout, input_gen_fns, inputs_key, choices, *args, **kwargs):
@@ -175,7 +175,7 @@ def refuse_to_tune(self, name, input_nodes, layout, input_gen_fns, inputs_key, c
 
 
 def stock_keys(case):
-    """The keys that stock Inductor's lookup makes for the case, in the order it asks for them."""
+    """Return the keys that stock Inductor looks up for the case, in order."""
     asked = []
 
     class Asked(LookupTableChoices):
@@ -193,7 +193,7 @@ def stock_keys(case):
 
 
 def dynamic(case, hint, low=2, high=None, aot_mode=False):
-    """The choice for a dynamic m that is `hint` at first, and the least and greatest m that its graph then serves.
+    """Return the choice for a dynamic m with a first value of `hint`, and the least and greatest m of its graph.
 
     `high` is an end that the user marked; without one there is none.
     """
@@ -208,14 +208,14 @@ def dynamic(case, hint, low=2, high=None, aot_mode=False):
 
 
 def symbolic_k(case):
-    """The choices for a product whose k is a symbol with the hint of a row's k."""
+    """Return the choices for a product whose k is a symbol with the hint of a row's k."""
     env = ShapeEnv()
     k = env.create_symbol(case["k"], ConstantSource("k"), DimDynamic.DYNAMIC)
     return choose({**case, "k": k}, shape_env=env)
 
 
-def said(job, times=1):
-    """The job's answer and what gemmtune warned of while it ran, more than once if asked to."""
+def with_warnings(job, times=1):
+    """Return the job's answer and gemmtune's warnings, of repeated runs if requested."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(times):
@@ -297,15 +297,15 @@ def main(export, other, cases):
     report["handlers"] = [run(handler) for run in everywhere]
     with V.set_choices_handler(V.choices):
         pass  # leaves the handler behind in this thread
-    report["cases"], report["cases_said"] = said(lambda: {c["name"]: choose(c) for c in static})
+    report["cases"], report["cases_warnings"] = with_warnings(lambda: {c["name"]: choose(c) for c in static})
     report["small_gpu"] = {c["name"]: choose(c, sm_count=46) for c in static}
     report["symbolic_k"] = symbolic_k(first)
     missing = {c["op"]: {**c, "m": c["m"] + 1} for c in static}
-    report["miss"], report["miss_said"] = said(lambda: {op: choose(case) for op, case in missing.items()})
+    report["miss"], report["miss_warnings"] = with_warnings(lambda: {op: choose(case) for op, case in missing.items()})
     report["other_layout"] = choose({**next(c for c in static if c["k"] == 200), "layout": "tn"})
-    report["other_gpu"], report["other_gpu_said"] = said(lambda: choose(first, name="NVIDIA L4"), times=2)
+    report["other_gpu"], report["other_gpu_warnings"] = with_warnings(lambda: choose(first, name="NVIDIA L4"), times=2)
     no_options = lambda: [choose(c, max_autotune_gemm=False) for c in static]  # noqa: E731
-    report["no_options"], report["no_options_said"] = said(no_options, times=2)
+    report["no_options"], report["no_options_warnings"] = with_warnings(no_options, times=2)
     report["no_triton"] = [choose(c, backends="ATEN") for c in static]
     report["no_aten"] = [choose(c, backends="TRITON") for c in static]
     asked = [case for case in cases if case["dynamic"]][:1]
@@ -315,7 +315,7 @@ def main(export, other, cases):
         for hint, low, high, aot in DYNAMIC
     }
     gemmtune_inductor.install(policy="ignore")
-    report["ignored_gpu"], report["ignored_gpu_said"] = said(lambda: choose(first, name="NVIDIA L4"))
+    report["ignored_gpu"], report["ignored_gpu_warnings"] = with_warnings(lambda: choose(first, name="NVIDIA L4"))
     gemmtune_inductor.uninstall()
     gemmtune_inductor.uninstall()
     report["keys_after"] = [run(cache_key) for run in everywhere]

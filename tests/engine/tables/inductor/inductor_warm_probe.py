@@ -1,4 +1,4 @@
-"""A model that is warmed up in one process and served in another, on the GPU if there is one."""
+"""Model that is warmed up in one process and served in another, on the GPU if there is one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZES = (2, 60, 64, 100, 256, 1000)
 
 
 class Layer(torch.nn.Module):
-    """A product that the table has, and more that Inductor makes kernels of."""
+    """Layer with a product of the table, and further operations that Inductor compiles."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Layer(torch.nn.Module):
 
 @cache
 def compiled():
-    """With the options of the loader, which is not imported here: it has another name where a model is warmed up."""
+    """Compile with the loader's options, spelled out because the loader has two names here."""
     return torch.compile(Layer(), options={"max_autotune_gemm": True, "shape_padding": False})
 
 

@@ -1,4 +1,4 @@
-"""Run in a process of its own on a GPU: one table by torch.compile with a dynamic m, by torch.export or by AOTInductor.
+"""Probe for its own process on a GPU: one table by torch.compile with a dynamic m, by torch.export or by AOTInductor.
 
 Arguments: the folder of an export, and one of `compiled`, `exported`, `ahead` and `stock`, which is AOTInductor without
 gemmtune. Prints one JSON object; a line on stderr before each stage, and where the process was if native code ends it.
@@ -44,7 +44,7 @@ def error(found, expected):
 
 @contextmanager
 def generated():
-    """The codes that Inductor generates meanwhile.
+    """Collect the code that Inductor generates.
 
     Not by torch's `run_and_get_code`: that forgets every graph first, and so would compile one at each m.
     """
@@ -63,7 +63,7 @@ class Layer(torch.nn.Module):
 
 
 def compiled(function, model, sizes):
-    """Blocks of the kernel at each m where a graph was compiled for it, and the number of these graphs."""
+    """Return the kernel's blocks at each m that compiled a graph, and the number of graphs."""
     found = {}
     for m in sizes:
         stage(f"torch.compile, m={m}")
@@ -84,7 +84,7 @@ def compiled(function, model, sizes):
 
 
 def exported(model, options):
-    """torch.export for one range of m, and its program compiled."""
+    """Export the model for one range of m with torch.export, and compile the program."""
     x = torch.randn(128, 512, device="cuda", dtype=torch.bfloat16)
     with torch.no_grad():
         stage("torch.export")
@@ -99,7 +99,7 @@ def exported(model, options):
 
 
 def ahead(model, x, folder, options, dynamic_shapes=None):
-    """A package of AOTInductor, for one range of m: compiled, loaded and run."""
+    """Compile, load and run a package of AOTInductor for one range of m."""
     counters.clear()
     with torch.no_grad():
         stage("torch.export")

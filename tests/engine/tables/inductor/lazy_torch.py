@@ -1,4 +1,4 @@
-"""Has a `torch` before torch is imported, as modules of Optuna do: it is before all of torch in sys.modules."""
+"""Module with an attribute `torch` that precedes torch in sys.modules, as modules of Optuna do."""
 
 
 class Lazy:

@@ -1,4 +1,4 @@
-"""Run in a process of its own: graphs whose dimensions are marked dynamic, with a table that would leave a size alone.
+"""Probe for its own process: graphs whose dimensions are marked dynamic, with a table that would leave a size alone.
 
 Imports torch and the exported loader alone: any torch can run it.
 
@@ -39,16 +39,16 @@ def answer(graph):
     symbols = [size.node.expr for size in x.shape]
     m = symbols[0] * symbols[1] if graph["m"] == "product" else symbols[0] * graph["m"]
     found = [choose(case, m=m, shape_env=env) for case in graph["cases"]]
-    said = ""
+    refusal = ""
     try:
         env.produce_guards([x], [source], input_contexts=[marked])
     except ConstraintViolationError as error:
-        said = str(error)
+        refusal = str(error)
     bounds = [env.bound_sympy(symbol) for symbol in symbols]
     return {
         "blocks": [each["blocks"].get("BLOCK_M") for each in found],
         "serves": [[int(b.lower), int(b.upper) if b.upper < 2**62 else None] for b in bounds],
-        "said": said,
+        "refusal": refusal,
     }
 
 

@@ -1,4 +1,4 @@
-"""Run in a process of its own, without a GPU: the graphs that Dynamo compiles for one m after another, with a table.
+"""Probe for its own process, without a GPU: the graphs that Dynamo compiles for one m after another, with a table.
 
 Imports torch and the exported loader alone: any torch can run it.
 

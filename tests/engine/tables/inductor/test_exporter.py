@@ -83,12 +83,12 @@ def test_the_key_of_bmm_has_a_batch():
         ("6x64x96x512:bf16:nt:bmm", "bmm:bfloat16:nt:6x96x512:none:static"),
     ],
 )
-def test_the_loaders_key_knows_all_but_m(problem, key):
+def test_the_loaders_key_has_all_of_a_problem_but_m(problem, key):
     assert product_key(Problem.parse(problem)) == key
     assert product_key(replace(Problem.parse(problem), m=3)) == key
 
 
-def test_a_triton_row_is_complete_and_holds_nothing_else():
+def test_a_triton_row_has_every_keyword_and_no_other():
     (entries,) = lookup(row("2048x4096x4096:bf16:nt", choice("triton_mm", TILES), choice("aten", {}))).values()
     assert entries == [
         {"template_id": "triton::mm", **TILES, "EVEN_K": True, "ACC_TYPE": "tl.float32", "USE_FAST_ACCUM": False}
@@ -101,7 +101,7 @@ def test_even_k_is_computed_from_k_and_block_k(k, even):
     assert entries[0]["EVEN_K"] is even
 
 
-def test_an_aten_row_says_aten_alone():
+def test_an_aten_row_has_only_its_template():
     assert list(lookup(row("64x64x64", choice("aten", {}), choice("triton_mm", TILES))).values()) == [
         [{"template_id": "aten::mm"}]
     ]
@@ -120,14 +120,12 @@ def test_a_bias_vector_of_an_aten_row_is_found_by_both_keys_and_a_triton_row_by_
         row("64x64x64:bf16:nt:dynamic_m=true", choice("triton_mm", TILES)),
     ],
 )
-def test_what_stock_inductor_cannot_tell_is_left_out_of_its_dictionary(unread):
+def test_rows_that_stock_inductor_cannot_run_are_left_out_of_its_table(unread):
     assert lookup(unread) == {}
 
 
-def test_the_facts_stand_beside_each_row():
-    settled = replace(
-        row("64x64x64", choice("triton_mm", TILES, "torch 2.11.0+cu130, triton 3.6.0")), regret_bound=0.004
-    )
+def test_each_row_has_the_facts_of_its_time():
+    timed = replace(row("64x64x64", choice("triton_mm", TILES, "torch 2.11.0+cu130, triton 3.6.0")), regret_bound=0.004)
     ranged = RangeRow(
         Problem.parse("128x64x64:bf16:nt:dynamic_m=true"),
         65,
@@ -136,7 +134,7 @@ def test_the_facts_stand_beside_each_row():
         ((128, 0.0),),
         ((96, 0.01),),
     )
-    table = replace(TABLE, rows=(settled,), ranges=(ranged,))
+    table = replace(TABLE, rows=(timed,), ranges=(ranged,))
     files = InductorExporter().export(table)
     found = json.loads(files["inductor_table.json"])
     assert sorted(files) == ["gemmtune_inductor.py", "inductor_table.json", "lookup_table.json"]
@@ -144,7 +142,7 @@ def test_the_facts_stand_beside_each_row():
     assert found["table_sha256"] == table_sha256(table)
     assert found["made_with"] == {"torch": ["2.11.0+cu130"], "triton": ["3.6.0"]}
     assert found["templates"] == {"triton::mm": [source_hash("triton::mm", "2.11.0")]}
-    (static,), (dynamic,) = found["rows"][product_key(settled.problem)], found["rows"][product_key(ranged.problem)]
+    (static,), (dynamic,) = found["rows"][product_key(timed.problem)], found["rows"][product_key(ranged.problem)]
     assert static == {
         "first": 64,
         "last": 64,
@@ -180,13 +178,13 @@ def test_a_row_for_one_dynamic_m_serves_no_graph_without_a_range():
         ("64x64x64:bf16:nt:addmm", "triton_mm_tma", "triton::mm_persistent_tma"),
     ],
 )
-def test_a_template_is_called_what_inductor_calls_it(problem, space, template):
+def test_a_template_has_inductors_name(problem, space, template):
     files = export(row(problem, choice(space, {} if space == "aten" else TILES)))
     ((entry,),) = json.loads(files["inductor_table.json"])["rows"].values()
     assert entry["template"] == template
 
 
-def test_the_loader_needs_torch_alone():
+def test_the_exported_loader_compiles_and_imports_nothing_of_gemmtune():
     text = export()["gemmtune_inductor.py"]
     compile(text, "gemmtune_inductor.py", "exec")
     assert "import gemmtune" not in text.replace("import gemmtune_inductor", "")
@@ -207,11 +205,11 @@ def test_the_loader_needs_torch_alone():
         (row("8x8x8", choice("triton_mm", {**TILES, "BLOCK_K": 64.0})), "BLOCK_K=64.0 is not an integer"),
     ],
 )
-def test_what_inductor_cannot_be_told_is_refused_by_name(broken, message):
+def test_problems_and_configs_unknown_to_inductor_are_refused_by_name(broken, message):
     with pytest.raises(TableError, match=message):
         export(broken)
 
 
-def test_rows_inductor_cannot_tell_apart_are_refused():
+def test_two_rows_with_one_inductor_key_are_refused():
     with pytest.raises(TableError, match="8x8x8:fp32:nt and 8x8x8:tf32:nt have the same Inductor key"):
         export(row("8x8x8:fp32:nt", choice("aten", {})), row("8x8x8:tf32:nt", choice("aten", {})))

@@ -87,7 +87,7 @@ def edge_sizes(layer: Linear, torch: str, device: Device, most: int = 2100) -> t
 
 
 @pytest.mark.timeout(600)
-def test_ranges_are_those_of_torch_compile(torch_version: str):
+def test_ranges_equal_those_of_torch_compile(torch_version: str):
     # The first shows that the probe sees guards at all, also where the padding pass sets none: Inductor's C++ backend
     # sums the gradient of a bias otherwise from 4097 rows on.
     questions = [question(Linear(8, 8, DType.BF16), H200, [2, 4096, 4097], bias=True)]
@@ -103,7 +103,7 @@ def test_ranges_are_those_of_torch_compile(torch_version: str):
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(present_device() is None, reason="needs a GPU")
 @pytest.mark.parametrize("layer", [FORUM, replace(FORUM, weight_grad=False), replace(FORUM, input_grad=True)])
-def test_ranges_are_those_of_torch_compile_on_the_gpu(layer: Linear, torch_version: str):
+def test_ranges_equal_those_of_torch_compile_on_the_gpu(layer: Linear, torch_version: str):
     sizes, does = edge_sizes(layer, torch_version, present_device(), most=5000)
     assert answers([question(layer, None, sizes, bias=True)]) == [does]
 
@@ -158,7 +158,7 @@ def test_without_shape_padding_2_11_cuts_as_2_13_does():
     assert edges(ranges(FORUM, "2.11", H200, shape_padding=False)) == edges(ranges(FORUM, "2.13", H200))
 
 
-def test_a_gpu_in_inductors_datasheet_is_asked_for_its_balance():
+def test_a_gpu_of_inductors_datasheet_is_cut_at_its_balance():
     found = ranges(FORUM, "2.11", L4)
     assert edges(found)[:2] == [(2, 711), (712, 1280)]
     assert "arithmetic intensity > 403.333" in {guard.asked for guard in found[0].guards}

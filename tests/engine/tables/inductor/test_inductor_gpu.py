@@ -1,4 +1,4 @@
-"""The main promise on a real GPU: compiled kernels are the rows', forward and backward; nothing is benchmarked."""
+"""On a GPU forward and backward run the rows' kernels, and nothing is benchmarked."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_table_serves_aotinductor(gpu_name, tmp_path):
 
 
 def probed(gpu_name, folder, probe, rows, ranges, *arguments):
-    """What a probe reports of an export for this GPU."""
+    """Return a probe's report on an export for this GPU."""
     device = replace(example_table().device, name=gpu_name)
     table = replace(example_table(), device=device, rows=rows, ranges=ranges)
     for name, text in InductorExporter().export(table).items():
@@ -119,7 +119,7 @@ def probed(gpu_name, folder, probe, rows, ranges, *arguments):
 
 
 def run(folder, probe, *arguments):
-    """The probe in a process of its own, with caches of its own."""
+    """Run a probe in its own process with its own caches."""
     caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
     return subprocess.run(
         [sys.executable, str(Path(__file__).with_name(probe)), str(folder), *arguments],

@@ -122,7 +122,7 @@ def report(tmp_path_factory):
 
 
 def splits_addmm(report):
-    """Whether that torch asks for ATen's addmm with the bias as it is, and for templates with the bias expanded."""
+    """Return whether that torch asks for ATen's addmm with the bias as it is, and for templates with it expanded."""
     return not report["torch"].startswith("2.11.")
 
 
@@ -157,7 +157,7 @@ def test_an_aten_row_is_the_only_choice(report, handler, problem):
     assert found["choices"][0] in (Problem.parse(problem).op.value, "bias_addmm")
 
 
-def test_the_bias_of_a_linear_layer_reaches_the_kernel_of_the_library_that_fuses_it(report):
+def test_the_bias_of_a_linear_layer_reaches_the_cublas_kernel_that_fuses_it(report):
     (name,) = report["cases"]["256x96x256:bf16:nt:addmm"]["choices"]
     assert name == ("addmm" if splits_addmm(report) else "bias_addmm")
 
@@ -165,26 +165,26 @@ def test_the_bias_of_a_linear_layer_reaches_the_kernel_of_the_library_that_fuses
 def test_nothing_is_benchmarked(report):
     for handler in ("cases", "small_gpu"):
         assert [found["benchmarks"] for found in report[handler].values()] == [{}] * (len(ROWS) - 1)
-    assert report["cases_said"] == []
+    assert report["cases_warnings"] == []
 
 
 @pytest.mark.parametrize("op", ["mm", "addmm", "bmm"])
-def test_a_miss_is_aten_alone(report, op):
+def test_a_product_without_a_row_gets_aten_alone(report, op):
     found = report["miss"][op]
     assert (len(found["choices"]), found["node"], found["benchmarks"]) == (1, "ExternKernelOut", {})
-    assert report["miss_said"] == []
+    assert report["miss_warnings"] == []
 
 
-def test_a_miss_is_stock_inductor_where_that_is_asked_for(report):
+def test_a_product_without_a_row_gets_stock_inductors_choices_with_autotune(report):
     assert len(report["autotuned_miss"]["choices"]) > 10
     assert report["autotuned_miss"]["node"] == "MultiTemplateBuffer"
 
 
-def test_a_range_of_atens_is_no_miss(report):
+def test_a_range_of_aten_counts_as_a_row(report):
     assert [found["choices"] for found in report["autotune_dynamic"]] == [["mm"]]
 
 
-def test_a_row_of_another_layout_is_a_miss(report):
+def test_a_row_of_another_layout_does_not_apply(report):
     assert report["other_layout"]["choices"] == ["mm"]
 
 
@@ -192,24 +192,24 @@ def test_stock_inductor_has_no_triton_for_a_gpu_under_68_sms(report):
     assert report["stock_small_gpu"]["choices"] == ["mm"]
 
 
-def test_a_symbolic_k_misses_for_it_is_another_kernel(report):
+def test_a_symbolic_k_has_no_row(report):
     assert report["symbolic_k"]["choices"] == ["mm"]
 
 
-def test_another_gpu_is_said_once_and_misses(report):
-    assert report["other_gpu_said"] == ["gemmtune's table is for NVIDIA H200; on NVIDIA L4 no row applies"]
+def test_another_gpu_warns_once_and_has_no_row(report):
+    assert report["other_gpu_warnings"] == ["gemmtune's table is for NVIDIA H200; on NVIDIA L4 no row applies"]
     assert report["other_gpu"]["choices"] == ["mm"]
 
 
-def test_another_gpu_runs_the_rows_where_the_policy_ignores_it(report):
+def test_another_gpu_runs_the_rows_with_the_policy_ignore(report):
     assert report["ignored_gpu"]["node"] == "TritonTemplateBuffer"
-    assert report["ignored_gpu_said"] == []
+    assert report["ignored_gpu_warnings"] == []
 
 
-def test_settings_that_rule_a_row_out_are_said_once_and_leave_aten(report):
-    assert len(report["no_options_said"]) == 3  # triton::mm, its persistent TMA variant, and triton::bmm
+def test_settings_that_rule_a_row_out_warn_once_and_leave_aten(report):
+    assert len(report["no_options_warnings"]) == 3  # triton::mm, its persistent TMA variant, and triton::bmm
     assert all(
-        "pass options=gemmtune_inductor.options() to torch.compile" in said for said in report["no_options_said"]
+        "pass options=gemmtune_inductor.options() to torch.compile" in text for text in report["no_options_warnings"]
     )
     assert {len(found["choices"]) for found in (*report["no_options"], *report["no_triton"])} == {1}
     assert {found["node"] for found in (*report["no_options"], *report["no_triton"])} == {"ExternKernelOut"}
@@ -219,7 +219,7 @@ def test_backends_without_aten_still_have_one_choice(report):
     assert {len(found["choices"]) for found in report["no_aten"]} == {1}
 
 
-def test_the_keys_of_stock_inductor_are_those_that_are_written(report):
+def test_stock_inductor_asks_for_the_keys_that_are_written(report):
     for problem, keys in report["stock_keys"].items():
         written = lookup_keys(example_table().device, Problem.parse(problem))
         assert set(keys) == set(written if splits_addmm(report) else written[:1]), problem
@@ -247,7 +247,7 @@ def test_a_graph_with_a_dynamic_m_serves_the_range_of_its_row(report, asked, nam
     assert (found["serves"], found["guards"]) == (serves, guards)
 
 
-def test_the_handler_holds_in_every_thread_and_leaves_every_thread(report):
+def test_the_handler_is_installed_in_and_removed_from_every_thread(report):
     assert report["handlers"] == ["_TableChoices"] * 3  # this thread, a new one, one that had resolved its own before
     assert report["handlers_after"] == ["InductorChoices"] * 3
 

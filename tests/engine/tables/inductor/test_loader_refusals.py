@@ -1,4 +1,4 @@
-"""Every way to break an exported table: each is refused in one line, and Inductor chooses as it did before."""
+"""A broken table is refused in one line, and Inductor chooses as before."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def exported(toolchain=""):
 
 
 def sealed(record):
-    """The record with the hash that fits it: what an exporter with a fault would write."""
+    """Return the text of a record with the hash that fits it, as a faulty exporter would write it."""
     content = {name: value for name, value in record.items() if name != "sha256"}
     body = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return json.dumps({**content, "sha256": hashlib.sha256(body.encode()).hexdigest()})
@@ -81,7 +81,7 @@ def refused(loader, file, text, error, message):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
-def test_a_truncated_table_is_refused_wherever_it_ends(loader, file, kept):
+def test_a_table_truncated_anywhere_is_refused(loader, file, kept):
     text = exported()
     refused(loader, file, text[: len(text) * kept // 10], ValueError, "not JSON, or truncated: line")
 
@@ -96,7 +96,7 @@ def test_a_truncated_table_is_refused_wherever_it_ends(loader, file, kept):
     ],
     ids=["config", "layout", "device", "range"],
 )
-def test_an_edited_table_is_refused_whatever_was_edited(loader, file, before, after):
+def test_a_table_edited_anywhere_is_refused(loader, file, before, after):
     text = exported()
     assert before in text
     refused(
@@ -109,7 +109,7 @@ def test_a_newer_schema_is_named_before_its_fields_are_looked_at(loader, file):
     refused(loader, file, sealed(newer), ValueError, r"schema 7 \(written by gemmtune 9\.1\), .*gemmtune_inductor\.py")
 
 
-def test_a_field_that_stands_twice_is_refused(loader, file):
+def test_a_repeated_field_is_refused(loader, file):
     text = exported().replace('"first": 64', '"first": 64, "first": 64', 1)
     refused(loader, file, text, ValueError, "first stands twice")
 
@@ -152,11 +152,11 @@ def test_an_unknown_or_missing_field_is_refused_by_name(loader, file, change, fi
         ([entry(kwargs={**TILES, "num_stages": 0})], ValueError, "num_stages=0 is not above 0"),
     ],
 )
-def test_a_row_it_cannot_vouch_for_is_refused_in_one_line(loader, file, rows, error, message):
+def test_an_invalid_row_is_refused_in_one_line(loader, file, rows, error, message):
     refused(loader, file, with_rows(rows), error, message)
 
 
-def test_an_operation_it_does_not_know_is_refused(loader, file):
+def test_an_unknown_operation_is_refused(loader, file):
     rows = with_rows([entry()], KEY.replace("mm:", "baddbmm:"))
     refused(loader, file, rows, ValueError, "is not one of baddbmm's: none, for the operation is not known")
 
@@ -190,7 +190,7 @@ def test_another_handler_is_not_replaced(loader, file):
         loader.install(file)
 
 
-def test_an_untested_torch_is_warned_of(loader, file, monkeypatch):
+def test_an_untested_torch_warns(loader, file, monkeypatch):
     file.write_text(exported())
     monkeypatch.setattr("torch.__version__", "2.99.0")
     with pytest.warns(UserWarning, match=r"tested with torch 2\.11, 2\.12, 2\.13, not 2\.99\.0"):
@@ -198,18 +198,18 @@ def test_an_untested_torch_is_warned_of(loader, file, monkeypatch):
 
 
 @pytest.mark.parametrize(("policy", "rows"), [("warn", 1), ("strict", 0)])
-def test_another_torch_and_triton_are_said_once_and_the_policy_decides(loader, file, policy, rows):
+def test_another_torch_and_triton_warn_once_and_the_policy_decides(loader, file, policy, rows):
     from torch._inductor.virtualized import V
 
     file.write_text(exported("torch 2.8.0, triton 3.4.0"))
-    with pytest.warns(UserWarning, match=r"made with torch 2\.8\.0, here is .*; triton 3\.4\.0, here is") as said:
+    with pytest.warns(UserWarning, match=r"made with torch 2\.8\.0, here is .*; triton 3\.4\.0, here is") as caught:
         loader.install(file, policy=policy)
-    assert len(said) == 1
+    assert len(caught) == 1
     assert len(V.choices._rows) == rows
 
 
 @pytest.mark.parametrize(("made_with", "here"), [("2.13.0", "2.13.0+cu130"), ("2.13.0+cu130", "2.13.0")])
-def test_a_wheel_that_names_its_cuda_is_no_other_torch(loader, file, monkeypatch, recwarn, made_with, here):
+def test_a_cuda_suffix_makes_no_other_version_of_torch(loader, file, monkeypatch, recwarn, made_with, here):
     from torch._inductor.virtualized import V
 
     monkeypatch.setattr("torch.__version__", here)
@@ -220,13 +220,13 @@ def test_a_wheel_that_names_its_cuda_is_no_other_torch(loader, file, monkeypatch
     assert len(V.choices._rows) == 1
 
 
-def test_the_policy_ignore_says_nothing_of_another_torch(loader, file, recwarn):
+def test_the_policy_ignore_does_not_warn_of_another_torch(loader, file, recwarn):
     file.write_text(exported("torch 2.8.0, triton 3.4.0"))
     loader.install(file, policy="ignore")
     assert [str(w.message) for w in recwarn if "gemmtune" in str(w.message)] == []
 
 
-def test_another_source_of_a_template_is_said(loader, file, monkeypatch):
+def test_another_source_of_a_template_warns(loader, file, monkeypatch):
     import torch
 
     file.write_text(exported(f"torch {torch.__version__}"))
@@ -235,7 +235,7 @@ def test_another_source_of_a_template_is_said(loader, file, monkeypatch):
         loader.install(file)
 
 
-def test_the_sources_of_this_torchs_templates_are_those_that_are_known(loader, file, recwarn):
+def test_the_template_sources_of_the_installed_torch_are_known(loader, file, recwarn):
     import torch
 
     file.write_text(exported(f"torch {torch.__version__}"))
@@ -286,7 +286,7 @@ def test_the_sizes_to_warm_up_are_those_of_the_rows_and_one_beyond(loader, file)
     assert loader.sizes(file) == (64, 256, 257)
 
 
-def test_a_model_is_warmed_up_at_every_size_and_what_was_cached_is_loaded_again(loader, file, monkeypatch):
+def test_a_model_is_warmed_up_at_every_size_and_the_cached_artifacts_are_returned(loader, file, monkeypatch):
     import torch
 
     file.write_text(exported())
@@ -296,7 +296,7 @@ def test_a_model_is_warmed_up_at_every_size_and_what_was_cached_is_loaded_again(
     assert asked == [64, 256, 257]
 
 
-def test_a_model_that_ends_at_its_longest_sequence_is_warmed_up_below_it(loader, file, monkeypatch):
+def test_a_size_that_the_model_refuses_is_skipped_with_a_warning(loader, file, monkeypatch):
     import torch
 
     def model(m):
@@ -309,13 +309,13 @@ def test_a_model_that_ends_at_its_longest_sequence_is_warmed_up_below_it(loader,
     monkeypatch.setattr(torch.compiler, "save_cache_artifacts", lambda: (b"compiled", None))
     with pytest.warns(
         UserWarning, match=r"does not run at m = 257, .*: RuntimeError: the size of tensor a \(257\)"
-    ) as said:
+    ) as caught:
         assert loader.warm_up(model, file) == b"compiled"
     assert asked == [64, 256, 257]
-    assert len(said) == 1
+    assert len(caught) == 1
 
 
-def test_a_model_that_runs_nowhere_is_refused(loader, file):
+def test_a_model_that_fails_at_the_first_size_raises_its_error(loader, file):
     def model(m):
         raise RuntimeError(f"no input of {m}")
 

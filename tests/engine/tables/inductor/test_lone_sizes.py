@@ -75,7 +75,7 @@ def answers(probed):
 @pytest.mark.parametrize("number", range(len(GRAPHS)))
 def test_no_graph_of_a_dynamic_m_serves_a_single_size(answers, number):
     *_, blocks, serves = GRAPHS[number]
-    assert answers[number] == {"blocks": blocks, "serves": serves, "said": ""}
+    assert answers[number] == {"blocks": blocks, "serves": serves, "refusal": ""}
 
 
 @pytest.mark.parametrize("number", [n for n, (_, m, *_) in enumerate(GRAPHS) if m == 1])

@@ -1,4 +1,4 @@
-"""One graph serves every m of a row's range, by Dynamo's own guards, on a machine without a GPU.
+"""One graph serves every m of a row's range, by Dynamo's own guards, without a GPU.
 
 INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_shared_graphs.py asks another torch.
 """

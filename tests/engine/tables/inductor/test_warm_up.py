@@ -1,4 +1,4 @@
-"""What `gemmtune warmup` compiled in one process is compiled no more in the one that serves."""
+"""A serving process does not compile again the code that `gemmtune warmup` compiled."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from gemmtune.engine.testing.exporter_conformance import example_table
 HERE = Path(__file__).parent
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 4, "num_stages": 3, "num_warps": 4}
 SERVING = "import sys, lazy_torch, inductor_warm_probe; inductor_warm_probe.main(*sys.argv[1:])"
-"""In a process that imported what `gemmtune warmup` does not."""
+"""Imports of the serving process that `gemmtune warmup` does not have."""
 LOGS = "+torch._inductor.codecache,+torch._functorch._aot_autograd.autograd_cache"
 
 
-def test_a_process_that_loads_what_was_warmed_up_compiles_nothing(tmp_path):
+def test_a_process_that_loads_warmed_up_code_compiles_nothing(tmp_path):
     """On a CPU the table has no row to use, and one graph serves every m."""
     if find_spec("torch") is None or find_spec("triton") is None or shutil.which("g++") is None:
         pytest.skip("torch, triton or g++ is not installed")
@@ -35,8 +35,8 @@ def test_a_process_that_loads_what_was_warmed_up_compiles_nothing(tmp_path):
 
 
 @pytest.mark.gpu
-def test_a_process_that_loads_what_was_warmed_up_compiles_nothing_for_a_gpu(tmp_path):
-    """A graph for either range, and one beyond them."""
+def test_a_process_that_loads_warmed_up_code_compiles_nothing_for_a_gpu(tmp_path):
+    """Two graphs serve the ranges, and one the sizes beyond."""
     if find_spec("torch") is None or find_spec("triton") is None:
         pytest.skip("torch or triton is not installed")
     import torch
@@ -48,7 +48,7 @@ def test_a_process_that_loads_what_was_warmed_up_compiles_nothing_for_a_gpu(tmp_
 
 
 def served_after_warm_up(folder, device, *, hidden):
-    """What Inductor's cache of graphs answered; where it missed one, what it said then and not ahead is shown."""
+    """Return the answers of Inductor's graph cache; print the log lines of a miss that the warm-up lacks."""
     table = replace(example_table(), device=device, rows=(), ranges=(ranged(2, 64, 16), ranged(65, 256, 64)))
     for name, text in InductorExporter().export(table).items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -58,8 +58,8 @@ def served_after_warm_up(folder, device, *, hidden):
     served = run(folder / "served", hidden, "-c", SERVING, str(folder), artifacts)
     answers = json.loads(served.stdout.splitlines()[-1])
     if set(answers) != {"fxgraph_cache_hit"}:
-        now, then = said(served.stderr), said(ahead.stderr)
-        sys.stderr.write("\n".join([*sorted(now - then), "what was said ahead, and not then:", *sorted(then - now)]))
+        now, then = cache_lines(served.stderr), cache_lines(ahead.stderr)
+        sys.stderr.write("\n".join([*sorted(now - then), "lines of the warm-up alone:", *sorted(then - now)]))
     return answers
 
 
@@ -71,7 +71,7 @@ def ranged(first, last, block_m):
 
 
 def run(folder, hidden, *arguments):
-    """Python in a process of its own, with caches of its own; GPUs are hidden from it or not."""
+    """Run Python in its own process with its own caches, with or without GPUs."""
     folder.mkdir()
     settings = {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
@@ -93,7 +93,7 @@ def run(folder, hidden, *arguments):
     return done
 
 
-def said(log):
-    """What caches of compiled code log, and what their keys are made of: without time, process and graph before it."""
+def cache_lines(log):
+    """Return the log lines of compile caches and their keys, without time, process and graph."""
     lines = (line for line in log.splitlines() if "codecache.py" in line or "autograd_cache.py" in line)
     return {line.partition(".py:")[2].partition("] [")[2].partition("] ")[2][:500] for line in lines}
