@@ -37,7 +37,7 @@ class VerifyResult:
     @property
     def table(self) -> Table:
         """The table with the new times; rows that do not hold are replaced by their best contender."""
-        return Table(self.record.mended)
+        return Table(self.record.repaired)
 
     @property
     def report(self) -> VerifyReport:

@@ -36,40 +36,40 @@ class Finding:
     """What a campaign found for one task."""
 
     problem: Problem
-    """The GEMM."""
+    """GEMM that was tuned."""
     space: str
-    """The space searched."""
+    """Name of the space that was searched."""
     config: Config | None
-    """The fastest config; None when nothing was ok."""
+    """Fastest config; None if no config was ok."""
     score: float | None
-    """Its score, in the objective's unit."""
+    """Score of the config, in the objective's unit."""
     baseline_score: float | None
-    """The baseline's score on the same problem."""
+    """Score of the problem's baseline, in the objective's unit."""
     evaluations: int
-    """Configs evaluated, failures included."""
+    """Number of configs evaluated, failures included."""
     failures: Mapping[str, int]
-    """Status to the number of evaluations that ended so, ok left out."""
+    """Number of evaluations by status; ok is left out."""
     fraction_of_optimum: float | None
-    """Recorded optimum over best found; None where the whole space is not recorded."""
+    """Recorded optimum over the best score found, 0 if none was; None where no optimum is known."""
     stopped_after: tuple[int, ...] = ()
-    """Launches of each config that racing stopped early, as far as the database says so: older ones do not."""
+    """Launches of each config that racing stopped early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A finished campaign."""
+    """Outcome of a campaign."""
 
     table: Table
-    """What ships."""
+    """Table of the rows that ship."""
     findings: tuple[Finding, ...]
-    """One a task of the searched spaces, in the plan's order."""
+    """Findings of the searched tasks, in the plan's order, without the baselines'."""
     measurements: tuple[Measurement, ...]
-    """The best of each task, or one of its failures; with a portfolio or an objective of several parts, which look at
-    every one, everything the table was built from."""
+    """Best measurement of each task, or one of its failures. With a portfolio or an objective of several parts,
+    everything that the table was built from."""
     portfolio: Portfolio | None = None
-    """What serves the problems in each space; None where each was given its own best."""
+    """Configs that the problems share; None where each has its own best."""
     ranges: RangesReport | None = None
-    """What the ranges of m lose; None where there are none."""
+    """Losses of the ranges of m; None without ranges."""
     sampler: str = ""
     """Name of the sampler that searched the spaces."""
 
@@ -83,7 +83,7 @@ class ProblemResult:
     """What a campaign found for one problem."""
 
     ranking: Ranking | None
-    """The problem's contenders; None where nothing was ok."""
+    """Contenders of the problem; None if no config was ok."""
     findings: tuple[Finding, ...]
     """One finding per search of a space other than the baseline's, in the plan's order."""
     measurements: tuple[Measurement, ...]
@@ -235,7 +235,7 @@ def read_result(
 
 
 def _spaces_run_alone() -> frozenset[str]:
-    """Spaces of consumers that have no vendor library behind them: each needs a config for every problem."""
+    """Return the spaces of consumers without a vendor library: each needs a config for every problem."""
     consumed = (registry.exporter(name).spaces for name in registry.names(Exporter))
     return frozenset(space for spaces in consumed if BASELINE_SPACE not in spaces for space in spaces)
 
@@ -243,16 +243,16 @@ def _spaces_run_alone() -> frozenset[str]:
 def _best(
     search: TaskSearch, objective: Objective, known: Mapping[Config, Measurement], finals: Sequence[Final]
 ) -> _Best:
-    """The best config of one task that may ship, and its score: the problem's last final before the search's trials.
+    """Return the best config of a task that may ship, and its score: by the last final, else by the search's trials.
 
-    As in the table, what a final refuted is out for good, and a final tells of the binaries that it timed alone.
+    A config that failed in any final is left out. A final counts for binaries of the toolchain that it timed.
     """
-    refuted = {out.config for final in finals for out in final.failed if out.task == search.task}
+    failed = {out.config for final in finals for out in final.failed if out.task == search.task}
     for finalist in finals[-1].finalists if finals else ():  # the best first
         measured = known.get(finalist.config) if finalist.task == search.task else None
-        if measured and measured.toolchain == finalist.toolchain and finalist.config not in refuted:
-            settled = replace(measured, samples_ns=finalist.samples_ns, estimate=finalist.estimate)
-            return finalist.config, objective.score(settled)
-    scored = [(t.config, t.score) for t in search.tuner.trials if t.score is not None and t.config not in refuted]
-    # Of like scores the one the table puts first: estimates are often alike.
+        if measured and measured.toolchain == finalist.toolchain and finalist.config not in failed:
+            in_final = replace(measured, samples_ns=finalist.samples_ns, estimate=finalist.estimate)
+            return finalist.config, objective.score(in_final)
+    scored = [(t.config, t.score) for t in search.tuner.trials if t.score is not None and t.config not in failed]
+    # Equal scores, which estimates often have, are ordered as in the table.
     return min(scored, key=lambda trial: (trial[1], trial[0].json), default=(None, None))

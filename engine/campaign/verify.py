@@ -1,4 +1,4 @@
-"""A table measured again, after an upgrade or on another board: which rows still hold, and the table mended."""
+"""Measure a table again, after an upgrade or on another GPU of its model, and repair what no longer holds."""
 
 from __future__ import annotations
 
@@ -32,41 +32,40 @@ from gemmtune.engine.tables.table_file import require_device
 __all__ = ["Check", "CheckedRange", "Verified", "open_executor", "verify", "verifying_searches"]
 
 WORST = 0.02
-"""What a choice may lose to the best of its row's contenders and still hold: what one config spreads across GPUs of one
-model."""
+"""Loss against the best contender, a fraction, at which a choice still holds: the spread across GPUs of one model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What became of a choice at one problem."""
+    """A choice of the table, measured again at one problem."""
 
     problem: Problem
-    """The GEMM."""
+    """GEMM at which it was measured."""
     choice: Choice
-    """What the table runs there, with the time it says."""
+    """Choice that the table runs there, with its time then."""
     time_ns: float | None
-    """Its time now; None where it does not work any more."""
+    """Time of the choice now; None where it no longer works."""
     loss: float | None
-    """Score over that of what the contenders' table would run, minus 1; None where it does not work any more."""
+    """Score now over that of the choice that would ship now, minus 1; None where it no longer works."""
 
     @property
     def holds(self) -> bool:
-        """Whether it works and loses little."""
+        """Whether the choice works and loses at most WORST."""
         return self.loss is not None and self.loss <= WORST
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedRange:
-    """What became of a range."""
+    """A range of the table, measured again."""
 
     row: RangeRow
-    """The range."""
+    """Range as the table has it."""
     checks: tuple[Check, ...]
-    """Its choice, at every m of it that was measured again."""
+    """Checks of the range's choice, one per m that was measured again."""
 
     @property
     def holds(self) -> bool:
-        """Whether its choice does at each of them, and there is one."""
+        """Whether the choice holds at each m that was measured, and one was."""
         return bool(self.checks) and all(check.holds for check in self.checks)
 
 
@@ -75,16 +74,16 @@ class Verified:
     """A table after it was measured again."""
 
     rows: tuple[Check, ...]
-    """One a row, in the table's order."""
+    """Checks of the rows' first choices, in the table's order."""
     ranges: tuple[CheckedRange, ...]
-    """One a range, in the table's order."""
-    mended: Table
-    """Rows that hold with the times of now, the others with their best contender. The ranges of a GEMM as they are if
-    all of them hold; else made anew of what was measured now, or without probes those that hold."""
+    """Checks of the ranges, in the table's order."""
+    repaired: Table
+    """Table with the times of now. A row that does not hold has its best contender. If a range of a GEMM does not hold,
+    the GEMM's ranges are rebuilt from what was measured now; without probes, only those that hold are kept."""
 
     @property
     def holds(self) -> bool:
-        """Whether every row and every range does."""
+        """Whether every row and every range holds."""
         return all(row.holds for row in self.rows) and all(each.holds for each in self.ranges)
 
 
@@ -114,10 +113,7 @@ def open_executor(
 
 
 def verifying_searches(table: Table) -> list[TaskSearch]:
-    """One search a task, over what the table holds of it: choices, tie band, a range's choice, the baseline.
-
-    At the probes of a range that are its choice and the baseline.
-    """
+    """Return a search per task over its configs in the table: choices, tie band, ranges' choices, the baseline."""
     contenders: dict[Task, dict[Config, None]] = {}
     for problem, name, config in _contenders(table):
         contenders.setdefault(Task(problem, table.device, name), {})[config] = None
@@ -140,7 +136,16 @@ def verify(
     database: Database,
     callbacks: Sequence[Callback],
 ) -> Verified:
-    """Measure the contenders of every row and see whether its first choice still deserves its place."""
+    """Measure the contenders of every row and range, and check whether the table's choices still hold.
+
+    Args:
+        table: the table to verify.
+        margin: lead over the baseline that a row needs to ship anything else, as a fraction.
+        searches: from `verifying_searches`.
+        executor: from `open_executor`.
+        database: keeps the measurements.
+        callbacks: follow the campaign.
+    """
     objective = registry.objective(table.objective)
     run(searches, executor, database, objective, callbacks)
     tasks: dict[Problem, list[Task]] = {}
@@ -169,27 +174,28 @@ def verify(
         margin=margin,
         portfolio=Portfolio(LossLimits(), picks),
     )
-    return Verified(checks, ranged, replace(rebuilt, ranges=_mended(ranged, rankings, with_row, margin)))
+    return Verified(checks, ranged, replace(rebuilt, ranges=_repaired_ranges(ranged, rankings, with_row, margin)))
 
 
-def _mended(
+def _repaired_ranges(
     ranged: Sequence[CheckedRange], rankings: Sequence[Ranking], with_row: Set[Problem], margin: float
 ) -> tuple[RangeRow, ...]:
-    """The ranges that hold; of a GEMM where one does not all are made anew, if probes tell what lies between its rows.
+    """Return the ranges that hold, and rebuilt ranges of the GEMMs where one does not and probes were measured.
 
-    At an m without a row the choice of its range was measured beside the baseline, and nothing else.
+    At an m without a row only the range's choice and the baseline were measured.
     """
     probed = {of_one_gemm(each.row.problem) for each in ranged if each.row.probed}
     broken = probed & {of_one_gemm(each.row.problem) for each in ranged if not each.holds}
     again = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in broken]
     interior = {ranking.problem for ranking in again} - with_row
     made = build_ranges(again, RangeLimits(WORST), margin=margin, interior=interior)
-    anew = {of_one_gemm(row.problem) for row in made}
-    kept = (each.row for each in ranged if each.holds and of_one_gemm(each.row.problem) not in anew)
+    rebuilt = {of_one_gemm(row.problem) for row in made}
+    kept = (each.row for each in ranged if each.holds and of_one_gemm(each.row.problem) not in rebuilt)
     return tuple(sorted((*kept, *made), key=lambda row: (repr(of_one_gemm(row.problem)), row.first)))
 
 
 def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
+    """Yield the problem, space and config of everything that the table may run."""
     for row in table.rows:
         if row.baseline is not None:
             yield row.problem, row.baseline.space, row.baseline.config
@@ -208,12 +214,12 @@ def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
 
 
 def _baselines(table: Table) -> dict[Problem, Choice | None]:
-    """The baseline of each GEMM, whatever its m."""
+    """Return the baseline of each GEMM, whatever its m."""
     return {of_one_gemm(row.problem): row.baseline for row in table.rows}
 
 
 def _sizes(row: RangeRow, table: Table) -> Iterator[Problem]:
-    """Where a range can be looked at again: its tuned m that have a row, and its probes if any m has one."""
+    """Yield the problems to measure a range at: tuned m with a row, and the probes of a GEMM with one."""
     problems = {tuned.problem for tuned in table.rows}
     tuned = (replace(row.problem, m=m) for m, _ in row.tuned)
     yield from (problem for problem in tuned if problem in problems)

@@ -53,8 +53,8 @@ class VerifyReport:
     def _mended(self) -> list[str]:
         """Return what was replaced, rebuilt and dropped; nothing for a table that holds."""
         failed = {check.problem for check in self.found.rows if not check.holds}
-        replaced = len(failed & {row.problem for row in self.found.mended.rows})
-        ranged = {of_one_gemm(row.problem) for row in self.found.mended.ranges}
+        replaced = len(failed & {row.problem for row in self.found.repaired.rows})
+        ranged = {of_one_gemm(row.problem) for row in self.found.repaired.ranges}
         broken = [its.row for its in self.found.ranges if not its.holds]
         probed = {of_one_gemm(its.row.problem) for its in self.found.ranges if its.row.probed}
         rebuilt = {of_one_gemm(row.problem) for row in broken} & probed & ranged
@@ -76,7 +76,7 @@ class VerifyReport:
             microseconds(check.time_ns),
             "-" if check.loss is None else f"{check.loss:.1%}",
             "yes" if check.holds else "no" if check.loss is not None else "does not work",
-            config_text(Task(check.problem, self.found.mended.device, choice.space), choice.config),
+            config_text(Task(check.problem, self.found.repaired.device, choice.space), choice.config),
         ]
 
 

@@ -303,8 +303,8 @@ def test_ranges_are_verified_at_probes_too_and_probes_get_no_row(tmp_path, found
         [192],
         [208, 224, 240, 256],
     ]
-    assert again.mended.ranges == table.ranges
-    assert {row.problem for row in again.mended.rows} == {row.problem for row in table.rows}
+    assert again.repaired.ranges == table.ranges
+    assert {row.problem for row in again.repaired.rows} == {row.problem for row in table.rows}
 
 
 def test_a_range_that_loses_at_a_probe_does_not_hold(tmp_path, found):
@@ -313,7 +313,7 @@ def test_a_range_that_loses_at_a_probe_does_not_hold(tmp_path, found):
     wide = replace(middle, first=17, probed=((32, 0.0),))
     again = verified(tmp_path, replace(table, ranges=(small, wide, *larger)))
     assert [its.holds for its in again.ranges] == [True, False, *[True] * 4]
-    assert [(row.first, row.last, row.choice.config.get("BLOCK_M")) for row in again.mended.ranges] == [
+    assert [(row.first, row.last, row.choice.config.get("BLOCK_M")) for row in again.repaired.ranges] == [
         (16, 17, 16),
         (18, 32, None),
         (33, 64, 64),
