@@ -30,10 +30,8 @@ from gemmtune.engine.statistics import outliers
 __all__ = ["Bench"]
 
 _LIMITS = LaunchLimits()
-_RECHECK_REST_SECONDS = 10e-3
-"""Rest before an implausible result is checked and measured again, in seconds."""
-_SHORT_NS = 100e3
-"""Leader's time in nanoseconds below which an extra launch costs less than waiting for the first one's result."""
+_RECHECK_REST_SECONDS = 10e-3  # rest before an implausible result is checked and measured again
+_SHORT_NS = 100e3  # leader's time below which an extra launch costs less than waiting for the first one's result
 
 
 class Bench:
@@ -53,11 +51,7 @@ class Bench:
         self._loaded: tuple[MeasureJob, Launchable] | None = None
 
     def __call__(self, job: MeasureJob | FinalJob) -> Reading | FinalReading | Last[Reading | FinalReading]:
-        """Run one job and return its reading.
-
-        A failure is a reading too. A failure that leaves the GPU unusable is returned as `Last`, which ends the
-        process.
-        """
+        """Run one job and return its reading; a failure that leaves the GPU unusable ends the process by `Last`."""
         return self._final(job) if isinstance(job, FinalJob) else self._measure(job)
 
     def look_ahead(self, upcoming: Callable[[], object | None]) -> None:

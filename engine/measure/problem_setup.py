@@ -12,6 +12,7 @@ from statistics import median
 import torch
 
 from gemmtune.engine.measure.deciding.clock_drift import Drift, WarmUp
+from gemmtune.engine.measure.deciding.duty_cycle import DUTY
 from gemmtune.engine.measure.operands.operand_memory import OperandMemory
 from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES, OperandSets, reference_kernel
 from gemmtune.engine.measure.operands.reference import OutputCheck, ReferenceResult, poison
@@ -32,7 +33,6 @@ _FIRST_SCATTER = 0.03  # standard deviation of a reference level measured beside
 _NOMINAL_BLOCKS = 8  # blocks behind a level measured beside itself
 _MOST_REST_SECONDS = 5e-3  # rest between two of these blocks
 _FIXED_COST_REST_SECONDS = 2e-3  # rest before a block of the empty kernel; a longer one raises the fixed cost
-_DUTY = 0.15  # share of busy time, as in duty_cycle.py; more rest changes nothing
 
 # Shares of the GPU's memory.
 _OUTPUT_SHARES = (1 / 16, 1 / 64)  # to try for outputs, in this order
@@ -46,13 +46,7 @@ class ProblemSetup:
     """Operands, reference results and reference level of one problem."""
 
     def __init__(self, problem: Problem, sets: OperandSets, level: ReferenceLevel) -> None:
-        """Start without reference times.
-
-        Args:
-            problem: the GEMM.
-            sets: its operand sets.
-            level: time of the reference kernel, measured beside itself.
-        """
+        """Start without reference times; `level` was measured with the reference kernel beside itself."""
         self.sets = sets
         self.level = level
         self._levels_ns: list[float] = []
@@ -105,7 +99,6 @@ class SetupCache:
         """Take the memory that all problems share; under a `cold` protocol no operand is in L2 at launch."""
         properties = torch.cuda.get_device_properties(device)
         self._cold = cold
-        self._device = device
         self._l2_bytes = properties.L2_cache_size
         self._memory_bytes = properties.total_memory
         self._context = TimingContext(self._l2_bytes, device)
@@ -174,7 +167,7 @@ class SetupCache:
                 warm_up.add(level(lambda: None), time.perf_counter())
             self._warmed_up = True
         timing.calibrate(self._rest)
-        pause = min(_MOST_REST_SECONDS, timer.block(0).busy_ns / 1e9 / _DUTY)
+        pause = min(_MOST_REST_SECONDS, timer.block(0).busy_ns / 1e9 / DUTY)
         nominal_ns = level(partial(time.sleep, pause))  # on clocks that nothing holds back
         timer.close()
         return nominal_ns

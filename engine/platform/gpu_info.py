@@ -21,7 +21,7 @@ def present_device() -> Device | None:
     gpus = _visible_gpus()
     if not gpus:
         return None
-    handle, name = gpus[0]
+    handle, name, _ = gpus[0]
     device = catalogue.by_name(name) or _read(handle, name)
     return replace(device, active_clusters=_clusters() or device.active_clusters) if device.has_clusters else device
 
@@ -32,11 +32,11 @@ def equal_gpus() -> tuple[str, ...]:
     Each UUID selects its GPU as a value of CUDA_VISIBLE_DEVICES. No CUDA context is created.
     """
     gpus = _visible_gpus()
-    return tuple(_uuid(handle) for handle, name in gpus if name == gpus[0][1])
+    return tuple(own for _, name, own in gpus if name == gpus[0][1])
 
 
-def _visible_gpus() -> list[tuple[object, str]]:
-    """Return the driver's handle and the name of every visible GPU, in CUDA's order."""
+def _visible_gpus() -> list[tuple[object, str, str]]:
+    """Return the driver's handle, the name and the UUID of every visible GPU, in CUDA's order."""
     try:
         from cuda.bindings import driver
     except ImportError:
@@ -47,14 +47,12 @@ def _visible_gpus() -> list[tuple[object, str]]:
         return []
     if status != driver.CUresult.CUDA_SUCCESS:
         return []
-    handles = [driver.cuDeviceGet(number)[1] for number in range(driver.cuDeviceGetCount()[1])]
-    return [(handle, driver.cuDeviceGetName(128, handle)[1].split(b"\0")[0].decode()) for handle in handles]
-
-
-def _uuid(handle: object) -> str:
-    from cuda.bindings import driver
-
-    return f"GPU-{uuid.UUID(bytes=bytes(driver.cuDeviceGetUuid(handle)[1].bytes))}"
+    found = []
+    for number in range(driver.cuDeviceGetCount()[1]):
+        handle = driver.cuDeviceGet(number)[1]
+        name = driver.cuDeviceGetName(128, handle)[1].split(b"\0")[0].decode()
+        found.append((handle, name, f"GPU-{uuid.UUID(bytes=bytes(driver.cuDeviceGetUuid(handle)[1].bytes))}"))
+    return found
 
 
 def _read(handle: object, name: str) -> Device:

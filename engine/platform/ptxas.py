@@ -1,9 +1,8 @@
 """Find the ptxas that Inductor has Triton run.
 
-Torch's wheels for CUDA contain a ptxas up to torch 2.12, and Inductor prefers it to Triton's own. A build must run the
-ptxas that Inductor runs; otherwise the binary that is timed differs from the one that production compiles. On Blackwell
-Triton runs a separate ptxas, which Inductor leaves alone. Source: `_set_triton_ptxas_path` in
-torch/_inductor/runtime/compile_tasks.py.
+Torch's wheels contain a ptxas up to torch 2.12, which Inductor prefers to Triton's own. Builds must run the same one:
+otherwise production compiles another binary than the one that was timed. On Blackwell Triton runs a separate ptxas.
+Source: `_set_triton_ptxas_path` in torch/_inductor/runtime/compile_tasks.py.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from gemmtune.engine.records.errors import ToolchainMissing
 __all__ = ["PTXAS_VARIABLE", "current_ptxas", "inductor_ptxas", "ptxas_release", "triton_ptxas"]
 
 PTXAS_VARIABLE = "TRITON_PTXAS_PATH"
-"""Environment variable that names the ptxas to run."""
-
 _RELEASE = re.compile(r"\bV(\d+(?:\.\d+)+)")
 
 
@@ -43,8 +40,7 @@ def inductor_ptxas(environment: Mapping[str, str]) -> Path | None:
 def current_ptxas() -> Path | None:
     """Return the ptxas that Inductor selects in this process; None if Triton runs its own.
 
-    Inductor and Triton read the variable from the process environment themselves. Builds must follow them, so the
-    environment cannot be passed as an argument here.
+    Inductor and Triton read the process environment themselves, and builds must follow them.
     """
     return inductor_ptxas(os.environ)
 

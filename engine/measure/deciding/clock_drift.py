@@ -65,10 +65,7 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Clock drift since a problem was set up, judged by the reference kernel's time.
-
-    Evidence for each tolerance: see experiments/measurement.
-    """
+    """Clock drift since a problem was set up, by the reference kernel's time; evidence in experiments/measurement."""
 
     nominal_ns: float
     """Location of the reference kernel's time when the problem was set up, in nanoseconds."""
@@ -81,7 +78,7 @@ class Drift:
     slow_tolerance: float = field(default=0.05, kw_only=True)
     """Slowness of the reference, as a share of its nominal time, beyond which a block is measured again."""
     may_be_throttled: Callable[[], bool] = field(default=lambda: True, kw_only=True)
-    """Function that tells whether anything may limit the clocks now; while nothing does, no time is corrected."""
+    """Function that returns whether anything may limit the clocks now; while nothing does, no time is corrected."""
 
     def factor(self, reference_ns: Sequence[float]) -> float:
         """Return the divisor for times measured beside these reference launches; 1 if the clocks have not moved.

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from gemmtune.engine.measure.deciding.blocks import Block, Timer
 from gemmtune.engine.measure.deciding.clock_drift import Drift
 
-__all__ = ["DutyCycle", "DutyCycleTimer"]
+__all__ = ["DUTY", "DutyCycle", "DutyCycleTimer"]
+
+DUTY = 0.15
+"""Share of busy GPU time from which on more rest changes nothing; see experiments/measurement."""
 
 _RESTS_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 """Rests before a slow block is measured again, in seconds; the first is short, for blocks that no clock explains."""
@@ -24,7 +27,7 @@ class DutyCycle:
         self,
         now: Callable[[], float],
         rest: Callable[[float], None],
-        duty: float = 0.15,
+        duty: float = DUTY,
         burst_seconds: float = 0.004,
     ) -> None:
         """Start with a rested GPU.

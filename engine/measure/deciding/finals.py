@@ -18,10 +18,7 @@ from gemmtune.engine.statistics import location_interval
 __all__ = ["FinalistResult", "hold_final"]
 
 _BY_CHANCE = 0.999
-"""Probability up to which clocks alone may explain that the reference differs from finalist to finalist.
-
-At 0.99, clocks that step every 100 launches are mistaken for another cause too often.
-"""
+"""Probability up to which clocks alone may explain that the reference differs between finalists; 0.99 is too low."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +30,8 @@ class FinalistResult:
     estimate: Estimate
     """Time with its 95 % interval.
 
-    The leader's time is the location of its samples at the clocks of the final. Other times are the leader's time
-    multiplied by the paired ratio, which is free of drift, with the interval of the finalist's own samples about them.
+    The leader's time is the location of its samples at the clocks of the final. Other times are the leader's time by
+    the paired ratio, which is free of drift. Their intervals are those of the finalist's own samples.
     """
     samples_ns: tuple[float, ...]
     """Time of each launch in launch order, or the mean over each run, in nanoseconds, uncorrected."""
@@ -51,13 +48,13 @@ def hold_final(
 ) -> tuple[FinalistResult, ...]:
     """Time the finalists against each other and return their results, best first.
 
-    Each round times one block per finalist; every second round reverses the order. A finalist is compared with the
-    leader by the ratio of samples at the same position of the same round, and so on the same operands. The comparison
-    is the Hodges-Lehmann location and interval of the logarithm, widened if the blocks of either differ by more than
-    their launches. The leader has the lowest location.
+    Each round times one block per finalist; every second round reverses the order. Samples of a finalist and of the
+    leader are paired by round and position, and so by operands. Their comparison is the Hodges-Lehmann location and
+    interval of the ratio's logarithm, widened if the blocks of either differ by more than their launches. The leader
+    has the lowest location.
 
-    A finalist leaves when its interval lies above 0, from `limits.least_rounds` on. The final ends when one finalist is
-    left, when all that are left are equivalent, after `limits.most_rounds`, or before the round that would exceed both
+    A finalist leaves when its interval lies above 0, from `limits.least_rounds` on. The final ends when all remaining
+    finalists are equivalent, or after `limits.most_rounds`. It also ends before the round that would exceed both
     `limits.final_launches` and `limits.final_seconds`.
 
     Drift correction: subtract the reference kernel's change, weighted by the share that clock changes explain, and only
@@ -149,10 +146,7 @@ def _reference_weight(finalists: Sequence[_Finalist]) -> float:
 
 
 def _additive_model(finalists: Sequence[_Finalist]) -> tuple[NDArray[np.int_], NDArray[np.float64]]:
-    """Return the rounds of each finalist and the design matrix of the blocks' levels.
-
-    The matrix has one row per block, one column per round and one per finalist after the first.
-    """
+    """Return the rounds per finalist, and a design matrix: a row per block, a column per round and later finalist."""
     counts = np.array([len(finalist.blocks) for finalist in finalists])
     rounds = np.concatenate([np.arange(count) for count in counts])
     of_round, of_finalist = np.eye(counts.max())[rounds], np.repeat(np.eye(len(finalists)), counts, axis=0)
@@ -162,8 +156,7 @@ def _additive_model(finalists: Sequence[_Finalist]) -> tuple[NDArray[np.int_], N
 def _variances_between_blocks(finalists: Sequence[_Finalist], weight: float) -> list[float]:
     """Return each finalist's variance from block to block, beyond the rounds' own and the noise of launches.
 
-    Some kernels' blocks differ by more than their launches, cuBLAS kernels above all. Their launches then say less than
-    their number suggests; see experiments/measurement.
+    Blocks of some kernels differ by more than their launches, above all cuBLAS'; see experiments/measurement.
     """
     if len(finalists) == 1:
         return [0.0]

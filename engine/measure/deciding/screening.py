@@ -1,4 +1,4 @@
-"""Screen candidates against the leader: launches go where the ranking is undecided.
+"""Screen candidates against the leader, and spend launches on undecided ranks.
 
 A candidate is never timed alone. Each block of its launches alternates with launches of a reference kernel, which show
 how the clocks change meanwhile. tests/engine/measure/deciding/test_screening.py simulates whole campaigns.
@@ -71,13 +71,12 @@ class ScreeningResult:
 def screen(timer: Timer, drift: Drift, leader: Estimate | None, limits: LaunchLimits) -> ScreeningResult:
     """Measure one candidate as precisely as its rank deserves; `leader` is the estimate of the task's fastest config.
 
-    Single launches end the screening of a candidate far behind the leader. Then blocks are added until the candidate's
-    interval lies below the leader's, or above it by more than `limits.margin`, or the limits on blocks are reached.
-    The estimate comes from the blocks if there are any: a single launch follows a pause of the GPU and is slower.
+    Single launches end the screening of a candidate far behind the leader. Blocks are added until the candidate's
+    interval lies below the leader's, or above it by more than `limits.margin`, or the limits are reached. The estimate
+    comes from the blocks if there are any: a single launch follows a pause of the GPU and is slower.
 
     A block is measured again if the reference moved since the block before, at most `limits.most_repeats` times. Such
-    a block decides nothing and does not count towards the limits. Its samples stay in the result, because its own
-    reference launches carry the same clocks into the drift correction.
+    a block does not count towards the limits. Its samples stay in the result beside their own reference launches.
     """
     samples: list[float] = []
     reference: list[float] = []
@@ -136,11 +135,7 @@ def screen(timer: Timer, drift: Drift, leader: Estimate | None, limits: LaunchLi
 def implausible_reason(result: Estimate, leader: Estimate | None, floor_ns: float) -> str:
     """Return why a result is too good to be believed without a second measurement; empty if it is plausible.
 
-    Args:
-        result: estimate of the candidate.
-        leader: estimate of the leader before the candidate was measured.
-        floor_ns: time below which the device cannot do the work, in nanoseconds: its bytes over the bandwidth, or its
-            operations over the peak rate.
+    `floor_ns` is the time in which the device could just do the work: its bytes over the bandwidth, for example.
     """
     if result.time_ns < floor_ns:
         return f"{result.time_ns / 1e3:.2f} µs is below the device's floor of {floor_ns / 1e3:.2f} µs"

@@ -20,12 +20,10 @@ _ALIGNMENT = 512  # bytes, as in torch's allocator
 class OperandMemory:
     """Large regions that hold the operands of all problems: one region per kind of values, one for outputs.
 
-    The position of its operands in memory changes the time of a memory-bound kernel by some percent. Without a shared
-    memory, positions depend on the order in which a process sets up its problems. Here a position depends on the
-    tensor's name alone, and positions are scattered; see experiments/measurement.
+    The positions of operands change the time of a memory-bound kernel by some percent. Here they are scattered, and
+    depend on the tensor's name alone, not on the order in which problems are set up; see experiments/measurement.
 
-    Values are drawn once per region. The operands of different problems overlap, and only one problem uses them at a
-    time. Setting up a problem therefore draws nothing and keeps little memory.
+    Values are drawn once per region. Operands of different problems overlap, and only one problem uses them at a time.
     """
 
     def __init__(
@@ -61,11 +59,8 @@ class OperandAllocator(TensorSource):
     """Source of one problem's tensors inside the operand memory, none of them overlapping another.
 
     The position of a tensor follows from its name; if it is taken, the next free position is used. A tensor that fits
-    nowhere gets memory of its own.
+    nowhere gets memory of its own, and counts in `own_bytes`.
     """
-
-    own_bytes: int
-    """Size of the tensors with memory of their own, in bytes."""
 
     def __init__(self, memory: OperandMemory) -> None:
         """Start with all of the memory free."""

@@ -65,21 +65,21 @@ class OperandSets:
         def draw(drawn: Problem, number: int) -> Operands:
             return make_operands(drawn, memory.device, number, allocator)
 
-        def made(kernel: tuple[Operands, ...], reference: tuple[Operands, ...], *, evicts: bool) -> OperandSets:
-            biases = {id(one.bias): one.bias.nbytes for one in (*kernel, *reference) if one.bias is not None}
-            return cls(kernel, reference, evicts, allocator.own_bytes + sum(biases.values()))
-
         first, beside = draw(problem, 0), vendor.reference_problem(problem)
-        if not cold:
-            return made((first,), (first if beside == problem else draw(beside, 0),), evicts=False)
-        count = max(1, min(BLOCK_SAMPLES, most_bytes // (first.nbytes + beside.min_bytes)))
-        reference = tuple(draw(beside, number) for number in range(_SETS, _SETS + count))
-        evicts = count * first.nbytes < COLD_BYTES_PER_L2 * l2_bytes
-        if count == BLOCK_SAMPLES:
-            blocks = (most_bytes - BLOCK_SAMPLES * beside.min_bytes) // first.nbytes // BLOCK_SAMPLES
-            count = min(_SETS, blocks * BLOCK_SAMPLES)
-        others = (draw(problem, number) for number in range(1, count))
-        return made((first, *others), reference, evicts=evicts)
+        kernel: tuple[Operands, ...] = (first,)
+        evicts = False
+        if cold:
+            count = max(1, min(BLOCK_SAMPLES, most_bytes // (first.nbytes + beside.min_bytes)))
+            reference = tuple(draw(beside, number) for number in range(_SETS, _SETS + count))
+            evicts = count * first.nbytes < COLD_BYTES_PER_L2 * l2_bytes
+            if count == BLOCK_SAMPLES:
+                blocks = (most_bytes - BLOCK_SAMPLES * beside.min_bytes) // first.nbytes // BLOCK_SAMPLES
+                count = min(_SETS, blocks * BLOCK_SAMPLES)
+            kernel += tuple(draw(problem, number) for number in range(1, count))
+        else:
+            reference = (first if beside == problem else draw(beside, 0),)
+        biases = {id(one.bias): one.bias.nbytes for one in (*kernel, *reference) if one.bias is not None}
+        return cls(kernel, reference, evicts, allocator.own_bytes + sum(biases.values()))
 
     @property
     def parts(self) -> int:

@@ -14,9 +14,7 @@ from cuda.bindings import driver
 
 from gemmtune.engine.platform.cuda_driver import checked
 
-__all__ = ["Executable", "Graph", "Shape"]
-
-Shape = tuple[object, ...]
+__all__ = ["Executable", "Graph"]
 
 
 class Graph:
@@ -39,7 +37,7 @@ class Graph:
             self.handle = checked(driver.cuStreamEndCapture(raw))
         weakref.finalize(self, driver.cuGraphDestroy, self.handle).atexit = False
 
-    def shape(self) -> Shape:
+    def shape(self) -> tuple[object, ...]:
         """Return the types of the graph's nodes and the clusters of its kernels.
 
         Graphs of equal shape that join equal graphs can share an executable.

@@ -29,7 +29,7 @@ def joules_per_launch(
         energy_mj: reads the counter in millijoules; None without a counter.
 
     Returns:
-        None where the GPU counts no energy, or its counter setups still.
+        The energy in joules; None if the GPU counts no energy, or its counter does not move.
     """
     if energy_mj() is None:
         return None

@@ -71,10 +71,7 @@ class TimingSetup:
         self._executables = [Executable(self._empty, stream) for _ in range(_EXECUTABLES)]
 
     def calibrate(self, rest: Callable[[], None]) -> None:
-        """Measure the fixed costs with an empty kernel, in the executables that kernels run in.
-
-        Each block follows a call of `rest`. Costs are measured per problem, because they depend on the clocks' state.
-        """
+        """Measure the fixed costs with an empty kernel in the shared executables, each block after a call of `rest`."""
         context = self.context
         in_graph: list[float] = []
         single: list[float] = []
@@ -91,10 +88,7 @@ class TimingSetup:
         self.single_cost_ns = estimate(single).time_ns
 
     def calibrated_run(self, time_ns: float) -> Run:
-        """Measure what events cost now and return the run for kernels of about this time.
-
-        No operand set occurs twice in a block of runs, unless there is only one.
-        """
+        """Measure what events cost now and return the run for kernels of this time; no block repeats an operand set."""
         most = self.sets.parts if len(self.sets.kernel) > 1 else _MOST_IN_RUN
         launches = min(ceil(_RUN_NS / time_ns), _MOST_IN_RUN, most)
         if launches == 1:
@@ -116,12 +110,7 @@ class TimingSetup:
         return self.context.reference_events[position]
 
     def capture(self, kernel: Kernel, part: int, launches: int = 1) -> Graph:
-        """Capture a block of runs, on the operand sets of this part.
-
-        Args:
-            kernel: enqueues one launch.
-            part: number of the block among those with different operands.
-            launches: launches per run.
+        """Capture a block of runs with this many launches each, on operand sets that no other part uses.
 
         Raises:
             RuntimeError: a launch of the kernel cannot be captured.
@@ -176,8 +165,7 @@ class KernelTimer:
         Args:
             kernel: enqueues one launch.
             timing: timing setup of the kernel's problem.
-            run: run that each sample times, in executables of the kernel's own. By default a sample is one launch, in
-                shared executables where possible.
+            run: run that each sample times, in executables of the kernel's own; by default one launch, in shared ones.
         """
         self._kernel = kernel
         self._timing = timing

@@ -13,10 +13,7 @@ from gemmtune.engine.measure.timing.helper_kernels import HelperKernels, StreamB
 __all__ = ["EventPair", "TimingContext"]
 
 _EARLY_EXECUTABLES, _EARLY_KERNELS = 64, 32
-"""Number of executables that are made first and never run, and of kernels in each.
-
-Kernels may run faster in the first executables of a process; see experiments/measurement/early_executables.py.
-"""
+"""Executables made first and never run, because kernels may run faster in the first ones, and kernels in each."""
 
 
 class EventPair:
