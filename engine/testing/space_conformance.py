@@ -162,9 +162,10 @@ def gives_each_config_its_key(space: type[Space]) -> None:
 
 
 def is_stateless(space: type[Space]) -> None:
-    """Check that one instance, another, and a pickled copy describe every task alike, in any order."""
+    """Check that one instance, another, and a pickled copy describe every task alike, and that none keeps state."""
     one = space()
-    copy: object = pickle.loads(pickle.dumps(one))  # noqa: S301 (our own bytes)
+    unused = pickle.dumps(one)
+    copy: object = pickle.loads(unused)  # noqa: S301 (our own bytes)
     if not isinstance(copy, space):
         raise ContractError(f"space {space.__qualname__}: pickles into {copy!r}")
     tasks = example_tasks()
@@ -173,6 +174,7 @@ def is_stateless(space: type[Space]) -> None:
     require(first == again, space, "describes a task differently the second time")
     require(first == [_digest(space(), task) for task in tasks], space, "describes a task differently per instance")
     require(first == [_digest(copy, task) for task in tasks], space, "describes a task differently once pickled")
+    require(pickle.dumps(one) == unused, space, "pickles other bytes after use: an instance must keep no state")
 
 
 def names_its_toolchain(space: type[Space]) -> None:

@@ -155,6 +155,12 @@ class Remembers(Toy):
         return Verdict.no("count", f"asked {Remembers.seen} times") if config["TILE"] == 1 else Verdict.yes()
 
 
+class CachesVerdicts(Toy):
+    def check(self, task, config):
+        self.last = config
+        return super().check(task, config)
+
+
 class Blurred(Toy):
     def toolchain(self):
         return Toolchain((("toy", "1.0"), ("a", "2")))
@@ -181,6 +187,7 @@ class PreloadsNothing(Toy):
         (ChangesItsMind, space_conformance.is_stateless, "the second time"),
         (OneKey, space_conformance.gives_each_config_its_key, "one artifact key"),
         (Remembers, space_conformance.is_stateless, "the second time"),
+        (CachesVerdicts, space_conformance.is_stateless, "must keep no state"),
         (Blurred, space_conformance.names_its_toolchain, "toolchain"),
         (PreloadsNothing, space_conformance.preloads_what_exists, "no_such_module_at_all"),
     ],
