@@ -17,7 +17,8 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row
-from gemmtune.engine.report.campaign import CampaignReport
+from gemmtune.engine.report.campaign import campaign_report
+from gemmtune.engine.report.layout import Report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.files import write_whole
@@ -76,9 +77,9 @@ class TuneResult:
         return choice
 
     @property
-    def report(self) -> CampaignReport:
+    def report(self) -> Report:
         """The report behind `summary`, as text and as JSON."""
-        return CampaignReport(self.plan, self.device, self.campaign, self.notes, self.written)
+        return campaign_report(self.plan, self.device, self.campaign, self.notes, self.written)
 
     def summary(self, width: int | None = None) -> str:
         """Return a line per task, what ships and which files were written, in at most `width` columns."""

@@ -14,7 +14,8 @@ from gemmtune.engine.api.table import Table
 from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.verify import Verified, open_executor, verifying_searches
 from gemmtune.engine.campaign.verify import verify as measure_again
-from gemmtune.engine.report.verify import VerifyReport
+from gemmtune.engine.report.layout import Report
+from gemmtune.engine.report.verify import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.ranking import SHIP_MARGIN
@@ -40,9 +41,9 @@ class VerifyResult:
         return Table(self.record.repaired)
 
     @property
-    def report(self) -> VerifyReport:
+    def report(self) -> Report:
         """The report behind `summary`, as text and as JSON."""
-        return VerifyReport(self.record)
+        return verify_report(self.record)
 
     def summary(self, width: int | None = None) -> str:
         """Return a line per row and the number of rows that hold, in at most `width` columns."""

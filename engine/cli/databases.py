@@ -10,8 +10,8 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import AsJson
-from gemmtune.engine.report.database import MergeReport
-from gemmtune.engine.report.status import read_status
+from gemmtune.engine.report.database import merge_report
+from gemmtune.engine.report.status import status_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.merge import merge as merge_databases
 
@@ -27,7 +27,7 @@ def status(
     Reads the campaign's database and changes nothing.
     """
     with Database.open(database, create=False) as store:
-        report = read_status(store, datetime.now(UTC))
+        report = status_report(store, datetime.now(UTC))
     output.show(report, as_json=as_json)
 
 
@@ -44,4 +44,4 @@ def merge(
         others = {s: opened.enter_context(Database.open(s, create=False)) for s in dict.fromkeys(sources)}
         target = opened.enter_context(Database.open(into))
         merged = {source: merge_databases(target, other) for source, other in others.items()}
-    output.show(MergeReport(merged), as_json=as_json)
+    output.show(merge_report(merged), as_json=as_json)

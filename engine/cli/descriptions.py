@@ -19,9 +19,10 @@ from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.doctor.host import examine
-from gemmtune.engine.report.explain import LayersReport, explain_layer, installed_torch, layers_of
+from gemmtune.engine.report.doctor.report import doctor_report, healthy
+from gemmtune.engine.report.explain import explain_layer, installed_torch, layers_of, layers_report
 from gemmtune.engine.report.explain_call import explain_call
-from gemmtune.engine.report.space import SpaceReport
+from gemmtune.engine.report.space import space_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space
 from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS
@@ -51,7 +52,7 @@ def describe_space(
     found = registry.space(name)
     task = Task(Problem.parse(problem), catalogue.device(device), name)
     count = enumerate_space(found, task)
-    report = SpaceReport(task, found.params(task), count, found.seeds(task), found.prior(task))
+    report = space_report(task, found.params(task), count, found.seeds(task), found.prior(task))
     output.show(report, as_json=as_json)
 
 
@@ -64,9 +65,9 @@ def doctor(
     Looks at the GPU and its clocks, what Inductor withholds from it, the installed versions, the compilers, Ray and the
     database. Each line is ok or names a remedy. The exit status is 1 if gemmtune cannot measure or store here.
     """
-    report = examine(database or "out/measurements.db", os.environ)
-    output.show(report, as_json=as_json)
-    raise typer.Exit(0 if report.healthy else 1)
+    checks = examine(database or "out/measurements.db", os.environ)
+    output.show(doctor_report(checks), as_json=as_json)
+    raise typer.Exit(0 if healthy(checks) else 1)
 
 
 def explain(
@@ -103,7 +104,7 @@ def explain(
         raise UsageError("nothing to explain: name a table, a layer with --linear IN:OUT, or a callable with --call")
     version = torch or installed_torch()
     found = [explain_layer(x, version, target, content, shape_padding=padding) for x in layers]
-    output.show(found[0] if linear is not None else LayersReport(found), as_json=as_json)
+    output.show(found[0].report() if linear is not None else layers_report(found), as_json=as_json)
 
 
 def _explain_call(

@@ -14,10 +14,10 @@ from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
-from gemmtune.engine.report.database import read_database
-from gemmtune.engine.report.diff import DiffReport
+from gemmtune.engine.report.database import database_report
+from gemmtune.engine.report.diff import diff_report
 from gemmtune.engine.report.progress.display import progress_bar, show_progress
-from gemmtune.engine.report.table import TableReport
+from gemmtune.engine.report.table import table_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
@@ -38,13 +38,13 @@ def show(
     if source.endswith(".json"):
         if optuna is not None:
             raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
-        output.show(TableReport(Table.read(source).record), as_json=as_json)
+        output.show(table_report(Table.read(source).record), as_json=as_json)
         return
     with Database.open(source, create=False) as store:
         if optuna is not None:
             _write_studies(store, optuna, as_json)
         else:
-            output.show(read_database(store), as_json=as_json)
+            output.show(database_report(store), as_json=as_json)
 
 
 def verify(
@@ -91,7 +91,7 @@ def diff(
     """
     old, new = Table.read(before), Table.read(after)
     found = old.diff(new)
-    output.show(DiffReport(found, new.device), as_json=as_json)
+    output.show(diff_report(found, new.device), as_json=as_json)
     raise typer.Exit(0 if found.same else 1)
 
 
@@ -137,8 +137,8 @@ def warmup(
 
 
 def _write_studies(store: Database, url: str, as_json: bool) -> None:
-    from gemmtune.engine.report.optuna_study import write_studies  # optuna takes a while to import
+    from gemmtune.engine.report.optuna_study import studies_report, write_studies  # optuna takes a while to import
 
     with progress_bar("trials", quiet=as_json) as count:
-        report = write_studies(store, url, count)
-    output.show(report, as_json=as_json)
+        written = write_studies(store, url, count)
+    output.show(studies_report(written, url), as_json=as_json)

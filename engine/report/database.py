@@ -10,14 +10,14 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import bound, columns_text, config_text, count, json_fields, microseconds
-from gemmtune.engine.report.pareto import FrontReport, Scored
+from gemmtune.engine.report.layout import Grid, Report, bound, config_text, count, json_fields, microseconds
+from gemmtune.engine.report.pareto import Scored, front_json, front_sections
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.merge import Merged
 
-__all__ = ["DatabaseReport", "MergeReport", "read_database"]
+__all__ = ["database_report", "merge_report"]
 
 
 @dataclass(slots=True)
@@ -45,91 +45,63 @@ class _TaskSummary:
             self.scored.append((measurement.config, pair.scores(measurement)))
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseReport:
-    """Tasks and finals of a database."""
-
-    tasks: Sequence[_TaskSummary]
-    """Measurements per task, evidence and protocol."""
-    finals: Sequence[Final]
-    """Finals in the order they were held."""
-    parts: Sequence[str]
-    """Names of the scores of a Pareto front."""
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return a line per task, a line per final, and the Pareto front of each task with energy."""
-        tasks = self.tasks
-        total = sum(each.evaluations for each in tasks)
-        title = f"{count(len({each.task for each in tasks}), 'task')}, {count(total, 'measurement')}"
-        if not tasks:
-            return title
-        columns = {"task": [each.task.key for each in tasks], "evidence": [each.evidence for each in tasks]}
-        if len({each.protocol for each in tasks}) > 1:
-            columns["protocol"] = [each.protocol for each in tasks]
-        columns["evals"] = [str(each.evaluations) for each in tasks]
-        columns["best µs"] = [microseconds(each.best_ns) for each in tasks]
-        columns["failed"] = [", ".join(f"{n} {status}" for status, n in each.failures.items()) or "-" for each in tasks]
-        columns["best config"] = [config_text(each.task, each.best) for each in tasks]
-        left = ("task", "evidence", "protocol", "failed", "best config")
-        fronts = [self._front(each).to_text(width) for each in tasks if each.scored]
-        return "\n\n".join([title, columns_text(columns, left, width), *_finals_text(self.finals, width), *fronts])
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        return {
-            "tasks": [
-                {
-                    "task": each.task.key,
-                    **json_fields(each, "evidence", "protocol", "evaluations", "failures", "best_ns"),
-                    "best_config": None if each.best is None else dict(each.best),
-                    "front": self._front(each).to_json(),
-                }
-                for each in self.tasks
-            ],
-            "finals": [_final_json(final) for final in self.finals],
-        }
-
-    def _front(self, summary: _TaskSummary) -> FrontReport:
-        return FrontReport(summary.task, self.parts, summary.scored)
-
-
-@dataclass(frozen=True, slots=True)
-class MergeReport:
-    """Databases merged into another one."""
-
-    merged: Mapping[str, Merged]
-    """Number of measurements and finals per database that was read."""
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return a line per database."""
-        return "\n".join(
-            f"{source}: {count(found.measurements, 'measurement')}, {found.new} new; "
-            f"{count(found.finals, 'final')}, {found.new_finals} new"
-            for source, found in self.merged.items()
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        return {source: asdict(found) for source, found in self.merged.items()}
-
-
-def read_database(database: Database) -> DatabaseReport:
-    """Read the report of a database.
+def database_report(database: Database) -> Report:
+    """Report each task of a database, each final, and the Pareto front of each task with energy.
 
     Raises:
         StoreError: the database cannot be read.
     """
     pair = registry.objective("latency_energy")
-    tasks: dict[tuple[Task, str, str], _TaskSummary] = {}
+    summaries: dict[tuple[Task, str, str], _TaskSummary] = {}
     for m in database.measurements():
         key = m.task, m.evidence.value, m.protocol
-        tasks.setdefault(key, _TaskSummary(*key)).add(m, pair)
-    return DatabaseReport(list(tasks.values()), database.finals(), pair.parts)
+        summaries.setdefault(key, _TaskSummary(*key)).add(m, pair)
+    tasks, finals = list(summaries.values()), database.finals()
+    record = {
+        "tasks": [
+            {
+                "task": each.task.key,
+                **json_fields(each, "evidence", "protocol", "evaluations", "failures", "best_ns"),
+                "best_config": None if each.best is None else dict(each.best),
+                "front": front_json(pair.parts, each.scored),
+            }
+            for each in tasks
+        ],
+        "finals": [_final_json(final) for final in finals],
+    }
+    total = sum(each.evaluations for each in tasks)
+    sections: list[str | Grid] = [f"{count(len({each.task for each in tasks}), 'task')}, {count(total, 'measurement')}"]
+    if tasks:
+        sections.append(_tasks_grid(tasks))
+    if tasks and finals:
+        sections += [count(len(finals), "final"), _finals_grid(finals)]
+    for each in tasks:
+        sections += front_sections(each.task, pair.parts, each.scored) if each.scored else []
+    return Report(record, sections)
 
 
-def _finals_text(finals: Sequence[Final], width: int | None) -> list[str]:
-    if not finals:
-        return []
+def merge_report(merged: Mapping[str, Merged]) -> Report:
+    """Report the measurements and finals of each database that was merged into another one."""
+    lines = [
+        f"{source}: {count(found.measurements, 'measurement')}, {found.new} new; "
+        f"{count(found.finals, 'final')}, {found.new_finals} new"
+        for source, found in merged.items()
+    ]
+    return Report({source: asdict(found) for source, found in merged.items()}, ["\n".join(lines)])
+
+
+def _tasks_grid(tasks: Sequence[_TaskSummary]) -> Grid:
+    columns = {"task": [each.task.key for each in tasks], "evidence": [each.evidence for each in tasks]}
+    if len({each.protocol for each in tasks}) > 1:
+        columns["protocol"] = [each.protocol for each in tasks]
+    columns["evals"] = [str(each.evaluations) for each in tasks]
+    columns["best µs"] = [microseconds(each.best_ns) for each in tasks]
+    columns["failed"] = [", ".join(f"{n} {status}" for status, n in each.failures.items()) or "-" for each in tasks]
+    columns["best config"] = [config_text(each.task, each.best) for each in tasks]
+    return Grid(columns, ("task", "evidence", "protocol", "failed", "best config"))
+
+
+def _finals_grid(finals: Sequence[Final]) -> Grid:
     columns = {"final": [f"{final.device.sku}/{final.problem.name}" for final in finals]}
     if len({final.protocol for final in finals}) > 1:
         columns["protocol"] = [final.protocol for final in finals]
@@ -140,12 +112,12 @@ def _finals_text(finals: Sequence[Final], width: int | None) -> list[str]:
     if any(final.failed for final in finals):
         columns["refuted"] = [str(len(final.failed)) for final in finals]
     columns["config"] = [config_text(final.leader.task, final.leader.config) for final in finals]
-    return [count(len(finals), "final"), columns_text(columns, ("final", "protocol", "leader", "config"), width)]
+    return Grid(columns, ("final", "protocol", "leader", "config"))
 
 
 def _final_json(final: Final) -> dict[str, object]:
     return {
-        **json_fields(final, "problem"),
+        "problem": final.problem.name,
         "device": final.device.sku,
         **json_fields(final, "protocol", "created_at"),
         "leader": _finalist(final.leader) | {"time_ns": final.leader.estimate.time_ns},

@@ -2,76 +2,65 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import config_text, count, json_fields, microseconds, table_text
+from gemmtune.engine.report.layout import Grid, Report, config_text, count, json_fields, microseconds
 from gemmtune.engine.report.ranges import range_row_json, range_text
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
 
-__all__ = ["DiffReport"]
+__all__ = ["diff_report"]
 
 _HEADERS = ("change", "problem", "ran", "µs", "runs", "µs now", "shift", "config")
 _LEFT = ("change", "problem", "ran", "runs", "config")
+_NOTHING = ("-", "-")
 
 
-@dataclass(frozen=True, slots=True)
-class DiffReport:
-    """Differences between two tables of one device."""
-
-    found: TableDiff
-    """Rows that differ."""
-    device: Device
-    """GPU of both tables."""
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return a line per row that differs: what ran before, what runs now, and its config."""
-        found = self.found
-        lines = [
-            *(self._row("added", None, row) for row in found.added),
-            *(self._row("gone", row, None) for row in found.gone),
-            *(self._row("winner", c.before, c.after, _shift(c)) for c in found.winner),
-            *(self._row("terms", c.before, c.after) for c in found.terms),
-            *(self._row("time", c.before, c.after, _shift(c)) for c in found.time),
-            *(self._range("range added", row, ("-", "-"), (row.choice.space, "-")) for row in found.ranges_added),
-            *(self._range("range gone", row, (row.choice.space, "-"), ("-", "-")) for row in found.ranges_gone),
-        ]
-        if not lines:
-            return "no difference"
-        return f"{count(len(lines), 'difference')}\n\n{table_text(_HEADERS, lines, _LEFT, width)}"
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        found = self.found
-        rows = {"added": found.added, "gone": found.gone}
-        changes = {"winner": found.winner, "terms": found.terms, "time": found.time}
-        ranges = {"ranges_added": found.ranges_added, "ranges_gone": found.ranges_gone}
-        return {
-            "same": found.same,
-            **{
-                name: [{"problem": row.problem.name, "choice": _choice(row.choices[0])} for row in of]
-                for name, of in rows.items()
-            },
-            **{name: [_change(change) for change in of] for name, of in changes.items()},
-            **{name: [range_row_json(row) for row in of] for name, of in ranges.items()},
-        }
-
-    def _row(self, kind: str, before: Row | None, after: Row | None, shift: str = "-") -> list[str]:
-        row = after or before
-        assert row is not None, f"{kind} without a row"
-        first = row.choices[0]
-        config = config_text(Task(row.problem, self.device, first.space), first.config)
-        return [kind, row.problem.name, *_ran(before), *_ran(after), shift, config]
-
-    def _range(self, kind: str, row: RangeRow, before: tuple[str, str], after: tuple[str, str]) -> list[str]:
-        config = config_text(Task(row.problem, self.device, row.choice.space), row.choice.config)
-        return [kind, range_text(row), *before, *after, "-", config]
+def diff_report(found: TableDiff, device: Device) -> Report:
+    """Report each row that differs between two tables of `device`: what ran, what runs, and its config."""
+    rows = {"added": found.added, "gone": found.gone}
+    changes = {"winner": found.winner, "terms": found.terms, "time": found.time}
+    ranges = {"ranges_added": found.ranges_added, "ranges_gone": found.ranges_gone}
+    lines = [
+        *(_row("added", row, _NOTHING, _ran(row), device) for row in found.added),
+        *(_row("gone", row, _ran(row), _NOTHING, device) for row in found.gone),
+        *(
+            _row(kind, c.after, _ran(c.before), _ran(c.after), device, _shift(c))
+            for kind, of in changes.items()
+            for c in of
+        ),
+        *(_range("range added", row, _NOTHING, (row.choice.space, "-"), device) for row in found.ranges_added),
+        *(_range("range gone", row, (row.choice.space, "-"), _NOTHING, device) for row in found.ranges_gone),
+    ]
+    record = {
+        "same": found.same,
+        **{
+            name: [{"problem": row.problem.name, "choice": _choice(row.choices[0])} for row in of]
+            for name, of in rows.items()
+        },
+        **{name: [_change(change) for change in of] for name, of in changes.items()},
+        **{name: [range_row_json(row) for row in of] for name, of in ranges.items()},
+    }
+    if not lines:
+        return Report(record, ["no difference"])
+    return Report(record, [count(len(lines), "difference"), Grid.of_rows(_HEADERS, lines, _LEFT)])
 
 
-def _ran(row: Row | None) -> tuple[str, str]:
-    return ("-", "-") if row is None else (row.choices[0].space, microseconds(row.choices[0].time_ns))
+def _row(
+    kind: str, row: Row, before: tuple[str, str], after: tuple[str, str], device: Device, shift: str = "-"
+) -> list[str]:
+    first = row.choices[0]
+    config = config_text(Task(row.problem, device, first.space), first.config)
+    return [kind, row.problem.name, *before, *after, shift, config]
+
+
+def _range(kind: str, row: RangeRow, before: tuple[str, str], after: tuple[str, str], device: Device) -> list[str]:
+    config = config_text(Task(row.problem, device, row.choice.space), row.choice.config)
+    return [kind, range_text(row), *before, *after, "-", config]
+
+
+def _ran(row: Row) -> tuple[str, str]:
+    return row.choices[0].space, microseconds(row.choices[0].time_ns)
 
 
 def _shift(change: Change) -> str:

@@ -9,16 +9,16 @@ from importlib import metadata
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import Layout, Op, Problem
 from gemmtune.engine.records.table import RangeRow, Row, Table
-from gemmtune.engine.report.layout import columns_text, json_fields, span
+from gemmtune.engine.report.layout import Grid, Report, json_fields, span
 from gemmtune.engine.report.ranges import range_row_json
 from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, ranges, rows_of
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
 
-__all__ = ["LayerReport", "LayersReport", "explain_layer", "installed_torch", "layers_of"]
+__all__ = ["LayerGraphs", "explain_layer", "installed_torch", "layers_of", "layers_report"]
 
 
 @dataclass(frozen=True, slots=True)
-class LayerReport:
+class LayerGraphs:
     """Graphs of one linear layer on one GPU under one torch."""
 
     layer: Linear
@@ -48,12 +48,29 @@ class LayerReport:
         inside = [(weight, m) for weight, m in sizes if found.first <= m <= (found.last or m)]
         return max(inside)[1] if inside else found.first
 
-    def to_text(self, width: int | None = None) -> str:
-        """Return a line per range, and notes on what the ranges do not show."""
+    def report(self) -> Report:
+        """Report each range: what ends it, what runs there, and the m to warm up with.
+
+        The record has `ranges` as [first, last], with null for the last of the endless range.
+        """
         layer = self.layer
         gradients = [name for name, has in (("weight", layer.weight_grad), ("input", layer.input_grad)) if has]
         of = f"gradient of {' and '.join(gradients)}" if gradients else "no gradient"
         title = f"Linear {layer.inputs}→{layer.outputs}, {layer.dtype}, {of}: torch {self.torch}, {self.device.name}"
+        guard = ("last", "asked", "product", "source")
+        record = {
+            "linear": json_fields(layer, "inputs", "outputs", "dtype"),
+            "torch": self.torch,
+            "device": self.device.sku,
+            "ranges": [[each.first, each.last] for each in self.ranges],
+            "guards": [{"guard": end.text, **json_fields(end, *guard)} for each in self.ranges for end in each.ends],
+            "warm_up": [self.warm_up(each) for each in self.ranges],
+            "rows": [[row.problem.name for row in self.rows_in(each)] for each in self.ranges],
+            "hits": [{product: range_row_json(row) for product, row in each.rows.items()} for each in self.ranges],
+        }
+        return Report(record, [title, self._grid(), "\n".join(self._notes())])
+
+    def _grid(self) -> Grid:
         ends = [each.ends[0] if each.ends else None for each in self.ranges]
         columns = {
             "m": [span(each.first, each.last) for each in self.ranges],
@@ -67,22 +84,7 @@ class LayerReport:
         columns["guard"] = [end.text if end else "-" for end in ends]
         columns["asked"] = [end.asked if end else "-" for end in ends]
         columns["of"] = [f"{end.product}, {end.source.rpartition('/')[2]}" if end else "-" for end in ends]
-        left = [name for name in columns if name != "warm up"]
-        return "\n".join([title, "", columns_text(columns, left, width), "", *self._notes()])
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs: `ranges` as [first, last], with null for the last of the endless range."""
-        guard = ("last", "asked", "product", "source")
-        return {
-            "linear": json_fields(self.layer, "inputs", "outputs", "dtype"),
-            "torch": self.torch,
-            "device": self.device.sku,
-            "ranges": [[each.first, each.last] for each in self.ranges],
-            "guards": [{"guard": end.text, **json_fields(end, *guard)} for each in self.ranges for end in each.ends],
-            "warm_up": [self.warm_up(each) for each in self.ranges],
-            "rows": [[row.problem.name for row in self.rows_in(each)] for each in self.ranges],
-            "hits": [{product: range_row_json(row) for product, row in each.rows.items()} for each in self.ranges],
-        }
+        return Grid(columns, [name for name in columns if name != "warm up"])
 
     def _runs(self, found: Range) -> str:
         """Return the space that runs each product in a range; the vendor library serves a product without a row."""
@@ -110,25 +112,15 @@ class LayerReport:
         return notes
 
 
-@dataclass(frozen=True, slots=True)
-class LayersReport:
-    """Graphs of several linear layers."""
-
-    layers: Sequence[LayerReport]
-    """Reports of the layers."""
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return the reports, one after the other."""
-        return "\n\n".join(layer.to_text(width) for layer in self.layers)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        return {"layers": [layer.to_json() for layer in self.layers]}
+def layers_report(layers: Sequence[LayerGraphs]) -> Report:
+    """Report the graphs of several layers, one after the other."""
+    reports = [layer.report() for layer in layers]
+    return Report({"layers": [each.to_json() for each in reports]}, [s for each in reports for s in each.sections])
 
 
 def explain_layer(
     layer: Linear, torch: str, device: Device, table: Table | None, *, shape_padding: bool = True
-) -> LayerReport:
+) -> LayerGraphs:
     """Explain one layer.
 
     Raises:
@@ -139,7 +131,7 @@ def explain_layer(
     unpadded = ranges(layer, torch, device, shape_padding=False, rows=ranged)
     rows = tuple(row for row in table.rows if _is_forward_of(layer, row.problem)) if table else ()
     static = tuple(row for row in rows if not row.problem.dynamic_m)
-    return LayerReport(layer, torch, device, found, unpadded, static, rows_of(layer, ranged))
+    return LayerGraphs(layer, torch, device, found, unpadded, static, rows_of(layer, ranged))
 
 
 def installed_torch() -> str:

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType
 from gemmtune.engine.records.table import RangeRow, Table
-from gemmtune.engine.report.layout import span, table_text
+from gemmtune.engine.report.layout import Grid, Report, span
 from gemmtune.engine.report.ranges import range_row_json
 from gemmtune.engine.tables.inductor.guards import Range, product_ranges
 from gemmtune.engine.tables.inductor.products import Traced
 
-__all__ = ["CallGraph", "CallReport", "explain_call"]
+__all__ = ["explain_call"]
 
 
 @dataclass(frozen=True, slots=True)
-class CallGraph:
+class _CallGraph:
     """One graph of a callable."""
 
     traced: Traced
@@ -33,52 +33,6 @@ class CallGraph:
         return [*(f"{guard} (the model's own)" for guard in self.traced.guards if own), *ends]
 
 
-@dataclass(frozen=True, slots=True)
-class CallReport:
-    """Graphs of one callable."""
-
-    name: str
-    """Import path of the callable."""
-    torch: str
-    """Major and minor version of torch."""
-    graphs: Sequence[CallGraph]
-    """Graphs in the order of m."""
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return a line per graph, then its products with the rows they run."""
-        lines = [[_span(each), str(each.range.first), "; ".join(each.cut_by) or "-"] for each in self.graphs]
-        rows = []
-        for product in dict.fromkeys(product for each in self.graphs for product in each.traced.products):
-            serving = [each for each in self.graphs if product in each.traced.products]
-            runs = ", ".join(f"{_span(each)} {_space_of(each, str(product))}" for each in serving)
-            rows.append([str(product), product.layout, runs])
-        return "\n\n".join(
-            [
-                f"{self.name}: torch {self.torch}, {len(self.graphs)} graphs",
-                table_text(["m", "warm up", "ends with"], lines, ("m", "ends with"), width),
-                table_text(["product", "layout", "runs"], rows, ("product", "layout", "runs"), width),
-            ]
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        return {
-            "torch": self.torch,
-            "ranges": [[each.range.first, each.range.last] for each in self.graphs],
-            "graphs": [
-                {
-                    "first": each.range.first,
-                    "last": each.range.last,
-                    "warm_up": each.range.first,
-                    "guards": each.cut_by,
-                    "products": [str(product) for product in each.traced.products],
-                    "hits": {product: range_row_json(row) for product, row in each.range.rows.items()},
-                }
-                for each in self.graphs
-            ],
-        }
-
-
 def explain_call(
     name: str,
     traced: Sequence[Traced],
@@ -88,14 +42,46 @@ def explain_call(
     table: Table | None,
     *,
     shape_padding: bool,
-) -> CallReport:
-    """Explain the graphs of a traced callable.
+) -> Report:
+    """Report the graphs of a traced callable: what ends them, their products, and the rows these run.
 
     Raises:
         UsageError: the guards of that torch are not known.
     """
-    rows = table.ranges if table else ()
-    return CallReport(name, torch, list(_graphs(traced, dtype, torch, device, rows, shape_padding)))
+    graphs = list(_graphs(traced, dtype, torch, device, table.ranges if table else (), shape_padding))
+    ends = {
+        "m": [_span(each) for each in graphs],
+        "warm up": [str(each.range.first) for each in graphs],
+        "ends with": ["; ".join(each.cut_by) or "-" for each in graphs],
+    }
+    products = dict.fromkeys(product for each in graphs for product in each.traced.products)
+    runs = {
+        "product": [str(product) for product in products],
+        "layout": [product.layout for product in products],
+        "runs": [
+            ", ".join(
+                f"{_span(each)} {_space_of(each, str(product))}" for each in graphs if product in each.traced.products
+            )
+            for product in products
+        ],
+    }
+    record = {
+        "torch": torch,
+        "ranges": [[each.range.first, each.range.last] for each in graphs],
+        "graphs": [
+            {
+                "first": each.range.first,
+                "last": each.range.last,
+                "warm_up": each.range.first,
+                "guards": each.cut_by,
+                "products": [str(product) for product in each.traced.products],
+                "hits": {product: range_row_json(row) for product, row in each.range.rows.items()},
+            }
+            for each in graphs
+        ],
+    }
+    title = f"{name}: torch {torch}, {len(graphs)} graphs"
+    return Report(record, [title, Grid(ends, ("m", "ends with")), Grid(runs, tuple(runs))])
 
 
 def _graphs(
@@ -105,7 +91,7 @@ def _graphs(
     device: Device,
     rows: Sequence[RangeRow],
     shape_padding: bool,
-) -> Iterator[CallGraph]:
+) -> Iterator[_CallGraph]:
     for each in traced:
         products = [product for product in (p.product for p in each.products) if product is not None]
         for found in product_ranges(
@@ -118,10 +104,10 @@ def _graphs(
             first=each.first,
             end=each.last,
         ):
-            yield CallGraph(each, found)
+            yield _CallGraph(each, found)
 
 
-def _space_of(graph: CallGraph, product: str) -> str:
+def _space_of(graph: _CallGraph, product: str) -> str:
     """Return the space that runs a product in a graph; the vendor library serves a product without a row."""
     hits = (row.choice.space for name, row in graph.range.rows.items() if _as_mm(name) == _as_mm(product))
     return next(hits, "aten")
@@ -131,5 +117,5 @@ def _as_mm(product: str) -> str:
     return product.replace(" addmm(", " mm(")
 
 
-def _span(graph: CallGraph) -> str:
+def _span(graph: _CallGraph) -> str:
     return span(graph.range.first, graph.range.last)

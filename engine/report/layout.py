@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Protocol
+from itertools import chain
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import GemmtuneError
@@ -15,9 +16,9 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 
 __all__ = [
+    "Grid",
     "Report",
     "bound",
-    "columns_text",
     "config_text",
     "count",
     "json_fields",
@@ -26,42 +27,56 @@ __all__ = [
     "readable_unit",
     "span",
     "speedup",
-    "table_text",
 ]
 
 _GAP = "  "
 _READABLE = {"ns": ("µs", 1e3, 1), "J": ("mJ", 1e-3, 2)}  # unit: the one printed, its size, its decimals
 
 
-class Report(Protocol):
-    """One result of a command, printed as text or as JSON."""
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Table of text in a report."""
+
+    columns: Mapping[str, Sequence[str]]
+    """Cells of each column, by header."""
+    left: Sequence[str] = ()
+    """Headers of the columns that are left-aligned."""
 
     def to_text(self, width: int | None = None) -> str:
-        """Return the text for a person; long configs go on lines of their own where they exceed `width` columns."""
+        """Return the table; if it exceeds `width` columns, the last cell of each row goes on a line of its own."""
+        headers, rows = list(self.columns), list(zip(*self.columns.values(), strict=True))
+        lines = _lines(headers, rows, self.left)
+        if width is None or max(map(len, lines)) <= width:
+            return "\n".join(lines)
+        head, rule, *body = _lines(headers[:-1], [row[:-1] for row in rows], self.left)
+        below = [[f"    {row[-1]}"] if row[-1] else [] for row in rows]
+        return "\n".join(
+            [head, rule, *chain.from_iterable((line, *more) for line, more in zip(body, below, strict=True))]
+        )
+
+    @classmethod
+    def of_rows(cls, headers: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = ()) -> Grid:
+        """Return the grid of these rows, each with a cell per header."""
+        rows = list(rows)
+        return cls({header: [row[number] for row in rows] for number, header in enumerate(headers)}, left)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Result of a command, built once and printed as text or as JSON."""
+
+    record: Mapping[str, object]
+    """Object for programs."""
+    sections: Sequence[str | Grid]
+    """Texts and tables for a person."""
+
+    def to_text(self, width: int | None = None) -> str:
+        """Return the sections with a blank line between; wide tables are wrapped to `width` columns."""
+        return "\n\n".join(each if isinstance(each, str) else each.to_text(width) for each in self.sections)
 
     def to_json(self) -> dict[str, object]:
         """Return the object for programs."""
-
-
-def table_text(
-    headers: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = (), width: int | None = None
-) -> str:
-    """Return rows under headers; columns are right-aligned unless their header is in `left`.
-
-    If the table is wider than `width`, the last cell of each row goes on a line of its own below the row.
-    """
-    rows = list(rows)
-    lines = _lines(headers, rows, left)
-    if width is None or max(map(len, lines)) <= width:
-        return "\n".join(lines)
-    head, rule, *body = _lines(headers[:-1], [row[:-1] for row in rows], left)
-    below = [[f"    {row[-1]}"] if row[-1] else [] for row in rows]
-    return "\n".join([head, rule, *(text for line, more in zip(body, below, strict=True) for text in (line, *more))])
-
-
-def columns_text(columns: Mapping[str, Sequence[str]], left: Sequence[str] = (), width: int | None = None) -> str:
-    """Return the table of these columns, header to cells; see `table_text`."""
-    return table_text(list(columns), zip(*columns.values(), strict=True), left, width)
+        return dict(self.record)
 
 
 def json_fields(record: object, *names: str) -> dict[str, object]:

@@ -20,13 +20,13 @@ from gemmtune.engine.records.config import Param, Value
 from gemmtune.engine.records.errors import GemmtuneError, StoreError
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import count
+from gemmtune.engine.report.layout import Report, count
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.connection import reason
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import measurements as measurements_table
 
-__all__ = ["StudiesReport", "WrittenStudy", "write_studies"]
+__all__ = ["WrittenStudy", "studies_report", "write_studies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,28 +41,9 @@ class WrittenStudy:
     """Trials that were added now."""
 
 
-@dataclass(frozen=True, slots=True)
-class StudiesReport:
-    """Studies written to an Optuna storage."""
-
-    studies: Sequence[WrittenStudy]
-    """Studies in the order of the database's tasks."""
-    url: str
-    """URL of the Optuna storage."""
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return a line per study, and the command that shows them."""
-        lines = [f"{study.name}: {count(study.trials, 'trial')}, {study.new} new" for study in self.studies]
-        return "\n".join([*lines, f"to look at them: optuna-dashboard {self.url}"])
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        return {"studies": [asdict(study) for study in self.studies]}
-
-
 def write_studies(
     database: Database, url: str, progress: Callable[[int, int], None] = lambda done, total: None
-) -> StudiesReport:
+) -> list[WrittenStudy]:
     """Write one study per task, evidence and protocol, with one trial per measurement; existing trials stay.
 
     A trial's values are the time in µs and, where it was measured, the energy in mJ. A failed measurement is a trial
@@ -85,7 +66,14 @@ def write_studies(
             for key, group in groups.items():
                 name = ", ".join((task.key, *filter(None, key)))
                 written.append(_write(storage, name, task, group, progress))
-        return StudiesReport(written, url)
+        return written
+
+
+def studies_report(studies: Sequence[WrittenStudy], url: str) -> Report:
+    """Report each study that was written to the storage at `url`, and the command that shows them."""
+    lines = [f"{study.name}: {count(study.trials, 'trial')}, {study.new} new" for study in studies]
+    text = "\n".join([*lines, f"to look at them: optuna-dashboard {url}"])
+    return Report({"studies": [asdict(study) for study in studies]}, [text])
 
 
 def _write(

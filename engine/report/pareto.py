@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import config_text, count, readable, readable_unit, table_text
+from gemmtune.engine.report.layout import Grid, config_text, count, readable, readable_unit
 
-__all__ = ["FrontReport", "Scored", "pareto_front"]
+__all__ = ["Scored", "front_json", "front_sections", "pareto_front"]
 
 Scored = tuple[Config, tuple[float, ...]]
 """A config with its score per part of the objective."""
@@ -28,31 +27,28 @@ def pareto_front(scored: Iterable[Scored]) -> list[Scored]:
     return members
 
 
-@dataclass(frozen=True, slots=True)
-class FrontReport:
-    """Pareto front of one task."""
+def front_sections(task: Task, parts: Sequence[str], scored: Sequence[Scored]) -> list[str | Grid]:
+    """Return the front of a task for a person: a title and a line per config.
 
-    task: Task
-    """Task that was searched."""
-    parts: Sequence[str]
-    """Names of the objective's parts with their units: `latency ns`, `energy J`."""
-    scored: Sequence[Scored]
-    """Every config that was ok, with its scores."""
+    Args:
+        task: task that was searched.
+        parts: names of the objective's parts with their units: `latency ns`, `energy J`.
+        scored: every config that was ok, with its scores.
+    """
+    members = pareto_front(scored)
+    columns = {}
+    for number, part in enumerate(parts):
+        name, _, unit = part.rpartition(" ")
+        columns[f"{name} {readable_unit(unit)}"] = [readable(scores[number], unit) for _, scores in members]
+    columns["config"] = [config_text(task, config) for config, _ in members]
+    title = f"Pareto front of {task.key}, {len(members)} of {count(len(scored), 'config')}"
+    return [title, Grid(columns, ("config",))]
 
-    def to_text(self, width: int | None = None) -> str:
-        """Return a title and a line per config of the front."""
-        members = pareto_front(self.scored)
-        names, _, units = zip(*(part.rpartition(" ") for part in self.parts), strict=True)
-        headers = [*(f"{name} {readable_unit(unit)}" for name, unit in zip(names, units, strict=True)), "config"]
-        rows = [[*map(readable, scores, units), config_text(self.task, config)] for config, scores in members]
-        title = f"Pareto front of {self.task.key}, {len(members)} of {count(len(self.scored), 'config')}"
-        return f"{title}\n\n{table_text(headers, rows, ('config',), width)}"
 
-    def to_json(self) -> list[dict[str, object]]:
-        """Return an object per config: part to score, in the part's unit, and the config."""
-        names = [part.replace(" ", "_") for part in self.parts]
-        front = pareto_front(self.scored)
-        return [dict(zip(names, scores, strict=True)) | {"config": dict(config)} for config, scores in front]
+def front_json(parts: Sequence[str], scored: Iterable[Scored]) -> list[dict[str, object]]:
+    """Return the front for programs: per config, the score of each part in the part's unit, and the config."""
+    names = [part.replace(" ", "_") for part in parts]
+    return [dict(zip(names, scores, strict=True)) | {"config": dict(config)} for config, scores in pareto_front(scored)]
 
 
 def _dominates(other: tuple[float, ...], scores: tuple[float, ...]) -> bool:

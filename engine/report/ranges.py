@@ -8,26 +8,25 @@ from statistics import fmean
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow, Table
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import columns_text, config_text, count, json_fields
+from gemmtune.engine.report.layout import Grid, config_text, count, json_fields
 from gemmtune.engine.tables.ranges_report import RangesReport, SizeLoss
 
-__all__ = ["losses_json", "losses_text", "range_row_json", "range_rows_text", "range_text"]
+__all__ = ["losses_json", "losses_text", "range_row_json", "range_rows", "range_text"]
 
 
-def range_rows_text(table: Table, width: int | None = None) -> str:
+def range_rows(table: Table) -> Grid:
     """Return a line per range: the m it serves, what runs there, and its losses at measured m."""
+    rows = table.ranges
     columns = {
-        "GEMM": [_any_m(row.problem) for row in table.ranges],
-        "m": [f"{row.first}–{row.last}" for row in table.ranges],
-        "run": [row.choice.space for row in table.ranges],
-        "loss at tuned m": [_losses(row.tuned) for row in table.ranges],
-        "probed m": [_losses(row.probed) for row in table.ranges],
-        "held-out m": [_losses(row.held_out) for row in table.ranges],
-        "config": [
-            config_text(Task(row.problem, table.device, row.choice.space), row.choice.config) for row in table.ranges
-        ],
+        "GEMM": [_any_m(row.problem) for row in rows],
+        "m": [f"{row.first}–{row.last}" for row in rows],
+        "run": [row.choice.space for row in rows],
+        "loss at tuned m": [_losses(row.tuned) for row in rows],
+        "probed m": [_losses(row.probed) for row in rows],
+        "held-out m": [_losses(row.held_out) for row in rows],
+        "config": [config_text(Task(row.problem, table.device, row.choice.space), row.choice.config) for row in rows],
     }
-    return columns_text(columns, tuple(columns), width)
+    return Grid(columns, tuple(columns))
 
 
 def range_row_json(row: RangeRow) -> dict[str, object]:

@@ -2,62 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import count, table_text
+from gemmtune.engine.report.layout import Grid, Report, count
 from gemmtune.engine.search.enumeration import EnumeratedSpace
 
-__all__ = ["SpaceReport"]
+__all__ = ["space_report"]
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceReport:
-    """Params, points and rejections of a space for one task."""
+def space_report(
+    task: Task, params: tuple[Param, ...], found: EnumeratedSpace, seeds: tuple[Config, ...], prior: Prior
+) -> Report:
+    """Report the params, the number of points, and each rule's rejections with an example.
 
-    task: Task
-    """Task with the space's name."""
-    params: tuple[Param, ...]
-    """Params of the space."""
-    found: EnumeratedSpace
-    """Points, feasible configs and rejections per rule."""
-    seeds: tuple[Config, ...]
-    """Configs that every search starts with."""
-    prior: Prior
-    """Times that a model expects."""
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return the params, the number of points, and each rule's rejections with an example."""
-        task, found, prior = self.task, self.found, self.prior
-        lines = [f"{task.space} for {task.problem.name} on {task.device.name} ({task.device.arch})", ""]
-        if self.params:
-            rows = [[param.name, " ".join(map(str, param.values))] for param in self.params]
-            lines += [table_text(["param", "values"], rows, left=("param", "values")), ""]
-        lines.append(
-            f"{count(found.points, 'point')}, {len(found.feasible)} feasible, {count(len(self.seeds), 'seed')}"
-        )
-        lines.append(f"{len(prior.times_ns)} estimated by {prior.model}" if prior.times_ns else prior.reason)
-        if found.rejections:
-            rows = [[rule, str(number), found.examples[rule]] for rule, number in found.rejections.items()]
-            headers = ["rejected by", "points", "for example"]
-            lines += ["", table_text(headers, rows, ("rejected by", "for example"), width)]
-        return "\n".join(lines)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        return {
-            "space": self.task.space,
-            "problem": self.task.problem.name,
-            "device": self.task.device.sku,
-            "params": {param.name: list(param.values) for param in self.params},
-            "points": self.found.points,
-            "feasible": len(self.found.feasible),
-            "rejections": dict(self.found.rejections),
-            "examples": dict(self.found.examples),
-            "seeds": [dict(seed) for seed in self.seeds],
-            "estimated": len(self.prior.times_ns),
-            "model": self.prior.model,
-            "without_estimates": self.prior.reason,
-        }
+    Args:
+        task: task of the space.
+        params: params of the space.
+        found: points, feasible configs, and rejections per rule.
+        seeds: configs that every search starts with.
+        prior: times that a model expects.
+    """
+    estimates = f"{len(prior.times_ns)} estimated by {prior.model}" if prior.times_ns else prior.reason
+    points = f"{count(found.points, 'point')}, {len(found.feasible)} feasible, {count(len(seeds), 'seed')}"
+    columns = {"param": [p.name for p in params], "values": [" ".join(map(str, p.values)) for p in params]}
+    rejections = {
+        "rejected by": list(found.rejections),
+        "points": [str(number) for number in found.rejections.values()],
+        "for example": [found.examples[rule] for rule in found.rejections],
+    }
+    sections: list[str | Grid] = [
+        f"{task.space} for {task.problem.name} on {task.device.name} ({task.device.arch})",
+        *([Grid(columns, ("param", "values"))] if params else []),
+        f"{points}\n{estimates}",
+        *([Grid(rejections, ("rejected by", "for example"))] if found.rejections else []),
+    ]
+    record = {
+        "space": task.space,
+        "problem": task.problem.name,
+        "device": task.device.sku,
+        "params": {param.name: list(param.values) for param in params},
+        "points": found.points,
+        "feasible": len(found.feasible),
+        "rejections": dict(found.rejections),
+        "examples": dict(found.examples),
+        "seeds": [dict(seed) for seed in seeds],
+        "estimated": len(prior.times_ns),
+        "model": prior.model,
+        "without_estimates": prior.reason,
+    }
+    return Report(record, sections)

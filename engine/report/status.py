@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import BASELINE_SPACE
-from gemmtune.engine.report.layout import bound, columns_text, count, microseconds, speedup
+from gemmtune.engine.report.layout import Grid, Report, bound, count, microseconds, speedup
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.queries import MeasurementCount
 
-__all__ = ["StatusReport", "read_status"]
+__all__ = ["status_report"]
 
 _Key = tuple[str, str, str, str]  # device, problem, evidence and protocol: times of several are not compared
 
@@ -44,87 +44,57 @@ class _Worker:
     last_at: str
 
 
-@dataclass(frozen=True, slots=True)
-class StatusReport:
-    """Progress of a campaign at one moment."""
-
-    now: datetime
-    """Moment of the report."""
-    problems: Sequence[_Problem]
-    """Progress per problem, the most recently measured first."""
-    workers: dict[str, _Worker]
-    """Measurements per worker, the most recent worker first."""
-    finals: int
-    """Finals that were held."""
-    last_minute: int
-    """Measurements made in the last minute."""
-    last_measured_at: str | None
-    """Time of the latest measurement: UTC, ISO 8601; None without one."""
-
-    @property
-    def measurements(self) -> int:
-        """Number of measurements, failures included."""
-        return sum(problem.evaluations for problem in self.problems)
-
-    @property
-    def failures(self) -> dict[str, int]:
-        """Number of failed measurements per status."""
-        total = sum((Counter(problem.failures) for problem in self.problems), Counter[str]())
-        return dict(sorted(total.items()))
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return a line per problem, then one per worker."""
-        problems, now = self.problems, self.now
-        title = f"{count(len(problems), 'problem')}, {count(self.measurements, 'measurement')}"
-        if self.last_measured_at is None:
-            return title
-        title += f"; {count(self.finals, 'final')}" if self.finals else ""
-        title += f"; last measured {_ago(self.last_measured_at, now)}"
-        title += f", {self.last_minute} in the last minute" if self.last_minute else ""
-        distinct = {"evidence": [p.evidence for p in problems], "protocol": [p.protocol for p in problems]}
-        columns = {
-            "problem": [f"{p.device}/{p.problem}" for p in problems],
-            **{name: values for name, values in distinct.items() if len(set(values)) > 1},
-            "best µs": [microseconds(p.best_ns) for p in problems],
-            f"{BASELINE_SPACE} µs": [microseconds(p.baseline_ns) for p in problems],
-            f"vs {BASELINE_SPACE}": [speedup(p.baseline_ns, p.best_ns) for p in problems],
-            "evals": [str(p.evaluations) for p in problems],
-            "failed": [_counts(p.failures) or "-" for p in problems],
-            "final": [bound(p.regret_bound) for p in problems],
-        }
-        workers = {
-            "worker": list(self.workers),
-            "measured": [str(worker.measured) for worker in self.workers.values()],
-            "last": [_ago(worker.last_at, now) for worker in self.workers.values()],
-        }
-        failed = [f"failed: {_counts(self.failures)}"] if self.failures else []
-        body = columns_text(columns, ("problem", "evidence", "protocol", "failed"), width)
-        return "\n".join([title, *failed, "", body, "", columns_text(workers, ("worker", "last"), width)])
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        return {
-            "at": self.now.isoformat(timespec="seconds"),
-            "measurements": self.measurements,
-            "finals": self.finals,
-            "last_minute": self.last_minute,
-            "last_measured_at": self.last_measured_at,
-            "failures": self.failures,
-            "problems": [asdict(problem) for problem in self.problems],
-            "workers": {name: asdict(worker) for name, worker in self.workers.items()},
-        }
-
-
-def read_status(database: Database, now: datetime) -> StatusReport:
-    """Read the progress of a campaign from its database.
+def status_report(database: Database, now: datetime) -> Report:
+    """Report the progress of each problem, the most recently measured first, and of each worker.
 
     Raises:
         StoreError: the database cannot be read.
     """
     minute_ago = (now - timedelta(minutes=1)).isoformat(timespec="seconds")
-    counts, finals = database.counts(), database.finals()
-    last_minute, latest = database.number_since(minute_ago), max((each.last_at for each in counts), default=None)
-    return StatusReport(now, _problems(counts, finals), _workers(counts), len(finals), last_minute, latest)
+    counts, finals, last_minute = database.counts(), database.finals(), database.number_since(minute_ago)
+    problems, workers = _problems(counts, finals), _workers(counts)
+    measurements = sum(p.evaluations for p in problems)
+    failures = dict(sorted(sum((Counter(p.failures) for p in problems), Counter[str]()).items()))
+    last_at = max((each.last_at for each in counts), default=None)
+    title = f"{count(len(problems), 'problem')}, {count(measurements, 'measurement')}"
+    sections: list[str | Grid] = []
+    if last_at is not None:
+        title += f"; {count(len(finals), 'final')}" if finals else ""
+        title += f"; last measured {_ago(last_at, now)}"
+        title += f", {last_minute} in the last minute" if last_minute else ""
+        title += f"\nfailed: {_counts(failures)}" if failures else ""
+        columns = {
+            "worker": list(workers),
+            "measured": [str(worker.measured) for worker in workers.values()],
+            "last": [_ago(worker.last_at, now) for worker in workers.values()],
+        }
+        sections = [_problems_grid(problems), Grid(columns, ("worker", "last"))]
+    record = {
+        "at": now.isoformat(timespec="seconds"),
+        "measurements": measurements,
+        "finals": len(finals),
+        "last_minute": last_minute,
+        "last_measured_at": last_at,
+        "failures": failures,
+        "problems": [asdict(problem) for problem in problems],
+        "workers": {name: asdict(worker) for name, worker in workers.items()},
+    }
+    return Report(record, [title, *sections])
+
+
+def _problems_grid(problems: Sequence[_Problem]) -> Grid:
+    distinct = {"evidence": [p.evidence for p in problems], "protocol": [p.protocol for p in problems]}
+    columns = {
+        "problem": [f"{p.device}/{p.problem}" for p in problems],
+        **{name: values for name, values in distinct.items() if len(set(values)) > 1},
+        "best µs": [microseconds(p.best_ns) for p in problems],
+        f"{BASELINE_SPACE} µs": [microseconds(p.baseline_ns) for p in problems],
+        f"vs {BASELINE_SPACE}": [speedup(p.baseline_ns, p.best_ns) for p in problems],
+        "evals": [str(p.evaluations) for p in problems],
+        "failed": [_counts(p.failures) or "-" for p in problems],
+        "final": [bound(p.regret_bound) for p in problems],
+    }
+    return Grid(columns, ("problem", "evidence", "protocol", "failed"))
 
 
 def _problems(counts: Sequence[MeasurementCount], finals: Sequence[Final]) -> list[_Problem]:

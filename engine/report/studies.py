@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmtune.engine.report.layout import count, table_text
+from gemmtune.engine.report.layout import Grid, count
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult
 
@@ -15,7 +15,7 @@ def study(result: StudyResult) -> str:
     rows.append(["mean", f"{result.fraction_of_optimum:.4f}"])
     terms = f"sampler {result.sampler}, budget {result.budget}, {count(result.seeds, 'seed')}"
     title = f"{terms}: optimum / best found"
-    return f"{title}\n\n{table_text(['problem', 'of optimum'], rows, left=('problem',))}"
+    return f"{title}\n\n{Grid.of_rows(['problem', 'of optimum'], rows, left=('problem',)).to_text()}"
 
 
 def comparison(result: Comparison, width: int | None = None) -> str:
@@ -27,11 +27,12 @@ def comparison(result: Comparison, width: int | None = None) -> str:
     parts = [
         f"{terms}: optimum / best found after so many evaluations (± half of the 95 % interval),\n"
         f"evaluations in the median search to find so much of the optimum, and the performance score P",
-        table_text(headers, rows, left=("sampler",), width=width),
+        Grid.of_rows(headers, rows, left=("sampler",)).to_text(width),
     ]
     if len(result.landscapes) > 1:
         by_landscape = [[name, *(_score(result.curve(arm, name)) for arm in result.arms)] for name in result.landscapes]
-        parts += ["P by landscape", table_text(["landscape", *result.arms], by_landscape, left=("landscape",))]
+        grid = Grid.of_rows(["landscape", *result.arms], by_landscape, left=("landscape",))
+        parts += ["P by landscape", grid.to_text()]
     short = [
         f"{found[1]} of {name}"
         for name, found in zip(result.landscapes, result.ranges, strict=True)

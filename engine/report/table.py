@@ -2,73 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Table
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
-from gemmtune.engine.report.layout import bound, columns_text, config_text, count, json_fields, microseconds
-from gemmtune.engine.report.ranges import range_row_json, range_rows_text
+from gemmtune.engine.report.layout import Grid, Report, bound, config_text, count, json_fields, microseconds
+from gemmtune.engine.report.ranges import range_row_json, range_rows
 
-__all__ = ["TableReport"]
+__all__ = ["table_report"]
 
 
-@dataclass(frozen=True, slots=True)
-class TableReport:
-    """Rows and ranges of a table."""
-
-    table: Table
-    """Table that ships."""
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return a line per row: what production should run, and how sure that is."""
-        table, rows = self.table, self.table.rows
-        first = [row.choices[0] for row in rows]
-        columns = {
-            "problem": [row.problem.name for row in rows],
-            "run": [choice.space for choice in first],
-            "µs": [microseconds(choice.time_ns) for choice in first],
-            "95 % interval": [_interval(choice) for choice in first],
-            f"{BASELINE_SPACE} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
-            "margin": [f"{row.margin:+.1%}" for row in rows],
-            "ties": [str(len(row.tie_band)) for row in rows],
-        }
-        if any(row.regret_bound is not None for row in rows):
-            columns["regret"] = [bound(row.regret_bound) for row in rows]
-        if any(row.loss for row in rows):
-            columns["loss"] = [f"{row.loss:.2%}" for row in rows]
-        evidence = [choice.evidence.value for choice in first]
-        title = f"{table.device.name}: {count(len(rows), 'row')}, objective {table.objective}"
-        if len(set(evidence)) > 1:
-            columns["evidence"] = evidence
-        elif evidence:
-            title += f", {evidence[0]}"
-        columns["config"] = [
-            config_text(Task(row.problem, table.device, row.choices[0].space), row.choices[0].config) for row in rows
-        ]
-        ranges = [range_rows_text(table, width)] if table.ranges else []
-        return "\n\n".join([title, columns_text(columns, ("problem", "run", "evidence", "config"), width), *ranges])
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        interval = ("time_ns", "low_ns", "high_ns", "samples")
-        return {
-            "device": self.table.device.sku,
-            "objective": self.table.objective,
-            "rows": [
-                {
-                    "problem": row.problem.name,
-                    "margin": row.margin,
-                    "ties": len(row.tie_band),
-                    "regret_bound": row.regret_bound,
-                    "loss": row.loss,
-                    "choices": [json_fields(c, "space", "config", *interval, "evidence") for c in row.choices],
-                    "baseline_ns": row.baseline.time_ns if row.baseline else None,
-                }
-                for row in self.table.rows
-            ],
-            "ranges": [range_row_json(row) for row in self.table.ranges],
-        }
+def table_report(table: Table) -> Report:
+    """Report each row of a table: what production should run, and how sure that is."""
+    rows = table.rows
+    first = [row.choices[0] for row in rows]
+    columns = {
+        "problem": [row.problem.name for row in rows],
+        "run": [choice.space for choice in first],
+        "µs": [microseconds(choice.time_ns) for choice in first],
+        "95 % interval": [_interval(choice) for choice in first],
+        f"{BASELINE_SPACE} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
+        "margin": [f"{row.margin:+.1%}" for row in rows],
+        "ties": [str(len(row.tie_band)) for row in rows],
+    }
+    if any(row.regret_bound is not None for row in rows):
+        columns["regret"] = [bound(row.regret_bound) for row in rows]
+    if any(row.loss for row in rows):
+        columns["loss"] = [f"{row.loss:.2%}" for row in rows]
+    title = f"{table.device.name}: {count(len(rows), 'row')}, objective {table.objective}"
+    evidence = [choice.evidence.value for choice in first]
+    if len(set(evidence)) > 1:
+        columns["evidence"] = evidence
+    elif evidence:
+        title += f", {evidence[0]}"
+    tasks = [Task(row.problem, table.device, row.choices[0].space) for row in rows]
+    columns["config"] = [config_text(task, choice.config) for task, choice in zip(tasks, first, strict=True)]
+    interval = ("time_ns", "low_ns", "high_ns", "samples")
+    record = {
+        "device": table.device.sku,
+        "objective": table.objective,
+        "rows": [
+            {
+                "problem": row.problem.name,
+                "margin": row.margin,
+                "ties": len(row.tie_band),
+                "regret_bound": row.regret_bound,
+                "loss": row.loss,
+                "choices": [json_fields(c, "space", "config", *interval, "evidence") for c in row.choices],
+                "baseline_ns": row.baseline.time_ns if row.baseline else None,
+            }
+            for row in rows
+        ],
+        "ranges": [range_row_json(row) for row in table.ranges],
+    }
+    ranges = [range_rows(table)] if table.ranges else []
+    return Report(record, [title, Grid(columns, ("problem", "run", "evidence", "config")), *ranges])
 
 
 def _interval(choice: Choice) -> str:

@@ -19,7 +19,7 @@ from packaging.version import Version
 from gemmtune.engine.platform.ptxas import inductor_ptxas, ptxas_release, triton_ptxas
 from gemmtune.engine.records.errors import StoreError, ToolchainMissing
 from gemmtune.engine.report.doctor.gpu import gpu_checks
-from gemmtune.engine.report.doctor.report import Check, DoctorReport, Level, advice, fault, fine
+from gemmtune.engine.report.doctor.report import Check, Level, advice, fault, fine
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.database import Database
 
@@ -30,7 +30,7 @@ _FOR_DEVELOPERS = {"all", "dev"}
 _ANSWER_SECONDS = 3.0
 
 
-def examine(database: str, environment: Mapping[str, str]) -> DoctorReport:
+def examine(database: str, environment: Mapping[str, str]) -> list[Check]:
     """Check this machine; change no setting and start nothing.
 
     Args:
@@ -39,16 +39,14 @@ def examine(database: str, environment: Mapping[str, str]) -> DoctorReport:
     """
     gpu = gpu_checks()
     has_gpu = gpu[0].level is Level.OK
-    return DoctorReport(
-        [
-            *gpu,
-            *package_checks(metadata.requires("gemmtune") or [], has_gpu),
-            bytecode_check(),
-            *compiler_checks(environment),
-            ray_check(environment.get("RAY_ADDRESS")),
-            database_check(database),
-        ]
-    )
+    return [
+        *gpu,
+        *package_checks(metadata.requires(_PACKAGE) or [], has_gpu),
+        bytecode_check(),
+        *compiler_checks(environment),
+        ray_check(environment.get("RAY_ADDRESS")),
+        database_check(database),
+    ]
 
 
 def package_checks(requirements: Sequence[str], has_gpu: bool) -> list[Check]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gemmtune.engine.report.layout import json_fields
+from gemmtune.engine.report.layout import Report, json_fields
 
-__all__ = ["Check", "DoctorReport", "Level", "advice", "fault", "fine"]
+__all__ = ["Check", "Level", "advice", "doctor_report", "fault", "fine", "healthy"]
 
 
 class Level(StrEnum):
@@ -36,34 +36,23 @@ class Check:
     """Remedies, each on one line; empty where the level is ok."""
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorReport:
-    """Checks of one machine."""
+def healthy(checks: Sequence[Check]) -> bool:
+    """Return whether gemmtune can measure and store here."""
+    return all(check.level is not Level.FAULT for check in checks)
 
-    checks: Sequence[Check]
-    """Checks in the order of the report."""
 
-    @property
-    def healthy(self) -> bool:
-        """Whether gemmtune can measure and store here."""
-        return all(check.level is not Level.FAULT for check in self.checks)
-
-    def to_text(self, width: int | None = None) -> str:
-        """Return a line per check; a single remedy stands on it, several below it."""
-        levels, names = max(len(c.level) for c in self.checks), max(len(c.name) for c in self.checks)
-        lines = []
-        for check in self.checks:
-            head = f"{check.level:<{levels}}  {check.name:<{names}}  {check.found}"
-            if len(check.remedies) == 1:
-                lines.append(f"{head}: {check.remedies[0]}")
-            else:
-                lines += [head, *(f"{'':{levels + 2}}- {remedy}" for remedy in check.remedies)]
-        return "\n".join(lines)
-
-    def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        checks = [json_fields(check, "name", "level", "found", "remedies") for check in self.checks]
-        return {"healthy": self.healthy, "checks": checks}
+def doctor_report(checks: Sequence[Check]) -> Report:
+    """Report each check on a line; a single remedy stands on it, several below it."""
+    levels, names = max(len(c.level) for c in checks), max(len(c.name) for c in checks)
+    lines = []
+    for check in checks:
+        head = f"{check.level:<{levels}}  {check.name:<{names}}  {check.found}"
+        if len(check.remedies) == 1:
+            lines.append(f"{head}: {check.remedies[0]}")
+        else:
+            lines += [head, *(f"{'':{levels + 2}}- {remedy}" for remedy in check.remedies)]
+    found = [json_fields(check, "name", "level", "found", "remedies") for check in checks]
+    return Report({"healthy": healthy(checks), "checks": found}, ["\n".join(lines)])
 
 
 def fine(name: str, found: str) -> Check:

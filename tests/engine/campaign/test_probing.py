@@ -23,7 +23,7 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.final import Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.report.campaign import CampaignReport
+from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits, of_one_gemm
@@ -229,7 +229,7 @@ def test_a_probe_has_no_row_no_finding_and_no_share_in_the_portfolio(tmp_path):
 def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
     plan = replace(PLAN, held_out=at(40, 128))
     result, executor = campaign(tmp_path, plan)
-    said = CampaignReport(plan, H200, result).to_text()
+    said = campaign_report(plan, H200, result).to_text()
     assert "at 3 tuned m" in said
     assert "at 11 probed m, between tuned ones" in said  # not 128, and so no spots below it
     assert "at 2 held-out m" in said

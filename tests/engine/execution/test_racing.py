@@ -22,7 +22,7 @@ from gemmtune.engine.measure.jobs import Reading
 from gemmtune.engine.processes.process_pool import Outcome
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.measurement import Evidence, ReferenceLevel, Status
-from gemmtune.engine.report.campaign import CampaignReport
+from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.embedded import embedded
 
@@ -98,7 +98,7 @@ def tuned(recorded, path, *, early_stopping=True):
     ):
         backend = ReplayedBackend(PLAN, recorded, executor)
         result = execute(PLAN, backend, database, ())
-        report = CampaignReport(PLAN, backend.device, result)
+        report = campaign_report(PLAN, backend.device, result)
         text, record = report.to_text(), report.to_json()
         return text, record, [m for m in database.measurements() if m.task.space != "aten" and m.estimate]
 

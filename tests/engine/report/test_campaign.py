@@ -12,7 +12,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.campaign import CampaignReport
+from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 TASK = replace(example_measurement().task, space="triton_mm")
@@ -43,7 +43,7 @@ def result(score, baseline_score, regret_bound=None):
 
 def shown(objective, found):
     plan = Plan((TASK.problem,), (TASK.space,), "random", objective=objective)
-    report = CampaignReport(plan, TASK.device, found)
+    report = campaign_report(plan, TASK.device, found)
     return report.to_text(), report.to_json()
 
 

@@ -35,7 +35,7 @@ TABLE = Table(H200, tuple(Row(Problem.parse(p), (ATEN,), ATEN, 0.0, ()) for p in
 
 
 def test_a_record_has_the_ranges_and_what_ends_them():
-    record = explain_layer(FORUM, "2.11", H200, None).to_json()
+    record = explain_layer(FORUM, "2.11", H200, None).report().to_json()
     assert record["ranges"] == [[2, 1280], [1281, 3419], [3420, 3420], [3421, 627919], [627920, None]]
     guards = [(guard["guard"], guard["last"], guard["product"].partition(" mm")[0]) for guard in record["guards"]]
     assert guards[:3] == [
@@ -49,7 +49,7 @@ def test_a_record_has_the_ranges_and_what_ends_them():
 
 def test_each_range_is_warmed_up_with_a_row_where_it_has_one():
     found = explain_layer(FORUM, "2.11", H200, TABLE)
-    record = found.to_json()
+    record = found.report().to_json()
     assert record["rows"][:3] == [list(PROBLEMS[:2]), [PROBLEMS[2]], []]
     assert record["warm_up"][:3] == [1024, 2048, 3420]
     heavy = replace(TABLE.rows[0], problem=replace(TABLE.rows[0].problem, weight=5))
@@ -69,7 +69,7 @@ RANGED = replace(
 def test_the_ranges_of_a_table_cut_the_graphs_where_the_loader_guards_them():
     found = explain_layer(FORUM, "2.13", H200, RANGED)
     assert [(each.first, each.last) for each in found.ranges][:4] == [(2, 64), (65, 512), (513, 2048), (2049, 627919)]
-    record = found.to_json()
+    record = found.report().to_json()
     forward = "forward mm(m×3420, 3420×1280)"
     assert [hits.get(forward, {}).get("space") for hits in record["hits"]][:4] == [
         "triton_mm",
@@ -80,12 +80,14 @@ def test_the_ranges_of_a_table_cut_the_graphs_where_the_loader_guards_them():
     assert [guard["guard"] for guard in record["guards"]][:3] == ["m <= 64", "m <= 512", "m <= 2048"]
     assert {guard["source"] for guard in record["guards"][:3]} == {"gemmtune_inductor.py"}
     assert record["warm_up"][:4] == [64, 512, 2048, 2049]
-    (row,) = [line for line in found.to_text().splitlines() if line.startswith("513–2048 ")]
+    (row,) = [line for line in found.report().to_text().splitlines() if line.startswith("513–2048 ")]
     assert "forward triton_mm" in row
 
 
 def test_a_static_row_serves_no_graph_of_a_dynamic_m():
-    assert "a dynamic m needs ranges: tune with dynamic_m" in explain_layer(FORUM, "2.13", H200, TABLE).to_text()
+    assert (
+        "a dynamic m needs ranges: tune with dynamic_m" in explain_layer(FORUM, "2.13", H200, TABLE).report().to_text()
+    )
 
 
 def test_the_layers_of_a_table_are_those_of_its_forward_products():
@@ -94,7 +96,7 @@ def test_the_layers_of_a_table_are_those_of_its_forward_products():
 
 
 def test_a_person_reads_the_cuts_and_how_to_be_rid_of_them():
-    lines = explain_layer(FORUM, "2.11", H200, TABLE).to_text().splitlines()
+    lines = explain_layer(FORUM, "2.11", H200, TABLE).report().to_text().splitlines()
     assert lines[0] == "Linear 3420→1280, bf16, gradient of weight: torch 2.11, NVIDIA H200"
     (row,) = [line for line in lines if line.startswith("2–1280 ")]
     assert row.split()[1:4] == ["1024", "560,", "1024"]
@@ -106,7 +108,7 @@ def test_a_person_reads_the_cuts_and_how_to_be_rid_of_them():
 
 @pytest.mark.parametrize("torch", ["2.12", "2.13"])
 def test_where_padding_cuts_nothing_its_setting_is_not_mentioned(torch: str):
-    assert "shape_padding" not in explain_layer(FORUM, torch, H200, None).to_text()
+    assert "shape_padding" not in explain_layer(FORUM, torch, H200, None).report().to_text()
 
 
 @pytest.fixture

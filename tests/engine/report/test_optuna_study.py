@@ -15,7 +15,7 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.records.measurement import Estimate, Status
-from gemmtune.engine.report.optuna_study import WrittenStudy, write_studies
+from gemmtune.engine.report.optuna_study import WrittenStudy, studies_report, write_studies
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
@@ -69,7 +69,7 @@ def load(url):
 
 def test_every_measurement_is_a_trial_with_its_value_or_its_failure(database, url, load):
     database.add([measured(9e4, x=1), failed(Status.WRONG_RESULT, "off by 0.3", x=2), measured(8e4, x=3)])
-    assert write_studies(database, url).studies == [WrittenStudy(NAME, trials=3, new=3)]
+    assert write_studies(database, url) == [WrittenStudy(NAME, trials=3, new=3)]
     study = load()
     assert [trial.state for trial in study.trials] == [TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE]
     assert [trial.values for trial in study.trials] == [[90.0], None, [80.0]]
@@ -87,7 +87,7 @@ def test_writing_again_adds_what_is_new_and_nothing_else(database, url, load):
     database.add([measured(9e4, x=1)])
     write_studies(database, url)
     database.add([measured(8e4, x=2), replace(measured(7e4, x=1), toolchain=Toolchain((("torch", "9"),)))])
-    report = write_studies(database, url)
+    report = studies_report(write_studies(database, url), url)
     assert report.to_text().splitlines()[0] == f"{NAME}: 3 trials, 2 new"
     assert [trial.value for trial in load().trials] == [90.0, 80.0, 70.0]
 
@@ -101,7 +101,7 @@ def test_a_study_is_one_task_by_one_protocol(database, url, load):
             replace(measured(8e4), task=other, protocol="graph-cold-l2"),
         ]
     )
-    assert [study.name for study in write_studies(database, url).studies] == [
+    assert [study.name for study in write_studies(database, url)] == [
         NAME,
         f"{TASK.key}, measured, graph-warm-l2",
         f"{other.key}, measured, graph-cold-l2",
@@ -153,7 +153,7 @@ def test_a_parameter_of_a_space_ranges_over_the_spaces_values(database, url, loa
     space = registry.space("triton_mm")
     seeds = space.seeds(task)[:2]
     database.add([replace(measured(9e4 + n), task=task, config=config) for n, config in enumerate(seeds)])
-    (written,) = write_studies(database, url).studies
+    (written,) = write_studies(database, url)
     trials = load(written.name).trials
     assert [Config(trial.params) for trial in trials] == list(seeds)
     for param in space.params(task):

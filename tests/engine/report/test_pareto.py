@@ -10,10 +10,15 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.pareto import FrontReport, pareto_front
+from gemmtune.engine.report.layout import Report
+from gemmtune.engine.report.pareto import front_json, front_sections, pareto_front
 
 TASK = Task(Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "example")
 PARTS = ("latency ns", "energy J")
+
+
+def shown(task, parts, points):
+    return Report({}, front_sections(task, parts, points)).to_text()
 
 
 def scored(*scores):
@@ -52,7 +57,7 @@ def test_one_result_reported_twice_is_one_member():
 
 def test_front_is_shown_in_readable_units_and_recorded_in_the_parts_own():
     points = scored((90_400.0, 0.054), (120_000.0, 0.0315), (130_000.0, 0.06))
-    assert FrontReport(TASK, PARTS, points).to_text().splitlines() == [
+    assert shown(TASK, PARTS, points).splitlines() == [
         "Pareto front of H200/example/16x4096x4096:bf16:nt, 2 of 3 configs",
         "",
         "latency µs  energy mJ  config",
@@ -60,14 +65,14 @@ def test_front_is_shown_in_readable_units_and_recorded_in_the_parts_own():
         "      90.4      54.00  x=0",
         "     120.0      31.50  x=1",
     ]
-    assert FrontReport(TASK, PARTS, points).to_json() == [
+    assert front_json(PARTS, points) == [
         {"latency_ns": 90_400.0, "energy_J": 0.054, "config": {"x": 0}},
         {"latency_ns": 120_000.0, "energy_J": 0.0315, "config": {"x": 1}},
     ]
 
 
 def test_a_unit_without_a_readable_one_is_shown_as_it_is():
-    text = FrontReport(TASK, ("latency ns", "spread share"), scored((1500.0, 0.02), (1000.0, 0.5))).to_text()
+    text = shown(TASK, ("latency ns", "spread share"), scored((1500.0, 0.02), (1000.0, 0.5)))
     assert text.splitlines()[2:] == [
         "latency µs  spread share  config",
         "──────────  ────────────  ──────",

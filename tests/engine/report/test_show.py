@@ -10,8 +10,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.table import Choice, Row, Table
-from gemmtune.engine.report.database import read_database
-from gemmtune.engine.report.table import TableReport
+from gemmtune.engine.report.database import database_report
+from gemmtune.engine.report.table import table_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
@@ -40,21 +40,21 @@ def test_a_database_tells_the_fastest_by_the_estimate(database):
     outlier = replace(measurement(1, 8e4), samples_ns=(8e4, 8e6, 8e6))
     failed = replace(MEASURED, config=Config({"x": 3}), status=Status.RUN_FAILED, estimate=None, energy_joules=None)
     database.add([outlier, measurement(2, 9e4), replace(failed, protocol="graph-cold-l2+energy", reason="crashed")])
-    (task,) = read_database(database).to_json()["tasks"]
+    (task,) = database_report(database).to_json()["tasks"]
     assert (task["best_ns"], task["best_config"]) == (8e4, {"x": 1})
     assert (task["protocol"], task["evaluations"], task["failures"]) == ("graph-cold-l2+energy", 3, {"run_failed": 1})
     assert task["front"] == []
-    assert "Pareto" not in read_database(database).to_text()
+    assert "Pareto" not in database_report(database).to_text()
 
 
 def test_a_database_with_energy_shows_the_front_of_each_task(database):
     database.add([measurement(1, 9e4, 0.05), measurement(2, 8e4, 0.06), measurement(3, 9.5e4, 0.055)])
-    (task,) = read_database(database).to_json()["tasks"]
+    (task,) = database_report(database).to_json()["tasks"]
     assert task["front"] == [
         {"latency_ns": 8e4, "energy_J": 0.06, "config": {"x": 2}},
         {"latency_ns": 9e4, "energy_J": 0.05, "config": {"x": 1}},
     ]
-    assert read_database(database).to_text().split("\n\n")[2:] == [
+    assert database_report(database).to_text().split("\n\n")[2:] == [
         f"Pareto front of {TASK.key}, 2 of 3 configs",
         "latency µs  energy mJ  config\n"
         "──────────  ─────────  ──────\n"
@@ -65,9 +65,9 @@ def test_a_database_with_energy_shows_the_front_of_each_task(database):
 
 def test_times_of_two_protocols_are_told_apart(database):
     database.add([measurement(1, 9e4, protocol="graph-cold-l2"), measurement(1, 7e4, protocol="graph-warm-l2")])
-    tasks = read_database(database).to_json()["tasks"]
+    tasks = database_report(database).to_json()["tasks"]
     assert [(task["protocol"], task["best_ns"]) for task in tasks] == [("graph-cold-l2", 9e4), ("graph-warm-l2", 7e4)]
-    title, _, header, _, *lines = read_database(database).to_text().splitlines()
+    title, _, header, _, *lines = database_report(database).to_text().splitlines()
     assert title == "1 task, 2 measurements"
     assert header.split()[:3] == ["task", "evidence", "protocol"]
     assert [line.split()[:3] for line in lines] == [
@@ -97,7 +97,7 @@ FINAL = Final(
 def test_a_database_lists_its_finals(database):
     database.add([measurement(1, 9e4)])
     database.add_final(FINAL)
-    (record,) = read_database(database).to_json()["finals"]
+    (record,) = database_report(database).to_json()["finals"]
     assert record == {
         "problem": TASK.problem.name,
         "device": "H200",
@@ -109,7 +109,7 @@ def test_a_database_lists_its_finals(database):
         "regret_bound": 0.0012,
         "refuted": [{"space": "example", "config": {"x": 7}, "reason": "off by 0.3"}],
     }
-    title, body = read_database(database).to_text().split("\n\n")[2:]
+    title, body = database_report(database).to_text().split("\n\n")[2:]
     assert title == "1 final"
     header, _, line = body.splitlines()
     assert header.split() == ["final", "leader", "µs", "ties", "regret", "refuted", "config"]
@@ -120,25 +120,25 @@ def test_finals_of_two_protocols_are_told_apart(database):
     database.add([measurement(1, 9e4)])
     database.add_final(FINAL)
     database.add_final(replace(FINAL, protocol="graph-warm-l2", failed=()))
-    title, body = read_database(database).to_text().split("\n\n")[2:]
+    title, body = database_report(database).to_text().split("\n\n")[2:]
     assert title == "2 finals"
     assert [line.split()[1] for line in body.splitlines()] == ["protocol", "─" * 13, "graph-cold-l2", "graph-warm-l2"]
 
 
 def test_a_database_without_finals_lists_none(database):
     database.add([measurement(1, 9e4)])
-    assert "final" not in read_database(database).to_text()
-    assert read_database(database).to_json()["finals"] == []
+    assert "final" not in database_report(database).to_text()
+    assert database_report(database).to_json()["finals"] == []
 
 
 def test_a_table_shows_its_tie_band_and_the_regret_bound_of_a_final():
-    _, _, header, _, line = TableReport(table(0.0012)).to_text().splitlines()
+    _, _, header, _, line = table_report(table(0.0012)).to_text().splitlines()
     assert header.split()[-3:] == ["ties", "regret", "config"]
     assert line.endswith("   2  ≤ 0.12%")
-    (row,) = TableReport(table(0.0012)).to_json()["rows"]
+    (row,) = table_report(table(0.0012)).to_json()["rows"]
     assert (row["ties"], row["regret_bound"]) == (2, 0.0012)
 
 
 def test_a_table_without_finals_has_no_regret_to_show():
-    assert "regret" not in TableReport(table(None)).to_text()
-    assert TableReport(table(None)).to_json()["rows"][0]["regret_bound"] is None
+    assert "regret" not in table_report(table(None)).to_text()
+    assert table_report(table(None)).to_json()["rows"][0]["regret_bound"] is None

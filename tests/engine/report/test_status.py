@@ -11,7 +11,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.report.status import read_status
+from gemmtune.engine.report.status import status_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
@@ -60,7 +60,7 @@ def report(request, tmp_path):
     with Database.open(url) as database:
         database.add(HELD)
         database.add_final(FINAL)
-        return read_status(database, NOW)
+        return status_report(database, NOW)
 
 
 def test_json_has_every_problem_and_worker(report):
@@ -100,6 +100,6 @@ def test_text_has_every_problem_and_worker(report):
 
 def test_report_of_an_empty_database_has_no_problems(tmp_path):
     with Database.open(tmp_path / "empty.db") as database:
-        report = read_status(database, NOW)
+        report = status_report(database, NOW)
     assert report.to_text() == "0 problems, 0 measurements"
     assert report.to_json()["last_measured_at"] is None

@@ -10,7 +10,7 @@ from gemmtune.engine.records.errors import DeviceError, TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.report.diff import DiffReport
+from gemmtune.engine.report.diff import diff_report
 from gemmtune.engine.tables.diff import diff_tables
 
 CHOICE = Choice("triton_mm", Config({"x": 1}), 1000.0, 995.0, 1005.0, 32, Evidence.MEASURED, "torch 2.11.0", "graph")
@@ -30,7 +30,7 @@ def changed(**changes):
 def test_a_table_does_not_differ_from_itself():
     found = diff_tables(table(m1=CHOICE), table(m1=CHOICE))
     assert found.same
-    assert DiffReport(found, H200).to_text() == "no difference"
+    assert diff_report(found, H200).to_text() == "no difference"
 
 
 def test_added_rows_gone_rows_and_changed_winners_are_listed_apart():
@@ -65,7 +65,7 @@ def test_times_of_other_evidence_or_protocol_are_listed_and_not_compared(terms):
     far = changed(time_ns=2000.0, high_ns=2000.0, **terms)
     found = diff_tables(table(m1=CHOICE), table(m1=far))
     assert (len(found.terms), found.time) == (1, ())
-    assert "+100" not in DiffReport(found, H200).to_text()
+    assert "+100" not in diff_report(found, H200).to_text()
 
 
 def test_tables_of_two_gpus_or_two_objectives_are_not_compared():
@@ -78,14 +78,14 @@ def test_tables_of_two_gpus_or_two_objectives_are_not_compared():
 def test_each_difference_is_a_line_and_a_record():
     slower = changed(time_ns=1100.0, low_ns=1095.0, high_ns=1105.0)
     found = diff_tables(table(m1=CHOICE, m2=CHOICE), table(m2=slower, m3=CHOICE))
-    title, _, _, _, *lines = DiffReport(found, H200).to_text().splitlines()
+    title, _, _, _, *lines = diff_report(found, H200).to_text().splitlines()
     assert title == "3 differences"
     assert [line.split() for line in lines] == [
         ["added", "3x8x8:bf16:nt", "-", "-", "triton_mm", "1.0", "-", "x=1"],
         ["gone", "1x8x8:bf16:nt", "triton_mm", "1.0", "-", "-", "-", "x=1"],
         ["time", "2x8x8:bf16:nt", "triton_mm", "1.0", "triton_mm", "1.1", "+10.0%", "x=1"],
     ]
-    record = DiffReport(found, H200).to_json()
+    record = diff_report(found, H200).to_json()
     assert [len(record[kind]) for kind in ("added", "gone", "winner", "terms", "time")] == [1, 1, 0, 0, 1]
     (change,) = record["time"]
     assert (change["problem"], change["before"]["time_ns"], change["after"]["time_ns"]) == ("2x8x8:bf16:nt", 1000, 1100)
@@ -104,7 +104,7 @@ def test_added_and_gone_ranges_are_named_with_their_choice():
         [17],
         [2],
     )
-    text = DiffReport(found, H200).to_text()
+    text = diff_report(found, H200).to_text()
     assert "range added  mx8x8:bf16:nt:dynamic_m=true, m 17–64" in text
     assert "range gone" in text
-    assert DiffReport(found, H200).to_json()["ranges_added"][0]["last"] == 64
+    assert diff_report(found, H200).to_json()["ranges_added"][0]["last"] == 64

@@ -22,7 +22,7 @@ from gemmtune.engine.report.doctor.host import (
     package_checks,
     ray_check,
 )
-from gemmtune.engine.report.doctor.report import DoctorReport, Level, advice, fault, fine
+from gemmtune.engine.report.doctor.report import Level, advice, doctor_report, fault, fine, healthy
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
@@ -55,16 +55,16 @@ cli.main()
 
 def test_a_check_is_a_line_and_several_remedies_stand_below_it():
     checks = [fine("A", "there"), advice("long", "so", "do this"), fault("C", "gone", "do that", "or that")]
-    assert DoctorReport(checks).to_text().splitlines() == [
+    assert doctor_report(checks).to_text().splitlines() == [
         "ok      A     there",
         "advice  long  so: do this",
         "fault   C     gone",
         "        - do that",
         "        - or that",
     ]
-    assert DoctorReport(checks[:2]).healthy
-    assert not DoctorReport(checks).healthy
-    assert DoctorReport(checks).to_json()["checks"][1] == {
+    assert healthy(checks[:2])
+    assert not healthy(checks)
+    assert doctor_report(checks).to_json()["checks"][1] == {
         "name": "long",
         "level": "advice",
         "found": "so",
