@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmtune.engine.campaign.plan import read_plan
+from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from gemmtune.engine.campaign.plan import read_plan
+from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.campaign.range_rounds import interior_problems, probe_problems
 from gemmtune.engine.tables.ranges import of_one_gemm
 

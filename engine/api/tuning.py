@@ -16,7 +16,8 @@ from gemmtune.engine.api.output_folder import make_folder
 from gemmtune.engine.api.tune_result import TuneResult
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.open_backend import open_backend
-from gemmtune.engine.campaign.plan import Plan, read_plan
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback, notify

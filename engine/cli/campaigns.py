@@ -11,7 +11,8 @@ import typer
 
 from gemmtune.engine.api.recording import record as record_landscapes
 from gemmtune.engine.api.tuning import tune as tune_problems
-from gemmtune.engine.campaign.plan import Plan, read_plan
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, LockClocks, Problems, Replayed
 from gemmtune.engine.report.progress.display import show_progress

@@ -25,7 +25,8 @@ from waiting import CALM, MADE_UP
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.measured_backend import MeasuredBackend
-from gemmtune.engine.campaign.plan import Plan, read_plan
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.workers import measured_provenance, problem_of

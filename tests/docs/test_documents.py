@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from gemmtune.engine.campaign.plan import read_plan
+from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.platform.gpu_info import present_device
 
 ROOT = Path(__file__).parents[2]

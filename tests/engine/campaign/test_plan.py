@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gemmtune.engine.campaign.plan import Plan, read_plan
+from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.scheduling.stopping import Limits
