@@ -19,7 +19,7 @@ class BuildQueue:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
+        """Start without builds."""
         self._urgent: deque[BuildJob] = deque()
         self._queued: dict[Task, deque[BuildJob]] = {}
         self._open: Counter[Task] = Counter()

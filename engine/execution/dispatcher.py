@@ -151,7 +151,7 @@ class Dispatcher(Generic[J, R]):
             self._exclude(name)
 
     def close(self) -> None:
-        """End every worker."""
+        """Close every worker, excluded ones too."""
         for worker in (*(each.worker for each in self._assignments.values()), *self._excluded):
             worker.close()
         self._assignments.clear()
@@ -162,10 +162,14 @@ class Dispatcher(Generic[J, R]):
 
     def _hand_out(self) -> None:
         """Give each worker a job in turn, the least loaded first, until no worker takes another one."""
-        if self._waiting:
-            by_load = sorted(self._assignments.items(), key=lambda named: named[1].load)
-            while sum(self._give_one(name, each) for name, each in by_load):
-                pass
+        by_load = sorted(self._assignments.items(), key=lambda named: named[1].load) if self._waiting else []
+        gave = True
+        while gave and self._waiting:
+            gave = False
+            for name, each in by_load:
+                gave |= self._give_one(name, each)
+                if not self._waiting:
+                    return
 
     def _give_one(self, name: str, each: _Assignment[J, R]) -> bool:
         if len(each.jobs) >= self._ahead * each.worker.size:

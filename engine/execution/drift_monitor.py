@@ -18,7 +18,7 @@ class DriftMonitor:
     """Counts each worker's consecutive measurements in which the reference kernel was off its nominal time."""
 
     def __init__(self) -> None:
-        """Start without measurements."""
+        """Start without any measurement."""
         self._off: Counter[str] = Counter()
 
     def check(self, worker: str, drift: float) -> str:

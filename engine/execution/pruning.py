@@ -32,7 +32,7 @@ class FailedBuild:
     """A build that left no artifact."""
 
     status: Status
-    """BUILD_FAILED or TIMED_OUT."""
+    """Status of the config: BUILD_FAILED or TIMED_OUT."""
     reason: str
     """Cause of the failure, for a person."""
     build_seconds: float | None

@@ -44,7 +44,7 @@ class Machines(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """How an executor's numbers are made."""
+    """Evidence, toolchain and protocol of an executor's numbers."""
 
     evidence: Evidence
     """Kind of evidence that its measurements carry."""

@@ -75,7 +75,7 @@ class _Ticket(Generic[J]):
 
 
 class _Phase(Enum):
-    """What a slot waits for."""
+    """Event that a slot waits for."""
 
     PAUSED = auto()
     """The time of the next start; there is no process."""

@@ -1,4 +1,6 @@
-"""What the driver of a campaign costs, and how busy it keeps builders that only wait. Usage: driver.py --gpus 1 2 4.
+"""Measures the CPU time of a campaign's driver, and how busy it keeps builders that only wait.
+
+Usage: driver.py --gpus 1 2 4
 
 The campaign of run.py, with the real driver, sampler, database and pools of processes; 15 builders and a worker for
 each GPU there might be. They take no CPU, so that two cores do for sixty of them. Needs `gemmtune[triton]`, and no GPU.
@@ -29,7 +31,7 @@ BUILDERS_A_GPU = 15
 
 
 class WaitingMachine:
-    """Processes that wait."""
+    """Builders and workers that only wait."""
 
     def __init__(self, gpus: int) -> None:
         builders = ProcessPool(waiting.build, BUILDERS_A_GPU * gpus, 60.0, preload=["waiting"])
@@ -46,7 +48,7 @@ class WaitingMachine:
 
 
 def campaign(gpus: int, budget: int) -> str:
-    """The whole of it, in a line."""
+    """Run the campaign and return its figures in one line."""
     plan = Plan(problems=PROBLEMS, budget=budget)
     device = catalogue.device("H200")
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}

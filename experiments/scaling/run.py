@@ -1,10 +1,11 @@
-"""The same campaign on 1, 2, 4, ... GPUs of this machine: wall time, and how busy each GPU is.
+"""Runs one campaign on 1, 2, 4, ... GPUs of this machine: wall time, and how busy each GPU is.
 
 Usage: run.py --gpus 1 2 4 [--side-by-side] [--fleet local|ray] [--budget 256] [--beside FILE ...] --json FILE
-Each count is a process of its own, that sees so many GPUs and as many shares of the cores, with a database of its own:
-a machine with fewer GPUs has fewer cores. A core is slower where its neighbours are at work; with --side-by-side they
-are, in every count: as many campaigns of it run at once as the GPUs of the largest suffice for, and their wall times
-are averaged. Counts that were run apart, each on GPUs and cores of its own, meet in one table by --beside.
+
+Each count of GPUs is a process with a database of its own. It sees so many GPUs and as many shares of the cores: a
+machine with fewer GPUs has fewer cores. A core is slower while its neighbours work. With --side-by-side they work in
+every count: as many campaigns run at once as the GPUs of the largest count suffice for, and their wall times are
+averaged. --beside puts counts that were run apart, on GPUs and cores of their own, into one table.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Shares(Callback):
 
 
 def campaign(given: argparse.Namespace) -> dict:
-    """Run it on the GPUs this process sees."""
+    """Run the campaign on the GPUs that this process sees."""
     plan = Plan(problems=PROBLEMS, budget=given.budget, seed=0)
     device = present_device()
     if device is None:
@@ -131,7 +132,7 @@ def report(given: argparse.Namespace, shares: Shares, seconds: float) -> dict:
 
 
 def table(reports: list[dict]) -> str:
-    """What it comes to."""
+    """Return the reports as a table."""
     lines = ["GPUs  builders  results  wall s  speedup  GPU busy after 1 min  waits for builders  cores a GPU needs"]
     for r in reports:
         shares = list(r["busy_share_after_the_first_minute"].values())
@@ -145,7 +146,7 @@ def table(reports: list[dict]) -> str:
 
 
 def visible() -> list[str]:
-    """What CUDA_VISIBLE_DEVICES may name of the GPUs that this process sees."""
+    """Return the GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them."""
     import torch  # not at the top: experiments without a GPU import this module
 
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -153,7 +154,7 @@ def visible() -> list[str]:
 
 
 def side_by_side(given: argparse.Namespace, count: int, copies: int, folder: Path) -> dict:
-    """So many campaigns at once, each on GPUs and cores of its own; the first one's report, and the mean wall time."""
+    """Run `copies` campaigns at once, each on its own GPUs and cores; return a report with the mean wall time."""
     gpus, cores = visible(), sorted(os.sched_getaffinity(0))
     share = len(cores) // max(given.gpus)
     running = []

@@ -1,4 +1,4 @@
-"""How many results a second go through driver and database, by way of simulated workers that are real actors.
+"""Measures the results per second through driver and database, with simulated workers that are real actors.
 
 Usage: simulated.py [--fleet ray|local] [--workers 64] [--builders 2] [--results 200000] [--database URL] [--json FILE]
 """
@@ -24,11 +24,11 @@ from gemmtune.engine.store.landscapes.embedded import embedded
 
 MEBIBYTE = 2**20
 BUDGET = 640
-"""Evaluations a task: some hundred tasks, which come and go."""
+"""Evaluations per task; some hundred tasks come and go."""
 
 
 class Meter(Callback):
-    """Counts what is measured, from the first result on, and reads this process's memory."""
+    """Counts measurements from the first one on, and reads this process's memory."""
 
     def __init__(self, every: int) -> None:
         self.every, self.count, self.since, self.marks = every, 0, 0.0, []
@@ -96,7 +96,7 @@ def main() -> None:
 
 
 def copies(landscapes, results: int):
-    """The landscapes, again and again under other problems, until there is so much to evaluate."""
+    """Return copies of the landscapes under other problems, until there are so many results to evaluate."""
     found, number = [], 0
     while sum(min(len(landscape.points), BUDGET) for landscape in found) < results:
         for landscape in landscapes:

@@ -1,4 +1,6 @@
-"""How busy a campaign keeps builders, on a virtual clock. Usage: virtual.py --gpus 1 2 4 [--plan FILE] [--json FILE].
+"""Measures how busy a campaign keeps builders, on a virtual clock.
+
+Usage: virtual.py --gpus 1 2 4 [--plan FILE] [--json FILE]
 
 The driver, sampler, database, executor and dispatchers are real. Instead of processes there are 15 builders and a
 worker per GPU that take made-up times. The clock runs as the driver computes, and jumps where it waits. A builder's
@@ -44,7 +46,7 @@ BUILDERS_A_GPU = 15
 
 
 class Clock:
-    """Virtual time, and what the driver did in it."""
+    """Virtual time, and the driver's use of it."""
 
     def __init__(self, slower: float) -> None:
         self.seconds, self.computed, self._slower = 0.0, 0.0, slower
@@ -52,7 +54,7 @@ class Clock:
         self._since = time.process_time()
 
     def tick(self, more: float = 0.0) -> None:
-        """The driver has computed since the last time, and `more` that is not done here."""
+        """Add the CPU time since the last call, and `more` that is not computed here."""
         now = time.process_time()
         passed = self._slower * (now - self._since + more)
         self.computed += passed
@@ -60,7 +62,7 @@ class Clock:
         self._since = now
 
     def wait(self, until: float) -> None:
-        """The driver waits."""
+        """Let the driver wait until a time."""
         self.tick()
         if until > self.seconds:
             self.waits.append((self.seconds, until))
@@ -68,7 +70,7 @@ class Clock:
 
 
 class Process:
-    """A process: what it runs, and what it has at hand."""
+    """A process with its jobs."""
 
     def __init__(self, free: float) -> None:
         self.free = free
@@ -76,7 +78,7 @@ class Process:
 
 
 class VirtualWorker:
-    """Processes of one pool, as `ProcessPool` hands jobs to them."""
+    """Processes of one pool, which get their jobs as from `ProcessPool`."""
 
     def __init__(self, clock, size, run, *, starts, ahead, message_seconds) -> None:
         self.size, self._clock, self._run, self._message = size, clock, run, message_seconds
@@ -105,7 +107,7 @@ class VirtualWorker:
         return min((process.jobs[0][0] for process in self._processes if process.jobs), default=math.inf)
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there are no processes."""
 
     def _dispatch(self) -> None:
         for most in range(1, self._most + 1):
@@ -120,7 +122,7 @@ class VirtualWorker:
 
 
 class VirtualMachine:
-    """Workers on one clock."""
+    """Builders and GPU workers on one clock."""
 
     def __init__(self, given: argparse.Namespace, clock: Clock, gpus: int) -> None:
         self._clock, self._given, self._draw, self._seen = clock, given, random.Random(0), set()
@@ -142,7 +144,7 @@ class VirtualMachine:
         self._clock.wait(min(timeout, *(worker.next() for worker in (self.cpu, *self.gpus.values()))))
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there are no processes."""
 
     def _build(self, job):
         draw = random.Random(f"{job.task.key}/{job.config.digest}")
@@ -171,7 +173,7 @@ class VirtualMachine:
 
 
 class Notes(Callback):
-    """Keeps when searches ended, and what was on its way."""
+    """Keeps the ends of searches and the number of configs in work."""
 
     def __init__(self, clock: Clock, executor: BuildMeasurePipeline) -> None:
         self.clock, self.executor = clock, executor
@@ -191,7 +193,7 @@ class Notes(Callback):
 
 
 def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, object]:
-    """The whole of it, with so many configs in work for each GPU."""
+    """Run the campaign with so many configs in work per GPU; return its account."""
     scheduler._CONFIGS_PER_WORKER = configs
     named = read_plan(given.plan) if given.plan else Plan(problems=PROBLEMS)
     plan = Plan(problems=named.problems, spaces=named.spaces, budget=given.budget)
@@ -216,7 +218,7 @@ def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, ob
 
 
 def account(machine: VirtualMachine, clock: Clock, notes: Notes, gpus: int) -> dict[str, object]:
-    """Where the builders' time went."""
+    """Return how the builders spent their time."""
     builders = BUILDERS_A_GPU * gpus
     first, last = min(begins for begins, _ in machine.cpu.busy), max(ends for _, ends in machine.cpu.busy)
     tail, searched = min(notes.ends), max(notes.ends)

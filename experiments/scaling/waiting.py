@@ -18,7 +18,7 @@ MADE_UP = Toolchain((("made up", "1"),))
 
 
 def build():
-    """Makes a builder."""
+    """Return a builder that waits."""
 
     def built(job: BuildJob) -> Artifact:
         seconds = 0.0 if job.task.space == "aten" else BUILD_SECONDS * random.uniform(0.7, 1.3)
@@ -32,7 +32,7 @@ def build():
 
 
 def measure():
-    """Makes a worker."""
+    """Return a worker that waits."""
 
     def measured(job: MeasureJob | FinalJob) -> Reading | FinalReading:
         if isinstance(job, FinalJob):

@@ -38,10 +38,10 @@ class RemoteActor(Protocol):
     """A `JobActor` that runs somewhere."""
 
     def begin(self, on_reply: OnReply) -> None:
-        """Call its `begin`."""
+        """Call the actor's `begin`."""
 
     def run(self, job: object, on_reply: OnReply) -> None:
-        """Call its `run` with the job and the job's binaries."""
+        """Call the actor's `run` with the job and its binaries."""
 
     def end(self, *, began: bool) -> None:
         """End the actor and its processes; an actor that `began` is asked to close first."""
@@ -118,7 +118,7 @@ class ActorHandle(Generic[J, R]):
         return outcomes
 
     def close(self) -> None:
-        """End the actor."""
+        """End the actor and its processes."""
         self._actor.end(began=self._size > 0)
 
     def _begin(self) -> None:
