@@ -35,7 +35,9 @@ _CALL_HELP = "Explain this function, torch module or module class; imported from
 _INPUT_HELP = "Sizes of one input of --call, with m where they are dynamic: mx4096. Repeat for more."
 _LINEAR_HELP = "A linear layer by its sizes. [default: the table's layers]"
 _INPUT_GRAD_HELP = "The input needs a gradient, too, as inside a model."
-_TORCH_HELP = f"The torch version: {', '.join(TORCH_VERSIONS)}. [default: the installed one]"
+_TORCH_HELP = (
+    f"The torch version: {', '.join(TORCH_VERSIONS)}, or a newer one if installed. [default: the installed one]"
+)
 
 
 def describe_space(

@@ -1,11 +1,11 @@
 """Ranges of m: the choice that serves each size of one GEMM, made from measurements at a few sizes.
 
-| sizes | measured there | may serve |
+| sizes | measured there | may serve, within the limit |
 |---|---|---|
-| tuned | configs of a search, and the baseline | every choice within the limit that is not slower than the baseline |
-| probed | the best of both neighbours, and the baseline | every choice within the limit, not slower than the baseline |
-| interior | the kernel of a range, and the baseline | every choice within the limit |
-| held out | choices that serve the size | none: the losses there are reported |
+| tuned | configs of a search, and the baseline | every choice that is not slower than the baseline. |
+| probed | the best of both neighbours, and the baseline | every choice that is not slower than the baseline. |
+| interior | the kernel of a range, and the baseline | every choice. |
+| held out | choices that serve the size | none; the losses there are reported. |
 """
 
 from __future__ import annotations

@@ -128,9 +128,9 @@ def _agrees(found: object, wanted: object) -> bool:
 
     | row's value | agrees with |
     |---|---|
-    | shape | a shape that begins with these extents: the class sets a tile's k |
-    | scheduler | an instance of a class of this name |
-    | flag off, or no scheduler | any false value, also if the design lacks it |
+    | shape | a shape that begins with these extents. The class sets a tile's k. |
+    | scheduler | an instance of a class of this name. |
+    | flag off, or no scheduler | any false value, also if the design lacks it. |
     """
     if isinstance(wanted, list):
         return isinstance(found, tuple) and list(found[: len(wanted)]) == wanted

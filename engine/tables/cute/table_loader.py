@@ -75,9 +75,9 @@ class CuteTable:
 
     | found | rows |
     |---|---|
-    | other versions of the packages than those that were timed | apply |
-    | another GPU | none applies |
-    | estimated rows, which were never timed | apply |
+    | other versions of the packages than those that were timed | apply. |
+    | another GPU | none applies. |
+    | estimated rows, which were never timed | apply. |
     """
 
     def __init__(self, path: Path, space: str, *, exact: bool = False) -> None:

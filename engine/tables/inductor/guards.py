@@ -6,9 +6,9 @@ itself, if it is installed.
 
 | torch | asked |
 |---|---|
-| 2.11 | pad_mm, of products with sizes to pad: whether k exceeds m and n, and whether arithmetic bounds the product |
-| all | whether a Triton template may index with 32 bits; no guard where it may not |
-| all, with a table | the ranges of m of each product, see `graph_sizes` |
+| 2.11 | pad_mm, of products with sizes to pad: whether k exceeds m and n, and whether arithmetic bounds the product. |
+| all | whether a Triton template may index with 32 bits; no guard where it may not. |
+| all, with a table | the ranges of m of each product, see `graph_sizes`. |
 
 From 2.12 on pad_mm looks at the first sizes alone, which guards nothing. The gain of padding, which pad_mm times,
 changes no guard. Other code of a model may guard more: TORCH_LOGS=+dynamic names it. The test test_guards.py compares

@@ -94,14 +94,14 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
 
     | policy | torch, triton or a template's source differs | the GPU differs |
     |---|---|---|
-    | `warn` | warn once, use the rows | warn once, use no row |
-    | `strict` | warn once, use no row | warn once, use no row |
-    | `ignore` | use the rows | use the rows |
+    | `warn` | warn once, use the rows | warn once, use no row. |
+    | `strict` | warn once, use no row | warn once, use no row. |
+    | `ignore` | use the rows | use the rows. |
 
     | miss | a product without a row |
     |---|---|
-    | `aten` | runs ATen, nothing is benchmarked |
-    | `autotune` | is benchmarked as without a table |
+    | `aten` | runs ATen, nothing is benchmarked. |
+    | `autotune` | is benchmarked as without a table. |
 
     Args:
         path: file of the table, by default `inductor_table.json` beside this file.
