@@ -1,1 +1,1 @@
-"""Who does what when: one task, many tasks, the processes that work for them."""
+"""Run a campaign: plan, backend, search, finals, ranges, table."""

@@ -1,4 +1,4 @@
-"""What answers for a campaign: GPUs, recorded landscapes or a model."""
+"""The contract of a backend, which answers for a campaign: GPUs, recorded landscapes or a model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TaskConfigs:
     """A task and the configs it may be searched in."""
 
     task: Task
-    """Task to search."""
+    """Task that the configs belong to."""
     budget: int
     """Evaluations to spend: the plan's budget, or the number of feasible configs where there are fewer."""
     configs: Callable[[], Sequence[Config]]
@@ -48,7 +48,7 @@ class Backend(Protocol):
 
     @property
     def evidence(self) -> Evidence:
-        """How the numbers come about: measured, replayed or estimated."""
+        """Evidence of the numbers: measured, replayed or estimated."""
         return self.executor.evidence
 
     def sampler(self, plan: Plan) -> type[Sampler]:

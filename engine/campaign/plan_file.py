@@ -4,7 +4,7 @@ space = "triton_mm"                 # or a list of names
 sampler = "transfer"
 budget = 64                         # evaluations per task
 seed = 0
-seconds = 3600                      # searching ends then; or gpu_seconds: wall time times the GPUs
+seconds = 3600                      # searching ends then; or gpu_seconds: wall time × GPUs
 regret = 0.02                       # a search ends when its regret bound is at most this
 margin = 0.02                       # lead over the vendor library that a row needs to ship anything else
 portfolio = true                    # few configs for all problems; or { worst = 0.02, mean = 0.005 }: most loss

@@ -44,7 +44,7 @@ _PER_NEIGHBOUR = 5
 
 @dataclass(frozen=True, slots=True)
 class RangeMeasurements:
-    """What was measured for the ranges alone."""
+    """Searches that were run for the ranges alone."""
 
     probe_searches: Sequence[TaskSearch] = ()
     """Finished searches at the probes."""

@@ -113,7 +113,7 @@ class ResultReader:
     """
 
     def __init__(self, plan: Plan, backend: Backend, database: Database, *, keep: bool) -> None:
-        """Read nothing yet."""
+        """Prepare to read; nothing is read yet."""
         self._objective = plan.plugins.objective
         self._keeps_measurements = plan.portfolio is not None or bool(self._objective.parts)
         self._backend = backend

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,26 +15,23 @@ from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice, wait_for_any
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.executor import Finished, Load
+from gemmtune.engine.seams.executor import Executor, Finished
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 from gemmtune.engine.seams.space import Space
 
 __all__ = ["EstimateExecutor"]
 
 
-class EstimateExecutor:
-    """A config that builds has the time its space's prior gives it; what was built is described and deleted."""
+class EstimateExecutor(Executor):
+    """Builds each submitted config, deletes the binary, and answers with the time of the space's model."""
 
     evidence: Evidence = Evidence.ESTIMATED
-    """Computed by a model."""
-    holds_finals: bool = False
-    """There is nothing to time."""
+    """Evidence of the answers: a model computed them."""
     parallel: int = 1
-    """As with one worker: what is built at once depends on the builders."""
+    """Number of workers; the builders alone limit what is built at once."""
 
     def __init__(
         self,
@@ -45,12 +42,12 @@ class EstimateExecutor:
         build_deadline_seconds: float = 60.0,
         notify: Notify = log_notice,
     ) -> None:
-        """Nothing starts before the first config is submitted.
+        """Start no process yet; the first submitted config does.
 
         Args:
             spaces: the spaces to build for, by name.
-            builders: builder processes; by default one a core.
-            pruners: by name, asked before the build and again after it.
+            builders: builder processes; by default one per core.
+            pruners: by name, applied before and after each build.
             build_deadline_seconds: run time of one build.
             notify: called with a line for each thing that a person should know.
 
@@ -71,15 +68,15 @@ class EstimateExecutor:
         self._builders: ProcessPool[BuildJob, Artifact | BuildFailure] | None = None
 
     def toolchain(self, task: Task) -> Toolchain:
-        """The installed versions the task's space builds with."""
+        """Return the installed versions that the task's space builds with."""
         return self._toolchains[task.space]
 
     def protocol(self, task: Task) -> str:
-        """`estimate: ` and the model with its version: what another version estimates is another number."""
+        """Return `estimate: ` and the model with its version; other versions give other numbers."""
         return f"estimate: {self.prior(task).model}"
 
     def submit(self, task: Task, config: Config) -> None:
-        """Queue the build, unless a pruner drops the config or the model has no opinion of it."""
+        """Queue the build, unless a pruner drops the config or the model has no estimate of it."""
         reason = pruning_reason(self._pruners, Candidate(task, config), self._history.get(task, ()))
         if reason:
             self._finish(task, config, Status.INVALID, reason, protocol=UNBUILT)
@@ -97,18 +94,8 @@ class EstimateExecutor:
                 )
             self._builders.submit(BuildJob(task, config))
 
-    def hold_final(self, candidates: Sequence[tuple[Task, Config]]) -> None:
-        """Refuse.
-
-        Raises:
-            ContractError: always, for `holds_finals` is False.
-        """
-        raise ContractError(
-            f"{type(self).__qualname__} was asked for a final of {len(candidates)} configs: holds_finals=False"
-        )
-
     def collect(self, timeout_seconds: float) -> list[Finished]:
-        """What has finished; waits up to the timeout for at least one build."""
+        """Return what has finished; wait up to the timeout for at least one build."""
         if self._builders is not None:
             self._take_builds(self._builders)
             if not self._finished and self._builders.pending:
@@ -117,12 +104,8 @@ class EstimateExecutor:
         finished, self._finished = self._finished, []
         return finished
 
-    def load(self) -> Load | None:
-        """Return None: nothing is timed."""
-        return None
-
     def close(self) -> None:
-        """End every process and delete what is left of their work."""
+        """End every process and delete what is left of the builds."""
         if self._builders is not None:
             self._builders.close()
         if self._folder is not None:

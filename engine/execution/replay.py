@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gemmtune.engine.execution.pruning import prune_recorded
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import ContractError, LandscapeError
+from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.executor import Finished, Load
+from gemmtune.engine.seams.executor import Executor, Finished
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.statistics import median_interval
 
@@ -47,13 +47,11 @@ class LandscapeIndex:
         raise LandscapeError(f"no recorded landscape of {task.key}; recorded: {', '.join(recorded) or 'none'}")
 
 
-class ReplayExecutor:
+class ReplayExecutor(Executor):
     """Answers each submitted config with its recorded outcome."""
 
     evidence: Evidence = Evidence.REPLAYED
     """Evidence of the answers: recorded earlier."""
-    holds_finals: bool = False
-    """Recorded kernels cannot be timed again."""
     parallel: int = 1
     """Number of workers; an answer takes no time."""
 
@@ -129,24 +127,10 @@ class ReplayExecutor:
             history.append(found)
         self._finished.append(found)
 
-    def hold_final(self, candidates: Sequence[tuple[Task, Config]]) -> None:
-        """Refuse to hold a final.
-
-        Raises:
-            ContractError: always, for `holds_finals` is False.
-        """
-        raise ContractError(
-            f"{type(self).__qualname__} was asked for a final of {len(candidates)} configs: holds_finals=False"
-        )
-
     def collect(self, timeout_seconds: float) -> list[Finished]:
         """Return everything submitted since the last call, in its order; never waits."""
         finished, self._finished = self._finished, []
         return finished
-
-    def load(self) -> Load | None:
-        """Return None: answers take no time."""
-        return None
 
     def close(self) -> None:
         """Forget what was not collected."""

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Evidence, Measurement
 from gemmtune.engine.records.task import Task
@@ -59,6 +60,7 @@ class Executor(Protocol):
     @property
     def holds_finals(self) -> bool:
         """Whether the executor can hold finals."""
+        return False
 
     def hold_final(self, candidates: Sequence[tuple[Task, Config]]) -> None:
         """Enqueue a final between configs of one problem that were measured ok.
@@ -66,6 +68,8 @@ class Executor(Protocol):
         Raises:
             ContractError: the executor holds no finals.
         """
+        name = type(self).__qualname__
+        raise ContractError(f"{name} was asked for a final of {len(candidates)} configs: holds_finals=False")
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
         """Return what has finished since the last call, in any order.
@@ -75,7 +79,8 @@ class Executor(Protocol):
         """
 
     def load(self) -> Load | None:
-        """Return the work at hand; None from an executor that answers at once."""
+        """Return the work at hand; None from an executor that times nothing."""
+        return None
 
     def close(self) -> None:
         """End every process. Results that were not collected are lost."""

@@ -141,8 +141,8 @@ def test_a_file_that_cannot_be_read(tmp_path):
         read_plan(tmp_path / "latin.toml")
 
 
-def test_the_example_in_the_module_is_a_campaign(tmp_path):
-    from gemmtune.engine.campaign import plan as module
+def test_the_example_in_the_docstring_is_a_campaign(tmp_path):
+    from gemmtune.engine.campaign import plan_file as module
 
     read = plan(tmp_path, module.__doc__.split("\n", 1)[1])
     assert {problem.name: problem.weight for problem in read.problems}["1x6144x4096:bf16:nt"] == 20
@@ -165,7 +165,7 @@ def test_ranges_are_asked_for_with_or_without_limits(tmp_path, text, limits):
     assert read_plan(path).ranges == limits
 
 
-def test_one_gemm_stands_once_for_all_its_m_and_those_that_are_held_out(tmp_path):
+def test_a_problem_table_lists_several_m_and_held_out_ones(tmp_path):
     path = tmp_path / "campaign.toml"
     path.write_text(
         "ranges = true\nhold_out = ['5x8x8']\n"
