@@ -58,7 +58,7 @@ def inductor_check(device: Device) -> Check:
 
 
 def _clock_checks(gpu: str, device: Device) -> list[Check]:
-    """Check the clocks now, and whether this user may lock them; NVML does not say, so root is assumed to."""
+    """Check the clocks, and whether this user may lock them; NVML does not say who may, so only root counts."""
     try:
         state, lockable = Telemetry(gpu).read(), _lockable_mhz(gpu)
     except pynvml.NVMLError as error:

@@ -1,4 +1,4 @@
-"""`gemmtune explain` says what shares a graph, why, and what to warm up."""
+"""Tests of `gemmtune explain`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROBLEMS = (
 TABLE = Table(H200, tuple(Row(Problem.parse(p), (ATEN,), ATEN, 0.0, ()) for p in PROBLEMS), "latency")
 
 
-def test_a_record_has_the_ranges_and_what_ends_them():
+def test_record_has_the_ranges_and_the_guards_that_end_them():
     record = explain_layer(FORUM, "2.11", H200, None).report().to_json()
     assert record["ranges"] == [[2, 1280], [1281, 3419], [3420, 3420], [3421, 627919], [627920, None]]
     guards = [(guard["guard"], guard["last"], guard["product"].partition(" mm")[0]) for guard in record["guards"]]
@@ -47,7 +47,7 @@ def test_a_record_has_the_ranges_and_what_ends_them():
     assert record["warm_up"] == [first for first, _ in record["ranges"]]
 
 
-def test_each_range_is_warmed_up_with_a_row_where_it_has_one():
+def test_range_is_warmed_up_with_its_weightiest_row():
     found = explain_layer(FORUM, "2.11", H200, TABLE)
     record = found.report().to_json()
     assert record["rows"][:3] == [list(PROBLEMS[:2]), [PROBLEMS[2]], []]
@@ -66,7 +66,7 @@ RANGED = replace(
 )
 
 
-def test_the_ranges_of_a_table_cut_the_graphs_where_the_loader_guards_them():
+def test_ranges_of_a_table_end_graphs_where_the_loader_guards_them():
     found = explain_layer(FORUM, "2.13", H200, RANGED)
     assert [(each.first, each.last) for each in found.ranges][:4] == [(2, 64), (65, 512), (513, 2048), (2049, 627919)]
     record = found.report().to_json()
@@ -90,12 +90,12 @@ def test_a_static_row_serves_no_graph_of_a_dynamic_m():
     )
 
 
-def test_the_layers_of_a_table_are_those_of_its_forward_products():
+def test_layers_of_a_table_have_its_forward_products():
     layers = layers_of(TABLE, weight_grad=False, input_grad=False)
     assert layers == (replace(FORUM, weight_grad=False), Linear.parse("64:64", "fp16", weight_grad=False))
 
 
-def test_a_person_reads_the_cuts_and_how_to_be_rid_of_them():
+def test_text_has_the_guards_and_the_setting_that_removes_them():
     lines = explain_layer(FORUM, "2.11", H200, TABLE).report().to_text().splitlines()
     assert lines[0] == "Linear 3420→1280, bf16, gradient of weight: torch 2.11, NVIDIA H200"
     (row,) = [line for line in lines if line.startswith("2–1280 ")]
@@ -107,7 +107,7 @@ def test_a_person_reads_the_cuts_and_how_to_be_rid_of_them():
 
 
 @pytest.mark.parametrize("torch", ["2.12", "2.13"])
-def test_where_padding_cuts_nothing_its_setting_is_not_mentioned(torch: str):
+def test_shape_padding_is_not_mentioned_where_it_guards_nothing(torch: str):
     assert "shape_padding" not in explain_layer(FORUM, torch, H200, None).report().to_text()
 
 
@@ -154,7 +154,7 @@ def test_the_command_explains_the_layers_of_a_table(run, tmp_path):
         (("--linear", "64:64", "--dtype", "int8"), "the guards of int8 layers are not known"),
     ],
 )
-def test_the_command_says_what_it_cannot_explain(run, arguments: tuple[str, ...], complaint: str):
+def test_command_names_what_it_cannot_explain(run, arguments: tuple[str, ...], complaint: str):
     status, out, err = run("explain", *arguments)
     assert (status, out) == (2, "")
     assert complaint in err
@@ -195,7 +195,7 @@ def model(tmp_path, monkeypatch):
     sys.modules.pop("explained_model", None)
 
 
-def test_a_callable_is_cut_by_its_own_code_and_by_the_rows_of_its_products(run, model, tmp_path):
+def test_graphs_of_a_callable_end_by_its_own_code_and_by_rows(run, model, tmp_path):
     up = Problem.parse("64x96x64:bf16:nt:dynamic_m=true")
     rows = RangeRow(up, 2, 64, TRITON, ((64, 0.0),)), RangeRow(replace(up, m=1024), 65, 1024, ATEN, ((1024, 0.0),))
     write_table(tmp_path / "table.json", replace(TABLE, ranges=rows))
@@ -212,7 +212,7 @@ def test_a_callable_is_cut_by_its_own_code_and_by_the_rows_of_its_products(run, 
     assert "2–64 triton_mm, 65–512 aten" in run(*call)[1]
 
 
-def test_the_gradients_of_a_callable_are_explained_too(run, model):
+def test_gradients_of_a_callable_are_explained(run, model):
     _, out, _ = run("explain", "--call", f"{model}:Layer", "--input", "mx64", "--torch", "2.13", "--json")
     products = json.loads(out)["graphs"][0]["products"]
     assert "backward mm(m×96, 96×64)" in products  # of the input

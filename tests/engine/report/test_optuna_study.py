@@ -1,4 +1,4 @@
-"""Optuna reads what a database holds: every measurement once, in ranges its plots understand."""
+"""Tests of databases written as Optuna studies."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_every_measurement_is_a_trial_with_its_value_or_its_failure(database, ur
     assert (study.trials[0].datetime_start, study.trials[0].datetime_complete) == (at, at)
 
 
-def test_writing_again_adds_what_is_new_and_nothing_else(database, url, load):
+def test_writing_again_adds_only_new_trials(database, url, load):
     database.add([measured(9e4, x=1)])
     write_studies(database, url)
     database.add([measured(8e4, x=2), replace(measured(7e4, x=1), toolchain=Toolchain((("torch", "9"),)))])
@@ -136,7 +136,7 @@ def test_time_and_energy_are_two_objectives(database, url, load):
         (("n", 1), CategoricalDistribution(("n", 1))),
     ],
 )
-def test_a_parameter_nobody_describes_ranges_over_what_was_measured(database, url, values, distribution, load):
+def test_unknown_param_ranges_over_the_measured_values(database, url, values, distribution, load):
     database.add([measured(9e4 + number, x=value) for number, value in enumerate(values)])
     write_studies(database, url)
     trials = load().trials
@@ -148,7 +148,7 @@ def test_a_parameter_nobody_describes_ranges_over_what_was_measured(database, ur
         assert found == distribution
 
 
-def test_a_parameter_of_a_space_ranges_over_the_spaces_values(database, url, load):
+def test_param_of_a_space_ranges_over_the_spaces_values(database, url, load):
     task = replace(TASK, space="triton_mm")
     space = registry.space("triton_mm")
     seeds = space.seeds(task)[:2]
@@ -164,7 +164,7 @@ def test_a_parameter_of_a_space_ranges_over_the_spaces_values(database, url, loa
         assert found.log is not evenly_spaced
 
 
-def test_optunas_own_analysis_takes_the_study(database, url, load):
+def test_optunas_importance_analysis_accepts_the_study(database, url, load):
     database.add([measured(1e4 * (x + 10 * y), x=x, y=y) for x in range(1, 6) for y in range(1, 6)])
     write_studies(database, url)
     study = load()
@@ -173,7 +173,7 @@ def test_optunas_own_analysis_takes_the_study(database, url, load):
     assert list(found) == ["y", "x"]
 
 
-def test_a_storage_that_is_none_is_refused(database, url, tmp_path):
+def test_url_that_is_no_optuna_storage_is_refused(database, url, tmp_path):
     database.add([measured(9e4, x=1)])
     with pytest.raises(StoreError, match="holds measurements: give Optuna a storage of its own"):
         write_studies(database, f"sqlite:///{tmp_path / 'measurements.db'}")
@@ -183,7 +183,7 @@ def test_a_storage_that_is_none_is_refused(database, url, tmp_path):
         write_studies(database, "studies")
 
 
-def test_a_study_of_other_parameters_is_kept_and_said(database, url, load):
+def test_study_with_other_params_is_kept_and_refused(database, url, load):
     database.add([measured(9e4, x="a")])
     write_studies(database, url)
     database.add([measured(9e4, x="b")])

@@ -39,7 +39,7 @@ def scored(*scores):
         ([(1.0, 2.0, 3.0), (1.0, 3.0, 2.0), (1.0, 3.0, 3.0)], [0, 1]),
     ],
 )
-def test_front_is_what_no_other_dominates(scores, members):
+def test_front_has_the_configs_that_no_other_dominates(scores, members):
     found = pareto_front(scored(*scores))
     assert [config.integer("x") for config, _ in found] == members
     assert [pair for _, pair in found] == [scores[index] for index in members]
@@ -50,12 +50,12 @@ def test_front_does_not_depend_on_the_order():
     assert {tuple(pareto_front(order)) for order in permutations(points)} == {tuple(points[:3])}
 
 
-def test_one_result_reported_twice_is_one_member():
+def test_result_reported_twice_is_one_member():
     (point,) = scored((1.0, 2.0))
     assert pareto_front([point, point]) == [point]
 
 
-def test_front_is_shown_in_readable_units_and_recorded_in_the_parts_own():
+def test_front_has_readable_units_as_text_and_the_parts_units_as_json():
     points = scored((90_400.0, 0.054), (120_000.0, 0.0315), (130_000.0, 0.06))
     assert shown(TASK, PARTS, points).splitlines() == [
         "Pareto front of H200/example/16x4096x4096:bf16:nt, 2 of 3 configs",
@@ -71,7 +71,7 @@ def test_front_is_shown_in_readable_units_and_recorded_in_the_parts_own():
     ]
 
 
-def test_a_unit_without_a_readable_one_is_shown_as_it_is():
+def test_unit_without_a_readable_one_is_unchanged():
     text = shown(TASK, ("latency ns", "spread share"), scored((1500.0, 0.02), (1000.0, 0.5)))
     assert text.splitlines()[2:] == [
         "latency µs  spread share  config",

@@ -1,4 +1,4 @@
-"""The report of a portfolio; kernels are counted by the real spaces' own keys."""
+"""Tests of the report of a portfolio, with the artifact keys of real spaces."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def test_kernels_that_have_their_size_compiled_in_are_built_for_each():
     )
 
 
-def test_seconds_that_were_not_recorded_are_not_made_up():
+def test_missing_build_seconds_are_reported_as_not_recorded():
     unknown = measured("triton_mm", seconds=None)
     assert portfolio_report(portfolio("triton_mm"), DEVICE, unknown).to_json()["build_seconds"] is None
     assert "2 kernels, seconds not recorded" in portfolio_report(portfolio("triton_mm"), DEVICE, unknown).to_text()
 
 
-def test_an_empty_portfolio_says_so():
+def test_empty_portfolio_compiles_nothing():
     assert "nothing is compiled" in portfolio_report(Portfolio(LossLimits(), ()), DEVICE, []).to_text()
     assert portfolio_report(Portfolio(LossLimits(), ()), DEVICE, []).to_json()["configs"] == 0

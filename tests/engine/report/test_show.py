@@ -36,7 +36,7 @@ def table(regret_bound):
     return Table(TASK.device, (row,), "latency")
 
 
-def test_a_database_tells_the_fastest_by_the_estimate(database):
+def test_fastest_config_of_a_database_has_the_least_estimate(database):
     outlier = replace(measurement(1, 8e4), samples_ns=(8e4, 8e6, 8e6))
     failed = replace(MEASURED, config=Config({"x": 3}), status=Status.RUN_FAILED, estimate=None, energy_joules=None)
     database.add([outlier, measurement(2, 9e4), replace(failed, protocol="graph-cold-l2+energy", reason="crashed")])
@@ -63,7 +63,7 @@ def test_a_database_with_energy_shows_the_front_of_each_task(database):
     ]
 
 
-def test_times_of_two_protocols_are_told_apart(database):
+def test_times_of_two_protocols_have_a_line_each(database):
     database.add([measurement(1, 9e4, protocol="graph-cold-l2"), measurement(1, 7e4, protocol="graph-warm-l2")])
     tasks = database_report(database).to_json()["tasks"]
     assert [(task["protocol"], task["best_ns"]) for task in tasks] == [("graph-cold-l2", 9e4), ("graph-warm-l2", 7e4)]
@@ -116,7 +116,7 @@ def test_a_database_lists_its_finals(database):
     assert line.split() == [f"H200/{TASK.problem.name}", "example", "80.0", "2", "≤", "0.12%", "1", "x=2"]
 
 
-def test_finals_of_two_protocols_are_told_apart(database):
+def test_finals_of_two_protocols_have_a_line_each(database):
     database.add([measurement(1, 9e4)])
     database.add_final(FINAL)
     database.add_final(replace(FINAL, protocol="graph-warm-l2", failed=()))
@@ -139,6 +139,6 @@ def test_a_table_shows_its_tie_band_and_the_regret_bound_of_a_final():
     assert (row["ties"], row["regret_bound"]) == (2, 0.0012)
 
 
-def test_a_table_without_finals_has_no_regret_to_show():
+def test_table_without_finals_has_no_regret_column():
     assert "regret" not in table_report(table(None)).to_text()
     assert table_report(table(None)).to_json()["rows"][0]["regret_bound"] is None

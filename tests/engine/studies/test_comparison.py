@@ -1,4 +1,4 @@
-"""Arms side by side: the curves, the counts and the intervals are those of the trials they came from."""
+"""Tests of comparisons of samplers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_curve_is_the_mean_over_the_seeds_of_optimum_over_best_so_far():
     assert (found.seeds, found.landscapes, found.arms) == (2, ("p",), ("arm",))
 
 
-def test_a_search_that_ended_stays_as_it_was_and_one_without_success_is_zero():
+def test_ended_search_keeps_its_best_and_search_without_success_is_zero():
     found = compare([P], {"ended": [[search(20)]], "failed": [[search(None, None)]]}, 3)
     assert found.curve("ended").mean == (0.5, 0.5, 0.5)
     assert found.curve("failed").mean == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""P is 0 for random search, 1 for the optimum at once, and the figure the package that defines it gives."""
+"""Tests of the performance score P."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def trials(points: Sequence[Point]) -> tuple[Trial, ...]:
     return tuple(Trial(point.config, point.status, point.time_ns) for point in points)
 
 
-def test_the_score_is_that_of_the_package_that_defines_it():
+def test_score_agrees_with_autotuning_methodology():
     found = uneven()
     scorer = PerformanceScore(found)
     assert scorer.evaluations == (2, 36)
@@ -57,14 +57,14 @@ def test_the_score_is_that_of_the_package_that_defines_it():
     assert scorer.score([shuffled(found, seed) for seed in range(30)]) == pytest.approx(0.044, abs=0.02)
 
 
-def test_the_optimum_at_once_is_one_and_the_median_forever_is_below_random_search():
+def test_optimum_at_once_scores_one_and_the_median_forever_below_random_search():
     found = uneven()
     best_first = sorted((p for p in found.points.values() if p.time_ns), key=lambda p: p.time_ns)
     assert PerformanceScore(found).score([trials(best_first)]) == pytest.approx(1)
     assert PerformanceScore(found).score([trials(best_first[len(best_first) // 2 :])]) < -1
 
 
-def test_a_failure_costs_time_and_earns_nothing():
+def test_failures_cost_time():
     found = uneven()
     points = list(found.points.values())
     failures = [p for p in points if not p.time_ns][:12]
@@ -75,14 +75,14 @@ def test_a_failure_costs_time_and_earns_nothing():
     assert PerformanceScore(found).score([trials(failures)]) is None
 
 
-def test_where_no_cost_is_recorded_every_evaluation_costs_the_same():
+def test_evaluations_cost_the_same_without_recorded_costs():
     times = [1e6 * (1 + (7919 * i % SIZE) / 100) for i in range(SIZE)]
     bare, priced = landscape(times), landscape(times, [3.0] * SIZE)
     searches = [keen(bare, seed) for seed in range(5)]
     assert PerformanceScore(bare).score(searches) == pytest.approx(PerformanceScore(priced).score(searches))
 
 
-def test_a_search_that_ended_by_itself_counts_with_what_it_had_found():
+def test_ended_search_is_scored_with_its_last_best():
     found = uneven()
     whole = keen(found, 1)
     best = min(t.score for t in whole[:20] if t.score)
@@ -95,7 +95,7 @@ def test_a_search_that_ended_by_itself_counts_with_what_it_had_found():
 
 
 @pytest.mark.parametrize("times", [[None, None], [5.0, 5.0, 5.0], [5.0, 4.0]])
-def test_a_landscape_without_a_way_from_the_median_to_the_optimum_has_no_score(times):
+def test_landscape_whose_median_is_the_optimum_has_no_score(times):
     found = landscape(times)
     assert PerformanceScore(found).evaluations is None
     assert PerformanceScore(found).score([shuffled(found, 0)]) is None

@@ -1,4 +1,4 @@
-"""The doctor names what is wrong and what helps, on any machine."""
+"""Tests of `gemmtune doctor`, on any machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ cli.main()
 """
 
 
-def test_a_check_is_a_line_and_several_remedies_stand_below_it():
+def test_check_is_one_line_with_several_remedies_below():
     checks = [fine("A", "there"), advice("long", "so", "do this"), fault("C", "gone", "do that", "or that")]
     assert doctor_report(checks).to_text().splitlines() == [
         "ok      A     there",
@@ -72,7 +72,7 @@ def test_a_check_is_a_line_and_several_remedies_stand_below_it():
     }
 
 
-def test_a_small_gpu_hears_of_the_gate_and_of_four_ways_around():
+def test_small_gpu_gets_advice_with_four_ways_around_is_big_gpu():
     small, large = inductor_check(catalogue.device("L4")), inductor_check(catalogue.device("A100"))
     assert (small.level, large.level) == (Level.ADVICE, Level.OK)
     assert "58 SMs, is_big_gpu asks for 68" in small.found
@@ -81,7 +81,7 @@ def test_a_small_gpu_hears_of_the_gate_and_of_four_ways_around():
     assert "108 SMs" in large.found
 
 
-def test_the_gate_is_that_of_the_installed_inductor(monkeypatch):
+def test_least_sms_are_those_of_the_installed_inductor(monkeypatch):
     inductor = pytest.importorskip("torch._inductor.utils")
     properties = pytest.importorskip("torch._inductor.runtime.hints").DeviceProperties
 
@@ -99,7 +99,7 @@ def test_the_gate_is_that_of_the_installed_inductor(monkeypatch):
     assert (passes(67), passes(68)) == (False, True)
 
 
-def test_packages_are_held_against_their_bounds():
+def test_packages_are_compared_with_their_bounds():
     requirements = [
         "numpy>=1.26",
         "typer>=999",
@@ -143,7 +143,7 @@ def test_a_gpp_without_a_shared_libstdcpp_is_named(tmp_path: Path, said: str, le
     assert any("libstdc++" in remedy for remedy in check.remedies) == (level is Level.ADVICE)
 
 
-def test_the_ptxas_that_inductor_runs_is_named_and_one_that_does_not_run_is_a_fault(tmp_path: Path):
+def test_ptxas_of_inductor_is_named_and_a_broken_one_is_a_fault(tmp_path: Path):
     pytest.importorskip("triton")
     named = tmp_path / "ptxas"
     named.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.9, V13.9.77'\n")
@@ -160,7 +160,7 @@ def test_the_ptxas_that_inductor_runs_is_named_and_one_that_does_not_run_is_a_fa
     assert "unset that" in gone.found
 
 
-def test_a_package_that_is_compiled_at_every_start_is_named_with_what_compiles_it(tmp_path: Path, monkeypatch):
+def test_package_without_bytecode_is_named_with_the_command_that_compiles_it(tmp_path: Path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("slow_one", "quick_one"):
         (tmp_path / name).mkdir()
@@ -175,7 +175,7 @@ def test_a_package_that_is_compiled_at_every_start_is_named_with_what_compiles_i
     assert bytecode_check(packages) == fine("bytecode", "there for slow_one, quick_one")
 
 
-def test_a_cluster_is_asked_at_its_address():
+def test_ray_cluster_is_checked_at_its_address():
     pytest.importorskip("ray")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -187,7 +187,7 @@ def test_a_cluster_is_asked_at_its_address():
     assert ray_check(None).level is Level.OK
 
 
-def test_a_database_is_read_and_never_made(tmp_path: Path):
+def test_database_is_read_and_never_created(tmp_path: Path):
     path = tmp_path / "measurements.db"
     assert database_check(str(path)).level is Level.OK
     assert not path.exists()
@@ -199,7 +199,7 @@ def test_a_database_is_read_and_never_made(tmp_path: Path):
 
 
 @pytest.mark.skipif(present_device() is not None, reason="there is a GPU")
-def test_with_no_gpu_and_nothing_optional_every_line_has_its_remedy(tmp_path: Path):
+def test_every_line_has_its_remedy_without_gpu_and_optional_packages(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-c", BARE], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100
     )

@@ -95,7 +95,7 @@ def test_the_load_is_written_once_per_second(tmp_path):
     }
 
 
-def test_the_last_event_says_how_it_ended_and_a_second_run_goes_on_in_the_file(tmp_path):
+def test_last_event_has_the_end_and_a_second_run_appends(tmp_path):
     path = tmp_path / "events.jsonl"
     with EventFile(path):
         pass
@@ -107,7 +107,7 @@ def test_the_last_event_says_how_it_ended_and_a_second_run_goes_on_in_the_file(t
     ]
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path):
+def test_event_file_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(
         UsageError, match=r"cannot write events to .*nowhere.*: No such file or directory; name another"
     ):
