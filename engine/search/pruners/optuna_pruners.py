@@ -6,11 +6,9 @@ A config is a trial and a launch is a step: at each step a pruner compares trial
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from statistics import median
 from typing import ClassVar
-from warnings import catch_warnings, simplefilter
 
 import optuna
 from optuna.trial import TrialState
@@ -19,6 +17,7 @@ from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.pruner import Candidate, Pruner
+from gemmtune.engine.search.quiet_optuna import quiet_optuna
 
 __all__ = ["HyperbandPruner", "MedianPruner", "OptunaPruner", "SuccessiveHalvingPruner", "WilcoxonPruner"]
 
@@ -49,7 +48,7 @@ class OptunaPruner(Pruner):
         """Drop a candidate if Optuna's pruner would after any of its launches; keep it before the first."""
         if not candidate.samples_ns:
             return Verdict.yes()
-        with _quiet():
+        with quiet_optuna(UserWarning):  # of a best trial with fewer launches
             study = self._new_study(candidate.task)
             study.add_trials(self._study_of(candidate.task, history).get_trials(deepcopy=False))
             trial = study.ask()
@@ -141,17 +140,3 @@ class WilcoxonPruner(OptunaPruner):
     def _values(self, samples_ns: Sequence[float]) -> list[float]:
         """Return the launches themselves, which the test compares in pairs."""
         return list(samples_ns)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Optuna's greeting and its warnings of experimental classes and of fewer launches of the best."""
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        with catch_warnings():
-            simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            simplefilter("ignore", UserWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(level)

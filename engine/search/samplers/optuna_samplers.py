@@ -9,10 +9,8 @@ from __future__ import annotations
 import importlib.util
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import ClassVar
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import optuna
@@ -25,6 +23,7 @@ from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.encoding import Encoding
+from gemmtune.engine.search.quiet_optuna import quiet_optuna
 
 __all__ = ["CmaesSampler", "GpSampler", "Nsga2Sampler", "OptunaSampler", "TpeSampler"]
 
@@ -49,7 +48,7 @@ class OptunaSampler(Sampler):
         self._running: dict[Config, optuna.Trial] = {}
         self._worst: list[float] | None = None
         self._distributions = self._make_distributions()
-        with _quiet():
+        with quiet_optuna():
             self._study = optuna.create_study(
                 sampler=self._optuna_sampler(search.seed % 2**32), directions=["minimize"] * search.objectives
             )
@@ -190,16 +189,3 @@ class Nsga2Sampler(OptunaSampler):
 
     def _optuna_sampler(self, seed: int) -> optuna.samplers.BaseSampler:
         return optuna.samplers.NSGAIISampler(seed=seed, population_size=min(50, max(8, self.search.budget // 12)))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Optuna's greeting and its warnings of experimental arguments, and restore both afterwards."""
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        with catch_warnings():
-            simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(level)
