@@ -119,8 +119,7 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
         raise ValueError(f"policy={policy!r} is not one of {', '.join(_POLICIES)}")
     if miss not in _MISSES:
         raise ValueError(f"miss={miss!r} is not one of {', '.join(_MISSES)}")
-    source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
-    table = _parse(source.read_bytes(), source)
+    table = _read(path)
     with _lock:
         _restore()
         current = type(virtualized.V.choices)
@@ -163,8 +162,7 @@ def sizes(path: str | Path | None = None) -> tuple[int, ...]:
         TypeError: a part of the file has the wrong type.
         ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row.
     """
-    source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
-    rows = [row for of_product in _parse(source.read_bytes(), source).rows.values() for row in of_product]
+    rows = [row for of_product in _read(path).rows.values() for row in of_product]
     beyond = max((row.last for row in rows if row.first < row.last), default=None)
     return tuple(sorted({row.last for row in rows} | ({beyond + 1} if beyond else set())))
 
@@ -582,9 +580,10 @@ def _released(package: str, its: str) -> str:
     return its.partition("+")[0] if package == "torch" else its
 
 
-def _parse(content: bytes, source: Path) -> _Table:
+def _read(path: str | Path | None) -> _Table:
+    source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
     try:
-        return _table(_load(content))
+        return _table(_load(source.read_bytes()))
     except (TypeError, ValueError) as error:
         raise type(error)(f"{source}: {error}") from None
 
