@@ -78,7 +78,7 @@ def weigh_coordinates(params: Reals, features: Reals) -> Reals:
 
 
 def _powers_of_two(values: Sequence[object]) -> Reals | None:
-    """Return how often two divides each value; None where the level says it already or the values only count up."""
+    """Return how often two divides each value; None for powers of two and for 1, 2, 3, ..."""
     if len(values) < 4 or not all(isinstance(v, int) and not isinstance(v, bool) and v > 0 for v in values):
         return None
     twos = np.array([(v & -v).bit_length() for v in values if isinstance(v, int)], np.float64)

@@ -58,7 +58,7 @@ class OptunaSampler(Sampler):
         """Create the sampler of Optuna to run; `seed` has 32 bits."""
 
     def ask(self, count: int) -> list[Config]:
-        """Return up to `count` proposals, one trial of the study each; each knows the ones before it."""
+        """Return up to `count` proposals, each made with the earlier ones of the batch as running trials."""
         return [self._ask() for _ in range(min(count, int(self._free.sum())))]
 
     def tell(self, trials: Sequence[Trial]) -> None:

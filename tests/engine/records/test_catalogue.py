@@ -12,7 +12,7 @@ from gemmtune.engine.records.errors import DeviceError
 EVERY_DEVICE = pytest.mark.parametrize("device", catalogue.devices(), ids=lambda device: device.sku)
 
 
-def test_the_catalogue_holds_the_devices_of_the_field():
+def test_the_catalogue_has_the_supported_devices():
     known = {device.sku for device in catalogue.devices()}
     assert known >= {"H200", "H100-SXM", "H100-PCIe", "GH200", "A100-40GB", "A100-80GB", "B200", "RTX-4090", "L4"}
 
@@ -56,7 +56,7 @@ def test_every_figure_is_plausible(device: Device):
     assert "/" not in device.sku  # a task's key separates with it
 
 
-def test_the_h200_is_as_read_on_one():
+def test_the_h200_has_the_values_read_on_one():
     device = catalogue.device("H200")
     assert device.name == "NVIDIA H200"
     assert (device.arch, device.capability, device.sm_count) == ("sm_90a", (9, 0), 132)
@@ -68,13 +68,13 @@ def test_the_h200_is_as_read_on_one():
     ("sku", "clusters"),
     [("H200", [132, 66, 29, 14, 7]), ("B200", [148, 74, 33, 16, 8]), ("L4", [58, 29, 13, 6, 3])],
 )
-def test_clusters_lie_within_gpcs_of_18_multiprocessors_where_no_driver_was_asked(sku: str, clusters: list[int]):
+def test_clusters_fit_in_gpcs_of_18_multiprocessors_without_a_driver_value(sku: str, clusters: list[int]):
     device = replace(catalogue.device(sku), active_clusters=())
     assert [device.max_active_clusters(size) for size in (1, 2, 4, 8, 16)] == clusters
     assert all(size * count <= device.sm_count for size, count in zip((1, 2, 4, 8, 16), clusters, strict=True))
 
 
-def test_a_drivers_answer_counts_before_the_formula_and_tells_no_devices_apart():
+def test_a_driver_value_replaces_the_formula_and_does_not_change_equality():
     device = catalogue.device("B200")
     board = replace(device, active_clusters=((1, 148), (4, 31)))
     assert [board.max_active_clusters(size) for size in (1, 2, 4)] == [148, 74, 31]
@@ -82,7 +82,7 @@ def test_a_drivers_answer_counts_before_the_formula_and_tells_no_devices_apart()
 
 
 @EVERY_DEVICE
-def test_the_answers_of_drivers_are_plausible(device: Device):
+def test_the_driver_values_are_plausible(device: Device):
     for size, clusters in device.active_clusters:
         assert size in (1, 2, 4, 8, 16)
         assert 0 < size * clusters <= device.sm_count
@@ -110,7 +110,7 @@ def test_an_unknown_device_is_refused_with_the_known_ones():
     assert catalogue.by_name("NVIDIA H300") is None
 
 
-def test_the_source_tells_no_devices_apart():
+def test_the_source_does_not_change_equality():
     device = catalogue.device("H200")
     figures = {field.name: getattr(device, field.name) for field in fields(Device)}
     assert Device(**figures | {"source": "elsewhere"}) == device

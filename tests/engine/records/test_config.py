@@ -74,7 +74,7 @@ def test_a_later_change_of_the_source_changes_nothing():
     assert config["a"] == 1
 
 
-def test_integer_refuses_what_is_none():
+def test_integer_refuses_other_types():
     config = Config({"n": 4, "flag": True, "name": "x"})
     assert config.integer("n") == 4
     for name in ("flag", "name"):

@@ -48,7 +48,7 @@ def test_from_fields_reads_back_to_fields(problem: Problem, out: DType, acc: DTy
 
 
 @given(nameable())
-def test_the_weight_tells_no_problems_apart(problem: Problem):
+def test_the_weight_does_not_change_equality(problem: Problem):
     weighted = Problem.from_fields(problem.to_fields() | {"weight": "2.5"})
     assert weighted.weight == 2.5
     assert weighted == problem
@@ -76,7 +76,7 @@ def test_the_weight_tells_no_problems_apart(problem: Problem):
         ("1x2x3:int8:nn:out_dtype=bf16", "1x2x3:int8:nn:out_dtype=bf16"),
     ],
 )
-def test_parse_fills_in_what_is_left_out(text: str, name: str):
+def test_parse_applies_the_defaults(text: str, name: str):
     assert Problem.parse(text).name == name
 
 
@@ -87,21 +87,21 @@ def test_tf32_is_fp32_with_tf32_products_allowed():
     assert tf32 != fp32
 
 
-def test_a_field_overrules_the_shorthand_that_covers_it():
+def test_a_field_overrides_the_shorthand_that_covers_it():
     problem = Problem.from_fields({"m": "1", "n": "2", "k": "3", "dtype": "bf16", "out_dtype": "fp32", "layout": "tn"})
     assert (problem.a_dtype, problem.b_dtype, problem.out_dtype) == (DType.BF16, DType.BF16, DType.FP32)
     assert (problem.a_layout, problem.b_layout) == (Layout.T, Layout.N)
 
 
 @pytest.mark.parametrize("record", [{"op": "addmm"}, {"op": "addmm", "bias": ""}, {"op": "addmm", "bias": "vector"}])
-def test_an_addmm_adds_a_vector_unless_something_else_is_said(record):
+def test_an_addmm_has_a_vector_bias_by_default(record):
     problem = Problem.from_fields({"m": "1", "n": "2", "k": "3", **record})
     assert problem == Problem(1, 2, 3, op=Op.ADDMM)
     assert problem.bias is Bias.VECTOR
     assert problem != Problem(1, 2, 3, op=Op.ADDMM, bias=Bias.MATRIX)
 
 
-def test_a_kernel_that_takes_m_at_run_time_is_of_another_problem():
+def test_a_dynamic_m_is_another_problem():
     assert Problem(1, 2, 3, dynamic_m=True) != Problem(1, 2, 3)
 
 

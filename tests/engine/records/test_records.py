@@ -18,7 +18,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 
 
-def test_a_rejection_is_falsy_and_carries_its_reason():
+def test_a_rejection_is_falsy_and_has_its_reason():
     verdict = Verdict.no("shared memory", "263168 B needed > 232448 B a block at 4 stages")
     assert not verdict
     assert (verdict.rule, verdict.reason) == ("shared memory", "263168 B needed > 232448 B a block at 4 stages")
@@ -61,7 +61,7 @@ def test_the_optimum_of_a_landscape_is_its_best_time():
         _ = Landscape("none", "file", (), {points[2].config: points[2]}).optimum_ns
 
 
-def test_the_docstring_draws_the_error_tree_that_exists():
+def test_the_docstring_shows_every_error_class():
     drawn = set(re.findall(r"^[ │├└──]*([A-Z]\w+) {2,}", errors.__doc__ or "", re.MULTILINE))
     defined = {name for name, value in vars(errors).items() if inspect.isclass(value)}
     assert drawn == defined == set(errors.__all__)

@@ -37,7 +37,7 @@ def test_values_that_never_occur_have_no_level_and_single_values_no_axis(encodin
     assert encoding.points[encoding.position(config(128, "t", 3))].tolist() == [2, 1, 2]
 
 
-def test_find_is_the_inverse_of_points_and_none_off_the_set(encoding):
+def test_find_is_the_inverse_of_points_and_none_for_infeasible_points(encoding):
     assert [encoding.find(point) for point in encoding.points] == list(range(len(FEASIBLE)))
     assert encoding.find(np.array([1, 1, 0], np.int16)) is None
 
@@ -55,7 +55,7 @@ def test_nearest_is_the_point_itself_while_it_is_free(encoding):
 
 def test_nearest_of_several_is_the_first_of_the_set(encoding):
     free = np.ones(len(FEASIBLE), bool)
-    # (64, t, 2) is infeasible; a step away lie (16, t, 2), (64, n, 2), (64, c, 2) and (128, t, 2).
+    # (64, t, 2) is infeasible; one step away are (16, t, 2), (64, n, 2), (64, c, 2) and (128, t, 2).
     off = np.array([1, 1, 1], np.int16)
     order = []
     for _ in range(4):
@@ -81,12 +81,12 @@ def test_neighbours_are_one_level_or_one_category_away_and_feasible(encoding):
     ]
 
 
-def test_config_off_the_set_has_no_position(encoding):
+def test_an_infeasible_config_has_no_position(encoding):
     with pytest.raises(KeyError):
         encoding.position(config(64, "t", 1))
 
 
-def test_one_config_has_no_axes_and_is_nearest_to_nothing_in_particular():
+def test_one_config_has_no_axes_and_is_always_the_nearest():
     encoding = Encoding(PARAMS, FEASIBLE[:1])
     assert encoding.sizes == ()
     assert encoding.find(np.empty(0, np.int16)) == 0

@@ -49,14 +49,14 @@ class EmptySpace(ToySpace):
         return iter(())
 
 
-def test_census_counts_every_point_once():
+def test_enumeration_counts_every_point_once():
     found = enumerate_space(ToySpace(), TASK)
     assert found.points == 12
     assert len(found.feasible) + sum(found.rejections.values()) == found.points
     assert found.rejections == {"divisible": 2, "shared memory": 3}
 
 
-def test_census_keeps_the_order_of_enumeration():
+def test_feasible_configs_keep_the_order_of_the_points():
     found = enumerate_space(ToySpace(), TASK)
     assert [(c["tile"], c["stages"]) for c in found.feasible] == [
         (1, 1),
@@ -69,28 +69,28 @@ def test_census_keeps_the_order_of_enumeration():
     ]
 
 
-def test_census_shows_the_first_reason_of_each_rule():
+def test_enumeration_has_the_first_reason_of_each_rule():
     assert enumerate_space(ToySpace(), TASK).examples == {
         "divisible": "64 is not a multiple of 3",
         "shared memory": "9 B > 6 B",
     }
 
 
-def test_census_of_an_empty_space_is_empty():
+def test_an_empty_space_has_no_points_and_no_rejections():
     found = enumerate_space(EmptySpace(), TASK)
     assert (found.points, found.feasible, found.rejections, found.examples) == (0, (), {}, {})
 
 
-def test_census_counts_each_of_ten_thousand_points_once():
+def test_enumeration_counts_each_of_ten_thousand_points_once():
     found = enumerate_space(ToySpace(tiles=100, stages=100), TASK)
     assert found.points == 10_000 == len(found.feasible) + sum(found.rejections.values())
 
 
-def test_what_is_feasible_is_what_the_census_counts():
+def test_feasible_configs_are_those_that_the_enumeration_accepts():
     assert tuple(feasible_configs(ToySpace(), TASK)) == enumerate_space(ToySpace(), TASK).feasible
 
 
-def test_no_more_is_drawn_than_is_asked_for():
+def test_lazy_configs_draw_no_more_than_needed():
     drawn = []
     configs = LazyConfigs(drawn.append(config) or config for config in feasible_configs(ToySpace(), TASK))
     assert drawn == []

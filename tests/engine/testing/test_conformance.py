@@ -48,7 +48,7 @@ class DependsOnEarlierSearches(ExhaustiveSampler):
 
 class DropsBlindly(Pruner):
     def judge(self, candidate, history):
-        return Verdict.no("hunch", "it looks slow")
+        return Verdict.no("guess", "it looks slow")
 
 
 class KeepsAll(Pruner):

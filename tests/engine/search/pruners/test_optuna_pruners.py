@@ -55,7 +55,7 @@ HISTORY = [measured(i, 1e5 + 2e4 * i) for i in range(8)]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_drops_what_is_far_behind_and_keeps_what_leads_by_far(name):
+def test_each_pruner_drops_a_far_slower_and_keeps_a_far_faster_config(name):
     histories = [HISTORY[:count] for count in range(5, 9)]
     assert any(dropped_after(name, 1e6, history) is not None for history in histories)
     assert all(dropped_after(name, 5e4, history) is None for history in histories)
@@ -67,7 +67,7 @@ def test_hyperband_waits_longer_in_some_brackets():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_keeps_where_there_are_no_launches_yet(name):
+def test_each_pruner_keeps_a_config_without_launches(name):
     pruner = registry.pruner(name)
     assert pruner.judges_launches
     assert pruner.judge(Candidate(TASK, Config({"x": -1})), HISTORY)
@@ -80,7 +80,7 @@ def test_median_drops_the_slower_half_after_one_launch_once_five_are_measured():
     assert dropped_after("median", 1.75e5, HISTORY[-4:]) is None
 
 
-def test_successive_halving_compares_with_those_it_dropped_too():
+def test_successive_halving_compares_with_dropped_configs_too():
     pruned = [measured(20 + i, 2e5, 1, Status.INVALID) for i in range(8)]
     assert dropped_after("successive_halving", 1.3e5, HISTORY) == 1
     # Of sixteen others four go on after a launch; of the eight that had four launches two go on.
@@ -98,14 +98,14 @@ def test_failures_without_launches_change_no_verdict():
         assert dropped_after(name, 1.3e5, [*failed, *HISTORY]) == dropped_after(name, 1.3e5, HISTORY)
 
 
-def test_a_rejection_says_against_how_many_and_after_what():
+def test_a_rejection_names_the_number_of_rivals_and_of_launches():
     verdict = registry.pruner("median").judge(Candidate(TASK, Config({"x": -1}), samples_ns=(2e5, 2.2e5)), HISTORY)
     assert verdict.rule == "slower than the median"
     assert verdict.reason == "slower than the median of 8 before it, after 1 launch of 200.00 µs in the median"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_verdicts_are_optunas_own_along_a_study(name):
+def test_verdicts_equal_those_of_a_plain_optuna_study(name):
     """Against a study that Optuna runs from first to last, with the same trials in the same order."""
     own = {
         "median": optuna.pruners.MedianPruner,

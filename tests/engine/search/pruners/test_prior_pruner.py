@@ -46,7 +46,7 @@ def kept(of=None):
     return [config["x"] for config in CONFIGS if PriorPruner().judge(Candidate(of, config), ())]
 
 
-def test_the_best_quarter_stays_and_a_tenth_of_the_rest(estimates):
+def test_the_best_quarter_and_a_tenth_of_the_rest_are_kept(estimates):
     estimates({config: 1000.0 + config["x"] for config in CONFIGS})
     found = kept()
     assert found[:250] == list(range(250))
@@ -55,7 +55,7 @@ def test_the_best_quarter_stays_and_a_tenth_of_the_rest(estimates):
     assert max(explored) > 900  # from all over the rest
 
 
-def test_what_is_explored_follows_from_the_config_and_the_task(estimates):
+def test_the_explored_configs_depend_on_config_and_task_alone(estimates):
     estimates({config: 1000.0 + config["x"] for config in CONFIGS})
     explored = set(kept()[250:])
     assert explored == set(kept()[250:])
@@ -63,22 +63,22 @@ def test_what_is_explored_follows_from_the_config_and_the_task(estimates):
     assert len(explored & other) < 0.3 * len(explored)
 
 
-def test_configs_as_good_as_the_last_that_stays_stay_too(estimates):
+def test_configs_as_good_as_the_last_one_kept_are_kept_too(estimates):
     estimates({config: 1000.0 if config["x"] < 400 else 2000.0 for config in CONFIGS})
     assert kept()[:400] == list(range(400))
     assert len(kept()) < 500
 
 
-def test_a_rejection_says_estimate_place_and_shares(estimates):
+def test_a_rejection_names_the_estimate_its_rank_and_the_shares(estimates):
     estimates({config: 1000.0 + config["x"] for config in CONFIGS})
     out = next(x for x in range(300, 1000) if x not in kept())
     verdict = PriorPruner().judge(Candidate(task(), CONFIGS[out]), ())
     assert verdict.rule == "estimate"
-    place = f"estimated at {(1000 + out) / 1e3:.1f} µs, behind {out} of 1000 configs"
-    assert verdict.reason == f"{place}; the best 250 are kept, and 10% of the others"
+    rank = f"estimated at {(1000 + out) / 1e3:.1f} µs, behind {out} of 1000 configs"
+    assert verdict.reason == f"{rank}; the best 250 are kept, and 10% of the others"
 
 
-def test_without_an_estimate_everything_stays(estimates):
+def test_every_config_is_kept_without_an_estimate(estimates):
     estimates({})
     assert len(kept()) == 1000
     prior_pruner._estimates.cache_clear()
@@ -90,7 +90,7 @@ def test_a_space_that_is_not_installed_has_no_estimates():
     assert PriorPruner().judge(Candidate(task(), CONFIGS[999]), ())
 
 
-def test_what_has_been_built_is_no_longer_judged(estimates):
+def test_a_built_config_is_kept(estimates):
     estimates({config: 1000.0 + config["x"] for config in CONFIGS})
     artifact = Artifact("key", "priced", "", "digest", (), None, 0.1, Toolchain(()))
     assert all(PriorPruner().judge(Candidate(task(), config, artifact), ()) for config in CONFIGS)

@@ -32,7 +32,7 @@ def test_static_keeps_up_to_sixteen_spilled_registers(spill_bytes):
     assert StaticPruner().judge(built(spill_bytes), [])
 
 
-def test_static_drops_more_than_sixteen_spilled_registers_and_says_so():
+def test_static_drops_more_than_sixteen_spilled_registers_with_the_reason():
     verdict = StaticPruner().judge(built(68), [])
     assert not verdict
     assert (verdict.rule, verdict.reason) == ("spills", "68 B spilled per thread > 64 B")

@@ -236,7 +236,7 @@ def test_projected_trials_count_in_their_generation(sampler, key):
     assert max(t.system_attrs.get(key, 0) for t in learned) >= 4
 
 
-def test_failures_are_told_as_the_worst_seen_once_something_worked():
+def test_failures_count_as_the_worst_score_once_a_config_worked():
     sampler = TpeSampler(search())
     outcomes = iter([None, 5e4, 2e5, None])
 
@@ -262,7 +262,7 @@ def test_optuna_learns_every_score(sampler):
     assert [t.values for t in learned] == [[math.log(cost(c)), math.log(energy(c))] for c in asked]
 
 
-def test_failures_are_told_as_the_worst_seen_of_each_score():
+def test_failures_count_as_the_worst_of_each_score():
     sampler = TpeSampler(search(objectives=2))
     outcomes = iter([(2e5, 0.1), (5e4, 0.3), None])
 
@@ -284,7 +284,7 @@ def test_multi_objective_samplers_find_a_better_front_than_random(sampler):
     assert found(sampler) / hypervolume(FEASIBLE) > 0.8 > found(RandomSampler) / hypervolume(FEASIBLE)
 
 
-def test_gp_without_torch_says_what_to_install(monkeypatch):
+def test_gp_without_torch_names_what_to_install(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *rest: None if name in ("torch", "scipy") else find_spec(name, *rest)
@@ -293,7 +293,7 @@ def test_gp_without_torch_says_what_to_install(monkeypatch):
         GpSampler(search())
 
 
-def test_optuna_is_quiet_and_left_as_it_was(capfd):
+def test_optuna_is_silenced_and_its_settings_are_restored(capfd):
     optuna.logging.set_verbosity(logging.DEBUG)
     try:
         with warnings.catch_warnings():

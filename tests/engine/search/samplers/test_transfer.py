@@ -143,7 +143,7 @@ def test_a_parameter_weighs_little_where_the_features_explain_it_and_fully_where
 def test_configs_that_failed_on_other_tasks_are_avoided():
     task = Task(64)
     configs = asked(TransferSampler(task.search(Task(32).source(), Task(128).source())), task, 16)
-    assert sum(config["stages"] == 1 for config in configs) <= 1  # of 60 among 262, and one proposal in four doubts
+    assert sum(config["stages"] == 1 for config in configs) <= 1  # of 60 among 262; one in four ignores the history
 
 
 def test_there_is_no_prediction_where_a_feature_has_a_value_that_no_source_task_had():
@@ -233,7 +233,7 @@ def test_a_process_is_certain_near_its_outcomes_and_uncertain_elsewhere():
     mean, deviation = process._posterior(0)
     assert mean == pytest.approx(truth - truth[[0, 8, 16, 24, 32, 40]].min(), abs=0.1)
     assert deviation[8] < deviation[4] / 3
-    assert int(np.argmax(process.improvement(0))) in range(32, 41)  # the minimum lies at 38
+    assert int(np.argmax(process.improvement(0))) in range(32, 41)  # the minimum is at 38
 
 
 def test_a_config_in_flight_has_little_expected_improvement_left():
