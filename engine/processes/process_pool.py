@@ -207,8 +207,8 @@ class ProcessPool(Generic[J, R]):
                 outcomes.append(outcome)
         self._pending -= len(outcomes)
         self._send_jobs()
-        settled = all(slot.phase not in {_Phase.PAUSED, _Phase.STARTING} for slot in self._slots)
-        if self._keeps_spare and self._spare is None and self._slots and settled:
+        all_ready = all(slot.phase not in {_Phase.PAUSED, _Phase.STARTING} for slot in self._slots)
+        if self._keeps_spare and self._spare is None and self._slots and all_ready:
             self._spare = self._new_process()
         if self._errors and not outcomes:
             raise self._errors.pop(0) if self._slots else self._errors[0]

@@ -23,7 +23,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 from run import PROBLEMS
-from waiting import CALM, MADE_UP
+from waiting import MADE_UP, STATE
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.measured_backend import MeasuredBackend
@@ -169,7 +169,7 @@ class VirtualMachine:
         if job.task.problem not in self._seen:
             self._seen.add(job.task.problem)
             seconds += self._given.setup_seconds
-        return seconds, Reading(Status.OK, "", samples, estimate, error_norm=1e-3, before=CALM, after=CALM)
+        return seconds, Reading(Status.OK, "", samples, estimate, error_norm=1e-3, before=STATE, after=STATE)
 
 
 class Notes(Callback):

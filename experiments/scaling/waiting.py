@@ -13,7 +13,7 @@ from gemmtune.engine.records.measurement import DeviceState, Estimate, Status
 __all__ = ["build", "measure"]
 
 BUILD_SECONDS, MEASURE_SECONDS, FINAL_SECONDS = 0.5, 0.008, 0.2
-CALM = DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, temperature_c=40, power_mw=100_000)
+STATE = DeviceState(sm_clock_mhz=1980, memory_clock_mhz=3201, temperature_c=40, power_mw=100_000)
 MADE_UP = Toolchain((("made up", "1"),))
 
 
@@ -46,6 +46,6 @@ def measure():
         time_ns = 1e4 * (1 + 3 * random.Random(job.config.digest).random())
         samples = tuple(time_ns * random.uniform(0.99, 1.01) for _ in range(12))
         estimate = Estimate(time_ns, 0.99 * time_ns, 1.01 * time_ns)
-        return Reading(Status.OK, "", samples, estimate, error_norm=1e-3, before=CALM, after=CALM)
+        return Reading(Status.OK, "", samples, estimate, error_norm=1e-3, before=STATE, after=STATE)
 
     return measured

@@ -30,7 +30,7 @@ PROTOCOL = "graph-cold-l2"
 
 
 def faults(task: Task, folder: Path, where: str = "local") -> dict[str, object]:
-    """Every fault, and a problem that does not fit the GPU; one process is killed from here."""
+    """Measure every fault and a problem that does not fit the GPU, and kill one process."""
     huge = Task(Problem.parse("900000x900000x1024"), task.device, task.space)
     executor: BuildMeasurePipeline
     notices: list[str] = []
@@ -70,7 +70,7 @@ def faults(task: Task, folder: Path, where: str = "local") -> dict[str, object]:
 
 
 def finals(task: Task, folder: Path) -> dict[str, object]:
-    """Four configs that are right when they are measured; before their finals, three of them turn."""
+    """Measure four correct configs, and hold finals after three of them began to fail."""
     notices: list[str] = []
     executor = LocalExecutor([task.space], PROTOCOL, builders=2, run_deadline_seconds=30, notify=notices.append)
     measured = ("none", "turns illegal", "turns wrong", "none again")
@@ -79,21 +79,21 @@ def finals(task: Task, folder: Path) -> dict[str, object]:
     statuses = {str(m.config["fault"]): m.status for m in _drain(executor, len(measured)) if isinstance(m, Measurement)}
     (folder / "turned").touch()
     fields = ((*measured,), ("none", "turns deadly"), ("none", "none again"))
-    held = [_settled(executor, task, names) for names in fields]
+    held = [_held(executor, task, names) for names in fields]
     executor.close()
     return {"statuses": statuses, "finals": held, "notices": notices}
 
 
-def _settled(executor: LocalExecutor, task: Task, names: Sequence[str]) -> dict[str, object]:
+def _held(executor: LocalExecutor, task: Task, names: Sequence[str]) -> dict[str, object]:
     executor.hold_final([(task, Config({"fault": name})) for name in names])
     (final,) = _drain(executor, 1)
     if not isinstance(final, Final):
-        return {"unsettled": getattr(final, "reason", "")}
+        return {"not held": getattr(final, "reason", "")}
     return {
         "finalists": [finalist.config["fault"] for finalist in final.finalists],
         "tie_band": [finalist.config["fault"] for finalist in final.tie_band],
         "regret_bound": final.regret_bound,
-        "refuted": {str(out.config["fault"]): out.reason for out in final.failed},
+        "failed": {str(out.config["fault"]): out.reason for out in final.failed},
     }
 
 
@@ -105,7 +105,7 @@ def _drain(executor: LocalExecutor, count: int) -> list[Finished]:
 
 
 class Loses(LocalExecutor):
-    """From the first result on, new processes see no GPU; the spare process that stands by then still does."""
+    """Hides the GPU from processes that start after the first result; the spare process still sees it."""
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
         finished = super().collect(timeout_seconds)

@@ -111,7 +111,7 @@ class Compiler:
 
 
 class Host:
-    """A site of these GPUs; no problem has a home, so that each is measured on all of them."""
+    """These GPUs; no job has an affinity, so that each problem is measured on all of them."""
 
     def __init__(self, recorded, slowness: Mapping[str, float], seed: int) -> None:
         chance = random.Random(seed)

@@ -218,7 +218,7 @@ def test_a_final_for_which_nothing_builds_is_not_held(machine):
     assert machine.finals == []
 
 
-def test_a_finalist_that_fails_its_check_is_refuted_with_the_reason(machine):
+def test_a_finalist_that_fails_its_check_is_left_out_with_the_reason(machine):
     executor = machine.executor()
     machine.final_answers.append(FinalReading(standings(2, 0).ranking, ((1, "off by 0.3"),)))
     executor.hold_final(candidates(1, 2, 3))
@@ -227,7 +227,7 @@ def test_a_finalist_that_fails_its_check_is_refuted_with_the_reason(machine):
     assert [f.config for f in final.finalists] == [config(3), config(1)]
 
 
-def test_a_finalist_that_breaks_the_gpu_is_refuted_and_the_others_meet_without_it(machine):
+def test_a_finalist_that_breaks_the_gpu_is_left_out_of_a_second_final(machine):
     executor = machine.executor()
     machine.final_answers += [FinalReading((), ((0, "illegal address"),)), standings(1, 0)]
     executor.hold_final(candidates(1, 2, 3))

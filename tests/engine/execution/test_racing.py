@@ -91,9 +91,9 @@ def tuned(recorded, path, *, early_stopping=True):
         "builders": Dispatcher({"cpu": FakeWorker(build)}),
         "workers": Dispatcher({"GPU-a": FakeWorker(measure)}),
     }
-    site = SimpleNamespace(**dispatchers, wait=lambda timeout_seconds: None, close=lambda: None)
+    machine = SimpleNamespace(**dispatchers, wait=lambda timeout_seconds: None, close=lambda: None)
     with (
-        closing(BuildMeasurePipeline(provenance, lambda: site, 1, early_stopping=early_stopping)) as executor,
+        closing(BuildMeasurePipeline(provenance, lambda: machine, 1, early_stopping=early_stopping)) as executor,
         Database.open(path) as database,
     ):
         backend = ReplayedBackend(PLAN, recorded, executor)

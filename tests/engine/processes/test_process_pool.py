@@ -252,10 +252,10 @@ def test_each_process_leads_its_group(pool):
 
 
 def test_ctrl_c_is_the_parents_to_handle(pool):
-    calm = pool()
-    (first,) = finish(calm, ("echo", 1))
+    one = pool()
+    (first,) = finish(one, ("echo", 1))
     os.kill(first.result[1], signal.SIGINT)
-    (second,) = finish(calm, ("echo", 2))
+    (second,) = finish(one, ("echo", 2))
     assert second.result == (2, first.result[1])
 
 
@@ -477,7 +477,7 @@ def test_an_error_waits_for_the_outcomes_of_its_call_and_neighbours_go_on(failin
     assert [outcome.job[0] for outcome in two.collect()] == ["say_and_wait"]
     with pytest.raises(Quarantined):
         two.collect()
-    (last,) = finish(two)  # in the place that is left
+    (last,) = finish(two)  # in the slot that is left
     assert (last.result[0], two.size) == ("sticky", 1)
 
 

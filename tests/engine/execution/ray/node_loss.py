@@ -59,7 +59,7 @@ def tuned(executor, landscapes, path, callbacks):
 def main() -> None:
     folder = Path(sys.argv[1])
     landscapes = completed(read_all(embedded()), PLAN.spaces, None)
-    calm, expected = tuned(ReplayExecutor(landscapes), landscapes, folder / "calm.db", ())
+    alone, expected = tuned(ReplayExecutor(landscapes), landscapes, folder / "alone.db", ())
     machines = Machines(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = machines.add_node(num_cpus=1)
     machines.wait_for_nodes()
@@ -73,7 +73,7 @@ def main() -> None:
         "measurements": len(held),
         "measured before the loss": remover.left,
         "same measurements": held == expected,
-        "same rows": table.rows == calm.rows,
+        "same rows": table.rows == alone.rows,
         "notices": remover.notices,
     }
     (folder / "report.json").write_text(json.dumps(report))
