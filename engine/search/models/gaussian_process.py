@@ -72,7 +72,7 @@ class GaussianProcess:
         self._condition([])
 
     @property
-    def told(self) -> int:
+    def outcomes(self) -> int:
         """Number of outcomes told so far."""
         return len(self._outcomes)
 

@@ -128,7 +128,7 @@ class TransferSampler(Sampler):
             return int(self._rng.choice(np.flatnonzero(self._free)))
         if self._asked > self._evolution_after and self._asked % 2 == 0:
             return self._evolve()
-        if not self._process.told:
+        if not self._process.outcomes:
             return _argmax(-self._process.prior_bound(0), self._free)
         if self._has_prediction and self._asked % self._skeptical_every == 0:
             seeds = self._seeds & self._free

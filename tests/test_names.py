@@ -1,0 +1,62 @@
+"""Public names are in the glossary's words: no module, function, class or constant is named by a metaphor."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("engine", "spaces", "objectives")
+LISTED = """
+    arena asked calm cellar circle crossing crossings exchange fleet forgo gate heard holdings lesson lessons opening
+    origin parcel parcels place places probing race ring rig seat session settle settled settles shelf site slot
+    spotting stand standing stands teach teaching tell told turn turns unsettled watcher
+"""
+METAPHORS = frozenset(LISTED.split())
+ALLOWED = {
+    "ask": "a sampler is asked for configs",
+    "tell": "a sampler is told the results",
+    "asked": "torch asks questions of a size, which become guards",
+    "asked_by_torch": "as above",
+}
+
+
+def words(name: str) -> list[str]:
+    """`PackedArtifacts`, `packed_artifacts` and `_PACKED_ARTIFACTS` are packed, artifacts."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def public_names(path: Path) -> Iterator[str]:
+    """The module's name, the names of its `__all__`, and the public methods and fields of the classes among them."""
+    yield path.parent.name if path.stem == "__init__" else path.stem
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    listed: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            listed = set(ast.literal_eval(node.value))
+    yield from listed
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name in listed:
+            for member in node.body:
+                if isinstance(member, ast.FunctionDef):
+                    yield member.name
+                elif isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+                    yield member.target.id
+
+
+FILES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_public_names_are_no_metaphors(path: Path):
+    named = {name for name in public_names(path) if not name.startswith("_")}
+    offending = {
+        name: sorted(METAPHORS & set(words(name)))
+        for name in named
+        if METAPHORS & set(words(name)) and name not in ALLOWED
+    }
+    assert offending == {}, "name it by a word of docs/glossary.md"
