@@ -94,7 +94,7 @@ def order(campaign, weights, total, pick):
 
 
 def expected_gain(scores, evaluations, batch):
-    """What a batch should take off the best of `scores`, if their five best are the tail of an exponential."""
+    """Return the expected improvement of a batch over the best score, from an exponential tail of the five best."""
     best = sorted(scores)[:6]
     if len(best) < 6:
         return math.inf if evaluations < 32 else 0.0
