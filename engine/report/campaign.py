@@ -26,7 +26,6 @@ from gemmtune.engine.report.layout import (
 from gemmtune.engine.report.pareto import Scored, front_json, front_sections
 from gemmtune.engine.report.portfolio import portfolio_report
 from gemmtune.engine.report.ranges import losses_json, losses_text
-from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.rows import unserved
 
@@ -45,7 +44,7 @@ def campaign_report(
         notes: lines on what could not be exported.
         written: files of the campaign.
     """
-    objective, findings = registry.objective(plan.objective), result.findings
+    objective, findings = plan.plugins.objective, result.findings
     evidence = {m.evidence for m in result.measurements}
     mean, racing = _mean_fraction(findings), _racing(findings)
     portfolio = None

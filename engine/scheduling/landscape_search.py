@@ -45,11 +45,12 @@ class LandscapeSearch:
         self.feasible = tuple(c for c, point in landscape.points.items() if point.status is not Status.INVALID)
         task = _task(landscape)
         members = set(self.feasible)
-        seeds = () if cold or task is None else registry.space(task.space).seeds(task)
-        self.seeds: tuple[Config, ...] = tuple(config for config in seeds if config in members)
+        self.seeds: tuple[Config, ...] = ()
         self.features: FeatureFunction = no_features
         if task is not None:
-            self.features = TaskFeatures(registry.space(task.space), task)
+            space = registry.space(task.space)
+            self.seeds = () if cold else tuple(config for config in space.seeds(task) if config in members)
+            self.features = TaskFeatures(space, task)
         elif landscape.problem is not None:
             self.features = partial(_constant, landscape.problem)
 

@@ -122,7 +122,7 @@ def test_failures_are_counted_by_status_and_cost_budget(recorded, tmp_path):
     assert finding.fraction_of_optimum is None
 
 
-def test_the_table_is_built_from_all_that_is_known_of_its_tasks(recorded, tmp_path):
+def test_the_table_is_built_from_everything_in_the_database(recorded, tmp_path):
     full = replace(PLAN, sampler="exhaustive", budget=10**6, problems=(DECODE,))
     best = executed(full, recorded, tmp_path / "m.db").table
     again = executed(replace(full, sampler="random", budget=2), recorded, tmp_path / "m.db")
@@ -130,7 +130,7 @@ def test_the_table_is_built_from_all_that_is_known_of_its_tasks(recorded, tmp_pa
     assert again.findings[0].evaluations == 2
 
 
-def test_landscapes_may_leave_the_space_and_the_device_open(recorded):
+def test_landscapes_may_omit_the_space_and_the_device(recorded):
     bare = tuple(replace(landscape, context={}) for landscape in only(recorded, "triton_mm"))
     filled = completed(bare, PLAN.spaces, H200)
     assert recorded_device(filled) == H200
@@ -143,7 +143,7 @@ def test_landscapes_may_leave_the_space_and_the_device_open(recorded):
         recorded_device(completed(bare, PLAN.spaces, None))
 
 
-def test_what_is_not_recorded_is_named_with_what_is(recorded):
+def test_a_problem_that_is_not_recorded_is_refused_with_those_that_are(recorded):
     other = replace(PLAN, problems=(Problem(17, 4096, 4096),))
     with pytest.raises(LandscapeError, match=r"17x4096x4096:bf16:nt is not recorded in space triton_mm.*16x4096x4096"):
         replayed(other, recorded)
@@ -184,7 +184,7 @@ def test_a_problem_that_the_vendor_has_no_kernel_for_is_searched_without_a_basel
     ]
 
 
-def test_a_problem_is_searched_in_the_spaces_that_have_anything_for_it_and_a_person_is_told():
+def test_a_problem_is_searched_in_the_spaces_that_serve_it_and_the_others_are_named():
     one, many = Problem.parse("1x512x1024"), Problem.parse("64x512x1024")
     plan = Plan(problems=(one, many), spaces=("triton_mm", "triton_mm_tma"))
     found = measured(plan)
@@ -202,7 +202,7 @@ def test_a_problem_is_searched_in_the_spaces_that_have_anything_for_it_and_a_per
         measured(Plan(problems=(Problem.parse("1x512x1021"),), spaces=("cute_gemm", "triton_mm_tma")))
 
 
-def test_what_no_search_is_made_for_is_noticed_when_the_campaign_runs(recorded, tmp_path):
+def test_a_campaign_notes_the_problems_that_a_space_does_not_serve(recorded, tmp_path):
     class Listener(Callback):
         def __init__(self):
             self.heard = []
@@ -218,17 +218,17 @@ def test_what_no_search_is_made_for_is_noticed_when_the_campaign_runs(recorded, 
     assert [notice[:41] for notice in listener.heard] == ["1 of 1 problems are not searched in cute_"]
 
 
-def on_paper(sku="B200", **changes):
+def estimated(sku="B200", **changes):
     plan = replace(PLAN, **{"spaces": ("toy_priced",), "problems": (DECODE,), **changes})
     return EstimatedBackend(plan, catalogue.device(sku), "No GPU here").searches(plan)
 
 
 @pytest.mark.usefixtures("toy_priced")
-def test_on_paper_the_best_estimates_are_evaluated_and_no_baseline():
-    (search,) = on_paper(budget=3)
+def test_an_estimated_campaign_evaluates_the_best_estimates_and_no_baseline():
+    (search,) = estimated(budget=3)
     assert (search.task.space, search.budget) == ("toy_priced", 3)
     assert [config["TILE"] for config in search.tuner.next_batch()] == [1, 2, 3]
-    (search,) = on_paper(budget=99)
+    (search,) = estimated(budget=99)
     assert search.budget == 8  # of ten tiles one is infeasible, and of one the model has no opinion
 
 
@@ -246,9 +246,9 @@ def test_on_paper_the_best_estimates_are_evaluated_and_no_baseline():
         ({"objective": "energy"}, "objective energy needs energy, which no model estimates: minimise latency"),
     ],
 )
-def test_what_cannot_be_estimated_is_refused_with_the_reason(changes, said):
+def test_a_task_without_an_estimate_is_refused_with_the_reason(changes, said):
     with pytest.raises(UsageError, match=said):
-        on_paper(**changes)
+        estimated(**changes)
 
 
 @pytest.mark.usefixtures("toy_priced")
@@ -260,7 +260,7 @@ def test_estimates_of_two_models_are_not_compared(monkeypatch):
     find = registry.space
     monkeypatch.setattr(registry, "space", lambda name: Other() if name == "triton_mm" else find(name))
     with pytest.raises(UsageError, match="toy_priced and triton_mm have models of their own, not to be compared"):
-        on_paper(spaces=("toy_priced", "triton_mm"))
+        estimated(spaces=("toy_priced", "triton_mm"))
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_an_objective_that_was_not_recorded_is_refused(recorded, objective, said
         replayed(replace(PLAN, objective=objective), recorded)
 
 
-def test_the_cache_that_was_recorded_is_what_may_be_replayed(recorded):
+def test_only_an_objective_of_the_recorded_cache_state_is_replayed(recorded):
     def by(protocol):
         return [replace(x, context=dict(x.context) | {"protocol": protocol}) for x in recorded]
 

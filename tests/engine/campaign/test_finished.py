@@ -94,7 +94,7 @@ def test_another_campaign_is_searched(tmp_path, recorded, changes):
     assert (tmp_path / "asked.json").read_bytes() != kept
 
 
-def test_what_only_the_table_depends_on_is_no_reason_to_search(tmp_path, recorded, asks):
+def test_a_change_that_only_affects_the_table_searches_nothing(tmp_path, recorded, asks):
     executed(tmp_path, recorded)
     asks.clear()
     result, _ = executed(tmp_path, recorded, replace(PLAN, margin=0.5, limits=Limits(seconds=1000)))
@@ -102,14 +102,14 @@ def test_what_only_the_table_depends_on_is_no_reason_to_search(tmp_path, recorde
     assert {row.choices[0].space for row in result.table.rows} == {"aten"}
 
 
-def test_what_the_database_lacks_is_searched(tmp_path, recorded):
+def test_a_campaign_that_the_database_lacks_is_searched(tmp_path, recorded):
     first, _ = executed(tmp_path, recorded)
     again, heard = executed(tmp_path, recorded, database="other.db")
     assert (heard.new, heard.known) == (ALL, 0)
     assert again == first
 
 
-def test_what_others_measured_since_does_not_reopen_it(tmp_path, recorded, asks):
+def test_measurements_of_other_campaigns_do_not_reopen_a_finished_one(tmp_path, recorded, asks):
     first, _ = executed(tmp_path, recorded)
     kept = (tmp_path / "asked.json").read_bytes()
     executed(tmp_path, recorded, replace(PLAN, seed=7))
@@ -121,7 +121,7 @@ def test_what_others_measured_since_does_not_reopen_it(tmp_path, recorded, asks)
     assert [f.evaluations for f in again.findings] == [f.evaluations for f in first.findings]
 
 
-def test_a_campaign_that_time_cut_short_goes_on(tmp_path, recorded):
+def test_a_campaign_that_ran_out_of_time_continues(tmp_path, recorded):
     _, heard = executed(tmp_path, recorded, replace(PLAN, limits=Limits(seconds=1e-9)))
     assert heard.new < ALL
     assert not (tmp_path / "asked.json").exists()
@@ -130,7 +130,7 @@ def test_a_campaign_that_time_cut_short_goes_on(tmp_path, recorded):
 
 
 @pytest.mark.parametrize("content", ["", "[]", json.dumps({"campaign": "another", "asked": []})])
-def test_a_file_of_something_else_is_as_none(tmp_path, recorded, content):
+def test_a_file_of_something_else_is_ignored(tmp_path, recorded, content):
     (tmp_path / "asked.json").write_text(content)
     _, heard = executed(tmp_path, recorded)
     assert heard.new == ALL

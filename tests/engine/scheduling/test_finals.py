@@ -71,7 +71,7 @@ def xs(configs: Iterable[tuple[Task, Config]]) -> list[int | None]:
     return [config.get("x") for _, config in configs]
 
 
-class ScriptedFleet:
+class ScriptedExecutor:
     """Screens a few at a time, and holds finals at once unless it loses them."""
 
     evidence = Evidence.MEASURED
@@ -182,7 +182,7 @@ class ScriptedBackend(Backend):
     notes = ()
     tasks = ()
 
-    def __init__(self, executor: ScriptedFleet, found: list[TaskSearch]) -> None:
+    def __init__(self, executor: ScriptedExecutor, found: list[TaskSearch]) -> None:
         self.executor = executor
         self.found = found
 
@@ -190,7 +190,7 @@ class ScriptedBackend(Backend):
         return self.found
 
 
-def executed(database: Database, executor: ScriptedFleet, found: list[TaskSearch] | None = None) -> Result:
+def executed(database: Database, executor: ScriptedExecutor, found: list[TaskSearch] | None = None) -> Result:
     return execute(PLAN, ScriptedBackend(executor, found or searches()), database, ())
 
 
@@ -199,7 +199,7 @@ def shipped(result: Result) -> list[int | None]:
 
 
 def test_the_best_eight_and_the_baseline_meet_once_every_search_of_the_problem_has_ended(database):
-    executor, listener = ScriptedFleet(), Listener()
+    executor, listener = ScriptedExecutor(), Listener()
     run(searches(), executor, database, registry.objective("latency"), [listener])
     assert [{task.problem for task, _ in asked} for asked in executor.asked] == [{problem} for problem in PROBLEMS]
     for asked in executor.asked:
@@ -209,7 +209,7 @@ def test_the_best_eight_and_the_baseline_meet_once_every_search_of_the_problem_h
 
 
 def test_the_spaces_of_a_problem_meet_in_one_final(database):
-    executor = ScriptedFleet()
+    executor = ScriptedExecutor()
     executed(database, executor, searches(PROBLEMS[:1], ("toy", "other")))
     (asked,) = executor.asked
     assert [(task.space, config.get("x")) for task, config in asked[:4]] == [
@@ -222,8 +222,8 @@ def test_the_spaces_of_a_problem_meet_in_one_final(database):
     assert [task.space for task, _ in asked].count("other") == 5
 
 
-def test_what_the_final_says_is_found_and_ships(database):
-    result = executed(database, ScriptedFleet())
+def test_the_winner_of_the_final_is_found_and_ships(database):
+    result = executed(database, ScriptedExecutor())
     assert shipped(result) == [6, 6]
     for row, finding in zip(result.table.rows, result.findings, strict=True):
         assert (finding.config, finding.score, finding.baseline_score) == (CONFIGS[6], 1000.0, 1055.0)
@@ -232,41 +232,41 @@ def test_what_the_final_says_is_found_and_ships(database):
         assert row.regret_bound == pytest.approx(0.005)
 
 
-def test_the_same_campaign_again_holds_no_final_again(database):
-    first = executed(database, ScriptedFleet())
-    again = ScriptedFleet()
+def test_a_second_run_holds_no_final(database):
+    first = executed(database, ScriptedExecutor())
+    again = ScriptedExecutor()
     second = executed(database, again)
     assert (again.submitted, again.asked) == ([], [])
     assert (second.table, second.findings) == (first.table, first.findings)
     assert len(database.finals()) == 2
 
 
-def test_a_smaller_campaign_later_has_nothing_new_to_settle(database):
-    whole = executed(database, ScriptedFleet())
-    executor = ScriptedFleet()
+def test_a_smaller_campaign_later_holds_no_final(database):
+    whole = executed(database, ScriptedExecutor())
+    executor = ScriptedExecutor()
     part = executed(database, executor, searches(configs=CONFIGS[10:]))
     assert executor.asked == []
     assert part.table == whole.table
     assert [finding.config for finding in part.findings] == [CONFIGS[6]] * 2
 
 
-def test_a_larger_campaign_later_holds_the_final_of_all_that_is_known(database):
-    executed(database, ScriptedFleet(), searches(configs=CONFIGS[8:]))
-    executor = ScriptedFleet()
+def test_a_larger_campaign_later_holds_a_final_of_all_known_configs(database):
+    executed(database, ScriptedExecutor(), searches(configs=CONFIGS[8:]))
+    executor = ScriptedExecutor()
     assert shipped(executed(database, executor)) == [6, 6]
     assert [xs(asked)[0] for asked in executor.asked] == [4, 4]
     assert len(database.finals()) == 4
 
 
 def test_another_toolchain_holds_a_final_of_its_own(database):
-    executed(database, ScriptedFleet())
-    newer = ScriptedFleet(tools=Toolchain((("toy", "2.0"),)))
+    executed(database, ScriptedExecutor())
+    newer = ScriptedExecutor(tools=Toolchain((("toy", "2.0"),)))
     executed(database, newer)
     assert len(newer.asked) == 2
 
 
 def test_a_lost_final_leaves_the_campaign_whole_and_screening_ranks(database):
-    executor, listener = ScriptedFleet(loses=True), Listener()
+    executor, listener = ScriptedExecutor(loses=True), Listener()
     result = execute(PLAN, ScriptedBackend(executor, searches()), database, [listener])
     assert listener.finals == [FinalNotHeld(problem, "its process ended") for problem in PROBLEMS]
     assert database.finals() == []
@@ -274,25 +274,25 @@ def test_a_lost_final_leaves_the_campaign_whole_and_screening_ranks(database):
     assert shipped(result) == [4, 4]
     assert [(f.config, f.score) for f in result.findings] == [(CONFIGS[4], 1000.0)] * 2
     assert [row.regret_bound for row in result.table.rows] == [None, None]
-    assert shipped(executed(database, ScriptedFleet())) == [6, 6]  # it is held when the command is given again
+    assert shipped(executed(database, ScriptedExecutor())) == [6, 6]  # it is held when the command is given again
 
 
-def test_a_refuted_finalist_is_not_shipped(database):
-    executor = ScriptedFleet(refutes=(4, 6))
+def test_a_config_that_failed_in_a_final_is_not_shipped(database):
+    executor = ScriptedExecutor(refutes=(4, 6))
     result = executed(database, executor)
     assert shipped(result) == [5, 5]
     assert [finding.config for finding in result.findings] == [CONFIGS[5]] * 2
     for row in result.table.rows:
         assert not {CONFIGS[4], CONFIGS[6]} & {choice.config for choice in row.choices}
-    again = ScriptedFleet()
+    again = ScriptedExecutor()
     assert executed(database, again).table == result.table
     assert again.asked == []
-    executed(database, newer := ScriptedFleet(tools=Toolchain((("toy", "2.0"),))))
+    executed(database, newer := ScriptedExecutor(tools=Toolchain((("toy", "2.0"),))))
     assert all({4, 6}.isdisjoint(xs(asked)) for asked in newer.asked)
 
 
-def test_a_refuted_config_is_not_named_where_the_final_left_nothing_else_of_its_space(database):
-    result = executed(database, ScriptedFleet(refutes=range(10)), searches(PROBLEMS[:1]))
+def test_a_failed_finalist_is_no_finding_even_if_it_was_the_last_of_its_space(database):
+    result = executed(database, ScriptedExecutor(refutes=range(10)), searches(PROBLEMS[:1]))
     (row,), (finding,) = result.table.rows, result.findings
     assert row.choices[0].config == BASELINE
     assert finding.config.integer("x") >= 8
@@ -303,28 +303,28 @@ def test_a_campaign_killed_between_search_and_final_resumes_with_the_final_alone
     class KilledError(Exception):
         pass
 
-    class Dies(ScriptedFleet):
+    class Dies(ScriptedExecutor):
         def hold_final(self, candidates):
             raise KilledError
 
     with pytest.raises(KilledError):
         executed(database, Dies(), searches(PROBLEMS[:1]))
     assert database.finals() == []
-    resumed = ScriptedFleet()
+    resumed = ScriptedExecutor()
     assert shipped(executed(database, resumed, searches(PROBLEMS[:1]))) == [6]
     assert resumed.submitted == []
     assert len(resumed.asked) == len(database.finals()) == 1
 
 
 def test_a_sweep_holds_no_final(database):
-    executor = ScriptedFleet()
+    executor = ScriptedExecutor()
     run(searches(), executor, database, registry.objective("latency"), (), hold_finals=False)
     assert executor.asked == []
     assert len(executor.submitted) == 2 * 21
 
 
-def test_one_config_that_is_ok_meets_nobody(database):
-    executor = ScriptedFleet()
+def test_one_ok_config_alone_holds_no_final(database):
+    executor = ScriptedExecutor()
     result = executed(database, executor, searches(PROBLEMS[:1], configs=CONFIGS[19:]))
     assert executor.asked == []
     assert [row.choices[0].space for row in result.table.rows] == [BASELINE_SPACE]

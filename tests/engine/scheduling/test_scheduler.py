@@ -94,7 +94,7 @@ def outcome(task: Task, config: Config) -> Measurement:
     )
 
 
-class ScriptedFleet:
+class ScriptedExecutor:
     """Finishes in an order of its own, some at a time, and sometimes nothing; holds no finals."""
 
     evidence = Evidence.MEASURED
@@ -209,7 +209,9 @@ def test_a_budget_is_at_most_what_is_feasible():
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_completion_changes_nothing(tmp_path, seed):
     tables = []
-    for number, executor in enumerate((ScriptedFleet(at_a_time=10**6), ScriptedFleet(seed, 1), ScriptedFleet(seed, 7))):
+    for number, executor in enumerate(
+        (ScriptedExecutor(at_a_time=10**6), ScriptedExecutor(seed, 1), ScriptedExecutor(seed, 7))
+    ):
         with Database.open(tmp_path / f"{number}.db") as database:
             found, _ = scheduled(database, executor)
             table = build_table(H200, "latency", rank(H200, Median(), database.measurements()))
@@ -217,7 +219,7 @@ def test_the_order_of_completion_changes_nothing(tmp_path, seed):
     assert tables[0] == tables[1] == tables[2]
 
 
-def test_samplers_hear_each_batch_in_the_order_they_asked(database):
+def test_samplers_are_told_each_batch_in_the_order_they_asked(database):
     witnesses = {}
 
     class Witness(EVOLUTION):
@@ -239,12 +241,12 @@ def test_samplers_hear_each_batch_in_the_order_they_asked(database):
 
     found = searches(sampler=Witness)
     task_of = {search.tuner._sampler.search.seed: search.task for search in found}
-    scheduled(database, ScriptedFleet(3), found)
+    scheduled(database, ScriptedExecutor(3), found)
     assert [len(witnesses[seed].told) for seed in task_of] == [15] * 6
 
 
-def test_failures_are_told_and_counted_and_kept(database):
-    (found,), listener = scheduled(database, ScriptedFleet(), searches(TASKS[:1], budget=30))
+def test_failures_reach_the_sampler_the_budget_and_the_database(database):
+    (found,), listener = scheduled(database, ScriptedExecutor(), searches(TASKS[:1], budget=30))
     failed = [trial for trial in found.tuner.trials if trial.status is Status.RUN_FAILED]
     assert len(found.tuner.trials) == 30
     assert {trial.config["x"] for trial in failed} == {0}
@@ -255,8 +257,8 @@ def test_failures_are_told_and_counted_and_kept(database):
     assert found.tuner.best.config == Config({"x": 4, "y": 3})
 
 
-def test_several_tasks_are_in_work_at_once_and_no_more_than_a_few(database):
-    executor = ScriptedFleet(at_a_time=1)
+def test_a_few_tasks_are_in_work_at_once(database):
+    executor = ScriptedExecutor(at_a_time=1)
     most = 0
     real = executor.collect
 
@@ -271,7 +273,7 @@ def test_several_tasks_are_in_work_at_once_and_no_more_than_a_few(database):
     assert {task for task, _ in executor.submitted} == set(MANY)
 
 
-def order(executor: ScriptedFleet) -> list[Task]:
+def order(executor: ScriptedExecutor) -> list[Task]:
     """The tasks in the order of their batches."""
     return [
         task
@@ -282,7 +284,7 @@ def order(executor: ScriptedFleet) -> list[Task]:
 
 def test_tasks_of_one_weight_take_turns(database, monkeypatch):
     monkeypatch.setattr(scheduler, "_CONFIGS_PER_WORKER", 64)
-    executor = ScriptedFleet(at_a_time=1)
+    executor = ScriptedExecutor(at_a_time=1)
     scheduled(database, executor, searches(MANY, batch=8, budget=24))
     turns = order(executor)
     assert turns[:20] == list(MANY)
@@ -294,7 +296,7 @@ def test_a_heavier_task_gets_its_batches_earlier(tmp_path, monkeypatch):
     thirds = []
     for number, weight in enumerate((1.0, 1e6)):
         first = Task(Problem(1, 64, 64, weight=weight), H200, "toy")
-        executor = ScriptedFleet(at_a_time=1)
+        executor = ScriptedExecutor(at_a_time=1)
         with Database.open(tmp_path / f"{number}.db") as database:
             scheduled(database, executor, searches((first, *MANY[1:]), batch=8, budget=24))
         assert order(executor)[:20] == [first, *MANY[1:]]
@@ -306,16 +308,16 @@ def test_no_task_is_left_to_end_alone(database, monkeypatch):
     """The lightest task begins in time: when its batches, one after another, last as long as all that is left."""
     monkeypatch.setattr(scheduler, "_CONFIGS_PER_WORKER", 8)
     least = Task(Problem(1, 64, 64, weight=1e-9), H200, "toy")
-    executor = ScriptedFleet(at_a_time=1)
+    executor = ScriptedExecutor(at_a_time=1)
     scheduled(database, executor, searches((least, *MANY[1:]), batch=4, budget=24))
     others = [place for place, (task, _) in enumerate(executor.submitted) if task != least]
     assert executor.submitted[80:440].count(least) == 0
     assert others[-1] >= 480 - 4 * 4  # by weight alone its last five batches would be the last
 
 
-def test_what_is_done_is_looked_at_between_two_questions(database):
+def test_the_executor_is_collected_between_two_asks(database):
     """Samplers take their time, and a builder that is done must not wait for all of them."""
-    executor = ScriptedFleet(at_a_time=2)
+    executor = ScriptedExecutor(at_a_time=2)
     asked, looks = [], []
 
     def configs():
@@ -343,14 +345,14 @@ class Ticking:
 
 
 @pytest.mark.parametrize("limits", [Limits(seconds=20), Limits(gpu_seconds=20)])
-def test_when_time_is_over_what_is_in_work_is_finished_and_every_search_ends(database, limits):
-    executor = ScriptedFleet(at_a_time=2)
+def test_when_time_is_over_submitted_configs_finish_and_every_search_ends(database, limits):
+    executor = ScriptedExecutor(at_a_time=2)
     found, listener = scheduled(database, executor, searches(batch=8, budget=30), limits, now=Ticking(1.0))
     assert 0 < len(executor.submitted) < 6 * 30
     assert sorted(task.key for task, _ in listener.ends) == sorted(task.key for task in TASKS)
     assert "time is over" in {why for _, why in listener.ends}
     assert sum(len(search.tuner.trials) for search in found) == len(executor.submitted) == len(listener.heard)
-    again = ScriptedFleet()
+    again = ScriptedExecutor()
     scheduled(database, again, searches(batch=8, budget=30))
     assert len(again.submitted) == 6 * 30 - len(executor.submitted)  # the rest, and nothing twice
 
@@ -365,10 +367,10 @@ def drawing(drawn: list[Task]) -> list[TaskSearch]:
     return [TaskSearch(task, Toy(), partial(configs, task), EVOLUTION, 15, seed=0, batch=4) for task in MANY]
 
 
-def test_the_first_job_is_submitted_before_what_is_feasible_of_later_tasks_is_known(database):
+def test_the_first_job_is_submitted_before_later_tasks_are_enumerated(database):
     drawn, before = [], []
 
-    class Noting(ScriptedFleet):
+    class Noting(ScriptedExecutor):
         def submit(self, task, config):
             before.append(list(drawn))
             super().submit(task, config)
@@ -379,18 +381,18 @@ def test_the_first_job_is_submitted_before_what_is_feasible_of_later_tasks_is_kn
     assert drawn == list(MANY)
 
 
-def test_a_search_that_never_begins_is_not_prepared(database):
+def test_a_search_that_never_begins_enumerates_nothing(database):
     drawn = []
-    found, listener = scheduled(database, ScriptedFleet(), drawing(drawn), Limits(seconds=2), now=Ticking(1.0))
+    found, listener = scheduled(database, ScriptedExecutor(), drawing(drawn), Limits(seconds=2), now=Ticking(1.0))
     begun = [search.task for search in found if search.tuner.trials]
     assert drawn == begun != list(MANY)
     assert len(listener.ends) == 20
 
 
-def test_a_fleet_of_many_gpus_spends_gpu_seconds_as_fast(tmp_path):
+def test_an_executor_of_many_gpus_spends_gpu_seconds_as_fast(tmp_path):
     spent = []
     for parallel in (1, 4):
-        executor = ScriptedFleet(at_a_time=2)
+        executor = ScriptedExecutor(at_a_time=2)
         executor.parallel = parallel
         with Database.open(tmp_path / f"{parallel}.db") as database:
             limits = Limits(gpu_seconds=40)
@@ -401,7 +403,7 @@ def test_a_fleet_of_many_gpus_spends_gpu_seconds_as_fast(tmp_path):
 
 def test_a_task_is_done_when_its_regret_bound_is_under_the_target(database):
     wanted = Limits(regret=0.05)
-    found, listener = scheduled(database, ScriptedFleet(2), searches(batch=8, budget=30), wanted)
+    found, listener = scheduled(database, ScriptedExecutor(2), searches(batch=8, budget=30), wanted)
     stopped = [search for search in found if len(search.tuner.trials) < 30]
     assert stopped
     assert all(search.regret_bound <= 0.05 for search in stopped)
@@ -414,7 +416,9 @@ def test_a_task_is_done_when_its_regret_bound_is_under_the_target(database):
 
 def test_with_a_regret_target_the_order_of_completion_changes_nothing(tmp_path):
     ends = []
-    for number, executor in enumerate((ScriptedFleet(at_a_time=10**6), ScriptedFleet(7, 1), ScriptedFleet(8, 7))):
+    for number, executor in enumerate(
+        (ScriptedExecutor(at_a_time=10**6), ScriptedExecutor(7, 1), ScriptedExecutor(8, 7))
+    ):
         with Database.open(tmp_path / f"{number}.db") as database:
             found, _ = scheduled(database, executor, searches(batch=8, budget=30), Limits(regret=0.05))
         ends.append(trials(found))
@@ -423,13 +427,13 @@ def test_with_a_regret_target_the_order_of_completion_changes_nothing(tmp_path):
 
 def test_a_search_says_why_it_ended(database):
     _, listener = scheduled(
-        database, ScriptedFleet(), [*searches(TASKS[:1], budget=7), *searches(TASKS[1:2], budget=30)]
+        database, ScriptedExecutor(), [*searches(TASKS[:1], budget=7), *searches(TASKS[1:2], budget=30)]
     )
     assert dict(listener.ends) == {TASKS[0]: "budget spent", TASKS[1]: "all evaluated"}
 
 
 def test_a_callback_is_given_every_measurement(database):
-    executor = ScriptedFleet(11)
+    executor = ScriptedExecutor(11)
     found, listener = scheduled(database, executor)
     assert listener.searches == found
     assert len(listener.heard) == sum(search.budget for search in found) == 90
@@ -442,12 +446,12 @@ def test_a_callback_is_given_every_measurement(database):
 def test_a_callback_is_given_the_load_and_the_time_left(tmp_path):
     load = Load(queued=3, building=2, timing=1, workers={"gpu0": True})
 
-    class Says(ScriptedFleet):
+    class Says(ScriptedExecutor):
         def load(self):
             return load
 
     with Database.open(tmp_path / "silent.db") as database:
-        _, listener = scheduled(database, ScriptedFleet(), searches(TASKS[:1]))
+        _, listener = scheduled(database, ScriptedExecutor(), searches(TASKS[:1]))
     assert dict(listener.looks) == {None: None}
     with Database.open(tmp_path / "says.db") as database:
         _, listener = scheduled(database, Says(), searches(TASKS[:1]), Limits(seconds=100), now=Ticking(1.0))
@@ -457,9 +461,9 @@ def test_a_callback_is_given_the_load_and_the_time_left(tmp_path):
     assert 0 < left[-1] < left[0] < 100
 
 
-def test_what_is_known_is_not_submitted_again(database):
-    found, _ = scheduled(database, ScriptedFleet(5))
-    executor = ScriptedFleet(6)
+def test_a_stored_measurement_is_not_submitted_again(database):
+    found, _ = scheduled(database, ScriptedExecutor(5))
+    executor = ScriptedExecutor(6)
     again, listener = scheduled(database, executor)
     assert executor.submitted == []
     assert trials(again) == trials(found)
@@ -467,18 +471,18 @@ def test_what_is_known_is_not_submitted_again(database):
     assert all(known for _, _, known in listener.heard)
 
 
-def test_a_campaign_cut_off_anywhere_goes_on_to_the_same_end(tmp_path):
+def test_a_campaign_killed_anywhere_continues_to_the_same_end(tmp_path):
     class CutError(Exception):
         pass
 
-    class Dies(ScriptedFleet):
+    class Dies(ScriptedExecutor):
         def collect(self, timeout_seconds):
             if len(self.submitted) > self.limit:
                 raise CutError
             return super().collect(timeout_seconds)
 
     with Database.open(tmp_path / "whole.db") as database:
-        expected = trials(scheduled(database, ScriptedFleet())[0])
+        expected = trials(scheduled(database, ScriptedExecutor())[0])
     with Database.open(tmp_path / "cut.db") as database:
         submitted = []
         for limit in (10, 25, 26, 40):
@@ -488,7 +492,7 @@ def test_a_campaign_cut_off_anywhere_goes_on_to_the_same_end(tmp_path):
                 scheduled(database, dying)
             stored = {(m.task, m.config) for m in database.measurements()}
             submitted += [pair for pair in dying.submitted if pair in stored]
-        last = ScriptedFleet(1)
+        last = ScriptedExecutor(1)
         assert trials(scheduled(database, last)[0]) == expected
         measured = submitted + last.submitted
     assert len(measured) == len(set(measured)) == 90
@@ -502,14 +506,14 @@ def test_a_replayed_campaign_is_the_same_as_the_landscape_says(database):
     context = {"space": "toy", "device": "H200", "protocol": "fake", "toolchain": TOOLS.text}
     landscape = Landscape("p", "toy.csv", Toy().params(TASKS[0]), points, TASKS[0].problem, context)
     replayed, _ = scheduled(database, ReplayExecutor([landscape]), searches(TASKS[:1]))
-    scripted, _ = scheduled(database, ScriptedFleet(), searches(TASKS[:1]))
+    scripted, _ = scheduled(database, ScriptedExecutor(), searches(TASKS[:1]))
     assert trials(replayed) == trials(scripted)
     assert {m.evidence for m in database.measurements()} == {Evidence.REPLAYED, Evidence.MEASURED}
 
 
 def test_another_toolchain_or_protocol_is_measured_anew(database):
-    scheduled(database, ScriptedFleet())
-    newer = ScriptedFleet()
+    scheduled(database, ScriptedExecutor())
+    newer = ScriptedExecutor()
     newer.toolchain = lambda task: Toolchain((("toy", "2.0"),))
     scheduled(database, newer)
     assert len(newer.submitted) == 90
@@ -523,8 +527,8 @@ def test_another_toolchain_or_protocol_is_measured_anew(database):
         (lambda task, config: [outcome(task, config)] * 2, r"executor .*Broken returned .*, again"),
     ],
 )
-def test_a_fleet_that_breaks_its_contract_is_named(database, returned, said):
-    class Broken(ScriptedFleet):
+def test_an_executor_that_breaks_its_contract_is_named(database, returned, said):
+    class Broken(ScriptedExecutor):
         def collect(self, timeout_seconds):
             return returned(*self.running[0])
 
@@ -538,7 +542,7 @@ def test_a_sampler_that_breaks_its_contract_is_named(database):
             return [CONFIGS[0]]
 
     with pytest.raises(ContractError, match=r"sampler .*Stuck asked for Config\(x=0, y=0\) again"):
-        scheduled(database, ScriptedFleet(), searches(TASKS[:1], Stuck))
+        scheduled(database, ScriptedExecutor(), searches(TASKS[:1], Stuck))
 
 
 @pytest.mark.parametrize("score", [0.0, -1.0, float("inf"), float("nan")])
@@ -548,4 +552,4 @@ def test_an_objective_that_breaks_its_contract_is_named(database, score):
             return score
 
     with pytest.raises(ContractError, match=rf"objective .*Broken gave .* the score {score}"):
-        run(searches(TASKS[:1]), ScriptedFleet(), database, Broken(), ())
+        run(searches(TASKS[:1]), ScriptedExecutor(), database, Broken(), ())

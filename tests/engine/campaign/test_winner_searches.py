@@ -34,7 +34,7 @@ def search(problem, space="triton_mm"):
     return exhaustive_search(task, registry.space(space), feasible)
 
 
-def crossed(rankings, held_out=()):
+def winners(rankings, held_out=()):
     plan = Plan(ranges=RangeLimits(), held_out=tuple(held_out))
     searches = [search(r.problem, space) for r in rankings for space in ("aten", "triton_mm")]
     return {s.task.problem.m: set(s.tuner.next_batch()) for s in winner_searches(plan, searches, rankings)}
@@ -42,22 +42,22 @@ def crossed(rankings, held_out=()):
 
 def test_the_best_of_each_m_is_measured_at_every_m():
     """The library is measured already."""
-    assert crossed([ranking(16, SMALL), ranking(256, LARGE, SMALL)]) == {m: {SMALL, LARGE} for m in (16, 256)}
+    assert winners([ranking(16, SMALL), ranking(256, LARGE, SMALL)]) == {m: {SMALL, LARGE} for m in (16, 256)}
 
 
-def test_what_does_not_fit_a_static_m_is_not_measured_there():
+def test_a_config_that_a_static_m_rules_out_is_not_measured_there():
     """A tile of 128 rows is no config for 16 of them, where they are compiled in."""
     static = [
         replace(r, problem=replace(r.problem, dynamic_m=False)) for r in (ranking(16, SMALL), ranking(256, LARGE))
     ]
-    assert crossed(static) == {256: {SMALL, LARGE}}
+    assert winners(static) == {256: {SMALL, LARGE}}
 
 
-def test_what_is_held_out_is_not_crossed_and_wins_nothing():
+def test_held_out_problems_neither_give_nor_get_winners():
     other = Config({**TILES, "num_warps": 2})
-    found = crossed([ranking(128, SMALL), ranking(256, LARGE), ranking(192, other)], [replace(GEMM, m=192)])
+    found = winners([ranking(128, SMALL), ranking(256, LARGE), ranking(192, other)], [replace(GEMM, m=192)])
     assert found == {m: {SMALL, LARGE} for m in (128, 256)}
 
 
-def test_a_gemm_at_one_m_is_not_crossed():
-    assert crossed([ranking(256, LARGE, SMALL)]) == {}
+def test_a_gemm_at_one_m_has_no_winner_searches():
+    assert winners([ranking(256, LARGE, SMALL)]) == {}

@@ -1,4 +1,4 @@
-"""Probes and spots: what a campaign for ranges measures between its tuned m, and what becomes of it.
+"""A campaign for ranges measures between its tuned m, and its ranges follow what it finds there.
 
 The kernels of this landscape are fastest where a tile has as many rows as the product; between two sizes both winners
 can be slower than the library.
@@ -33,7 +33,7 @@ GEMM = Problem.parse("16x4096x14336:bf16:nt:dynamic_m=true")
 TOOLS = Toolchain((("torch", "2.11.0"),))
 LIBRARY_NS = 34_000.0
 PROBES = [24, 32, 48, 96, 128, 192]
-SPOTS = [52, 56, 60, 104, 112, 120, 208, 224, 240]
+INTERIOR = [52, 56, 60, 104, 112, 120, 208, 224, 240]
 """Eighths of an octave inside of the ranges that run a kernel, but for what was tuned or probed."""
 
 
@@ -140,28 +140,28 @@ def test_probes_are_at_2_and_3_times_2_to_the_e_strictly_between_neighbours_of_o
     assert [p.m for p in probe_problems(at(64, 96, 128, 129))] == []
 
 
-def test_neither_1_nor_3_is_probed():
+def test_1_and_3_are_never_probed():
     assert [p.m for p in probe_problems(at(1, 8))] == [2, 4, 6]
     assert [p.m for p in probe_problems(at(2, 4))] == []
 
 
-def test_what_is_held_out_is_not_probed_and_a_probe_weighs_as_its_lesser_neighbour():
+def test_a_held_out_m_is_not_probed_and_a_probe_has_the_weight_of_its_lesser_neighbour():
     heavy = replace(GEMM, m=64, weight=20.0)
     found = probe_problems((*at(16), heavy, *at(512)), set(at(128)))
     assert {p.m: p.weight for p in found} == {24: 1.0, 32: 1.0, 48: 1.0, 96: 20.0, 192: 20.0, 256: 20.0, 384: 20.0}
 
 
-def test_at_a_probe_the_best_of_both_neighbours_and_the_library_are_measured(found):
+def test_a_probe_measures_the_best_of_both_neighbours_and_the_vendor_library(found):
     _, executor = found
     here = [(task, config) for task, config in executor.measured if task.problem == at(32)[0]]
     assert [task.space for task, _ in here[:1]] == ["aten"]
     tiles = sorted(config.integer("BLOCK_M") for _, config in here[1:])
     assert len(tiles) <= 10
     assert {tiles[0], tiles[-1]} == {16, 64}
-    assert {task.problem.m for task, _ in executor.measured} == {16, 64, 256, *PROBES, *SPOTS}
+    assert {task.problem.m for task, _ in executor.measured} == {16, 64, 256, *PROBES, *INTERIOR}
 
 
-def test_nothing_is_served_by_what_is_slower_than_the_library_at_a_probe(found):
+def test_no_range_runs_a_kernel_that_is_slower_than_the_library_at_a_probe(found):
     """Tiles of 16 and of 64 rows lose 14 % to the library at 32, where they lead it at 16 and 64; so at 24 and 48.
 
     At 128 a tile of 128 rows leads, which was among the best of a neighbour and won nowhere else: 96 and 192 are the
@@ -182,16 +182,16 @@ def test_nothing_is_served_by_what_is_slower_than_the_library_at_a_probe(found):
             assert time_ns(at(m)[0], row.choice.config) <= LIBRARY_NS
             assert loss <= PLAN.ranges.worst
     assert sorted(m for row in result.table.ranges for m, _ in row.tuned) == [16, 64, 256]
-    assert sorted(m for row in result.table.ranges for m, _ in row.probed) == sorted(PROBES + SPOTS)
+    assert sorted(m for row in result.table.ranges for m, _ in row.probed) == sorted(PROBES + INTERIOR)
 
 
-def test_spots_are_eighths_of_an_octave_between_the_least_and_the_greatest_tuned_m_of_one_gemm():
-    assert sorted(spot.m for spot in interior_problems(at(2, 24))) == [4, 6, 8, 10, 12, 14, 16, 18, 20, 22]
-    assert sorted(spot.m for spot in interior_problems(at(256, 100, 64))) == [*range(72, 128, 8), *range(128, 256, 16)]
+def test_interior_points_are_eighths_of_an_octave_between_the_outermost_tuned_m_of_one_gemm():
+    assert sorted(point.m for point in interior_problems(at(2, 24))) == [4, 6, 8, 10, 12, 14, 16, 18, 20, 22]
+    assert sorted(point.m for point in interior_problems(at(256, 100, 64))) == [*range(72, 128, 8), *range(128, 256, 16)]
     assert interior_problems((*at(64), replace(GEMM, m=128, n=512))) == set()
 
 
-def test_at_a_spot_the_kernel_of_the_range_and_the_library_are_measured(found):
+def test_an_interior_point_measures_the_kernel_of_the_range_and_the_library(found):
     result, executor = found
     (row,) = [row for row in result.table.ranges if row.first <= 56 <= row.last]
     here = [(task.space, config) for task, config in executor.measured if task.problem == at(56)[0]]
@@ -199,14 +199,14 @@ def test_at_a_spot_the_kernel_of_the_range_and_the_library_are_measured(found):
     assert [space for space, config in here if not config] == ["aten"]
 
 
-def test_where_the_library_is_faster_at_a_spot_the_range_is_cut(tmp_path, found):
+def test_a_range_is_cut_where_the_library_is_faster_inside_it(tmp_path, found):
     """At 60, between 56 and 64, where the kernel leads it by 4 and 9 %."""
     assert ranges_near_64(found[0]) == [(18, 48, None), (49, 64, 64)]
     cut, _ = campaign(tmp_path, library={60: 24_000.0})
     assert ranges_near_64(cut) == [(18, 48, None), (49, 56, 64), (57, 60, None), (61, 64, 64)]
 
 
-def test_a_kernel_that_is_hardly_slower_at_a_spot_goes_on_serving_it(tmp_path, found):
+def test_a_kernel_that_is_hardly_slower_inside_a_range_keeps_it(tmp_path, found):
     (row,) = [row for row in found[0].table.ranges if row.last == 64]
     almost = time_ns(at(60)[0], row.choice.config) / 1.015
     again, _ = campaign(tmp_path, library={60: almost})
@@ -226,12 +226,12 @@ def test_a_probe_has_no_row_no_finding_and_no_share_in_the_portfolio(tmp_path):
     assert {pick.problem.m for pick in result.portfolio.picks} <= {16, 64, 256}
 
 
-def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
+def test_the_summary_counts_tuned_probed_and_held_out_m_apart(tmp_path):
     plan = replace(PLAN, held_out=at(40, 128))
     result, executor = campaign(tmp_path, plan)
     said = campaign_report(plan, H200, result).to_text()
     assert "at 3 tuned m" in said
-    assert "at 11 probed m, between tuned ones" in said  # not 128, and so no spots below it
+    assert "at 11 probed m, between tuned ones" in said  # not 128, and so no interior points below it
     assert "at 2 held-out m" in said
     assert "2 problems held out, without a row" in said
     assert "nothing worked" not in said
@@ -240,7 +240,7 @@ def test_the_summary_tells_probed_from_tuned_and_held_out(tmp_path):
     assert len(searched) >= PLAN.budget
 
 
-def test_what_serves_a_held_out_m_is_measured_there_also_if_a_probe_chose_it(tmp_path):
+def test_the_kernel_of_a_range_is_measured_at_held_out_m_even_if_a_probe_chose_it(tmp_path):
     """112 lies in the range of the 128-row tile that the probe at 128 chose; 200 in that of the 256-row tile."""
     held_out = at(112, 200)
     result, executor = campaign(tmp_path, replace(PLAN, held_out=held_out))
@@ -252,7 +252,7 @@ def test_what_serves_a_held_out_m_is_measured_there_also_if_a_probe_chose_it(tmp
     assert (executor.measured, again.table) == ([], result.table)
 
 
-def test_the_same_command_again_measures_nothing_and_gives_the_same_table(tmp_path):
+def test_a_second_run_measures_nothing_and_gives_the_same_table(tmp_path):
     """With so few evaluations what was crossed would have its place in another final."""
     plan = replace(PLAN, budget=6)
     first, _ = campaign(tmp_path, plan)
@@ -272,10 +272,13 @@ def test_a_campaign_that_was_killed_between_the_rounds_ends_with_the_same_table(
             campaign(tmp_path)
     result, executor = campaign(tmp_path)
     assert result.table == found[0].table
-    assert {task.problem.m for task, _ in executor.measured} == {*SPOTS, *(PROBES if stage == "probe_searches" else [])}
+    assert {task.problem.m for task, _ in executor.measured} == {
+        *INTERIOR,
+        *(PROBES if stage == "probe_searches" else []),
+    }
 
 
-def test_what_probes_measured_does_not_change_what_the_samplers_are_asked(tmp_path):
+def test_measurements_of_probes_do_not_change_what_samplers_ask(tmp_path):
     plan = replace(PLAN, sampler="transfer", budget=12)
     campaign(tmp_path, plan)
     (tmp_path / "asked.json").unlink()
