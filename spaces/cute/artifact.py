@@ -83,7 +83,7 @@ def save(compiled: Compiled, path: Path, device: Device) -> Saved:
         shared_bytes = kernel.static_shared_bytes + _dynamic_shared_bytes(str(compiled.ir_module))
         if shared_bytes > device.shared_memory_per_block_bytes:
             limit = device.shared_memory_per_block_bytes
-            raise BuildError(f"the binary needs {shared_bytes} B of shared memory > {limit} B a block")
+            raise BuildError(f"the binary needs {shared_bytes} B of shared memory > {limit} B per block")
         exported.replace(path)
     return Saved(
         digest=hashlib.sha256(data).hexdigest(),

@@ -38,7 +38,7 @@ class ClusteredTile:
         waves = -(-clusters // resident)
         stage_bytes = (self.m + self.n) * _STEP_BYTES
         return {
-            "tiles an SM": log2(clusters * blocks / device.sm_count),
+            "tiles per SM": log2(clusters * blocks / device.sm_count),
             "waves": log2(waves),
             "tail": log2(waves * resident / clusters),
             "idle SMs": log2(device.sm_count / (resident * blocks)),
@@ -46,7 +46,7 @@ class ClusteredTile:
             "traffic of the busiest SM": log2(waves * (self.m + self.n)),
             "traffic of its share": log2(waves * (self.m / self.cluster_n + self.n / self.cluster_m)),
             "work of the busiest SM": log2(waves * self.m * self.n * problem.k),
-            "bytes a flop": log2((1 / self.m + 1 / self.n) * problem.a_dtype.itemsize),
+            "bytes per flop": log2((1 / self.m + 1 / self.n) * problem.a_dtype.itemsize),
             "steps": log2(-(-problem.k * problem.a_dtype.itemsize // _STEP_BYTES)),
             "accumulators": log2(self.m * self.n),
             "stages that fit": log2(device.shared_memory_per_block_bytes / stage_bytes),

@@ -63,7 +63,7 @@ def design_exists(family: Family, config: Config) -> Verdict:
     if max(m, n) > family.largest_cluster_side or m * n > family.largest_cluster:
         return Verdict.no(
             "cluster size",
-            f"cluster {m}x{n} > {family.largest_cluster} blocks, {family.largest_cluster_side} a side, of {name}",
+            f"cluster {m}x{n} > {family.largest_cluster} blocks, {family.largest_cluster_side} per side, of {name}",
         )
     if family.smaller_cluster is not None:
         small_m, small_n = family.smaller_cluster

@@ -71,7 +71,7 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
     cubin, facts = binary.asm["cubin"], binary.metadata
     limit = task.device.shared_memory_per_block_bytes
     if facts.shared > limit:
-        raise BuildError(f"the binary needs {facts.shared} B of shared memory > {limit} B a block")
+        raise BuildError(f"the binary needs {facts.shared} B of shared memory > {limit} B per block")
     if facts.profile_scratch_size:
         raise BuildError(f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for")
     # Each task has its own file, even if tasks share a key: a campaign deletes a file once its task has measured it.

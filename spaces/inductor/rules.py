@@ -83,7 +83,7 @@ def tile_fits(task: Task, config: Config) -> Verdict:
         # The bound of `_prune_reg_spill_configs`: the accumulator alone would spill.
         return Verdict.no(
             "registers",
-            f"{accumulators} accumulators a thread > {_MAX_REGISTERS_PER_THREAD} registers at {num_warps} warps",
+            f"{accumulators} accumulators per thread > {_MAX_REGISTERS_PER_THREAD} registers at {num_warps} warps",
         )
     return Verdict.yes()
 
@@ -105,7 +105,7 @@ def fits_in_shared_memory(task: Task, config: Config, needed: int) -> Verdict:
     limit, stages = task.device.shared_memory_per_block_bytes, config.integer("num_stages")
     if needed > limit:
         return Verdict.no(
-            "shared memory", f"at least {needed} B of shared memory > {limit} B a block at {stages} stages"
+            "shared memory", f"at least {needed} B of shared memory > {limit} B per block at {stages} stages"
         )
     return Verdict.yes()
 

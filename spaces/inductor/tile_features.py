@@ -53,17 +53,17 @@ class Tiles:
         together = np.minimum(resident, busiest)
         alignment = math.gcd(problem.k * problem.a_dtype.itemsize, _VECTOR_BYTES)
         return {
-            "tiles an SM": _log2(tiles / device.sm_count),
-            "blocks an SM holds": _log2(resident),
+            "tiles per SM": _log2(tiles / device.sm_count),
+            "blocks per SM": _log2(resident),
             "waves": _log2(np.ceil(waves)),
             "tail": _log2(np.ceil(waves) / waves),
             "imbalance": _log2(busiest * device.sm_count / tiles),
             "padding": _log2(rows * self.m / problem.m * columns * self.n / problem.n * steps * self.k / problem.k),
             "traffic of the busiest SM": _log2(busiest * (self.m + self.n)),
             "work of the busiest SM": _log2(busiest * self.m * self.n * steps * self.k),
-            "bytes a flop": _log2((1 / self.m + 1 / self.n) * problem.a_dtype.itemsize),
+            "bytes per flop": _log2((1 / self.m + 1 / self.n) * problem.a_dtype.itemsize),
             "steps": _log2(steps),
-            "accumulators a thread": _log2(accumulators),
+            "accumulators per thread": _log2(accumulators),
             "shared memory": _log2(self.shared_bytes),
             "bytes in flight": _log2(together * self.shared_bytes),
             "warps together": _log2(together * self.warps),

@@ -123,7 +123,7 @@ BREAKS = [
     ("4096x4096x17", {"BLOCK_K": 64}, "BLOCK_K beyond the problem", ["BLOCK_K 64 > 32", "padded k of 17"]),
     (LARGE, {"BLOCK_M": 16, "BLOCK_N": 32}, "idle warps", ["num_warps 4 > 2", "16x32 tile"]),
     (LARGE, {"num_warps": 1}, "lone warp", ["num_warps 1", "64x64 has work for 8"]),
-    (LARGE, {"BLOCK_M": 256, "BLOCK_N": 256}, "registers", ["512 accumulators a thread > 255", "at 4 warps"]),
+    (LARGE, {"BLOCK_M": 256, "BLOCK_N": 256}, "registers", ["512 accumulators per thread > 255", "at 4 warps"]),
     (LARGE, {"BLOCK_K": 256, "num_stages": 4}, "shared memory", ["at least 262144 B", "> 232448 B", "at 4 stages"]),
     ("512x4096x4096", {"GROUP_M": 16}, "GROUP_M without effect", ["GROUP_M 16 orders 8 rows", "as GROUP_M 8 does"]),
     ("256x4096x4096", {"GROUP_M": 4}, "GROUP_M without effect", ["GROUP_M 4 orders 4 rows", "as GROUP_M 8 does"]),

@@ -33,7 +33,7 @@ BREAKS = [
     ("1x4096x4096:bf16:nt", {"BLOCK_M": 16}, "one row", ["an A of one row for a transposed one"]),
     ("20x4096x4096:bf16:nt", {}, "BLOCK_M beyond the problem", ["BLOCK_M 128 > 32"]),
     (LARGE, {"BLOCK_M": 16, "BLOCK_N": 32}, "idle warps", ["num_warps 8 > 2"]),
-    (LARGE, {"BLOCK_M": 256, "BLOCK_N": 256, "num_warps": 4}, "registers", ["512 accumulators a thread > 255"]),
+    (LARGE, {"BLOCK_M": 256, "BLOCK_N": 256, "num_warps": 4}, "registers", ["512 accumulators per thread > 255"]),
     (LARGE, {"BLOCK_K": 128}, "shared memory", ["at least 262176 B", "> 232448 B", "at 4 stages"]),
     ("1024x4096x4096", {"GROUP_M": 16}, "GROUP_M without effect", ["GROUP_M 16 orders 8 rows"]),
 ]

@@ -54,7 +54,7 @@ def test_kernels_for_an_absent_gpu_are_built_here(tmp_path):
 
     refusal = outcomes[too_large].result
     assert isinstance(refusal, BuildFailure)
-    assert refusal.reason == "the binary needs 327680 B of shared memory > 232448 B a block"
+    assert refusal.reason == "the binary needs 327680 B of shared memory > 232448 B per block"
     assert refusal.build_seconds > 0
 
     vendor = outcomes[Config({})].result

@@ -216,7 +216,7 @@ def test_class_and_design_identify_an_operator_without_its_name(monkeypatch, tmp
 
 def test_a_kernel_beyond_a_blocks_shared_memory_is_refused_and_leaves_nothing(tmp_path):
     small = replace(catalogue.device("H200"), shared_memory_per_block_bytes=200_000)
-    with pytest.raises(BuildError, match=r"^the binary needs \d+ B of shared memory > 200000 B a block$"):
+    with pytest.raises(BuildError, match=r"^the binary needs \d+ B of shared memory > 200000 B per block$"):
         SPACE.build(replace(task(), device=small), HOPPER, tmp_path)
     assert not any(tmp_path.iterdir())
 

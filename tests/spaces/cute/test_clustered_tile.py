@@ -23,7 +23,7 @@ def task(problem, space="cute_gemm", device=H200):
 
 def test_waves_traffic_and_padding_of_single_blocks():
     features = ClusteredTile(128, 256, 1, 1).features(task("2048x4096x4096:bf16:nt"))
-    assert features["tiles an SM"] == pytest.approx(math.log2(256 / 132))
+    assert features["tiles per SM"] == pytest.approx(math.log2(256 / 132))
     assert features["waves"] == 1.0
     assert features["tail"] == pytest.approx(math.log2(2 * 132 / 256))
     assert features["padding"] == features["idle SMs"] == features["blocks of a cluster"] == 0.0

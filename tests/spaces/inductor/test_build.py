@@ -166,7 +166,7 @@ def arch_of(path):
 
 
 def test_a_kernel_that_spills_reports_its_spills(tmp_path):
-    one_warp = Config(SMALL | {"BLOCK_N": 128, "num_stages": 1, "num_warps": 1})  # 256 accumulators a thread
+    one_warp = Config(SMALL | {"BLOCK_N": 128, "num_stages": 1, "num_warps": 1})  # 256 accumulators per thread
     resources = SPACE.build(task("256x256x256", "A100"), one_warp, tmp_path).resources
     assert resources.registers == 255
     assert resources.spill_bytes > 0
@@ -229,7 +229,7 @@ def test_a_binary_beyond_the_device_is_refused(tmp_path):
     assert SPACE.build(task("512x512x512", shared_memory_per_block_bytes=fits), Config(SMALL), tmp_path)
     refused = tmp_path / "refused"
     refused.mkdir()
-    with pytest.raises(BuildError, match=rf"needs {fits} B of shared memory > {fits - 1} B a block"):
+    with pytest.raises(BuildError, match=rf"needs {fits} B of shared memory > {fits - 1} B per block"):
         SPACE.build(task("512x512x512", shared_memory_per_block_bytes=fits - 1), Config(SMALL), refused)
     assert not any(refused.iterdir())
 

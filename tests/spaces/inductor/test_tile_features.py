@@ -26,15 +26,15 @@ def features_of(task, *tile):
 def test_tiles_waves_and_traffic_of_a_prefill_problem():
     task = Task(Problem.parse("2048x4096x4096:bf16:nt"), H200, "triton_mm")
     features = features_of(task, 128, 256, 64, 8, 4 * (128 + 256) * 64 * 2)
-    assert features["tiles an SM"] == pytest.approx(math.log2(256 / 132))
-    assert features["blocks an SM holds"] == 0.0  # 196,608 B of shared memory each
+    assert features["tiles per SM"] == pytest.approx(math.log2(256 / 132))
+    assert features["blocks per SM"] == 0.0  # 196,608 B of shared memory each
     assert features["waves"] == 1.0
     assert features["tail"] == pytest.approx(math.log2(2 * 132 / 256))
     assert features["imbalance"] == pytest.approx(math.log2(2 * 132 / 256))
     assert features["padding"] == 0.0
     assert features["traffic of the busiest SM"] == pytest.approx(math.log2(2 * (128 + 256)))
     assert features["steps"] == 6.0
-    assert features["accumulators a thread"] == 7.0
+    assert features["accumulators per thread"] == 7.0
     assert features["alignment of k"] == 4.0
 
 
