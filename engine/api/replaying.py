@@ -17,8 +17,8 @@ from gemmtune.engine.api.landscapes import LandscapeSource, landscapes
 from gemmtune.engine.api.output_folder import make_folder, write_all
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.report import studies as study_report
 from gemmtune.engine.report.curves import check_drawing, curves_html, curves_picture, curves_png
+from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.studies.comparison import Comparison, compare
@@ -99,8 +99,8 @@ class Study:
     def summary(self, width: int | None = None) -> str:
         """Return the results as text; several samplers side by side, in at most `width` columns."""
         if len(self._found) == 1:
-            return study_report.study(next(iter(self.results.values())))
-        return study_report.comparison(self.comparison, width)
+            return study_report(next(iter(self.results.values()))).to_text()
+        return comparison_report(self.comparison).to_text(width)
 
     def plot(self) -> Figure:
         """Return the best-so-far curves as a matplotlib figure; a notebook draws it.

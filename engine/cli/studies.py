@@ -11,8 +11,8 @@ from gemmtune.engine.api.replaying import replay as replay_samplers
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.report import studies as study_report
 from gemmtune.engine.report.progress.display import progress_bar
+from gemmtune.engine.report.studies import comparison_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
@@ -89,5 +89,5 @@ def compare(
     if as_json:
         output.print_json(study.to_json())
     else:
-        print(study_report.comparison(study.comparison, output.columns()))
+        print(comparison_report(study.comparison).to_text(output.columns()))
         print("\n" + "\n".join(map(str, study.written)))

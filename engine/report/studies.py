@@ -1,46 +1,46 @@
-"""Text of `gemmtune replay` and `gemmtune compare`."""
+"""Reports of `gemmtune replay` and `gemmtune compare`."""
 
 from __future__ import annotations
 
-from gemmtune.engine.report.layout import Grid, count
+from gemmtune.engine.report.layout import Grid, Report, count
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult
 
-__all__ = ["comparison", "study"]
+__all__ = ["comparison_report", "study_report"]
 
 
-def study(result: StudyResult) -> str:
-    """Return a table with one line per problem and the mean last."""
+def study_report(result: StudyResult) -> Report:
+    """Report the fraction of the optimum per problem, and their mean."""
     rows = [[name, f"{fraction:.4f}"] for name, fraction in result.problems.items()]
     rows.append(["mean", f"{result.fraction_of_optimum:.4f}"])
     terms = f"sampler {result.sampler}, budget {result.budget}, {count(result.seeds, 'seed')}"
-    title = f"{terms}: optimum / best found"
-    return f"{title}\n\n{Grid.of_rows(['problem', 'of optimum'], rows, left=('problem',)).to_text()}"
+    grid = Grid.of_rows(["problem", "of optimum"], rows, left=("problem",))
+    return Report(result.to_json(), [f"{terms}: optimum / best found", grid])
 
 
-def comparison(result: Comparison, width: int | None = None) -> str:
-    """Return a table over all landscapes, and one of the score P per landscape."""
+def comparison_report(result: Comparison) -> Report:
+    """Report the curves over all landscapes, and the score P per landscape."""
     terms = f"{count(len(result.landscapes), 'landscape')}, budget {result.budget}, {count(result.seeds, 'seed')}"
     budgets = [budget for budget in BUDGETS if budget <= result.budget]
     headers = ["sampler", *map(str, budgets), *(f"to {goal:.0%}" for goal in GOALS), "P"]
     rows = [_row(result.curve(arm), budgets, result.seeds, result.budget) for arm in result.arms]
-    parts = [
+    sections: list[str | Grid] = [
         f"{terms}: optimum / best found after so many evaluations (± half of the 95 % interval),\n"
         f"evaluations in the median search to find so much of the optimum, and the performance score P",
-        Grid.of_rows(headers, rows, left=("sampler",)).to_text(width),
+        Grid.of_rows(headers, rows, left=("sampler",)),
     ]
     if len(result.landscapes) > 1:
         by_landscape = [[name, *(_score(result.curve(arm, name)) for arm in result.arms)] for name in result.landscapes]
         grid = Grid.of_rows(["landscape", *result.arms], by_landscape, left=("landscape",))
-        parts += ["P by landscape", grid.to_text()]
+        sections += ["P by landscape", grid.to_text()]  # its last column is one arm of several: never wrapped
     short = [
         f"{found[1]} of {name}"
         for name, found in zip(result.landscapes, result.ranges, strict=True)
         if found is not None and found[1] > result.budget
     ]
     if short:
-        parts.append(f"P looks at more evaluations than --budget {result.budget}: {', '.join(short)}")
-    return "\n\n".join(parts)
+        sections.append(f"P looks at more evaluations than --budget {result.budget}: {', '.join(short)}")
+    return Report(result.to_json(), sections)
 
 
 def _row(curve: Curve, budgets: list[int], seeds: int, most: int) -> list[str]:

@@ -166,7 +166,7 @@ def ray_check(address: str | None) -> Check:
 
 
 def database_check(url: str) -> Check:
-    """Check that the database can be read, or created; a missing one is not created, an old schema is upgraded."""
+    """Check that the database can be read, or created if it is missing; create nothing."""
     path = Path(url)
     if "://" not in url and not path.exists():
         folder = next(parent for parent in path.absolute().parents if parent.exists())
