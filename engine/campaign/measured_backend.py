@@ -38,6 +38,7 @@ class MeasuredBackend(Backend):
         device: Device,
         open_executor: OpenExecutor,
         *,
+        problems: Sequence[Problem] = (),
         clock_mhz: int | None = None,
         notify: Notify = log_notice,
     ) -> None:
@@ -50,6 +51,7 @@ class MeasuredBackend(Backend):
             plan: what to tune.
             device: the GPU's model.
             open_executor: opens the executor, given the names of the spaces that have tasks.
+            problems: what to tune instead of the problems that the plan names.
             clock_mhz: SM clock to lock this machine's GPUs at until the backend is closed; None to leave the clocks.
             notify: called with lines about the clock lock.
 
@@ -58,7 +60,7 @@ class MeasuredBackend(Backend):
             DeviceError: the GPU has no such clock.
         """
         self.device = device
-        self.tasks = tuple(_tasks(plan, device))
+        self.tasks = tuple(_tasks(plan, device, problems or named_problems(plan)))
         with ExitStack() as opened:
             self.executor = open_executor(tuple(dict.fromkeys(each.task.space for each in self.tasks)))
             opened.callback(self.executor.close)
@@ -99,8 +101,8 @@ def reason_of_none(space: Space, task: Task) -> str:
     return f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}"
 
 
-def _tasks(plan: Plan, device: Device) -> Iterator[TaskConfigs]:
-    for problem in named_problems(plan):
+def _tasks(plan: Plan, device: Device, problems: Sequence[Problem]) -> Iterator[TaskConfigs]:
+    for problem in problems:
         tasks = {name: Task(problem, device, name) for name in plan.plugins.spaces}
         counts = {name: _count(space, tasks[name], plan.budget) for name, space in plan.plugins.spaces.items()}
         if not any(counts[name] for name in plan.spaces):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -112,8 +111,6 @@ def _measured(
     clock_mhz: int | None,
     notify: Notify,
 ) -> Backend:
-    if not plan.problems:
-        plan = replace(plan, problems=_recorded_problems(plan))
     protocol, pruners = plan.plugins.objective.protocol, _pruners_of_builds(plan)
     open_executor: OpenExecutor
     if cluster is None:
@@ -126,7 +123,8 @@ def _measured(
         open_executor = partial(
             RayExecutor, cluster, device.sku, protocol_name=protocol, builders=builders, pruners=pruners, notify=notify
         )
-    return MeasuredBackend(plan, device, open_executor, clock_mhz=clock_mhz, notify=notify)
+    problems = () if plan.problems else (*_recorded_problems(plan), *plan.held_out)
+    return MeasuredBackend(plan, device, open_executor, problems=problems, clock_mhz=clock_mhz, notify=notify)
 
 
 def _estimated(
