@@ -19,7 +19,7 @@ class BuildQueue:
     """
 
     def __init__(self) -> None:
-        """Start without builds."""
+        """Start with an empty queue."""
         self._urgent: deque[BuildJob] = deque()
         self._queued: dict[Task, deque[BuildJob]] = {}
         self._open: Counter[Task] = Counter()
