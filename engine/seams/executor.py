@@ -44,7 +44,7 @@ class Executor(Protocol):
     """
 
     evidence: Evidence
-    """How the numbers come about: measured, replayed or estimated."""
+    """Evidence of the numbers: measured, replayed or estimated."""
     parallel: int
     """Number of workers that time side by side; each needs tasks of its own to stay busy."""
 
