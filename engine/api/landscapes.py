@@ -13,7 +13,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
-__all__ = ["LandscapeSource", "landscapes", "sources_of"]
+__all__ = ["LandscapeSource", "landscapes", "read_sources", "sources_of"]
 
 LandscapeSource: TypeAlias = str | os.PathLike[str] | Landscape
 """A device, a file, or a landscape that was read before."""
@@ -54,7 +54,19 @@ def sources_of(backend: LandscapeSource | Iterable[LandscapeSource]) -> tuple[tu
     """Return the landscapes that a backend names, or else the device that it names; neither for "auto"."""
     if isinstance(backend, str) and not _names_a_file(backend):
         return (), None if backend == "auto" else backend
-    return landscapes(*([backend] if isinstance(backend, str | os.PathLike | Landscape) else backend)), None
+    return read_sources(backend), None
+
+
+def read_sources(sources: LandscapeSource | Iterable[LandscapeSource]) -> tuple[Landscape, ...]:
+    """Return the landscapes of one source or several.
+
+    Raises:
+        LandscapeError: no source is given, or as `landscapes`.
+    """
+    those = [sources] if isinstance(sources, str | os.PathLike | Landscape) else list(sources)
+    if not those:
+        raise LandscapeError("no landscape is named: name a file or a device, for example 'h200'")
+    return landscapes(*those)
 
 
 def _names_a_file(source: str | os.PathLike[str]) -> bool:

@@ -12,8 +12,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.api.dataframes import dataframe
-from gemmtune.engine.api.landscapes import LandscapeSource, landscapes
+from gemmtune.engine.api.landscapes import LandscapeSource, read_sources
 from gemmtune.engine.api.output_folder import make_folder, write_all
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape
@@ -21,6 +20,7 @@ from gemmtune.engine.report.curves import check_drawing, curves_html, curves_pic
 from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.store.dataframe import dataframe
 from gemmtune.engine.studies.comparison import Comparison, compare
 from gemmtune.engine.studies.sampler_study import (
     Replay,
@@ -217,7 +217,7 @@ def replay(
     chosen = _chosen([sampler] if isinstance(sampler, str | type) else sampler, workers)
     if out is not None:  # before hours of searching, not after
         check_drawing()
-    searched = searchable(landscapes(*([sources] if isinstance(sources, str | os.PathLike | Landscape) else sources)))
+    searched = searchable(read_sources(sources))
     if out is not None:
         make_folder(Path(out))
     found = {}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.api.dataframes import dataframe
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.seams import registry
+from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.tables import table_file
 from gemmtune.engine.tables.diff import TableDiff, diff_tables
 from gemmtune.engine.tables.export import export_table
@@ -134,7 +134,7 @@ class Table:
                 "problem": row.problem.name,
                 "rank": rank,
                 "space": choice.space,
-                **choice.config,
+                **config_columns(choice.config),
                 "time_ns": choice.time_ns,
                 "low_ns": choice.low_ns,
                 "high_ns": choice.high_ns,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.api.dataframes import dataframe
 from gemmtune.engine.api.output_folder import make_folder
 from gemmtune.engine.api.table import Table
 from gemmtune.engine.campaign.plan import Plan
@@ -21,6 +20,7 @@ from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.store.files import write_whole
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class TuneResult:
             {
                 "problem": found.problem.name,
                 "space": found.space,
-                **(found.config or {}),
+                **(config_columns(found.config) if found.config else {}),
                 "score": found.score,
                 "baseline_score": found.baseline_score,
                 "evaluations": found.evaluations,

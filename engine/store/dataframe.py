@@ -1,22 +1,23 @@
-"""Convert measurements to a pandas DataFrame."""
+"""Convert records to a pandas DataFrame; pandas is optional and imported here alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.measurement import Measurement
 
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["dataframe_of"]
+__all__ = ["config_columns", "dataframe", "dataframe_of"]
 
 
-def dataframe_of(measurements: Iterable[Measurement]) -> pandas.DataFrame:
-    """Return one row per measurement; parameters have columns such as `config.BLOCK_M`, resources `build.registers`.
+def dataframe(rows: Iterable[Mapping[str, object]]) -> pandas.DataFrame:
+    """Return a DataFrame with one line per row; columns of whole numbers are of type Int64, which knows missing values.
 
     Raises:
         ToolchainMissing: pandas is not installed.
@@ -25,7 +26,24 @@ def dataframe_of(measurements: Iterable[Measurement]) -> pandas.DataFrame:
         import pandas
     except ModuleNotFoundError:
         raise ToolchainMissing("pandas is not installed: pip install 'gemmtune[study]'") from None
-    return pandas.DataFrame([_row(measurement) for measurement in measurements]).convert_dtypes()
+    records = list(rows)
+    frame = pandas.DataFrame(records)
+    kinds = {name: {type(row[name]) for row in records if row.get(name) is not None} for name in frame.columns}
+    return frame.astype({name: "Int64" for name, found in kinds.items() if found == {int}})
+
+
+def dataframe_of(measurements: Iterable[Measurement]) -> pandas.DataFrame:
+    """Return one row per measurement; parameters have columns such as `config.BLOCK_M`, resources `build.registers`.
+
+    Raises:
+        ToolchainMissing: pandas is not installed.
+    """
+    return dataframe(map(_row, measurements))
+
+
+def config_columns(config: Config) -> dict[str, object]:
+    """Return a config's parameters by column: `config.BLOCK_M`."""
+    return {f"config.{name}": value for name, value in config.items()}
 
 
 def _row(measurement: Measurement) -> dict[str, object]:
@@ -51,4 +69,4 @@ def _row(measurement: Measurement) -> dict[str, object]:
     }
     if resources is not None:
         row |= {f"build.{name}": value for name, value in asdict(resources).items()}
-    return row | {f"config.{name}": value for name, value in measurement.config.items()}
+    return row | config_columns(measurement.config)

@@ -67,6 +67,8 @@ def test_progress_counts_all_searches():
 def test_what_cannot_be_replayed_is_refused(monkeypatch):
     with pytest.raises(UnknownPlugin, match="no sampler 'anneal'"):
         gt.replay(SMALL, "anneal")
+    with pytest.raises(LandscapeError, match="no landscape is named"):
+        gt.replay([])
     with pytest.raises(UsageError, match="seeds=0 is below 1"):
         gt.replay(SMALL, seeds=0)
     with pytest.raises(UsageError, match="no sampler is named; known: auto"):

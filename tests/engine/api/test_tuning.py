@@ -154,7 +154,7 @@ def test_a_frame_has_a_line_per_task(result):
     frame = result.to_dataframe()
     assert list(frame.problem) == [DECODE, MIDDLE]
     assert frame.evaluations.tolist()[1] == 400
-    assert frame.BLOCK_M[0] == result.best(DECODE).config["BLOCK_M"]
+    assert frame["config.BLOCK_M"][0] == result.best(DECODE).config["BLOCK_M"]
     choices = result.table.to_dataframe()
     assert choices.time_ns[choices["rank"] == 1].tolist() == [row.choices[0].time_ns for row in result.rows]
 
