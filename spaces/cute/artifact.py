@@ -1,8 +1,8 @@
 """Save a compiled CuTe kernel as a file and load it again. Imports cutlass (nvidia-cutlass-dsl) and tvm_ffi.
 
-    saved = save(cute.compile(...), path, task.device)    # in a builder process
-    kernel = load(path)                                   # in another process, which compiles nothing
-    kernel(a, b, out, stream)                             # torch tensors, and the address of a stream
+    saved = save(cute.compile(...), path, task.device)    # In a builder process.
+    kernel = load(path)                                   # In another process, which compiles nothing.
+    kernel(a, b, out, stream)                             # Torch tensors, and the address of a stream.
 
 The file is the relocatable object that the DSL exports for TVM-FFI: the host function that launches, and the cubin. So
 NVIDIA's own code makes tensor maps, grid and cluster attributes. The kernel must be compiled with TVM-FFI
