@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,26 +112,29 @@ class TuneResult:
         """
         out = Path(folder)
         make_folder(out)
-        self.table.save(out / "table.json")
-        self.written = [out / "table.json"]
-        self.notes = list(self._export(Table.read(out / "table.json"), out))  # the file is what ships
-        self.written.append(out / "summary.txt")
-        write_whole(out / "summary.txt", f"{self.summary()}\n".encode())
+        table, summary = out / "table.json", out / "summary.txt"
+        self.table.save(table)
+        exported, self.notes = _export(Table.read(table), out)  # the file is what ships
+        self.written = [table, *exported, summary]
+        write_whole(summary, f"{self.summary()}\n".encode())
         return self.written
 
-    def _export(self, table: Table, out: Path) -> Iterator[str]:
-        """Export to every consumer of a tuned space; yield a line for each that cannot be given the table."""
-        tuned = {choice.space for row in table.rows for choice in row.choices}
-        for name in registry.names(Exporter):
-            spaces = registry.exporter(name).spaces
-            if spaces and tuned.isdisjoint(spaces):
-                continue
-            try:
-                self.written += table.export(name, out)
-            except TableError as error:
-                old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""
-                yield f"not exported to {name}: {error}{old}"
-
     def __repr__(self) -> str:
-        """Name the device, the number of rows and the database."""
-        return f"TuneResult({self.device.sku}, {len(self.rows)} rows, database={self.database!r})"
+        """Name the device and the number of rows; the database's URL may hold a password."""
+        return f"TuneResult({self.device.sku}, rows={len(self.rows)})"
+
+
+def _export(table: Table, out: Path) -> tuple[list[Path], list[str]]:
+    """Export to every consumer of the tuned spaces; return the files, and a line per consumer that refused."""
+    written, refusals = list[Path](), list[str]()
+    tuned = {choice.space for row in table.rows for choice in row.choices}
+    for name in registry.names(Exporter):
+        spaces = registry.exporter(name).spaces
+        if spaces and tuned.isdisjoint(spaces):
+            continue
+        try:
+            written += table.export(name, out)
+        except TableError as error:
+            old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""
+            refusals.append(f"not exported to {name}: {error}{old}")
+    return written, refusals

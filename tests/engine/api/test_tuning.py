@@ -51,6 +51,10 @@ def test_the_best_is_what_the_table_ships(result):
         result.best("1x1x1")
 
 
+def test_a_result_shows_no_url_which_may_hold_a_password(result):
+    assert repr(result) == "TuneResult(H200, rows=2)"
+
+
 def test_without_a_folder_only_a_database_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = gt.tune(DECODE, backend=RECORDED, sampler="random", budget=8)
