@@ -92,7 +92,9 @@ def campaign_report(
         lines.append(portfolio.to_text())
     if result.ranges is not None and plan.ranges is not None:
         lines.append(losses_text(result.ranges, buckets=plan.ranges.buckets))
-    lines += [*notes, "written:", *(f"  {path}" for path in written)]
+    lines += notes
+    if written:
+        lines += ["written:", *(f"  {path}" for path in written)]
     return Report(record, [*sections, "\n".join(lines)])
 
 
