@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gemmtune.engine.api.tuning import ProblemLike, database_url, parse_problems
-from gemmtune.engine.campaign.measured_backend import MeasuredBackend, unsearched
+from gemmtune.engine.campaign.measured_backend import measured_backend, unsearched
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.local import LocalExecutor
@@ -69,7 +69,7 @@ def record(
         early_stopping=False,  # every config gets all its launches
         notify=tell,
     )
-    backend = MeasuredBackend(plan, device, open_executor, clock_mhz=lock_clocks, notify=tell)
+    backend = measured_backend(plan, device, open_executor, clock_mhz=lock_clocks, notify=tell)
     written: dict[Path, list[Landscape]] = {}
     with closing(backend), Database.open(database_url(database, folder)) as store:
         searches = backend.searches(plan)

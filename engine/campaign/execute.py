@@ -78,7 +78,7 @@ def execute(
 
     measured = RangeMeasurements()
     if plan.ranges is not None:
-        measures = backend.evidence is Evidence.MEASURED
+        measures = executor.evidence is Evidence.MEASURED
         measured = measure_ranges(
             plan, plan.ranges, searches, measures=measures, run=run_round, rankings=reader.rankings
         )

@@ -21,57 +21,46 @@ from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
 
-__all__ = ["MeasuredBackend", "OpenExecutor", "named_problems", "reason_of_none", "unsearched"]
+__all__ = ["OpenExecutor", "measured_backend", "named_problems", "reason_of_none", "unsearched"]
 
 OpenExecutor = Callable[[tuple[str, ...]], Executor]
 """Function that opens an executor for the spaces of these names."""
 
 
-class MeasuredBackend(Backend):
-    """GPUs of one model, in this machine or in a cluster."""
+def measured_backend(
+    plan: Plan,
+    device: Device,
+    open_executor: OpenExecutor,
+    *,
+    problems: Sequence[Problem] = (),
+    clock_mhz: int | None = None,
+    notify: Notify = log_notice,
+) -> Backend:
+    """Find the plan's tasks and open the executor of GPUs of one model, in this machine or in a cluster.
 
-    notes = ()
+    A problem is searched in those spaces of the plan that have a config for it. A problem that the vendor has no
+    kernel for has no baseline.
 
-    def __init__(
-        self,
-        plan: Plan,
-        device: Device,
-        open_executor: OpenExecutor,
-        *,
-        problems: Sequence[Problem] = (),
-        clock_mhz: int | None = None,
-        notify: Notify = log_notice,
-    ) -> None:
-        """Find the plan's tasks and open the executor.
+    Args:
+        plan: what to tune.
+        device: the GPU's model.
+        open_executor: opens the executor, given the names of the spaces that have tasks.
+        problems: what to tune instead of the problems that the plan names.
+        clock_mhz: SM clock to lock this machine's GPUs at until the backend is closed; None to leave the clocks.
+        notify: called with lines about the clock lock.
 
-        A problem is searched in those spaces of the plan that have a config for it. A problem that the vendor has no
-        kernel for has no baseline.
-
-        Args:
-            plan: what to tune.
-            device: the GPU's model.
-            open_executor: opens the executor, given the names of the spaces that have tasks.
-            problems: what to tune instead of the problems that the plan names.
-            clock_mhz: SM clock to lock this machine's GPUs at until the backend is closed; None to leave the clocks.
-            notify: called with lines about the clock lock.
-
-        Raises:
-            UsageError: nothing to tune, or no space of the plan has a feasible config for a problem.
-            DeviceError: the GPU has no such clock.
-        """
-        self.device = device
-        self.tasks = tuple(_tasks(plan, device, problems or named_problems(plan)))
-        with ExitStack() as opened:
-            self.executor = open_executor(tuple(dict.fromkeys(each.task.space for each in self.tasks)))
-            opened.callback(self.executor.close)
-            if clock_mhz is not None:
-                for gpu in equal_gpus():
-                    opened.enter_context(ClockLock(gpu, clock_mhz, notify))
-            self._opened = opened.pop_all()
-
-    def close(self) -> None:
-        """Restore the clocks and end every process of the executor."""
-        self._opened.close()
+    Raises:
+        UsageError: nothing to tune, or no space of the plan has a feasible config for a problem.
+        DeviceError: the GPU has no such clock.
+    """
+    tasks = tuple(_tasks(plan, device, problems or named_problems(plan)))
+    with ExitStack() as opened:
+        executor = open_executor(tuple(dict.fromkeys(each.task.space for each in tasks)))
+        opened.callback(executor.close)
+        if clock_mhz is not None:
+            for gpu in equal_gpus():
+                opened.enter_context(ClockLock(gpu, clock_mhz, notify))
+        return Backend(device, executor, plan.plugins.sampler, tasks, opened.pop_all().close)
 
 
 def named_problems(plan: Plan) -> tuple[Problem, ...]:
@@ -103,19 +92,14 @@ def reason_of_none(space: Space, task: Task) -> str:
 
 def _tasks(plan: Plan, device: Device, problems: Sequence[Problem]) -> Iterator[TaskConfigs]:
     for problem in problems:
-        tasks = {name: Task(problem, device, name) for name in plan.plugins.spaces}
-        counts = {name: _count(space, tasks[name], plan.budget) for name, space in plan.plugins.spaces.items()}
-        if not any(counts[name] for name in plan.spaces):
-            reasons = (reason_of_none(plan.plugins.spaces[name], tasks[name]) for name in dict.fromkeys(plan.spaces))
-            raise UsageError("; ".join(reasons))
-        for name, space in plan.plugins.spaces.items():
-            if counts[name]:
-                yield TaskConfigs(tasks[name], counts[name], partial(_configs, space, tasks[name]))
-
-
-def _count(space: Space, task: Task, most: int) -> int:
-    """Return the number of feasible configs, or `most` where there are more; no more are enumerated."""
-    return sum(1 for _ in islice(feasible_configs(space, task), most))
+        tasks = {Task(problem, device, name): space for name, space in plan.plugins.spaces.items()}
+        # No more configs than the budget are enumerated.
+        counts = {t: sum(1 for _ in islice(feasible_configs(s, t), plan.budget)) for t, s in tasks.items()}
+        if not any(counts[task] for task in tasks if task.space in plan.spaces):
+            raise UsageError("; ".join(reason_of_none(s, t) for t, s in tasks.items() if t.space in plan.spaces))
+        for task, space in tasks.items():
+            if counts[task]:
+                yield TaskConfigs(task, counts[task], partial(_configs, space, task))
 
 
 def _configs(space: Space, task: Task) -> Sequence[Config]:

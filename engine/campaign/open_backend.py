@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.campaign.backend import Backend
-from gemmtune.engine.campaign.estimated_backend import EstimatedBackend
-from gemmtune.engine.campaign.measured_backend import MeasuredBackend, OpenExecutor
+from gemmtune.engine.campaign.estimated_backend import estimated_backend
+from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all, recorded_device
+from gemmtune.engine.campaign.replayed_backend import completed, read_all, recorded_device, replayed_backend
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.measure.builder import prepare_builders
 from gemmtune.engine.platform.gpu_info import present_device
@@ -19,7 +19,7 @@ from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.store.landscapes.embedded import embedded
 
@@ -72,25 +72,22 @@ def open_backend(
     connection = _connected(cluster, ray_address)
     if connection is None and builds and not landscapes and gpu_names():
         prepare_builders(plan.spaces)
+    estimated = partial(_estimated, plan, builders, clock_mhz, notify)
     present = None if landscapes else _cluster_device(connection, device) if connection else present_device()
     if present is not None:
         if device not in (None, present):
-            return _estimated(
-                plan, device, builders, clock_mhz, notify, f"the GPU here is {present.name} ({present.sku})"
-            )
+            return estimated(device, f"the GPU here is {present.name} ({present.sku})")
         return _measured(plan, present, connection, builders, clock_mhz, notify)
     found = completed(landscapes or read_all(embedded()), plan.spaces, device)
     recorded = recorded_device(found)
     if device not in (None, recorded):
-        if not landscapes:
-            reason = f"there is no GPU here and the recorded landscapes are of {recorded.sku}"
-            return _estimated(plan, device, builders, clock_mhz, notify, reason)
-        raise DeviceError(f"--device {device.sku}, but the landscapes are of {recorded.sku}")
+        if landscapes:
+            raise DeviceError(f"--device {device.sku}, but the landscapes are of {recorded.sku}")
+        return estimated(device, f"there is no GPU here and the recorded landscapes are of {recorded.sku}")
     spaces = {landscape.context["space"] for landscape in found}
     missing = ", ".join(name for name in plan.spaces if name not in spaces)
     if device is not None and missing and not landscapes:
-        reason = f"there is no GPU here and nothing is recorded in space {missing}"
-        return _estimated(plan, device, builders, clock_mhz, notify, reason)
+        return estimated(device, f"there is no GPU here and nothing is recorded in space {missing}")
     notes = _unlocked(clock_mhz, "recorded landscapes answer")
     if connection is not None:
         connection.close()
@@ -100,7 +97,7 @@ def open_backend(
         names = gpu_names()
         why = f"{names[0]} found, but not gemmtune[triton]: pip install 'gemmtune[triton]'" if names else "No GPU found"
         notes += (f"{why}; using the recorded landscapes.",)
-    return ReplayedBackend(plan, found, notes=notes)
+    return replayed_backend(plan, found, notes=notes)
 
 
 def _measured(
@@ -111,30 +108,31 @@ def _measured(
     clock_mhz: int | None,
     notify: Notify,
 ) -> Backend:
-    protocol, pruners = plan.plugins.objective.protocol, _pruners_of_builds(plan)
-    open_executor: OpenExecutor
-    if cluster is None:
-        open_executor = partial(
-            LocalExecutor, protocol_name=protocol, builders=builders, pruners=pruners, notify=notify
-        )
-    else:
+    executor: Callable[..., Executor] = LocalExecutor
+    if cluster is not None:
         from gemmtune.engine.execution.ray.executor import RayExecutor
 
-        open_executor = partial(
-            RayExecutor, cluster, device.sku, protocol_name=protocol, builders=builders, pruners=pruners, notify=notify
-        )
-    problems = () if plan.problems else (*_recorded_problems(plan), *plan.held_out)
-    return MeasuredBackend(plan, device, open_executor, problems=problems, clock_mhz=clock_mhz, notify=notify)
+        executor = partial(RayExecutor, cluster, device.sku)
+    open_executor = partial(
+        executor,
+        protocol_name=plan.plugins.objective.protocol,
+        builders=builders,
+        pruners=_pruners_of_builds(plan),
+        notify=notify,
+    )
+    recorded = (x.problem for x in read_all(embedded()) if x.context.get("space") in plan.spaces and x.problem)
+    problems = () if plan.problems else (*dict.fromkeys(recorded), *plan.held_out)
+    return measured_backend(plan, device, open_executor, problems=problems, clock_mhz=clock_mhz, notify=notify)
 
 
 def _estimated(
-    plan: Plan, device: Device, builders: int | None, clock_mhz: int | None, notify: Notify, reason: str
+    plan: Plan, builders: int | None, clock_mhz: int | None, notify: Notify, device: Device, reason: str
 ) -> Backend:
     pruners = _pruners_of_builds(plan)
     found = f"{device.name} found, but not gemmtune[triton]" if device.name in gpu_names() else f"No {device.name} here"
     notes = _unlocked(clock_mhz, "a model answers")
     try:
-        return EstimatedBackend(plan, device, found, builders=builders, pruners=pruners, notes=notes, notify=notify)
+        return estimated_backend(plan, device, found, builders=builders, pruners=pruners, notes=notes, notify=notify)
     except (UsageError, ToolchainMissing) as error:
         raise DeviceError(f"--device {device.sku}, but {reason}; nor can it be estimated: {error}") from None
 
@@ -181,10 +179,3 @@ def _pruners_of_builds(plan: Plan) -> dict[str, Pruner]:
                 f"task's best already: leave it out, or add --replay FILE"
             )
     return dict(plan.plugins.pruners)
-
-
-def _recorded_problems(plan: Plan) -> tuple[Problem, ...]:
-    """Return the shipped landscapes' problems in the plan's spaces."""
-    landscapes = read_all(embedded())
-    found = (x.problem for x in landscapes if x.context.get("space") in plan.spaces and x.problem is not None)
-    return tuple(dict.fromkeys(found))

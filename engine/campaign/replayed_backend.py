@@ -16,77 +16,73 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import LandscapeError, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
-__all__ = ["ReplayedBackend", "completed", "read_all", "recorded_device", "recorded_feasible"]
+__all__ = ["completed", "read_all", "recorded_device", "recorded_feasible", "replayed_backend"]
 
 _OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
 """Objective that recordings allow, by the cache state that their protocol's name contains."""
 
 
-class ReplayedBackend(Backend):
-    """Recorded landscapes of one device."""
+def replayed_backend(
+    plan: Plan, landscapes: Sequence[Landscape], executor: Executor | None = None, *, notes: tuple[str, ...] = ()
+) -> Backend:
+    """Find the plan's tasks among the landscapes of one device; a plan without problems has every recorded one.
 
-    def __init__(
-        self,
-        plan: Plan,
-        landscapes: Sequence[Landscape],
-        executor: Executor | None = None,
-        *,
-        notes: tuple[str, ...] = (),
-    ) -> None:
-        """Find the plan's tasks among the landscapes; a plan without problems has every recorded one.
+    Args:
+        plan: what to tune.
+        landscapes: each names its space, its device and its problem; see `completed`.
+        executor: answers from the landscapes; by default in this process.
+        notes: lines for a person.
 
-        Args:
-            plan: what to tune.
-            landscapes: each names its space, its device and its problem; see `completed`.
-            executor: answers from the landscapes; by default in this process.
-            notes: lines for a person.
+    Raises:
+        LandscapeError: a landscape names no problem or no device, the landscapes are of several devices, or a problem
+            has no recorded feasible config in a space.
+        DeviceError: the catalogue does not know the device.
+        UsageError: the objective minimises what was not recorded: another cache state, or energy.
+    """
+    device, answers = recorded_device(landscapes), ReplayExecutor(landscapes, plan.plugins.pruners)
+    tasks, optimum = tuple(_tasks(plan, device, landscapes, answers)), partial(_optimum, answers.landscapes)
+    executor = executor or answers
+    return Backend(device, executor, plan.plugins.sampler, tasks, executor.close, notes, optimum)
 
-        Raises:
-            LandscapeError: a landscape names no problem or no device, the landscapes are of several devices, or a
-                problem has no recorded feasible config in a space.
-            DeviceError: the catalogue does not know the device.
-            UsageError: the objective minimises what was not recorded: another cache state, or energy.
-        """
-        self.device = recorded_device(landscapes)
-        self.notes = notes
-        self._landscapes = LandscapeIndex(landscapes)
-        self.tasks = tuple(self._tasks(plan, landscapes))
-        self.executor = executor or ReplayExecutor(landscapes, plan.plugins.pruners)
 
-    def optimum(self, task: Task) -> float | None:
-        """Return the best recorded time in nanoseconds; None where nothing recorded is ok."""
-        try:
-            return self._landscapes.of(task).optimum_ns
-        except ValueError:
-            return None
+def _optimum(index: LandscapeIndex, task: Task) -> float | None:
+    """Return the best recorded time in nanoseconds; None where nothing recorded is ok."""
+    try:
+        return index.of(task).optimum_ns
+    except ValueError:
+        return None
 
-    def _tasks(self, plan: Plan, landscapes: Sequence[Landscape]) -> Iterator[TaskConfigs]:
-        recorded = {name: _problems(landscapes, name) for name in plan.plugins.spaces}
-        problems = plan.problems or tuple(dict.fromkeys(p for name in plan.spaces for p in recorded[name]))
-        problems += plan.held_out
-        if not problems:
-            names = ", ".join(sorted({landscape.context["space"] for landscape in landscapes})) or "nothing"
-            raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; recorded: {names}")
-        answers = ReplayExecutor(landscapes)
-        for problem in problems:
-            for name, space in plan.plugins.spaces.items():
-                task = Task(problem, self.device, name)
-                if problem in recorded[name]:
-                    configs = _recorded(task, space, self._landscapes.of(task))
-                    _check_objective(plan, task, configs, answers)
-                    yield TaskConfigs(task, min(plan.budget, len(configs)), partial(tuple, configs))
-                elif name in plan.spaces:
-                    raise LandscapeError(
-                        f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured; "
-                        f"recorded: {', '.join(p.name for p in recorded[name]) or 'nothing'}"
-                    )
-                # A landscape without a baseline is allowed: the table then has none.
+
+def _tasks(
+    plan: Plan, device: Device, landscapes: Sequence[Landscape], answers: ReplayExecutor
+) -> Iterator[TaskConfigs]:
+    recorded = {
+        name: [x.problem for x in landscapes if x.problem is not None and x.context["space"] == name]
+        for name in plan.plugins.spaces
+    }
+    problems = plan.problems or tuple(dict.fromkeys(p for name in plan.spaces for p in recorded[name]))
+    problems += plan.held_out
+    if not problems:
+        names = ", ".join(sorted({landscape.context["space"] for landscape in landscapes})) or "nothing"
+        raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; recorded: {names}")
+    for problem in problems:
+        for name, space in plan.plugins.spaces.items():
+            task = Task(problem, device, name)
+            if problem in recorded[name]:
+                configs = _recorded(task, space, answers.landscapes.of(task))
+                _check_objective(plan, task, configs, answers)
+                yield TaskConfigs(task, min(plan.budget, len(configs)), partial(tuple, configs))
+            elif name in plan.spaces:
+                raise LandscapeError(
+                    f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured; "
+                    f"recorded: {', '.join(p.name for p in recorded[name]) or 'nothing'}"
+                )
+            # A landscape without a baseline is allowed: the table then has none.
 
 
 def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:
@@ -146,10 +142,6 @@ def recorded_feasible(space: Space, task: Task, landscape: Landscape) -> tuple[C
         and point.status is not Status.INVALID
         and space.check(task, config)
     )
-
-
-def _problems(landscapes: Sequence[Landscape], space: str) -> tuple[Problem, ...]:
-    return tuple(x.problem for x in landscapes if x.problem is not None and x.context["space"] == space)
 
 
 def _recorded(task: Task, space: Space, landscape: Landscape) -> tuple[Config, ...]:

@@ -230,7 +230,7 @@ def read_result(
         tuple(kept),
         portfolio,
         ranges,
-        registry.name_of(backend.sampler(plan)),
+        registry.name_of(backend.sampler),
     )
 
 

@@ -62,7 +62,8 @@ class ReplayExecutor(Executor):
             landscapes: answer from these; the first of several for one task counts.
             pruners: by name, applied to each recorded outcome as if it were measured now.
         """
-        self._landscapes = LandscapeIndex(landscapes)
+        self.landscapes = LandscapeIndex(landscapes)
+        """Landscapes that answer."""
         self._pruners = dict(pruners or {})
         self._history: dict[Task, list[Measurement]] = {}
         self._finished: list[Finished] = []
@@ -73,7 +74,7 @@ class ReplayExecutor(Executor):
         Raises:
             LandscapeError: no landscape holds the task, or its toolchain is not `package version, ...`.
         """
-        landscape = self._landscapes.of(task)
+        landscape = self.landscapes.of(task)
         text = landscape.context.get("toolchain", "")
         try:
             return Toolchain.parse(text)
@@ -86,7 +87,7 @@ class ReplayExecutor(Executor):
         Raises:
             LandscapeError: no landscape holds the task.
         """
-        return self._landscapes.of(task).context.get("protocol", "")
+        return self.landscapes.of(task).context.get("protocol", "")
 
     def recorded(self, task: Task, config: Config) -> Measurement:
         """Return the recorded outcome of a config; one that is not recorded is invalid.
@@ -94,7 +95,7 @@ class ReplayExecutor(Executor):
         Raises:
             LandscapeError: no landscape holds the task.
         """
-        landscape = self._landscapes.of(task)
+        landscape = self.landscapes.of(task)
         file = Path(landscape.source).name
         point = landscape.points.get(config)
         samples, estimate = _timing(point) if point else ((), None)

@@ -17,7 +17,7 @@ from simulation import SimulatedExecutor
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
+from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
@@ -52,7 +52,7 @@ def main() -> None:
         binary_bytes=20_000,
         notify=notices.on_notice,
     )
-    backend = ReplayedBackend(plan, landscapes, executor)
+    backend = replayed_backend(plan, landscapes, executor)
     with closing(backend), Database.open(given.database) as store:
         result = execute(plan, backend, store, [notices])
     write_table(given.table, result.table)

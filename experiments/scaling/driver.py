@@ -17,7 +17,7 @@ import waiting
 from run import PROBLEMS, Shares
 
 from gemmtune.engine.campaign.execute import execute
-from gemmtune.engine.campaign.measured_backend import MeasuredBackend
+from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
@@ -54,7 +54,7 @@ def campaign(gpus: int, budget: int) -> str:
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", "triton_mm")}
     provenance = measured_provenance(toolchains, registry.objective("latency").protocol)
     executor = BuildMeasurePipeline(provenance, lambda: WaitingMachine(gpus), gpus)
-    backend = MeasuredBackend(plan, device, lambda spaces: executor)
+    backend = measured_backend(plan, device, lambda spaces: executor)
     with tempfile.TemporaryDirectory() as folder, closing(backend), Database.open(f"{folder}/m.db") as store:
         shares = Shares(BUILDERS_A_GPU * gpus)
         computed = time.process_time()

@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import fmean
 
 from gemmtune.engine.campaign.execute import execute
-from gemmtune.engine.campaign.measured_backend import MeasuredBackend
+from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.platform.gpu_info import present_device
@@ -93,7 +93,7 @@ def campaign(given: argparse.Namespace) -> dict:
         open_executor = partial(RayExecutor, Cluster(), device.sku, protocol_name=protocol, builders=builders)
     else:
         open_executor = partial(LocalExecutor, protocol_name=protocol, builders=builders)
-    backend = MeasuredBackend(plan, device, open_executor)
+    backend = measured_backend(plan, device, open_executor)
     executor = backend.executor
     if executor.parallel != given.gpus[0]:
         sys.exit(f"{executor.parallel} GPUs of one kind to be seen, not {given.gpus[0]}")

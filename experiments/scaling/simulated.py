@@ -16,7 +16,7 @@ from pathlib import Path
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
+from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
@@ -66,7 +66,7 @@ def main() -> None:
         executor = SimulatedExecutor(landscapes, Cluster(), workers=given.workers, builders=given.builders)
     else:
         executor = ReplayExecutor(landscapes)
-    backend = ReplayedBackend(plan, landscapes, executor)
+    backend = replayed_backend(plan, landscapes, executor)
     meter = Meter(max(given.results // 20, 1))
     with tempfile.TemporaryDirectory() as folder:
         with Database.open(given.database or f"{folder}/measurements.db") as store:

@@ -26,7 +26,7 @@ from run import PROBLEMS
 from waiting import MADE_UP, STATE
 
 from gemmtune.engine.campaign.execute import execute
-from gemmtune.engine.campaign.measured_backend import MeasuredBackend
+from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.execution.dispatcher import Dispatcher
@@ -207,7 +207,7 @@ def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, ob
         return machines[0]
 
     executor = BuildMeasurePipeline(provenance, opened, gpus)
-    backend = MeasuredBackend(plan, device, lambda spaces: executor)
+    backend = measured_backend(plan, device, lambda spaces: executor)
     with tempfile.TemporaryDirectory() as folder, closing(backend), Database.open(f"{folder}/m.db") as store:
         notes = Notes(clock, executor)
         clock.tick()

@@ -10,7 +10,7 @@ import random
 from statistics import mean
 
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, read_all
+from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.scheduling.stopping import regret_bound
 from gemmtune.engine.store.landscapes.embedded import embedded
@@ -38,7 +38,7 @@ def campaigns():
     landscapes = read_all(embedded())
     for sampler, seed in RUNS:
         plan = Plan(sampler=sampler, budget=BUDGET, seed=seed)
-        backend = ReplayedBackend(plan, landscapes)
+        backend = replayed_backend(plan, landscapes)
         searched = [search for search in backend.searches(plan) if search.task.space == "triton_mm"]
         yield [
             (scores_of(search, backend.executor), search.feasible, backend.optimum(search.task)) for search in searched

@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from gemmtune.engine.campaign import result as outcome
-from gemmtune.engine.campaign.estimated_backend import EstimatedBackend
+from gemmtune.engine.campaign.estimated_backend import estimated_backend
 from gemmtune.engine.campaign.execute import execute
-from gemmtune.engine.campaign.measured_backend import MeasuredBackend, unsearched
+from gemmtune.engine.campaign.measured_backend import measured_backend, unsearched
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import (
-    ReplayedBackend,
     completed,
     read_all,
     recorded_device,
+    replayed_backend,
 )
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
@@ -54,15 +54,15 @@ def row_of(result):
 
 def executed(plan, landscapes, path):
     with Database.open(path) as database:
-        return execute(plan, ReplayedBackend(plan, landscapes), database, ())
+        return execute(plan, replayed_backend(plan, landscapes), database, ())
 
 
 def replayed(plan, landscapes):
-    return ReplayedBackend(plan, landscapes).searches(plan)
+    return replayed_backend(plan, landscapes).searches(plan)
 
 
 def measured(plan):
-    return MeasuredBackend(plan, H200, lambda spaces: ReplayExecutor(())).searches(plan)
+    return measured_backend(plan, H200, lambda spaces: ReplayExecutor(())).searches(plan)
 
 
 def test_the_baseline_of_each_problem_is_a_task_and_comes_first(recorded):
@@ -212,7 +212,7 @@ def test_a_campaign_notes_the_problems_that_a_space_does_not_serve(recorded, tmp
 
     listener = Listener()
     plan = replace(PLAN, problems=(DECODE,), spaces=("triton_mm", "cute_gemm"))
-    backend = ReplayedBackend(replace(plan, spaces=("triton_mm",)), recorded)
+    backend = replayed_backend(replace(plan, spaces=("triton_mm",)), recorded)
     with Database.open(f"sqlite:///{tmp_path}/m.db") as store:
         execute(plan, backend, store, [listener])
     assert [notice[:41] for notice in listener.heard] == ["1 of 1 problems are not searched in cute_"]
@@ -220,7 +220,7 @@ def test_a_campaign_notes_the_problems_that_a_space_does_not_serve(recorded, tmp
 
 def estimated(sku="B200", **changes):
     plan = replace(PLAN, **{"spaces": ("toy_priced",), "problems": (DECODE,), **changes})
-    return EstimatedBackend(plan, catalogue.device(sku), "No GPU here").searches(plan)
+    return estimated_backend(plan, catalogue.device(sku), "No GPU here").searches(plan)
 
 
 @pytest.mark.usefixtures("toy_priced")

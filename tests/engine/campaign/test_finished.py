@@ -9,7 +9,7 @@ import pytest
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, read_all
+from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
@@ -55,7 +55,7 @@ def asks(monkeypatch):
 
 
 def executed(folder, recorded, plan=PLAN, database="m.db"):
-    backend, listener = ReplayedBackend(plan, recorded), Listener()
+    backend, listener = replayed_backend(plan, recorded), Listener()
     with Database.open(folder / database) as store:
         return execute(plan, backend, store, [listener], finished=folder / "asked.json"), listener
 

@@ -14,7 +14,7 @@ import pytest
 
 from gemmtune.engine.campaign import range_rounds
 from gemmtune.engine.campaign.execute import execute
-from gemmtune.engine.campaign.measured_backend import MeasuredBackend
+from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.range_rounds import interior_problems, probe_problems
 from gemmtune.engine.campaign.verify import verify, verifying_searches
@@ -118,7 +118,7 @@ class Formula:
 
 def campaign(folder, plan=PLAN, library=MappingProxyType({})):
     executor = Formula(library)
-    backend = MeasuredBackend(plan, H200, lambda spaces: executor)
+    backend = measured_backend(plan, H200, lambda spaces: executor)
     with Database.open(folder / "m.db") as database:
         result = execute(plan, backend, database, (), finished=folder / "asked.json")
     return result, executor

@@ -11,7 +11,7 @@ import pytest
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all, recorded_device
+from gemmtune.engine.campaign.replayed_backend import completed, read_all, recorded_device, replayed_backend
 from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
@@ -133,7 +133,7 @@ def tuned(recorded, slowness, path, *, seed=0, holds_finals=True, plan=PLAN):
         provenance, lambda: Host(recorded, slowness, seed), len(slowness), early_stopping=False
     )
     with closing(executor), Database.open(path) as database:
-        result = execute(plan, ReplayedBackend(plan, recorded, executor), database, ())
+        result = execute(plan, replayed_backend(plan, recorded, executor), database, ())
         return result, list(database.measurements())
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
+from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
 from gemmtune.engine.execution.replay import ReplayExecutor
@@ -96,7 +96,7 @@ def tuned(recorded, path, *, early_stopping=True):
         closing(BuildMeasurePipeline(provenance, lambda: machine, 1, early_stopping=early_stopping)) as executor,
         Database.open(path) as database,
     ):
-        backend = ReplayedBackend(PLAN, recorded, executor)
+        backend = replayed_backend(PLAN, recorded, executor)
         result = execute(PLAN, backend, database, ())
         report = campaign_report(PLAN, backend.device, result)
         text, record = report.to_text(), report.to_json()

@@ -194,7 +194,7 @@ def test_a_measured_backend_locks_the_clocks_only_on_request(nvml, monkeypatch, 
     monkeypatch.setattr(measured_backend, "equal_gpus", lambda: (GPU,))
     executor, lines = SimpleNamespace(close=lambda: None), []
     plan = Plan(problems=(Problem.parse("16x4096x4096:bf16:nt"),), sampler="random", budget=2)
-    backend = measured_backend.MeasuredBackend(
+    backend = measured_backend.measured_backend(
         plan, catalogue.device("H200"), lambda spaces: executor, clock_mhz=clock_mhz, notify=lines.append
     )
     backend.close()

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from gemmtune.engine.campaign.measured_backend import MeasuredBackend
+from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, read_all
+from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.measurement import Evidence
@@ -32,7 +32,7 @@ def recorded():
 
 def searched(problem, recorded, sampler="transfer", history=no_history):
     plan = Plan(problems=(problem,), sampler=sampler, budget=12)
-    [_, search] = ReplayedBackend(plan, recorded).searches(plan, history)
+    [_, search] = replayed_backend(plan, recorded).searches(plan, history)
     return search
 
 
@@ -104,7 +104,7 @@ def test_a_campaign_that_measures_learns_from_the_shipped_landscapes_of_its_kind
     tmp_path, recorded, device, sources
 ):
     plan = Plan(problems=(WIDE,), budget=12)
-    backend = MeasuredBackend(plan, catalogue.device(device), lambda spaces: Measuring(recorded))
+    backend = measured_backend(plan, catalogue.device(device), lambda spaces: Measuring(recorded))
     with Database.open(tmp_path / "m.db") as database:
         [_, search] = backend.searches(plan, history_of(database, backend.executor, WIDE))
         assert len(history(search)) == sources

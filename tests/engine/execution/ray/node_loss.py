@@ -22,7 +22,7 @@ from simulation import SimulatedExecutor
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
+from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.scheduling.callbacks import Callback
@@ -49,7 +49,7 @@ class Remover(Callback):
 
 
 def tuned(executor, landscapes, path, callbacks):
-    backend = ReplayedBackend(PLAN, landscapes, executor)
+    backend = replayed_backend(PLAN, landscapes, executor)
     with closing(backend), Database.open(path) as store:
         table = execute(PLAN, backend, store, callbacks).table
         held = sorted((m.task.key, m.config.json, m.status, m.samples_ns) for m in store.measurements())

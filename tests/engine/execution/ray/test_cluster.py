@@ -83,6 +83,6 @@ def test_a_ray_that_runs_here_is_found_where_ray_leaves_its_address(tmp_path, mo
 def test_a_cluster_without_a_gpu_replays_the_landscapes_in_this_process(ray_cluster):
     plan = Plan(problems=(Problem.parse("16x4096x4096"),), budget=4)
     backend = open_backend(plan, cluster="ray", ray_address=ray_cluster)
-    assert backend.evidence is Evidence.REPLAYED
+    assert backend.executor.evidence is Evidence.REPLAYED
     assert backend.notes == ("No GPU in the Ray cluster; the recorded landscapes answer in this process.",)
     backend.close()

@@ -15,7 +15,7 @@ pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.replayed_backend import ReplayedBackend, completed, read_all
+from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.dispatcher import JobResult
 from gemmtune.engine.execution.ray.executor import ActorPlan, RayExecutor, RayMachines
 from gemmtune.engine.execution.replay import ReplayExecutor
@@ -147,7 +147,7 @@ def landscapes():
 
 def tuned(executor, landscapes, path):
     """The result, and what the database holds in an order of its own."""
-    backend = ReplayedBackend(PLAN, landscapes, executor)
+    backend = replayed_backend(PLAN, landscapes, executor)
     with closing(backend), Database.open(path) as store:
         result = execute(PLAN, backend, store, ())
         held = sorted(store.measurements(), key=lambda m: (m.task.key, m.config.json))
@@ -164,7 +164,7 @@ def test_a_campaign_in_actors_ends_as_one_in_this_process(simulation, cluster, l
 
 
 def test_what_is_not_recorded_is_said_to_be_so(simulation, cluster, landscapes):
-    task = ReplayedBackend(PLAN, landscapes).tasks[0].task
+    task = replayed_backend(PLAN, landscapes).tasks[0].task
     with closing(simulation.SimulatedExecutor(landscapes, cluster, workers=1)) as executor:
         executor.submit(task, Config({"nonesuch": 1}))
         finished = []
