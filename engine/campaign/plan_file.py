@@ -31,10 +31,10 @@ dynamic_m = true
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.errors import UsageError
@@ -47,18 +47,18 @@ __all__ = ["read_plan"]
 
 _T = TypeVar("_T")
 _KINDS: dict[type, str] = {
+    bool: "true or false",
     int: "an integer",
     float: "a number",
     str: "a text",
     list: "a list of tables",
     dict: "a table of m, n, k, ...",
 }
-_LIMITS = ("seconds", "gpu_seconds", "regret")
-_SHIPPING = ("margin", "portfolio", "ranges")
-_KEYS = {"problem", "problems", "hold_out", "space", "sampler", "pruner", "objective", "budget", "seed", "batch"} | {
-    *_LIMITS,
-    *_SHIPPING,
-}
+_VALUES = ("sampler", "objective", "budget", "seed", "batch", "margin")
+_NAMES = {"space": "spaces", "pruner": "pruners"}
+_LOSSES: dict[str, type[Any]] = {"portfolio": LossLimits, "ranges": RangeLimits}
+_LIMITS = tuple(field.name for field in fields(Limits))
+_KEYS = ("problem", "problems", "hold_out", *_VALUES, *_NAMES, *_LOSSES, *_LIMITS)
 
 
 def read_plan(path: Path) -> Plan:
@@ -79,90 +79,59 @@ def read_plan(path: Path) -> Plan:
         raise UsageError(f"campaign {path}: {error}") from None
 
 
-def _plan(content: Mapping[str, object]) -> Plan:
-    unknown = sorted(set(content) - _KEYS)
-    if unknown:
-        raise UsageError(f"unknown key {unknown[0]!r}; known: {', '.join(sorted(_KEYS))}")
-
-    def one(name: str, kind: type[_T], default: _T) -> _T:
-        return _kind(name, content.get(name, default), kind)
-
-    def names(name: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        value = content.get(name, list(default))
-        return tuple(_kind(name, n, str) for n in (value if isinstance(value, list) else [value]))
-
+def _plan(content: Mapping[str, Any]) -> Plan:
+    _check_keys(content, _KEYS)
     default = Plan()
-    blocks = [_Block.read(number, record) for number, record in enumerate(one("problem", list, []), 1)]
-    return Plan(
-        problems=(
-            *(Problem.parse(text) for text in names("problems", ())),
-            *(problem for block in blocks for problem in block.problems("m")),
-        ),
-        spaces=names("space", default.spaces),
-        sampler=_kind("sampler", content.get("sampler", default.sampler), str),
-        pruners=names("pruner", default.pruners),
-        objective=one("objective", str, default.objective),
-        budget=one("budget", int, default.budget),
-        seed=one("seed", int, default.seed),
-        batch=one("batch", int, default.batch),
-        limits=Limits(**{name: _number(name, content[name]) for name in _LIMITS if name in content}),
-        margin=_number("margin", content.get("margin", default.margin)),
-        portfolio=_loss_limits(content.get("portfolio", False)),
-        ranges=_range_limits(content.get("ranges", False)),
-        held_out=(
-            *(Problem.parse(text) for text in names("hold_out", ())),
-            *(problem for block in blocks for problem in block.problems("hold_out")),
-        ),
+    given = {key: _checked(key, content[key], type(getattr(default, key))) for key in _VALUES if key in content}
+    given |= {field: tuple(_texts(key, content[key])) for key, field in _NAMES.items() if key in content}
+    given |= {key: _losses(key, content[key], kind) for key, kind in _LOSSES.items() if key in content}
+    limits = Limits(**{key: _checked(key, content[key], float) for key in _LIMITS if key in content})
+    tables = [
+        _checked(f"problem {number}", table, dict)
+        for number, table in enumerate(_checked("problem", content.get("problem", []), list), 1)
+    ]
+    problems, held_out = (
+        tuple(Problem.parse(text) for text in _texts(key, content.get(key, []))) for key in ("problems", "hold_out")
     )
+    for table in tables:
+        problems += _problems(table, table.get("m", ""))
+        held_out += _problems(table, table.get("hold_out", []))
+    return Plan(problems=problems, held_out=held_out, limits=limits, **given)
 
 
-def _loss_limits(value: object) -> LossLimits | None:
+def _problems(table: Mapping[str, object], sizes: object) -> tuple[Problem, ...]:
+    """Return the problems of a `[[problem]]` table at one m or several."""
+    rest = {name: str(value) for name, value in table.items() if name not in ("m", "hold_out")}
+    each_m = sizes if isinstance(sizes, list) else [sizes]
+    return tuple(Problem.from_fields({**rest, "m": str(m)}) for m in each_m)
+
+
+def _losses(key: str, value: object, kind: type[Any]) -> object:
+    """Return the default limits for true, none for false, else those that a table names."""
     if isinstance(value, bool):
-        return LossLimits() if value else None
+        return kind() if value else None
+    known = {field.name: type(field.default) for field in fields(kind)}
     if not isinstance(value, dict):
-        raise UsageError(f"portfolio={value!r} is not true, false or a table of worst and mean")
-    unknown = sorted(set(value) - {"worst", "mean"})
+        raise UsageError(f"{key}={value!r} is not true, false or a table of {' and '.join(known)}")
+    _check_keys(value, known, f" in {key}")
+    return kind(**{name: _checked(f"{key}.{name}", each, known[name]) for name, each in value.items()})
+
+
+def _check_keys(content: Iterable[str], known: Iterable[str], where: str = "") -> None:
+    """Refuse the first key that is not known."""
+    unknown = sorted(set(content).difference(known))
     if unknown:
-        raise UsageError(f"unknown key {unknown[0]!r} in portfolio; known: mean, worst")
-    return LossLimits(**{name: _number(f"portfolio.{name}", number) for name, number in value.items()})
+        raise UsageError(f"unknown key {unknown[0]!r}{where}; known: {', '.join(sorted(known))}")
 
 
-def _range_limits(value: object) -> RangeLimits | None:
-    if isinstance(value, bool):
-        return RangeLimits() if value else None
-    if not isinstance(value, dict):
-        raise UsageError(f"ranges={value!r} is not true, false or a table of worst and buckets")
-    unknown = sorted(set(value) - {"worst", "buckets"})
-    if unknown:
-        raise UsageError(f"unknown key {unknown[0]!r} in ranges; known: buckets, worst")
-    if not isinstance(value.get("buckets", False), bool):
-        raise UsageError(f"ranges.buckets={value['buckets']!r} is not true or false")
-    default = RangeLimits()
-    return RangeLimits(_number("ranges.worst", value.get("worst", default.worst)), value.get("buckets", False))
+def _texts(key: str, value: object) -> list[str]:
+    return [_checked(key, each, str) for each in (value if isinstance(value, list) else [value])]
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """A `[[problem]]` table: one GEMM at one m or several."""
-
-    fields: Mapping[str, object]
-
-    @classmethod
-    def read(cls, number: int, record: object) -> _Block:
-        return cls(_kind(f"problem {number}", record, dict))
-
-    def problems(self, name: str) -> list[Problem]:
-        """Return the problems at each m under the key `m` or `hold_out`."""
-        rest = {str(field): str(value) for field, value in self.fields.items() if field not in ("m", "hold_out")}
-        sizes = self.fields.get(name, [] if name == "hold_out" else "")
-        return [Problem.from_fields({**rest, "m": str(m)}) for m in (sizes if isinstance(sizes, list) else [sizes])]
-
-
-def _number(name: str, value: object) -> float:
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else _kind(name, value, float)
-
-
-def _kind(name: str, value: object, kind: type[_T]) -> _T:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise UsageError(f"{name}={value!r} is not {_KINDS[kind]}")
+def _checked(key: str, value: object, kind: type[_T]) -> _T:
+    """Return a value that is of the kind, or an integer where a number is due."""
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind:
+        raise UsageError(f"{key}={value!r} is not {_KINDS[kind]}")
     return value
