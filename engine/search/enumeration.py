@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["EnumeratedSpace", "LazyConfigs", "enumerate_space", "feasible_configs"]
+__all__ = ["EnumeratedSpace", "enumerate_space", "feasible_configs"]
 
 
 def feasible_configs(space: Space, task: Task) -> Iterator[Config]:
     """Yield the configs that pass the space's check, in the order of enumeration."""
     return (config for config in space.points(task) if space.check(task, config))
-
-
-class LazyConfigs:
-    """Configs drawn from an iterator only as far as needed, and kept.
-
-    A campaign builds its first configs before the spaces of all its tasks are enumerated.
-    """
-
-    def __init__(self, configs: Iterable[Config]) -> None:
-        """Keep the iterator and draw nothing."""
-        self._rest = iter(configs)
-        self._drawn: list[Config] = []
-
-    def count(self, most: int) -> int:
-        """Return the number of configs, at most `most`; draw no more than that."""
-        self._drawn.extend(islice(self._rest, max(most - len(self._drawn), 0)))
-        return min(len(self._drawn), most)
-
-    def all(self) -> tuple[Config, ...]:
-        """Draw the rest and return every config, in order."""
-        self._drawn.extend(self._rest)
-        return tuple(self._drawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ class TaskFeatures:
     """
 
     def __init__(self, space: Space, task: Task) -> None:
-        """Compute nothing yet; `space` is the space that `task` names."""
         self._space = space
         self._task = task
         self._names: tuple[str, ...] = ()

@@ -20,8 +20,7 @@ _LENGTH_SCALE = 0.45
 _LENGTH_SPREAD = 0.4
 """Prior standard deviation of the logarithm of a length scale."""
 _LENGTH_STEP = math.log(2) / 2
-"""Step of the logarithm of a length scale on the grid of candidates, √2. Every machine picks the same grid point, where
-the last bits of an optimiser's result would differ and change the proposals."""
+"""Step of the logarithm of a length scale on the grid of candidates, √2; every machine picks the same grid point."""
 _NOISES = (1e-5, 1e-3, 1e-2, 1e-1)
 """Candidate noise variances, in units of the signal's variance."""
 _REFIT_GROWTH = 1.5
@@ -45,8 +44,7 @@ class GaussianProcess:
     mean are set to their estimates. Outcomes are logarithms of times; lower is better.
 
     The rows of `_reduced` are L⁻¹ K(evaluated, all) (Rasmussen and Williams, Gaussian Processes for Machine Learning,
-    2006, algorithm 2.1, row by row). They depend on the evaluated configs and not on the outcomes, so a config in
-    flight already reduces the variance of its neighbours.
+    2006, algorithm 2.1). They need no outcome, so a config in flight already reduces the variance of its neighbours.
     """
 
     def __init__(self, coordinates: Reals, means: Sequence[Reals]) -> None:
@@ -68,7 +66,6 @@ class GaussianProcess:
         self._used: list[int] = []
         self._reduced: Reals = np.empty((0, len(coordinates)))
         self._factor: Reals = np.empty((0, 0))
-        self._explained: Reals = np.zeros(len(coordinates))
         self._condition([])
 
     @property
@@ -98,13 +95,15 @@ class GaussianProcess:
         self._outcomes.extend(outcomes)
         n = len(self._outcomes)
         if n >= min(max(_REFIT_GROWTH * self._fitted, 4), self._fitted + _REFIT_INTERVAL):
-            self._refit()
+            self._used = _selected(_above_best(np.array(self._outcomes)))
+            self._fit()
+            self._condition(self._used)
+            self._fitted = n
 
     def improvement(self, which: int) -> Reals:
         """Return each config's expected improvement over the best outcome under mean number `which`, shape (configs,).
 
-        Source: Jones, Schonlau and Welch, Efficient Global Optimization of Expensive Black-Box Functions, Journal of
-        Global Optimization 13, 1998.
+        Source: Jones, Schonlau and Welch, Journal of Global Optimization 13, 1998.
         """
         mean, deviation = self._posterior(which)
         gain = -mean  # the best outcome is 0
@@ -133,13 +132,6 @@ class GaussianProcess:
         """Return the outcomes conditioned on, relative to the best of them."""
         return _above_best(np.array([self._outcomes[i] for i in self._used if i < len(self._outcomes)]))
 
-    def _refit(self) -> None:
-        """Select the outcomes to condition on, and fit the kernel to them."""
-        self._used = _selected(_above_best(np.array(self._outcomes)))
-        self._fit()
-        self._condition(self._used)
-        self._fitted = len(self._outcomes)
-
     def _fit(self) -> None:
         """Choose length scales and noise by coordinate-wise ascent of the posterior density on a grid."""
         positions = [self._evaluated[i] for i in self._used]
@@ -151,20 +143,14 @@ class GaussianProcess:
         flat = matrix.reshape(-1, order="F")
         below, diagonal = rows + n * columns, np.arange(n) * (n + 1)
 
-        def correlate(lengths: Reals) -> None:
+        def cost(lengths: Reals, noise: float) -> float:
+            """Return the negative logarithm of the posterior density."""
             flat[below] = _matern(apart @ np.exp(-2 * lengths))
-
-        def density_cost(lengths: Reals, noise: float) -> float:
-            """Return the negative logarithm of the posterior density for the lengths in `matrix`."""
             flat[diagonal] = 1 + noise
             factor = _factor(matrix)
             variance = _solve(factor, right)[2]
             prior = np.sum(((lengths - self._centre) / _LENGTH_SPREAD) ** 2)
             return float(0.5 * n * math.log(variance) + np.log(np.diag(factor)).sum() + 0.5 * prior)
-
-        def cost(lengths: Reals, noise: float) -> float:
-            correlate(lengths)
-            return density_cost(lengths, noise)
 
         least = cost(self._lengths, self._noise)
         for axis in range(len(self._lengths)):
@@ -176,8 +162,7 @@ class GaussianProcess:
                     if found >= least - 1e-6:
                         break
                     self._lengths, least = lengths, found
-        correlate(self._lengths)
-        self._noise = min(_NOISES, key=lambda noise: round(density_cost(self._lengths, noise), 6))
+        self._noise = min(_NOISES, key=lambda noise: round(cost(self._lengths, noise), 6))
 
     def _condition(self, used: Sequence[int]) -> None:
         """Recompute the rows for the outcomes of these numbers."""
@@ -187,7 +172,9 @@ class GaussianProcess:
         positions = [self._evaluated[i] for i in used]
         across = self._correlations(positions)
         if used:
-            self._factor = _factor(_with_noise(across[:, positions], self._noise))
+            noisy = across[:, positions]
+            np.fill_diagonal(noisy, 1 + self._noise)
+            self._factor = _factor(noisy)
             self._reduced = _reduce(self._factor, across)
         self._explained = (self._reduced**2).sum(axis=0)
 
@@ -227,12 +214,6 @@ def _matern(squared: Reals) -> Reals:
     np.negative(distance, out=distance)
     correlation *= np.exp(distance, out=distance)
     return correlation
-
-
-def _with_noise(correlations: Reals, noise: float) -> Reals:
-    noisy = correlations.copy()
-    np.fill_diagonal(noisy, 1 + noise)
-    return noisy
 
 
 def _factor(matrix: Reals) -> Reals:

@@ -48,11 +48,15 @@ def predict_slowness(search: Search, features: Reals) -> Reals | None:
         Logarithm of each config's time over the best time, up to a constant, shape (configs,); None without a
         history that applies.
     """
-    sources = [source for source in search.history if len(source.trials) >= _MIN_TRIALS and _any_ok(source.trials)]
+    sources = [
+        source
+        for source in search.history
+        if len(source.trials) >= _MIN_TRIALS and any(trial.score is not None for trial in source.trials)
+    ]
     if not sources or not search.feasible:
         return None
     sources = _nearest(search, sources)
-    share = _fair_share([len(source.trials) for source in sources], _MAX_TRIALS)
+    share = _fair_share([len(source.trials) for source in sources])
     selected = [_select(source, share) for source in sources]
     trials = [trial for chosen, _ in selected for trial in chosen]
     source_features = np.vstack(
@@ -89,18 +93,14 @@ def _nearest(search: Search, sources: list[SourceTask]) -> list[SourceTask]:
     return sorted(sources, key=distance)[:_MAX_TASKS]
 
 
-def _fair_share(sizes: Sequence[int], most: int) -> int:
-    """Return the cap on each size that keeps their sum within `most`."""
-    left = most
+def _fair_share(sizes: Sequence[int]) -> int:
+    """Return the cap on each size that keeps their sum within `_MAX_TRIALS`."""
+    left = _MAX_TRIALS
     for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
         if size * count > left:
             return left // count
         left -= size
     return max(sizes)
-
-
-def _any_ok(trials: Sequence[Trial]) -> bool:
-    return any(trial.score is not None for trial in trials)
 
 
 def _select(source: SourceTask, most: int) -> tuple[list[Trial], Reals]:

@@ -5,8 +5,8 @@ A config is a trial and a launch is a step: at each step a pruner compares trial
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ __all__ = ["HyperbandPruner", "MedianPruner", "OptunaPruner", "SuccessiveHalving
 
 
 class OptunaPruner(Pruner):
-    """Base class of Optuna's pruners; a subclass creates the one it runs, with Optuna's defaults.
+    """Base class of Optuna's pruners; a subclass names the one it runs, with Optuna's defaults.
 
     The task's finished measurements are trials of a study: complete where they are ok, pruned where they were dropped
     during their launches. Other failures have no launches and are left out.
@@ -33,16 +33,13 @@ class OptunaPruner(Pruner):
 
     rule: ClassVar[str]
     """Rule that a rejection names."""
+    make_pruner: ClassVar[Callable[[], optuna.pruners.BasePruner]]
+    """Function that creates the pruner of Optuna to run."""
     marks_trials: ClassVar[bool] = False
     """Whether `should_prune` stores values in a trial, with which Optuna's pruner compares later trials."""
 
     def __init__(self) -> None:
-        """Start without a study."""
         self._studies: dict[Task, tuple[list[Measurement], optuna.Study]] = {}
-
-    @abstractmethod
-    def _pruner(self) -> optuna.pruners.BasePruner:
-        """Create the pruner of Optuna to run."""
 
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
         """Drop a candidate if Optuna's pruner would after any of its launches; keep it before the first."""
@@ -91,16 +88,14 @@ class OptunaPruner(Pruner):
     def _new_study(self, task: Task) -> optuna.Study:
         # Hyperband draws a trial's bracket from the study's name.
         sampler = optuna.samplers.RandomSampler(0)
-        return optuna.create_study(study_name=task.key, sampler=sampler, pruner=self._pruner(), direction="minimize")
+        return optuna.create_study(study_name=task.key, sampler=sampler, pruner=type(self).make_pruner())
 
 
 class MedianPruner(OptunaPruner):
     """Pruner that drops candidates slower than the median, from the sixth config on."""
 
     rule = "slower than the median"
-
-    def _pruner(self) -> optuna.pruners.BasePruner:
-        return optuna.pruners.MedianPruner()
+    make_pruner = optuna.pruners.MedianPruner
 
 
 class SuccessiveHalvingPruner(OptunaPruner):
@@ -110,10 +105,8 @@ class SuccessiveHalvingPruner(OptunaPruner):
     """
 
     rule = "not among the fastest quarter"
+    make_pruner = partial(optuna.pruners.SuccessiveHalvingPruner, min_resource=1)
     marks_trials = True
-
-    def _pruner(self) -> optuna.pruners.BasePruner:
-        return optuna.pruners.SuccessiveHalvingPruner(min_resource=1)
 
 
 class HyperbandPruner(OptunaPruner):
@@ -123,19 +116,15 @@ class HyperbandPruner(OptunaPruner):
     """
 
     rule = "not among the fastest third of its bracket"
+    make_pruner = partial(optuna.pruners.HyperbandPruner, min_resource=1)
     marks_trials = True
-
-    def _pruner(self) -> optuna.pruners.BasePruner:
-        return optuna.pruners.HyperbandPruner(min_resource=1)
 
 
 class WilcoxonPruner(OptunaPruner):
     """Pruner that drops candidates whose launches a signed-rank test finds slower than the best's (p below 0.1)."""
 
     rule = "slower than the best, by Wilcoxon's test,"
-
-    def _pruner(self) -> optuna.pruners.BasePruner:
-        return optuna.pruners.WilcoxonPruner()
+    make_pruner = optuna.pruners.WilcoxonPruner
 
     def _values(self, samples_ns: Sequence[float]) -> list[float]:
         """Return the launches themselves, which the test compares in pairs."""

@@ -30,7 +30,6 @@ class AutoSampler(Sampler):
     learns = True
 
     def __init__(self, search: Search, *, most_for_transfer: int = 50_000) -> None:
-        """Choose the sampler, and say why in `notice`."""
         super().__init__(search)
         name, why = _choice(search, most_for_transfer)
         self._chosen = registry.sampler(name)(search)

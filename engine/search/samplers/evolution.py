@@ -10,7 +10,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.search.encoding import Encoding, Point
+from gemmtune.engine.search.encoding import Encoding
 
 __all__ = ["EvolutionSampler"]
 
@@ -27,9 +27,9 @@ class EvolutionSampler(Sampler):
     or children of several parents. A child outside the feasible set, or already proposed, is replaced by the nearest
     config left. Failures never become parents. A population that stops improving is dropped, and a new one starts.
 
-    Sources: Whitley, The GENITOR Algorithm and Selection Pressure, Proceedings of the Third International Conference
-    on Genetic Algorithms, 1989, pages 116-121 (steady state, selection by rank); Syswerda, Uniform Crossover in
-    Genetic Algorithms, the same proceedings, pages 2-9. The defaults come from experiments/search/choose.py.
+    Sources: Whitley, The GENITOR Algorithm and Selection Pressure (pages 116-121), and Syswerda, Uniform Crossover in
+    Genetic Algorithms (pages 2-9), Proceedings of the Third International Conference on Genetic Algorithms, 1989. The
+    defaults come from experiments/search/choose.py.
 
     Args:
         search: task to search.
@@ -60,7 +60,6 @@ class EvolutionSampler(Sampler):
         neighbour_share: float = 0.6,
         restart_after: int = 64,
     ) -> None:
-        """Start a search; the arguments are documented in the class."""
         super().__init__(search)
         self._tournament_size = tournament_size
         self._mean_mutations = mean_mutations
@@ -116,26 +115,24 @@ class EvolutionSampler(Sampler):
         return self._encoding.nearest(self._encoding.points[best], self._free)
 
     def _child(self) -> int:
-        """Take each parameter from a parent of its own, mutate some, and return the nearest free config."""
-        child = np.array([self._parent()[axis] for axis in range(len(self._encoding.sizes))], np.int16)
-        self._mutate(child)
-        return self._encoding.nearest(child, self._free)
+        """Take each parameter from a parent of its own, mutate some, and return the nearest free config.
 
-    def _parent(self) -> Point:
-        # The population is sorted, so the best of those drawn has the lowest rank.
-        rank = int(self._rng.integers(len(self._population), size=self._tournament_size).min())
-        parent: Point = self._encoding.points[self._population[rank][1]]
-        return parent
-
-    def _mutate(self, child: Point) -> None:
-        """Move some ordered axes by one level, and some unordered axes to any other level, in place."""
-        sizes = self._encoding.sizes
+        A mutation moves an ordered axis by one level, and an unordered axis to any other level.
+        """
+        sizes, points = self._encoding.sizes, self._encoding.points
+        child = np.array([points[self._parent(), axis] for axis in range(len(sizes))], np.int16)
         for axis in np.flatnonzero(self._rng.random(len(sizes)) < self._mean_mutations / max(1, len(sizes))):
             if self._encoding.ordered[axis]:
                 step = 1 if self._rng.random() < 0.5 else -1
                 child[axis] = min(max(child[axis] + step, 0), sizes[axis] - 1)
             else:
                 child[axis] = (child[axis] + self._rng.integers(1, sizes[axis])) % sizes[axis]
+        return self._encoding.nearest(child, self._free)
+
+    def _parent(self) -> int:
+        """Return the best of some members drawn at random; the population is sorted, so it has the lowest rank."""
+        rank = int(self._rng.integers(len(self._population), size=self._tournament_size).min())
+        return self._population[rank][1]
 
 
 def _bounded(size: float, bounds: tuple[int, int]) -> int:

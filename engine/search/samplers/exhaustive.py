@@ -18,15 +18,12 @@ class ExhaustiveSampler(Sampler):
     multi_objective = True
 
     def __init__(self, search: Search) -> None:
-        """Start at the first config."""
         super().__init__(search)
-        self._next = 0
+        self._left = list(reversed(search.feasible))
 
     def ask(self, count: int) -> list[Config]:
-        """Return the next `count` configs of the feasible set."""
-        batch = self.search.feasible[self._next : self._next + count]
-        self._next += len(batch)
-        return list(batch)
+        """Return the next `count` configs."""
+        return [self._left.pop() for _ in range(min(count, len(self._left)))]
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Ignore the trials and their outcomes."""

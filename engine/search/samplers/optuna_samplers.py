@@ -40,14 +40,20 @@ class OptunaSampler(Sampler):
     """Whether the sampler assigns trials to generations, and learns only from trials that have one."""
 
     def __init__(self, search: Search) -> None:
-        """Create a study in memory."""
         super().__init__(search)
         self._encoding = Encoding(search.params, search.feasible)
         self._free = np.ones(len(search.feasible), np.bool_)
         self._initial = [self._encoding.position(config) for config in reversed(self.initial_configs())]
         self._running: dict[Config, optuna.Trial] = {}
         self._worst: list[float] | None = None
-        self._distributions = self._make_distributions()
+        self._distributions: dict[str, BaseDistribution] = {
+            name: IntDistribution(0, size - 1)
+            if ordered or not self.has_categories
+            else CategoricalDistribution(range(size))
+            for name, size, ordered in zip(
+                self._encoding.names, self._encoding.sizes, self._encoding.ordered, strict=True
+            )
+        }
         with quiet_optuna():
             self._study = optuna.create_study(
                 sampler=self._optuna_sampler(search.seed % 2**32), directions=["minimize"] * search.objectives
@@ -59,7 +65,13 @@ class OptunaSampler(Sampler):
 
     def ask(self, count: int) -> list[Config]:
         """Return up to `count` proposals, each made with the earlier ones of the batch as running trials."""
-        return [self._ask() for _ in range(min(count, int(self._free.sum())))]
+        proposals = []
+        for _ in range(min(count, int(self._free.sum()))):
+            position, trial = self._propose()
+            self._free[position] = False
+            proposals.append(self.search.feasible[position])
+            self._running[proposals[-1]] = trial
+        return proposals
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Finish the trials with the logarithms of their scores; a failure counts as the worst of each score."""
@@ -74,13 +86,6 @@ class OptunaSampler(Sampler):
                 self._study.tell(running, self._worst)
             else:
                 self._study.tell(running, state=TrialState.FAIL)
-
-    def _ask(self) -> Config:
-        position, trial = self._propose()
-        self._free[position] = False
-        config = self.search.feasible[position]
-        self._running[config] = trial
-        return config
 
     def _propose(self) -> tuple[int, optuna.Trial]:
         if self._initial:
@@ -100,19 +105,8 @@ class OptunaSampler(Sampler):
         self._study.enqueue_trial(dict(zip(self._encoding.names, point, strict=True)))
         trial = self._study.ask(self._distributions)
         if self.has_generations:
-            # Reading the relative parameters assigns the trial its generation. A trial whose parameters are all fixed
-            # never reads them, and CMA-ES and NSGA-II would learn only from proposals that were feasible.
-            _ = trial.relative_params
+            _ = trial.relative_params  # assigns the generation, which a trial of fixed parameters would not get
         return trial
-
-    def _make_distributions(self) -> dict[str, BaseDistribution]:
-        encoding = self._encoding
-        return {
-            name: IntDistribution(0, size - 1)
-            if ordered or not self.has_categories
-            else CategoricalDistribution(range(size))
-            for name, size, ordered in zip(encoding.names, encoding.sizes, encoding.ordered, strict=True)
-        }
 
 
 class TpeSampler(OptunaSampler):
@@ -129,10 +123,7 @@ class TpeSampler(OptunaSampler):
 
 
 class GpSampler(OptunaSampler):
-    """Gaussian process with expected improvement, of the front's hypervolume for several objectives.
-
-    Needs torch and scipy; each ask takes a tenth of a second or more.
-    """
+    """Gaussian process with expected improvement, of the front's hypervolume for several objectives; needs torch."""
 
     multi_objective = True
 
@@ -140,18 +131,14 @@ class GpSampler(OptunaSampler):
         """Create a study in memory.
 
         Raises:
-            ToolchainMissing: torch or scipy is not installed.
+            ToolchainMissing: torch is not installed.
         """
-        missing = [name for name in ("torch", "scipy") if importlib.util.find_spec(name) is None]
-        if missing:
-            raise ToolchainMissing(f"sampler gp needs {' and '.join(missing)}: pip install 'gemmtune[triton]'")
+        if importlib.util.find_spec("torch") is None:
+            raise ToolchainMissing("sampler gp needs torch: pip install 'gemmtune[triton]'")
         super().__init__(search)
 
     def ask(self, count: int) -> list[Config]:
-        """Return up to `count` proposals, computed on one thread of torch.
-
-        One thread gives the same proposals on every machine, and does not wait for others that a busy host delays.
-        """
+        """Return up to `count` proposals, computed on one thread of torch: equal proposals on every machine."""
         import torch
 
         threads = torch.get_num_threads()

@@ -69,7 +69,6 @@ class TransferSampler(Sampler):
         small_batch: int = 4,
         small_batch_until: int = 32,
     ) -> None:
-        """Start a search and fit the prediction; the arguments are documented in the class."""
         super().__init__(search)
         self._skeptical_every = skeptical_every
         self._evolution_after = evolution_after

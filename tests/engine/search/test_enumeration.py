@@ -10,7 +10,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.engine.search.enumeration import LazyConfigs, enumerate_space, feasible_configs
+from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
 
 DEVICE = Device("TOY", "Toy", "sm_90a", 1, 1000, 1000, 1, 1, 1, 1, 32, 1, 1)
 TASK = Task(Problem(m=64, n=64, k=64), DEVICE, "toy")
@@ -88,13 +88,3 @@ def test_enumeration_counts_each_of_ten_thousand_points_once():
 
 def test_feasible_configs_are_those_that_the_enumeration_accepts():
     assert tuple(feasible_configs(ToySpace(), TASK)) == enumerate_space(ToySpace(), TASK).feasible
-
-
-def test_lazy_configs_draw_no_more_than_needed():
-    drawn = []
-    configs = LazyConfigs(drawn.append(config) or config for config in feasible_configs(ToySpace(), TASK))
-    assert drawn == []
-    assert (configs.count(3), len(drawn)) == (3, 3)
-    assert (configs.count(2), len(drawn)) == (2, 3)
-    assert configs.all() == enumerate_space(ToySpace(), TASK).feasible
-    assert configs.count(100) == 7
