@@ -34,14 +34,11 @@ class Load:
 
 
 Finished = Measurement | Final | FinalNotHeld
-"""Result that an executor returns."""
+"""Result that an executor returns: one per submitted config or enqueued final."""
 
 
 class Executor(Protocol):
-    """Builders and workers, or a stand-in for them.
-
-    Every submitted config comes back exactly once, as a measurement. A failing config is a measurement too.
-    """
+    """Builders and workers, or a stand-in for them; a failing config comes back as a measurement too."""
 
     evidence: Evidence
     """Evidence of the numbers: measured, replayed or estimated."""
@@ -68,14 +65,12 @@ class Executor(Protocol):
         Raises:
             ContractError: the executor holds no finals.
         """
-        name = type(self).__qualname__
-        raise ContractError(f"{name} was asked for a final of {len(candidates)} configs: holds_finals=False")
+        raise ContractError(f"{type(self).__qualname__} was asked for a final: holds_finals=False")
 
     def collect(self, timeout_seconds: float) -> list[Finished]:
-        """Return what has finished since the last call, in any order.
+        """Return what has finished since the last call, in any order; wait up to the timeout for the first result.
 
-        Every enqueued final comes back once, held or not. The call waits up to the timeout for at least one result.
-        It returns nothing when the timeout has passed, or when nothing is enqueued.
+        Return an empty list after the timeout, or when nothing is enqueued.
         """
 
     def load(self) -> Load | None:

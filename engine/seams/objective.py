@@ -16,8 +16,7 @@ class Objective(ABC):
     Example:
         >>> import gemmtune as gt
         >>> class WorstLaunch(gt.Objective):
-        ...     protocol = "graph-cold-l2"
-        ...     unit = "ns"
+        ...     protocol, unit = "graph-cold-l2", "ns"
         ...
         ...     def score(self, measurement):
         ...         if not measurement.samples_ns:
@@ -44,12 +43,8 @@ class Objective(ABC):
         """
 
     def scores(self, measurement: Measurement) -> tuple[float, ...]:
-        """Return the score of each part, each finite and above 0, starting with `score`.
+        """Return the score of each part, starting with `score`, for a search of the Pareto front; raises like `score`.
 
-        A multi-objective search looks for the Pareto front of the scores; everything else uses `score`.
-
-        Raises:
-            ValueError: the measurement's status is not ok; a failure has no score.
-            UsageError: the measurement is ok and lacks a minimised quantity; one line with the way out.
+        Every score is finite and above 0.
         """
         return (self.score(measurement),)

@@ -51,13 +51,9 @@ class Pruner(ABC):
 
     @abstractmethod
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
-        """Keep the candidate, or drop it with a rule and a reason.
+        """Keep the candidate, or drop it with a rule and a reason; without the evidence it needs, keep it.
 
         The caller asks before the build, after the build, and after each launch but the last where launches are shown.
-        A pruner that lacks the evidence it needs keeps the candidate.
-
-        Args:
-            candidate: config with the evidence so far.
-            history: the task's finished measurements; a candidate dropped during its launches is in it as invalid,
-                with the launches it had.
+        `history` holds the task's finished measurements. A candidate dropped during its launches is in it as invalid,
+        with the launches it had.
         """

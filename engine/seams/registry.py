@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import EntryPoint, entry_points
+from typing import TypeVar
 
 from gemmtune.engine.records.errors import ContractError, UnknownPlugin
 from gemmtune.engine.seams.exporter import Exporter
@@ -13,13 +14,7 @@ from gemmtune.engine.seams.space import Space
 
 __all__ = ["exporter", "look_up", "name_of", "names", "objective", "pruner", "sampler", "space"]
 
-_KINDS: dict[type, str] = {
-    Space: "space",
-    Objective: "objective",
-    Sampler: "sampler",
-    Pruner: "pruner",
-    Exporter: "exporter",
-}
+_Plugin = TypeVar("_Plugin")
 
 
 def names(kind: type) -> tuple[str, ...]:
@@ -36,53 +31,51 @@ def look_up(kind: type, name: str) -> EntryPoint:
     for point in _points(kind):
         if point.name == name:
             return point
-    raise UnknownPlugin(f"no {_KINDS[kind]} {name!r}; known: {', '.join(names(kind))}")
+    raise UnknownPlugin(f"no {_noun(kind)} {name!r}; known: {', '.join(names(kind))}")
 
 
-def name_of(plugin: type) -> str:
-    """Return the name that a plug-in class is registered under, or the class's own name."""
-    value = f"{plugin.__module__}:{plugin.__qualname__}"
-    kinds = (kind for kind in _KINDS if issubclass(plugin, kind))
-    return next((point.name for kind in kinds for point in _points(kind) if point.value == value), plugin.__qualname__)
+def name_of(sampler: type[Sampler]) -> str:
+    """Return the name that a sampler class is registered under, or the class's own name."""
+    value = f"{sampler.__module__}:{sampler.__qualname__}"
+    return next((point.name for point in _points(Sampler) if point.value == value), sampler.__qualname__)
 
 
 def space(name: str) -> Space:
     """Create the space of that name; raises like `look_up`."""
-    plugin: type[Space] = _load(Space, name)
-    return plugin()
+    return _load(Space, name)()  # type: ignore[type-abstract]
 
 
 def objective(name: str) -> Objective:
     """Create the objective of that name; raises like `look_up`."""
-    plugin: type[Objective] = _load(Objective, name)
-    return plugin()
+    return _load(Objective, name)()  # type: ignore[type-abstract]
 
 
 def sampler(name: str) -> type[Sampler]:
     """Return the sampler class of that name; raises like `look_up`."""
-    plugin: type[Sampler] = _load(Sampler, name)
-    return plugin
+    return _load(Sampler, name)  # type: ignore[type-abstract]
 
 
 def pruner(name: str) -> Pruner:
     """Create the pruner of that name; raises like `look_up`."""
-    plugin: type[Pruner] = _load(Pruner, name)
-    return plugin()
+    return _load(Pruner, name)()  # type: ignore[type-abstract]
 
 
 def exporter(name: str) -> Exporter:
     """Create the exporter of that name; raises like `look_up`."""
-    plugin: type[Exporter] = _load(Exporter, name)
-    return plugin()
+    return _load(Exporter, name)()  # type: ignore[type-abstract]
+
+
+def _noun(kind: type) -> str:
+    return kind.__name__.lower()
 
 
 def _points(kind: type) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=f"gemmtune.{_KINDS[kind]}s"))
+    return tuple(entry_points(group=f"gemmtune.{_noun(kind)}s"))
 
 
-def _load(kind: type, name: str) -> type:
+def _load(kind: type[_Plugin], name: str) -> type[_Plugin]:
     point = look_up(kind, name)
     plugin: object = point.load()
     if not (isinstance(plugin, type) and issubclass(plugin, kind)):
-        raise ContractError(f"{_KINDS[kind]} {name!r} ({point.value}) is not a subclass of {kind.__qualname__}")
+        raise ContractError(f"{_noun(kind)} {name!r} ({point.value}) is not a subclass of {kind.__qualname__}")
     return plugin

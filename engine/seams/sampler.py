@@ -14,33 +14,27 @@ __all__ = ["Sampler"]
 
 
 class Sampler(ABC):
-    """Search of one task, by ask and tell.
+    """Search of one task, by ask and tell; `search` is the only source of randomness and of configs.
 
     The caller tells each asked batch, in the order of asking, before it asks again. The sequence of asked configs must
-    be a function of the Search and of the trials told. So a killed search resumes when the caller asks again and tells
-    the recorded trials.
+    be a function of the Search and of the trials told, so that a killed search can resume from its recorded trials.
 
     Example:
-        Descend from the best config seen so far, one parameter at a time:
-
-        >>> import random
         >>> import gemmtune as gt
         >>> class Descent(gt.Sampler):
         ...     def __init__(self, search):
         ...         super().__init__(search)
-        ...         rest = random.Random(search.seed).sample(search.feasible, len(search.feasible))
-        ...         self._queue = list(dict.fromkeys([*self.initial_configs(), *rest]))
-        ...         self._best = None
+        ...         self._queue = list(dict.fromkeys([*self.initial_configs(), *search.feasible]))
         ...
         ...     def ask(self, count):
         ...         batch, self._queue = self._queue[:count], self._queue[count:]
         ...         return batch
         ...
-        ...     def tell(self, trials):
-        ...         ok = [t for t in (self._best, *trials) if t is not None and t.score is not None]
-        ...         self._best = min(ok, key=lambda trial: trial.score, default=None)
-        ...         if self._best is not None:  # the configs that differ least from the best come next
-        ...             self._queue.sort(key=lambda config: len(config.items() - self._best.config.items()))
+        ...     def tell(self, trials):  # the configs that differ least from the batch's best come next
+        ...         ok = [trial for trial in trials if trial.score is not None]
+        ...         if ok:
+        ...             best = min(ok, key=lambda trial: trial.score).config
+        ...             self._queue.sort(key=lambda config: len(config.items() - best.items()))
         >>> gt.testing.check_sampler(Descent)
     """
 
@@ -55,14 +49,10 @@ class Sampler(ABC):
     """One line for the user on how this search is done; empty without one."""
 
     def __init__(self, search: Search) -> None:
-        """Start a search; `search` is the only source of randomness and of configs."""
         self.search = search
 
     def initial_configs(self) -> list[Config]:
-        """Return the space's seeds to evaluate first, best guess first: at most a quarter of the budget, at least one.
-
-        The limit leaves budget for the search where the list of seeds is long: Inductor's has 20 configs.
-        """
+        """Return the first seeds of the space, best guess first: at most a quarter of the budget, at least one."""
         return list(dict.fromkeys(self.search.seeds))[: max(1, self.search.budget // 4)]
 
     @abstractmethod

@@ -53,12 +53,10 @@ class Space(ABC):
 
     Example:
         >>> import gemmtune as gt
-        >>> from gemmtune.engine.records import catalogue
-        >>> from gemmtune.engine.records.task import Task
+        >>> from gemmtune.engine.records import catalogue, task
         >>> from gemmtune.engine.seams import registry
-        >>> space = registry.space("triton_mm")
-        >>> task = Task(gt.Problem.parse("16x4096x4096:bf16:nt"), catalogue.device("H200"), "triton_mm")
-        >>> bool(space.check(task, space.seeds(task)[0]))
+        >>> mm = task.Task(gt.Problem.parse("16x4096x4096"), catalogue.device("H200"), "triton_mm")
+        >>> bool(registry.space("triton_mm").check(mm, registry.space("triton_mm").seeds(mm)[0]))
         True
     """
 
@@ -80,17 +78,16 @@ class Space(ABC):
     def prior(self, task: Task) -> Prior:
         """Return an analytic model's time for each config that passes `check`; by default there is no model.
 
-        The times order and drop candidates before their build, and rank them where no GPU times them. Without an
-        installed model that covers the GPU, the prior has no times and a reason. One version of the model gives equal
-        priors for equal tasks.
+        Without an installed model that covers the GPU, the prior has no times and a reason. One version of the model
+        gives equal priors for equal tasks.
         """
         return Prior(reason=f"space {task.space} has no analytic model")
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
         """Return numbers by name that describe a config that passes `check` on a task; by default none.
 
-        Samplers compare tasks by these numbers. So they should behave alike on other tasks (waves, bytes per flop),
-        as logarithms where ratios matter. Every task and config of the space has the same names.
+        Samplers compare tasks by these numbers: waves, bytes per flop, logarithms where ratios matter. The names are
+        equal for every task and config of the space.
         """
         return {}
 
