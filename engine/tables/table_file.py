@@ -1,19 +1,23 @@
-"""A table as a file: canonical JSON that carries the SHA-256 of its own content."""
+"""A table as a file: canonical JSON that carries the SHA-256 of its own content.
+
+Each record is an object of its fields, written and checked by their types.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import fields, replace
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from importlib.metadata import version
 from itertools import pairwise
-from math import isfinite
 from pathlib import Path
-from types import UnionType
-from typing import Any
+from sys import float_info
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError
 from gemmtune.engine.records.measurement import Evidence
@@ -26,13 +30,10 @@ __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha25
 SCHEMA = 5
 """Number of the file's schema. A change that a reader must know of adds 1; no other schema is read."""
 
-_FIELDS = {"schema", "gemmtune", "sha256", "device", "objective", "rows", "ranges"}
-_DEVICE_FIELDS = tuple(f.name for f in fields(Device) if f.compare or f.name == "source")
-"""Fields that tell devices apart, and their source; not the answers of one board."""
-_ROW_FIELDS = {f.name for f in fields(Row)} | {"name", "weight"}
-_RANGE_FIELDS = {f.name for f in fields(RangeRow)} | {"name", "weight"}
-_LOSSES = ("tuned", "held_out", "probed")
-_PROBLEM_FIELDS = {f.name for f in fields(Problem) if f.compare}
+_ABOVE = {"margin": -1, "weight": 0, "time_ns": 0, "low_ns": 0, "high_ns": 0}
+"""Exclusive lower bounds of numbers; all others are from 0 on."""
+_LOSS = tuple[int, float]
+"""Type of a pair of m and loss."""
 
 
 def table_text(table: Table) -> str:
@@ -93,11 +94,14 @@ def parse_table(text: str, source: str) -> Table:
     try:
         record = _load(text)
         _require_schema(record)
-        _Fields(record, "the table", _FIELDS)
+        names = set(_hints(Table))
+        _require_fields(record, "the table", {*names, "schema", "gemmtune", "sha256"})
         content = {key: value for key, value in record.items() if key != "sha256"}
         if record["sha256"] != _hash(content):
             raise TableError("edited after it was written: its sha256 does not match; export it again")
-        return _table(record)
+        table: Table = _read(Table, {name: record[name] for name in names}, "the table")
+        _refuse_duplicates(row.problem for row in table.rows)
+        return replace(table, ranges=tuple(_ordered(table.ranges)))
     except TableError as error:
         raise TableError(f"{source}: {error}") from None
 
@@ -121,15 +125,9 @@ def require_device(table: Table, device: Device) -> None:
 
 def _content(table: Table) -> dict[str, object]:
     _refuse_duplicates(row.problem for row in table.rows)
-    rows = sorted(table.rows, key=lambda row: (row.problem.name, repr(row.problem)))
-    return {
-        "schema": SCHEMA,
-        "gemmtune": version("gemmtune"),
-        "device": {name: getattr(table.device, name) for name in _DEVICE_FIELDS},
-        "objective": table.objective,
-        "rows": [_row_record(row) for row in rows],
-        "ranges": [_range_record(row) for row in _ordered(table.ranges)],
-    }
+    rows = tuple(sorted(table.rows, key=lambda row: (row.problem.name, repr(row.problem))))
+    ordered = replace(table, rows=rows, ranges=tuple(_ordered(table.ranges)))
+    return {"schema": SCHEMA, "gemmtune": version("gemmtune"), **_written(ordered)}
 
 
 def _ordered(ranges: Iterable[RangeRow]) -> list[RangeRow]:
@@ -144,34 +142,6 @@ def _ordered(ranges: Iterable[RangeRow]) -> list[RangeRow]:
         if same and other.first <= one.last:
             raise TableError(f"two ranges are for m={other.first} of {other.problem.name}")
     return ordered
-
-
-def _range_record(row: RangeRow) -> dict[str, object]:
-    measured = {name: [[m, float(loss)] for m, loss in getattr(row, name)] for name in _LOSSES}
-    served = {"first": row.first, "last": row.last, "choice": _choice_record(row.choice)}
-    return {**_problem_record(row.problem), **served, **measured}
-
-
-def _row_record(row: Row) -> dict[str, object]:
-    return {
-        **_problem_record(row.problem),
-        "choices": [_choice_record(choice) for choice in row.choices],
-        "baseline": None if row.baseline is None else _choice_record(row.baseline),
-        "margin": float(row.margin),
-        "tie_band": [dict(config) for config in row.tie_band],
-        "regret_bound": None if row.regret_bound is None else float(row.regret_bound),
-        "loss": float(row.loss),
-    }
-
-
-def _problem_record(problem: Problem) -> dict[str, object]:
-    return {"name": problem.name, "problem": problem.to_fields(), "weight": float(problem.weight)}
-
-
-def _choice_record(choice: Choice) -> dict[str, object]:
-    record = {f.name: getattr(choice, f.name) for f in fields(Choice)}
-    times = {name: float(record[name]) for name in ("time_ns", "low_ns", "high_ns")}
-    return {**record, **times, "config": dict(choice.config), "evidence": choice.evidence.value}
 
 
 def _dump(record: Mapping[str, object]) -> str:
@@ -224,151 +194,126 @@ def _require_schema(record: Mapping[str, object]) -> None:
         )
 
 
-class _Fields:
-    """Checked access to one JSON object of the file; messages name the object."""
-
-    def __init__(self, record: object, where: str, known: Set[str]) -> None:
-        if not isinstance(record, dict):
-            raise TableError(f"{where} is not an object")
-        if unknown := sorted(set(record) - known):
-            raise TableError(f"{where} has the unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}")
-        if missing := sorted(known - set(record)):
-            raise TableError(f"{where} lacks the field {missing[0]!r}")
-        self._record, self._where = record, where
-
-    def text(self, name: str) -> str:
-        return str(self._checked(name, str, "text"))
-
-    def integer(self, name: str, least: int) -> int:
-        return int(self._checked(name, int, f"an integer from {least} on", lambda value: value >= least))
-
-    def number(self, name: str, above: float) -> float:
-        wanted = f"a number above {above:g}"
-        return float(self._checked(name, int | float, wanted, lambda value: isfinite(value) and value > above))
-
-    def fraction(self, name: str) -> float:
-        wanted = "a number from 0 on"
-        return float(self._checked(name, int | float, wanted, lambda value: isfinite(value) and value >= 0))
-
-    def items(self, name: str) -> list[object]:
-        return list(self._checked(name, list, "a list"))
-
-    def value(self, name: str) -> object:
-        return self._record[name]
-
-    def bad(self, name: str, wanted: str) -> TableError:
-        return TableError(f"{self._where}: {name}={self._record[name]!r} is not {wanted}")
-
-    def _checked(
-        self, name: str, kind: type | UnionType, wanted: str, valid: Callable[[Any], bool] = lambda _: True
-    ) -> Any:  # noqa: ANN401 (an instance of `kind`)
-        value = self._record[name]
-        if isinstance(value, bool) or not isinstance(value, kind) or not valid(value):
-            raise self.bad(name, wanted)
-        return value
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """Return the types of a record's fields in the file; answers of one board and weights have no field."""
+    kept = {f.name for f in fields(kind) if f.compare or f.name == "source"}
+    return {name: hint for name, hint in get_type_hints(kind).items() if name in kept}
 
 
-def _table(record: dict[str, object]) -> Table:
-    table = _Fields(record, "the table", _FIELDS)
-    rows = tuple(_row(row, f"row {i}") for i, row in enumerate(table.items("rows"), 1))
-    _refuse_duplicates(row.problem for row in rows)
-    ranges = _ordered(_range(row, f"range {i}") for i, row in enumerate(table.items("ranges"), 1))
-    return Table(_device(table.value("device")), rows, table.text("objective"), tuple(ranges))
+def _written(record: Any) -> dict[str, object]:  # noqa: ANN401 (a dataclass)
+    """Return a record as JSON; one of a problem has the problem's name and weight, too."""
+    found = {name: _plain(hint, getattr(record, name)) for name, hint in _hints(type(record)).items()}
+    if "problem" in found:
+        found |= {"name": record.problem.name, "weight": float(record.problem.weight)}
+    return found
 
 
-def _device(record: object) -> Device:
-    texts = {"sku", "name", "arch", "source"}
-    device = _Fields(record, "device", set(_DEVICE_FIELDS))
-    numbers = {name: device.integer(name, least=1) for name in _DEVICE_FIELDS if name not in texts}
-    return Device(**{name: device.text(name) for name in texts}, **numbers)  # type: ignore[arg-type]
+def _plain(hint: Any, value: Any) -> object:  # noqa: ANN401 (a type and its instance)
+    """Return a field's value as JSON."""
+    if isinstance(value, Problem):
+        return value.to_fields()
+    if isinstance(value, Config):
+        return dict(value)
+    if is_dataclass(value):
+        return _written(value)
+    if hint == _LOSS:
+        return [value[0], float(value[1])]
+    if isinstance(value, tuple):
+        return [_plain(get_args(hint)[0], item) for item in value]
+    return float(value) if value is not None and float in (hint, *get_args(hint)) else value
 
 
-def _row(record: object, where: str) -> Row:
-    row = _Fields(record, where, _ROW_FIELDS)
-    where = f"{where} ({row.text('name')})"
-    problem = _problem(row, where)
-    choices = tuple(_choice(c, f"{where} choice {i}") for i, c in enumerate(row.items("choices"), 1))
-    if not choices:
+def _require_fields(record: object, where: str, known: Set[str]) -> None:
+    if not isinstance(record, dict):
+        raise TableError(f"{where} is not an object")
+    if unknown := sorted(set(record) - known):
+        raise TableError(f"{where} has the unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    if missing := sorted(known - set(record)):
+        raise TableError(f"{where} lacks the field {missing[0]!r}")
+
+
+def _read(kind: type, record: Any, where: str) -> Any:  # noqa: ANN401 (JSON, and an instance of `kind`)
+    """Return the record that `_written` wrote; messages begin with `where`."""
+    hints = _hints(kind)
+    if "problem" in hints:
+        hints = hints | {"name": str, "weight": float}
+    _require_fields(record, where, set(hints))
+    if "problem" in hints:
+        where = f"{where} ({record['name']})"
+    found = {name: _parsed(hint, record[name], name, where) for name, hint in hints.items()}
+    if "problem" in hints:
+        found["problem"] = replace(found["problem"], weight=found.pop("weight"))
+        if found["problem"].name != found.pop("name"):
+            raise TableError(f"{where}: its problem is {found['problem'].name}")
+    made = kind(**found)
+    if isinstance(made, Row) and not made.choices:
         raise TableError(f"{where} has no choice")
-    return Row(
-        problem=problem,
-        choices=choices,
-        baseline=None if row.value("baseline") is None else _choice(row.value("baseline"), f"{where} baseline"),
-        margin=row.number("margin", above=-1),
-        tie_band=tuple(_config(config, f"{where} tie_band") for config in row.items("tie_band")),
-        regret_bound=None if row.value("regret_bound") is None else row.fraction("regret_bound"),
-        loss=row.fraction("loss"),
-    )
+    if isinstance(made, RangeRow) and made.last < made.first:
+        raise TableError(f"{where}: last={made.last} is not an integer from {made.first} on")
+    if isinstance(made, Choice):
+        _refuse_numbers(made, where)
+    return made
 
 
-def _range(record: object, where: str) -> RangeRow:
-    row = _Fields(record, where, _RANGE_FIELDS)
-    where = f"{where} ({row.text('name')})"
-    first = row.integer("first", least=1)
-    return RangeRow(
-        problem=_problem(row, where),
-        first=first,
-        last=row.integer("last", least=first),
-        choice=_choice(row.value("choice"), f"{where} choice"),
-        tuned=_losses(row, "tuned"),
-        held_out=_losses(row, "held_out"),
-        probed=_losses(row, "probed"),
-    )
-
-
-def _losses(row: _Fields, name: str) -> tuple[tuple[int, float], ...]:
-    found = []
-    for pair in row.items(name):
-        match pair:
-            case [int() as m, int() | float() as loss] if not (isinstance(m, bool) or isinstance(loss, bool)):
-                found.append((m, float(loss)))
-            case _:
-                raise row.bad(name, "a list of pairs of m and loss")
-    return tuple(found)
-
-
-def _problem(row: _Fields, where: str) -> Problem:
-    record = _Fields(row.value("problem"), f"{where} problem", _PROBLEM_FIELDS)
-    texts = {name: record.text(name) for name in _PROBLEM_FIELDS}
-    try:
-        problem = Problem.from_fields({**texts, "weight": repr(row.number("weight", above=0))})
-    except ProblemError as error:
-        raise TableError(f"{where}: {error}") from None
-    if problem.name != row.text("name"):
-        raise TableError(f"{where}: its problem is {problem.name}")
-    return problem
-
-
-def _choice(record: object, where: str) -> Choice:
-    choice = _Fields(record, where, {f.name for f in fields(Choice)})
-    time_ns, low_ns, high_ns = (choice.number(name, above=0) for name in ("time_ns", "low_ns", "high_ns"))
+def _refuse_numbers(choice: Choice, where: str) -> None:
+    time_ns, low_ns, high_ns = choice.time_ns, choice.low_ns, choice.high_ns
     if not low_ns <= time_ns <= high_ns:
         raise TableError(f"{where}: time_ns={time_ns:g} is outside low_ns={low_ns:g} to high_ns={high_ns:g}")
-    evidence = _evidence(choice)
-    return Choice(
-        space=choice.text("space"),
-        config=_config(choice.value("config"), where),
-        time_ns=time_ns,
-        low_ns=low_ns,
-        high_ns=high_ns,
-        samples=choice.integer("samples", least=0 if evidence is Evidence.ESTIMATED else 1),
-        evidence=evidence,
-        toolchain=choice.text("toolchain"),
-        protocol=choice.text("protocol"),
-    )
+    if choice.samples < 1 and choice.evidence is not Evidence.ESTIMATED:
+        raise TableError(f"{where}: samples={choice.samples} is not an integer from 1 on")
 
 
-def _config(record: object, where: str) -> Config:
-    if not isinstance(record, dict) or not all(isinstance(v, bool | int | float | str) for v in record.values()):
-        raise TableError(f"{where}: config={record!r} is not an object of numbers and texts")
-    return Config(record)
+def _parsed(hint: Any, value: Any, name: str, where: str) -> Any:  # noqa: ANN401 (JSON, and an instance of `hint`)
+    """Return the field's value that `_plain` wrote."""
+    inside, kinds = f"{where} {name}".removeprefix("the table "), get_args(hint)
+    if NoneType in kinds:
+        return None if value is None else _parsed(kinds[0], value, name, where)
+    if hint is Problem:
+        _require_fields(value, inside, set(_hints(Problem)))
+        texts = {key: _parsed(str, text, key, inside) for key, text in value.items()}
+        try:
+            return Problem.from_fields(texts)
+        except ProblemError as error:
+            raise TableError(f"{where}: {error}") from None
+    if is_dataclass(hint):
+        return _read(hint, value, inside)  # type: ignore[arg-type] # is_dataclass takes instances, too
+    wanted, valid = _expected(hint, value, name)
+    if not valid:
+        raise TableError(f"{where}: {name}={value!r} is not {wanted}")
+    if hint == _LOSS:
+        return value[0], float(value[1])
+    if ... in kinds:
+        item_name = name.removesuffix("s")
+        return tuple(_parsed(kinds[0], item, f"{item_name} {i}", where) for i, item in enumerate(value, 1))
+    return hint(value)
 
 
-def _evidence(record: _Fields) -> Evidence:
-    try:
-        return Evidence(record.text("evidence"))
-    except ValueError:
-        raise record.bad("evidence", f"one of {', '.join(Evidence)}") from None
+def _expected(hint: Any, value: Any, name: str) -> tuple[str, bool]:  # noqa: ANN401 (a type, and JSON)
+    """Return what a field holds in words, and whether the value is such."""
+    if hint is str:
+        return "text", isinstance(value, str)
+    if hint is int:
+        least = 0 if name == "samples" else 1
+        return f"an integer from {least} on", _is_number(value) and isinstance(value, int) and value >= least
+    if hint is float and name in _ABOVE:
+        return f"a number above {_ABOVE[name]}", _is_number(value) and value > _ABOVE[name]
+    if hint is float:
+        return "a number from 0 on", _is_number(value) and value >= 0
+    if hint is Evidence:
+        return f"one of {', '.join(Evidence)}", value in list(Evidence)
+    if hint is Config:
+        valid = isinstance(value, dict) and all(isinstance(item, Value) for item in value.values())
+        return "an object of numbers and texts", valid
+    if hint == _LOSS:
+        valid = isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+        return "a pair of m and loss", valid and isinstance(value[0], int)
+    return "a list", isinstance(value, list)
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a finite number of JSON."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
 def _refuse_duplicates(problems: Iterable[Problem]) -> None:

@@ -116,8 +116,8 @@ def test_two_ranges_for_one_m_are_refused():
     ("change", "message"),
     [
         ({"last": 1}, "last=1 is not an integer from 2 on"),
-        ({"tuned": [[64]]}, "is not a list of pairs of m and loss"),
-        ({"held_out": [["64", 0.1]]}, "is not a list of pairs of m and loss"),
+        ({"tuned": [[64]]}, "is not a pair of m and loss"),
+        ({"held_out": [["64", 0.1]]}, "is not a pair of m and loss"),
         ({"strange": 1}, "has the unknown field 'strange'"),
     ],
 )
@@ -204,7 +204,7 @@ ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)
         ((*ROW, "loss"), None, "loss=None is not a number from 0 on"),
         ((*ROW, "choices"), [], "has no choice"),
         ((*ROW, "baseline"), 1, "baseline is not an object"),
-        ((*ROW, "tie_band"), [3], "config=3 is not an object"),
+        ((*ROW, "tie_band"), [3], "tie_band 1=3 is not an object"),
         ((*CHOICE, "time_ns"), -1, "time_ns=-1 is not a number above 0"),
         ((*CHOICE, "time_ns"), 98, "time_ns=98 is outside low_ns=99 to high_ns=103"),
         ((*CHOICE, "samples"), 0, "samples=0 is not an integer from 1 on"),
