@@ -203,7 +203,8 @@ def _hints(kind: type) -> dict[str, Any]:
 
 def _written(record: Any) -> dict[str, object]:  # noqa: ANN401 (a dataclass)
     """Return a record as JSON; one of a problem has the problem's name and weight, too."""
-    found = {name: _plain(hint, getattr(record, name)) for name, hint in _hints(type(record)).items()}
+    kind: type = type(record)
+    found = {name: _plain(hint, getattr(record, name)) for name, hint in _hints(kind).items()}
     if "problem" in found:
         found |= {"name": record.problem.name, "weight": float(record.problem.weight)}
     return found

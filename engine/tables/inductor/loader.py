@@ -232,16 +232,11 @@ class _Table:
 class _Product:
     """A product as Inductor asks for it."""
 
-    m: Any
-    """Rows of A, a number or an expression."""
-    hint: int
-    """Value of m that is seen first."""
-    key: str
-    """Table's key of all products that differ in m alone."""
+    m: Any  # a number or an expression
+    hint: int  # value of m that is seen first
+    key: str  # table's key of all products that differ in m alone
     k: int
-    """Columns of A, a number."""
-    factors: tuple[Any, Any]
-    """Inductor's A and B as IR nodes."""
+    factors: tuple[Any, Any]  # Inductor's A and B as IR nodes
 
     @property
     def is_dynamic(self) -> bool:
@@ -317,9 +312,8 @@ class _TableChoices(InductorChoices):
     def _usable(self, row: _Row, product: _Product) -> KernelTemplate | None:
         """Return the row's template; None, with a warning, if Inductor's settings rule it out.
 
-        A template is used even where Inductor leaves it out: `triton::mm` where k ≥ 64·max(m, n), and every template on
-        GPUs under 68 SMs. The row was timed against the alternatives. TMA needs no `enable_persistent_tma_matmul` here,
-        which from torch 2.12 on would also give each m a graph of its own.
+        The row was timed, so its template is used even where Inductor leaves it out: for a large k, on GPUs under
+        68 SMs, and TMA without `enable_persistent_tma_matmul`, which from torch 2.12 on gives each m its own graph.
         """
         if (config.max_autotune or config.max_autotune_gemm) and _use_autotune_backend("TRITON"):
             if row.template != _TMA or can_use_tma(*product.factors):
@@ -337,8 +331,7 @@ class _TableChoices(InductorChoices):
     ) -> ChoiceCaller | None:
         """Return the row's kernel; None if this torch or Triton cannot make it.
 
-        The row sets the tuned keywords. This torch derives the others from the sizes, the GPU and its version, but for
-        EVEN_K: a wrong one gives wrong results.
+        This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results.
         """
         base = next(self.get_ktc(kernel_inputs, template, op_name), None)
         if base is None:
@@ -420,7 +413,7 @@ def _bias(size: Sequence[int], stride: Sequence[int]) -> str:
 def _dynamic_row(product: _Product, rows: Sequence[_Row]) -> _Row | None:
     """Return the row that serves all m of a graph with a dynamic m; guard m if needed and possible.
 
-    ATen serves every m, but must not keep another m from its Triton row: a span without a tuned row is guarded, too.
+    A span that ATen serves is guarded, too, so that another m compiles its Triton row.
     """
     tuned = [row for row in rows if not row.is_aten]
     sizevars = V.graph.sizevars
@@ -438,8 +431,7 @@ def _dynamic_row(product: _Product, rows: Sequence[_Row]) -> _Row | None:
 def _row_and_guards(product: _Product, rows: Sequence[_Row]) -> tuple[_Row | None, list[Any]]:
     """Return the row that serves the first m, if any, and the guards that exclude the m of other rows.
 
-    Where m follows from one symbol s, as 128·s does, ranges and guards are of s: between 129 and 256 there is only
-    s = 2, to which torch would pin s. torch derives no bounds of a symbol from guards on several, as on s·t.
+    Where m follows from one symbol s, as 128·s does, ranges and guards are of s: from 129 to 256 torch would pin s = 2.
     """
     bound = V.graph.sizevars.shape_env.bound_sympy
     symbols = sorted(product.m.free_symbols, key=str)
@@ -468,8 +460,8 @@ def _steps(m: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> tuple[int, int]:
 def _may_guard(m: sympy.Expr, *, ends: bool) -> bool:
     """Return whether m may be guarded.
 
-    AOTInductor checks no guards, a frozen set of guards takes none, and an unbacked size has no value to guard. A range
-    that the user marked must not be narrowed, or torch raises ConstraintViolationError: m ends without a guard.
+    AOTInductor checks no guards, and an unbacked size has no value to guard. Narrowing a range that the user marked,
+    where m ends without a guard, raises ConstraintViolationError.
     """
     shapes = V.graph.sizevars.shape_env
     if V.graph.aot_mode or shapes.frozen or free_unbacked_symbols(m):
@@ -479,11 +471,7 @@ def _may_guard(m: sympy.Expr, *, ends: bool) -> bool:
 
 
 def _is_split() -> bool:
-    """Return whether Inductor asks for an addmm more than once, as from torch 2.12 on where it autotunes.
-
-    It asks first for ATen, if that is among the backends, with the bias as it is. torch 2.13 then asks for a subgraph.
-    The last call is always for templates, with the bias expanded.
-    """
+    """Return whether Inductor asks for an addmm more than once: for ATen, torch 2.13 for a subgraph, for templates."""
     major, minor = torch.__version__.split(".")[:2]
     return (int(major), int(minor)) >= (2, 12) and bool(config.max_autotune or config.max_autotune_gemm)
 
@@ -523,14 +511,12 @@ _replaced: list[tuple[str, Any]] = []  # at most one: the name and the default t
 def _activate(handler: _TableChoices, digest: str) -> None:
     """Put the handler and the cache tag where every thread finds them. Called under the lock.
 
-    The documented ways do not reach every thread: `V.set_choices_handler` holds for the calling thread alone, and since
-    torch 2.12 so do `config.inductor_choices_class` and `compiler.config.cache_key_tag`. A thread keeps the handler it
-    resolved earlier under the name `_key`, so each install changes the name. The table of backend passes belongs to the
-    process. torch 2.11 to 2.13 hash it in order into the FX graph and AOTAutograd cache keys (FxGraphHashDetails), so
-    the tag comes last in every process.
+    The documented ways hold for the calling thread alone (`V.set_choices_handler`, since torch 2.12 also the configs).
+    A thread keeps the handler it resolved under the name `_key`, so each install changes the name. torch hashes the
+    process's backend passes in order into its cache keys (FxGraphHashDetails), so the tag comes last.
 
-    torch also pickles memory formats into these keys, as attributes of the first imported module that has an attribute
-    `torch`. Optuna has such modules, so that module differs between processes. A reducer always names torch itself.
+    These keys also hold memory formats, pickled as attributes of any imported module that has a `torch`. That module
+    differs between processes, so a reducer names torch itself.
     """
     init_backend_registration()
     choices = virtualized._choices
