@@ -11,9 +11,9 @@ from pathlib import Path
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams.executor import Executor
+from gemmtune.engine.store.column_types import DEVICE, PROBLEM
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.store.serialization import task_row
 
 __all__ = ["FinishedCampaign"]
 
@@ -71,5 +71,6 @@ class FinishedCampaign:
 
     def _identity(self, search: TaskSearch) -> tuple[object, ...]:
         task, sampler = search.task, search.sampler
+        fields = task.space, PROBLEM.encode(task.problem), DEVICE.encode(task.device)
         how = f"{sampler.__module__}.{sampler.__qualname__}", search.budget, search.space.params(task)
-        return task_row(task), how, self._executor.protocol(task), self._executor.toolchain(task).text
+        return fields, how, self._executor.protocol(task), self._executor.toolchain(task).text

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from gemmtune.engine.records.errors import StoreError
-from gemmtune.engine.store.dialects import WRITES, is_connection_loss
+from gemmtune.engine.store.dialects import begin, is_connection_loss
 
 __all__ = ["Transactions", "reason"]
 
@@ -22,7 +22,8 @@ class Transactions:
     """Run functions in transactions, each whole or not at all.
 
     When a server or the connection is lost, the function runs again from its beginning, on a new connection. The first
-    attempt may have been committed although its answer was lost: running a function twice must change nothing.
+    attempt may have been committed although its answer was lost: running a function twice must change nothing. A
+    database that was never reached is an error at once.
     """
 
     def __init__(self, engine: Engine, patience_seconds: float) -> None:
@@ -45,36 +46,27 @@ class Transactions:
         Raises:
             StoreError: the database refused, or was out of reach for `patience_seconds`.
         """
-        return self._run("read", work, {})
+        return self._run(work, write=False)
 
-    def write(self, work: Callable[[Connection], _T], verb: str = "write to") -> _T:
+    def write(self, work: Callable[[Connection], _T]) -> _T:
         """Return the result of `work` once it is committed; no other process writes meanwhile.
 
         Raises:
-            StoreError: the database refused, or was out of reach for `patience_seconds`; the message says that
-                gemmtune cannot `verb` the database.
+            StoreError: the database refused, or was out of reach for `patience_seconds`.
         """
-        return self._run(verb, work, WRITES)
+        return self._run(work, write=True)
 
-    def first(self, work: Callable[[Connection], _T]) -> _T:
-        """Return the result of `work`, without patience: an unreachable database is an error at first.
-
-        Raises:
-            StoreError: the database refused, or is out of reach.
-        """
-        found = self._run("open", work, {})
-        self._reached = True
-        return found
-
-    def _run(self, verb: str, work: Callable[[Connection], _T], options: dict[str, bool]) -> _T:
+    def _run(self, work: Callable[[Connection], _T], *, write: bool) -> _T:
         lost_at: float | None = None
         pause, longest = _PAUSES_SECONDS
         while True:
             try:
-                with self.engine.connect().execution_options(**options) as connection, connection.begin():
+                with self.engine.begin() as connection:
+                    begin(connection, write=write)
                     result = work(connection)
             except SQLAlchemyError as error:
                 if not self._reached or not is_connection_loss(self.engine, error):
+                    verb = "open" if not self._reached else "write to" if write else "read"
                     raise StoreError(f"cannot {verb} database {self.name}: {reason(error)}") from error
                 now = time.monotonic()
                 if lost_at is None:
@@ -87,6 +79,7 @@ class Transactions:
                 time.sleep(pause)
                 pause = min(2 * pause, longest)
                 continue
+            self._reached = True
             if lost_at is not None:
                 away = time.monotonic() - lost_at
                 self.notify(f"database {self.name} is back after {away:.1f} s, with all that was stored")

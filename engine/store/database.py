@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, inspect, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, func, insert, inspect, select, true
 from sqlalchemy.exc import SQLAlchemyError
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -57,8 +57,7 @@ class Database:
     def __init__(self, transactions: Transactions) -> None:
         """Keep a connection that `open` has prepared."""
         self._transactions = transactions
-        self._task_ids: dict[Task, int] = {}
-        self._toolchain_ids: dict[Toolchain, int] = {}
+        self._ids: dict[Task | Toolchain, int] = {}
 
     @classmethod
     def open(
@@ -103,8 +102,7 @@ class Database:
 
     def __len__(self) -> int:
         """Return the number of measurements, failures included."""
-        number = select(func.count()).select_from(schema.measurements)
-        return self._transactions.read(lambda connection: int(connection.execute(number).scalar_one()))
+        return self._number(true())
 
     def __bool__(self) -> bool:
         """Return True: an empty database is a database."""
@@ -126,21 +124,15 @@ class Database:
         """
         if not measurements:
             return 0
-        known_tasks = {m.task: self._task_ids.get(m.task) for m in measurements}
-        known_toolchains = {m.toolchain: self._toolchain_ids.get(m.toolchain) for m in measurements}
+        records = dict.fromkeys(record for m in measurements for record in (m.task, m.toolchain))
 
-        def write(connection: Connection) -> tuple[int, dict[Task, int], dict[Toolchain, int]]:
-            tasks = {t: i or _id(connection, schema.tasks, rows.task_row(t)) for t, i in known_tasks.items()}
-            toolchains = {
-                t: i or _id(connection, schema.toolchains, rows.toolchain_row(t)) for t, i in known_toolchains.items()
-            }
-            batch = [rows.measurement_row(m, tasks[m.task], toolchains[m.toolchain]) for m in measurements]
-            return insert_new(connection, schema.measurements, batch), tasks, toolchains
+        def write(connection: Connection) -> tuple[int, dict[Task | Toolchain, int]]:
+            ids = {record: self._ids.get(record) or _id(connection, record) for record in records}
+            batch = [rows.measurement_row(m, ids[m.task], ids[m.toolchain]) for m in measurements]
+            return insert_new(connection, schema.measurements, batch), ids
 
-        new, tasks, toolchains = self._transactions.write(write)
-        # Remembered after the commit: the ids of a transaction that failed do not exist.
-        self._task_ids |= tasks
-        self._toolchain_ids |= toolchains
+        new, ids = self._transactions.write(write)
+        self._ids |= ids  # after the commit: the ids of a transaction that failed do not exist
         return new
 
     def best(
@@ -169,17 +161,17 @@ class Database:
         columns = schema.measurements.c
 
         def read(connection: Connection) -> Measurement | None:
-            tasks = queries.task_ids(connection, workload, space, device)
+            tasks = queries.task_ids(workload, space, device)
             for evidence in Evidence:
-                held = select(columns.protocol).where(columns.task_id.in_(tasks), columns.evidence == str(evidence))
+                held = select(columns.protocol).where(columns.task_id.in_(tasks), columns.evidence == evidence)
                 found = set(connection.execute(held.where(columns.estimate.is_not(None)).distinct()).scalars())
                 if len(found) > 1 and protocol is None:
                     names = ", ".join(sorted(found))
                     raise UsageError(f"{workload.name} was timed by several protocols: choose protocol= from {names}")
                 chosen = protocol or next(iter(found), "")
-                best = queries.fastest(connection, tasks, evidence, chosen)
-                for row in _rows(connection, select(schema.measurements).where(columns.id.in_(best))):
-                    return rows.measurement_of(row, _tasks(connection), _toolchains(connection))
+                best = queries.fastest(tasks, evidence, chosen)
+                for row in _rows(connection, queries.MEASUREMENTS.where(columns.id == best.scalar_subquery())):
+                    return _measurement(row)
             return None
 
         return self._transactions.read(read)
@@ -206,23 +198,12 @@ class Database:
         self, workload: Task | Problem | None, space: str | None, device: str | None
     ) -> Iterator[Measurement]:
         columns = schema.measurements.c
-        page = select(schema.measurements).order_by(columns.id).limit(_PAGE)
-        tasks: dict[int, Task] = {}
-        toolchains: dict[int, Toolchain] = {}
+        page = queries.MEASUREMENTS.order_by(columns.id).limit(_PAGE)
+        if (workload, space, device) != (None, None, None):
+            page = page.where(columns.task_id.in_(queries.task_ids(workload, space, device)))
         last = 0
-
-        def read(connection: Connection) -> Sequence[RowMapping]:
-            statement = page.where(columns.id > last)
-            if (workload, space, device) != (None, None, None):
-                statement = statement.where(columns.task_id.in_(queries.task_ids(connection, workload, space, device)))
-            return _rows(connection, statement)
-
-        while found := self._transactions.read(read):
-            if not all(row["task_id"] in tasks and row["toolchain_id"] in toolchains for row in found):
-                tasks = self._transactions.read(_tasks)
-                toolchains = self._transactions.read(_toolchains)
-            for row in found:
-                yield rows.measurement_of(row, tasks, toolchains)
+        while found := self._rows(page.where(columns.id > last)):
+            yield from map(_measurement, found)
             last = found[-1]["id"]
 
     def to_dataframe(
@@ -238,29 +219,14 @@ class Database:
 
     def known(self, task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain) -> dict[Config, Measurement]:
         """Return what need not be measured again, failures included, by config and in insertion order."""
-
-        def read(connection: Connection) -> dict[Config, Measurement]:
-            ids = _ids(connection, task, toolchain)
-            if ids is None:
-                return {}
-            known = _rows(connection, _known(select(schema.measurements), ids, protocol, evidence))
-            found = (rows.measurement_of(row, {ids[0]: task}, {ids[1]: toolchain}) for row in known)
-            return {measurement.config: measurement for measurement in found}
-
-        return self._transactions.read(read)
+        known = queries.known(select(schema.measurements), task, protocol, evidence, toolchain)
+        return {row["config"]: rows.measurement_of(row, task, toolchain) for row in self._rows(known)}
 
     def configs(self, task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain) -> dict[str, Config]:
         """Return the configs of `known` by their digests, without decoding the measurements."""
-
-        def read(connection: Connection) -> dict[str, Config]:
-            ids = _ids(connection, task, toolchain)
-            if ids is None:
-                return {}
-            columns = schema.measurements.c
-            known = connection.execute(_known(select(columns.config_digest, columns.config), ids, protocol, evidence))
-            return {digest: Config.from_json(config) for digest, config in known}
-
-        return self._transactions.read(read)
+        columns = schema.measurements.c
+        known = queries.known(select(columns.config_digest, columns.config), task, protocol, evidence, toolchain)
+        return {row["config_digest"]: row["config"] for row in self._rows(known)}
 
     def add_final(self, final: Final) -> bool:
         """Store a final, and return whether it was new; an equal one is stored once."""
@@ -283,12 +249,12 @@ class Database:
         columns = schema.finals.c
         statement = select(schema.finals).order_by(columns.created_at, columns.id)
         if problem is not None:
-            statement = statement.where(columns.problem == rows.problem_text(problem))
+            statement = statement.where(columns.problem == problem)
         if device is not None:
-            statement = statement.where(columns.device == rows.device_text(device))
+            statement = statement.where(columns.device == device)
         if protocol is not None:
             statement = statement.where(columns.protocol == protocol)
-        return [rows.final_of(row) for row in self._transactions.read(lambda connection: _rows(connection, statement))]
+        return [rows.final_of(row) for row in self._rows(statement)]
 
     def tasks(self) -> tuple[Task, ...]:
         """Return every task with a measurement, in insertion order."""
@@ -300,20 +266,25 @@ class Database:
 
     def number_since(self, created_at: str) -> int:
         """Count the measurements made at that time or later: UTC, ISO 8601 with seconds."""
-        return self._transactions.read(lambda connection: queries.number_since(connection, created_at))
+        return self._number(schema.measurements.c.created_at >= created_at)
 
     def levels(self, problem: Problem, device: Device, protocol: str) -> tuple[ReferenceLevel, ...]:
         """Return the first level of each GPU and reference kernel at a problem, by any space, in insertion order."""
         columns = schema.tasks.c
-        tasks = select(columns.id).where(
-            columns.problem == rows.problem_text(problem), columns.device == rows.device_text(device)
-        )
+        tasks = select(columns.id).where(columns.problem == problem, columns.device == device)
         return self._transactions.read(lambda connection: queries.levels(connection, tasks, protocol))
+
+    def _number(self, condition: ColumnElement[bool]) -> int:
+        number = select(func.count()).select_from(schema.measurements).where(condition)
+        return self._transactions.read(lambda connection: int(connection.execute(number).scalar_one()))
+
+    def _rows(self, statement: Select[Any]) -> Sequence[RowMapping]:
+        return self._transactions.read(lambda connection: _rows(connection, statement))
 
 
 def _prepare(transactions: Transactions, create: bool) -> None:
     """Check the schema, and make the tables where there are none."""
-    if transactions.first(lambda connection: _has_tables(connection, transactions.name)):
+    if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
         return
     if not create:
         raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
@@ -324,7 +295,7 @@ def _prepare(transactions: Transactions, create: bool) -> None:
             schema.METADATA.create_all(connection)
             connection.execute(insert(schema.schema_version), {"version": schema.VERSION})
 
-    transactions.write(write, "open")
+    transactions.write(write)
 
 
 def _has_tables(connection: Connection, name: str) -> bool:
@@ -344,38 +315,21 @@ def _rows(connection: Connection, statement: Select[Any]) -> Sequence[RowMapping
     return connection.execute(statement).mappings().all()
 
 
-def _find(connection: Connection, table: Table, row: Mapping[str, str]) -> int | None:
-    given = [table.c[name] == value for name, value in row.items() if name != "key"]
-    return connection.execute(select(table.c.id).where(*given)).scalar_one_or_none()
-
-
-def _id(connection: Connection, table: Table, row: Mapping[str, str]) -> int:
-    found = _find(connection, table, row)
-    if found is not None:
-        return found
-    return int(connection.execute(insert(table).returning(table.c.id), row).scalar_one())
-
-
-def _ids(connection: Connection, task: Task, toolchain: Toolchain) -> tuple[int, int] | None:
-    """Return the ids of a task and a toolchain, or None if the database holds nothing of one of them."""
-    task_id = _find(connection, schema.tasks, rows.task_row(task))
-    toolchain_id = _find(connection, schema.toolchains, rows.toolchain_row(toolchain))
-    return None if task_id is None or toolchain_id is None else (task_id, toolchain_id)
-
-
-def _known(selected: Select[Any], ids: tuple[int, int], protocol: str, evidence: Evidence) -> Select[Any]:
-    """Restrict a query to the measurements of a task and a toolchain by a protocol, in insertion order."""
-    columns = schema.measurements.c
-    return (
-        selected.where(columns.task_id == ids[0], columns.toolchain_id == ids[1])
-        .where(columns.protocol == protocol, columns.evidence == str(evidence))
-        .order_by(columns.id)
-    )
+def _id(connection: Connection, record: Task | Toolchain) -> int:
+    """Return the id of a task or toolchain, which is stored if it is new."""
+    if isinstance(record, Task):
+        table, stored = schema.tasks, queries.task_ids(record)
+        row = {"key": record.key, "space": record.space, "problem": record.problem, "device": record.device}
+    else:
+        table, stored, row = schema.toolchains, queries.toolchain_id(record), {"versions": record}
+    found = connection.execute(stored).scalar()
+    return found or int(connection.execute(insert(table).returning(table.c.id), row).scalar_one())
 
 
 def _tasks(connection: Connection) -> dict[int, Task]:
-    return {row["id"]: rows.task_of(row) for row in _rows(connection, select(schema.tasks).order_by(schema.tasks.c.id))}
+    found = _rows(connection, select(schema.tasks).order_by(schema.tasks.c.id))
+    return {row["id"]: rows.task_of(row) for row in found}
 
 
-def _toolchains(connection: Connection) -> dict[int, Toolchain]:
-    return {row["id"]: rows.toolchain_of(row) for row in _rows(connection, select(schema.toolchains))}
+def _measurement(row: RowMapping) -> Measurement:
+    return rows.measurement_of(row, rows.task_of(row), row["versions"])

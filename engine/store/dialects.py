@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import JSON, URL, ColumnElement, Connection, Engine, Table, cast, create_engine, event, func, make_url
+from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-__all__ = ["WRITES", "insert_new", "is_connection_loss", "json_text", "make_engine", "set_wal", "url_of"]
-
-WRITES = {"gemmtune_writes": True}
-"""Connection option that requests the write lock."""
+__all__ = ["begin", "insert_new", "is_connection_loss", "make_engine", "set_wal", "url_of"]
 
 _LOCK = 0x67656D6D  # "gemm"; the number of an advisory lock holds for the whole database
 _CONNECT_ARGUMENTS: dict[str, str | int] = {
@@ -39,26 +36,22 @@ def url_of(text: str) -> URL:
 
 
 def make_engine(url: URL) -> Engine:
-    """Return an engine whose connections are durable, take the write lock on request, and notice a lost server.
+    """Return an engine whose connections are durable and notice a lost server.
 
     Raises:
         SQLAlchemyError: no driver serves the URL.
         ImportError: the driver's package is not installed.
     """
     if url.get_backend_name() == "postgresql":
-        engine = create_engine(url, connect_args={k: v for k, v in _CONNECT_ARGUMENTS.items() if k not in url.query})
-    else:
-        engine = create_engine(url)
+        return create_engine(url, connect_args={k: v for k, v in _CONNECT_ARGUMENTS.items() if k not in url.query})
+    engine = create_engine(url)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _configure_sqlite)
-        event.listen(engine, "begin", _begin_sqlite)
-    elif engine.dialect.name == "postgresql":
-        event.listen(engine, "begin", _begin_postgresql)
     return engine
 
 
 def _configure_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # `_begin_sqlite` begins transactions; the driver must not
+    connection.isolation_level = None  # `begin` begins transactions; the driver must not
     cursor = connection.cursor()
     cursor.execute("PRAGMA busy_timeout=60000")  # milliseconds; another process writes for a few of them
     cursor.execute("PRAGMA synchronous=NORMAL")
@@ -66,20 +59,16 @@ def _configure_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) 
     cursor.close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    # A writer takes its lock first: a transaction that reads before it writes fails if another wrote in between.
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if _writes(connection) else "BEGIN")
+def begin(connection: Connection, *, write: bool) -> None:
+    """Begin a transaction; a writer waits until no other one writes.
 
-
-def _begin_postgresql(connection: Connection) -> None:
-    # One writer at a time, as in SQLite: ids are committed in their order, so that a reader who pages by id misses
-    # none, and no writer fails on a row that another has just written.
-    if _writes(connection):
+    A transaction that reads before it writes then cannot fail because another process wrote in between. PostgreSQL
+    commits ids in their order, as SQLite does, so that a reader who pages by id misses none.
+    """
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+    elif write and connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-
-
-def _writes(connection: Connection) -> bool:
-    return bool(connection.get_execution_options().keys() & WRITES.keys())
 
 
 def set_wal(engine: Engine) -> None:
@@ -98,13 +87,6 @@ def is_connection_loss(engine: Engine, error: SQLAlchemyError) -> bool:
     return engine.dialect.name == "postgresql" and (
         isinstance(error, OperationalError) or (isinstance(error, DBAPIError) and error.connection_invalidated)
     )
-
-
-def json_text(connection: Connection, column: ColumnElement[str], *path: str) -> ColumnElement[str]:
-    """Return the field at `path` of a column of JSON, NULL where there is none; the database extracts it."""
-    if connection.dialect.name == "postgresql":
-        return func.json_extract_path_text(cast(column, JSON), *path)
-    return func.json_extract(column, "$." + ".".join(path))
 
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> int:

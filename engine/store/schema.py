@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Double, ForeignKey, Integer, MetaData, Table, Text, UniqueConstraint
 
+from gemmtune.engine.store import column_types as types
+
 __all__ = ["METADATA", "VERSION", "finals", "measurements", "schema_version", "tasks", "toolchains"]
 
 VERSION = 3
@@ -24,8 +26,8 @@ tasks = Table(
     Column("id", Integer, primary_key=True),
     Column("key", Text, nullable=False),  # for people; the three columns below are the task
     Column("space", Text, nullable=False),
-    Column("problem", Text, nullable=False),
-    Column("device", Text, nullable=False),
+    Column("problem", types.PROBLEM, nullable=False),
+    Column("device", types.DEVICE, nullable=False),
     UniqueConstraint("space", "problem", "device"),
 )
 """One row per task. Problem and device are JSON of the fields that make records equal, without weight and source."""
@@ -34,7 +36,7 @@ toolchains = Table(
     "toolchains",
     METADATA,
     Column("id", Integer, primary_key=True),
-    Column("versions", Text, nullable=False, unique=True),
+    Column("versions", types.TOOLCHAIN, nullable=False, unique=True),
 )
 """One row per toolchain, as JSON of its (package, version) pairs."""
 
@@ -45,21 +47,21 @@ measurements = Table(
     Column("task_id", ForeignKey(tasks.c.id), nullable=False),
     Column("config_digest", Text, nullable=False),
     Column("protocol", Text, nullable=False),
-    Column("evidence", Text, nullable=False),
+    Column("evidence", types.EVIDENCE, nullable=False),
     Column("toolchain_id", ForeignKey(toolchains.c.id), nullable=False),
-    Column("config", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("samples_ns", Text, nullable=False),
-    Column("error_norm", Text),  # as text: a wrong result's norm may be NaN, which SQLite turns into NULL
-    Column("before", Text),
-    Column("after", Text),
-    Column("resources", Text),
+    Column("config", types.CONFIG, nullable=False),
+    Column("status", types.STATUS, nullable=False),
+    Column("reason", types.STORABLE_TEXT, nullable=False),
+    Column("samples_ns", types.TUPLE, nullable=False),
+    Column("error_norm", types.FLOAT),  # as text: a wrong result's norm may be NaN, which SQLite turns into NULL
+    Column("before", types.DEVICE_STATE),
+    Column("after", types.DEVICE_STATE),
+    Column("resources", types.RESOURCES),
     Column("build_seconds", Double),
     Column("worker", Text, nullable=False),
     Column("created_at", Text, nullable=False),
-    Column("estimate", Text),
-    Column("outliers", Text, nullable=False),
+    Column("estimate", types.ESTIMATE),
+    Column("outliers", types.TUPLE, nullable=False),
     Column("drift", Double, nullable=False),
     Column("energy_joules", Double),
     UniqueConstraint("task_id", "config_digest", "protocol", "evidence", "toolchain_id"),
@@ -70,8 +72,8 @@ finals = Table(
     "finals",
     METADATA,
     Column("id", Integer, primary_key=True),  # grows with insertion
-    Column("problem", Text, nullable=False),
-    Column("device", Text, nullable=False),
+    Column("problem", types.PROBLEM, nullable=False),
+    Column("device", types.DEVICE, nullable=False),
     Column("protocol", Text, nullable=False),
     Column("worker", Text, nullable=False),
     Column("created_at", Text, nullable=False),
