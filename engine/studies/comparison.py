@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +47,6 @@ class Score:
     high: float
     """Upper end of the interval."""
 
-    def to_json(self) -> dict[str, float]:
-        """Return the score, rounded to four digits."""
-        return {"value": round(self.value, 4), "low": round(self.low, 4), "high": round(self.high, 4)}
-
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -84,7 +80,7 @@ class Curve:
                 str(goal): {"median": reached.median, "share": round(reached.share, 4)}
                 for goal, reached in self.reached.items()
             },
-            "score": self.score and self.score.to_json(),
+            "score": self.score and {name: round(value, 4) for name, value in asdict(self.score).items()},
         }
 
 

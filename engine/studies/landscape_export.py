@@ -17,7 +17,18 @@ def landscape_from(
     task: Task, space: Space, order: Iterable[Config], measurements: Mapping[Config, Measurement]
 ) -> Landscape:
     """Return the landscape of one task, its points in the given order, without the configs that were not measured."""
-    points = {config: _point(measurements[config]) for config in order if config in measurements}
+    points = {
+        m.config: Point(
+            config=m.config,
+            status=m.status,
+            time_ns=m.estimate.time_ns if m.estimate else None,
+            samples_ns=m.samples_ns,
+            reason=m.reason,
+            resources=m.resources,
+            build_seconds=m.build_seconds,
+        )
+        for m in (measurements[config] for config in order if config in measurements)
+    }
     first = next(iter(measurements.values()))
     return Landscape(
         name=task.problem.name,
@@ -32,16 +43,4 @@ def landscape_from(
             "toolchain": first.toolchain.text,
             "date": min(m.created_at for m in measurements.values())[:10],
         },
-    )
-
-
-def _point(measurement: Measurement) -> Point:
-    return Point(
-        config=measurement.config,
-        status=measurement.status,
-        time_ns=measurement.estimate.time_ns if measurement.estimate else None,
-        samples_ns=measurement.samples_ns,
-        reason=measurement.reason,
-        resources=measurement.resources,
-        build_seconds=measurement.build_seconds,
     )

@@ -110,12 +110,11 @@ def replays(
             raise ValueError(f"{name}={value} is below 1")
     # An unknown name fails here, not in a worker process.
     kind = registry.sampler(sampler) if isinstance(sampler, str) else sampler
-    search = partial(_replay_seeds, landscapes, kind, budget, batch, cold, apart)
-    done = 0
-    for found in _in_processes(search, seeds, workers) if workers > 1 else (search([seed]) for seed in range(seeds)):
-        done += len(found)
+    search = partial(_replay, landscapes, kind, budget, batch, cold, apart)
+    found = _in_processes(search, seeds, workers) if workers > 1 else map(search, range(seeds))
+    for done, replay in enumerate(found, 1):
         progress(done * len(landscapes), seeds * len(landscapes))
-        yield from found
+        yield replay
 
 
 def sampler_label(sampler: SamplerLike) -> str:
@@ -153,35 +152,29 @@ def _qualify(names: Sequence[str], prefixes: Iterable[str]) -> list[str]:
     ]
 
 
-def _in_processes(search: Callable[[Sequence[int]], list[Replay]], seeds: int, workers: int) -> Iterator[list[Replay]]:
+def _in_processes(search: Callable[[int], Replay], seeds: int, workers: int) -> Iterator[Replay]:
     """Yield the replays in the order of the seeds; one chunk per process, so that the landscapes travel once."""
-    step = -(-seeds // workers)
-    chunks = [range(start, min(start + step, seeds)) for start in range(0, seeds, step)]
-    with ProcessPoolExecutor(len(chunks), mp_context=get_context("spawn")) as pool:
-        yield from pool.map(search, chunks)
+    with ProcessPoolExecutor(min(seeds, workers), mp_context=get_context("spawn")) as pool:
+        yield from pool.map(search, range(seeds), chunksize=-(-seeds // workers))
 
 
-def _replay_seeds(
+def _replay(
     landscapes: Sequence[Landscape],
     sampler: type[Sampler],
     budget: int,
     batch: int,
     cold: bool,
     apart: bool,
-    seeds: Sequence[int],
-) -> list[Replay]:
-    tasks = [LandscapeSearch(landscape, cold=cold) for landscape in landscapes]
-    found = []
-    for seed in seeds:
-        history: dict[object, list[SourceTask]] = {}
-        replay = []
-        for task in tasks:
-            earlier = history.setdefault(task.kind, [])
-            replay.append(task.search(sampler, budget, seed=seed, batch=batch, history=earlier))
-            if not apart:
-                earlier.append(task.as_source(replay[-1]))
-        found.append(replay)
-    return found
+    seed: int,
+) -> Replay:
+    history: dict[object, list[SourceTask]] = {}
+    replay = []
+    for task in (LandscapeSearch(landscape, cold=cold) for landscape in landscapes):
+        earlier = history.setdefault(task.kind, [])
+        replay.append(task.search(sampler, budget, seed=seed, batch=batch, history=earlier))
+        if not apart:
+            earlier.append(task.as_source(replay[-1]))
+    return replay
 
 
 def _fraction(landscape: Landscape, trials: Sequence[Trial]) -> float:
