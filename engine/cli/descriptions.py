@@ -20,8 +20,7 @@ from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.doctor.host import examine
 from gemmtune.engine.report.doctor.report import doctor_report, healthy
-from gemmtune.engine.report.explain import explain_layer, installed_torch, layers_of, layers_report
-from gemmtune.engine.report.explain_call import explain_call
+from gemmtune.engine.report.explain import explain_call, explain_layer, installed_torch, layers_of, layers_report
 from gemmtune.engine.report.space import space_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space

@@ -1,4 +1,4 @@
-"""Report of `gemmtune explain`: which m of a linear layer share a graph, what cuts them, and what to warm up."""
+"""Reports of `gemmtune explain`: which m of a layer or a callable share a graph, and what cuts them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import Layout, Op, Problem
+from gemmtune.engine.records.problem import DType, Layout, Op, Problem
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import Grid, Report, json_fields, span
 from gemmtune.engine.report.ranges import range_row_json
-from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, ranges, rows_of
+from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, product_ranges, ranges, rows_of
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
+from gemmtune.engine.tables.inductor.products import Traced
 
-__all__ = ["LayerGraphs", "explain_layer", "installed_torch", "layers_of", "layers_report"]
+__all__ = ["LayerGraphs", "explain_call", "explain_layer", "installed_torch", "layers_of", "layers_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +23,12 @@ class LayerGraphs:
     """Graphs of one linear layer on one GPU under one torch."""
 
     layer: Linear
-    """Linear layer with its gradients."""
-    torch: str
-    """Major and minor version of torch."""
+    torch: str  # major and minor version
     device: Device
-    """GPU that runs the layer."""
-    ranges: tuple[Range, ...]
-    """Ranges of m that share a graph."""
-    unpadded: tuple[Range, ...]
-    """Ranges of m that share a graph with `shape_padding=False`."""
-    rows: tuple[Row, ...]
-    """Rows of a table for one m each of the forward product."""
-    ranged: Mapping[str, Sequence[RangeRow]]
-    """Ranges of a table for a dynamic m, by product of the layer."""
+    ranges: tuple[Range, ...]  # ranges of m that share a graph
+    unpadded: tuple[Range, ...]  # ranges of m that share a graph with `shape_padding=False`
+    rows: tuple[Row, ...]  # rows of a table for one m each of the forward product
+    ranged: Mapping[str, Sequence[RangeRow]]  # ranges of a table for a dynamic m, by product of the layer
 
     def rows_in(self, found: Range) -> list[Row]:
         """Return the rows for one m each in a range; a graph for that m alone finds them."""
@@ -62,10 +56,10 @@ class LayerGraphs:
             "linear": json_fields(layer, "inputs", "outputs", "dtype"),
             "torch": self.torch,
             "device": self.device.sku,
-            "ranges": [[each.first, each.last] for each in self.ranges],
+            "ranges": [(each.first, each.last) for each in self.ranges],
             "guards": [{"guard": end.text, **json_fields(end, *guard)} for each in self.ranges for end in each.ends],
             "warm_up": [self.warm_up(each) for each in self.ranges],
-            "rows": [[row.problem.name for row in self.rows_in(each)] for each in self.ranges],
+            "rows": [[row.problem for row in self.rows_in(each)] for each in self.ranges],
             "hits": [{product: range_row_json(row) for product, row in each.rows.items()} for each in self.ranges],
         }
         return Report(record, [title, self._grid(), "\n".join(self._notes())])
@@ -156,3 +150,79 @@ def _is_forward_of(layer: Linear, problem: Problem) -> bool:
         == (layer.inputs, layer.outputs, Layout.N, Layout.T)
         and problem.a_dtype == problem.b_dtype == problem.out_dtype == layer.dtype
     )
+
+
+def explain_call(
+    name: str,
+    traced: Sequence[Traced],
+    dtype: DType,
+    torch: str,
+    device: Device,
+    table: Table | None,
+    *,
+    shape_padding: bool,
+) -> Report:
+    """Report the graphs of a traced callable: what ends them, their products, and the rows these run.
+
+    Raises:
+        UsageError: the guards of that torch are not known.
+    """
+    rows = table.ranges if table else ()
+    graphs: list[tuple[Traced, Range]] = []
+    for each in traced:
+        products = [product.product for product in each.products if product.product is not None]
+        found = product_ranges(
+            products, dtype, torch, device, shape_padding=shape_padding, rows=rows, first=each.first, end=each.last
+        )
+        graphs += [(each, one) for one in found]
+    ends = {
+        "m": [span(found.first, found.last) for _, found in graphs],
+        "warm up": [str(found.first) for _, found in graphs],
+        "ends with": ["; ".join(_cut_by(each, found)) or "-" for each, found in graphs],
+    }
+    distinct = dict.fromkeys(product for each, _ in graphs for product in each.products)
+    runs = {
+        "product": [str(product) for product in distinct],
+        "layout": [product.layout for product in distinct],
+        "runs": [
+            ", ".join(
+                f"{span(found.first, found.last)} {_space_of(found, str(product))}"
+                for each, found in graphs
+                if product in each.products
+            )
+            for product in distinct
+        ],
+    }
+    record = {
+        "torch": torch,
+        "ranges": [(found.first, found.last) for _, found in graphs],
+        "graphs": [
+            {
+                **json_fields(found, "first", "last"),
+                "warm_up": found.first,
+                "guards": _cut_by(each, found),
+                "products": [str(product) for product in each.products],
+                "hits": {product: range_row_json(row) for product, row in found.rows.items()},
+            }
+            for each, found in graphs
+        ],
+    }
+    title = f"{name}: torch {torch}, {len(graphs)} graphs"
+    return Report(record, [title, Grid(ends, ("m", "ends with")), Grid(runs, tuple(runs))])
+
+
+def _cut_by(traced: Traced, found: Range) -> list[str]:
+    """Return the guards that end a range, each with the place that asks, or as the model's own."""
+    ends = [f"{guard.text} ({guard.product}, {guard.source.rpartition('/')[2]})" for guard in found.ends]
+    own = found.last is not None and found.last == traced.last
+    return [*(f"{guard} (the model's own)" for guard in traced.guards if own), *ends]
+
+
+def _space_of(found: Range, product: str) -> str:
+    """Return the space that runs a product in a range; the vendor library serves a product without a row."""
+    hits = (row.choice.space for name, row in found.rows.items() if _as_mm(name) == _as_mm(product))
+    return next(hits, "aten")
+
+
+def _as_mm(product: str) -> str:
+    return product.replace(" addmm(", " mm(")
