@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,12 +10,19 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
-from gemmtune.engine.report.progress.lines import LINE_SECONDS, LineWriter, write_line
-from gemmtune.engine.report.progress.live import LiveView
+from gemmtune.engine.records.final import Final, FinalNotHeld
+from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.report.layout import count
+from gemmtune.engine.report.progress.live import LiveView, no_final
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback
+from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.seams.executor import Load
 
-__all__ = ["progress_bar", "show_progress"]
+__all__ = ["LineWriter", "progress_bar", "show_progress"]
+
+_LINE_SECONDS = 10.0  # between two lines, and before a campaign is worth a summary
+_WAITING_SECONDS = 0.5  # without an event before a line says "waiting"
 
 
 @contextmanager
@@ -44,8 +52,8 @@ def show_progress(*, quiet: bool, unit: str = "ns") -> Iterator[tuple[Callback, 
             yield state, LineWriter(state)
         completed = True
     finally:
-        if state.done and (not completed or state.seconds >= LINE_SECONDS):
-            write_line(state.summary)
+        if state.done and (not completed or state.seconds >= _LINE_SECONDS):
+            _write_line(state.summary)
 
 
 @contextmanager
@@ -58,3 +66,54 @@ def progress_bar(description: str, *, quiet: bool) -> Iterator[Callable[[int, in
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task(description, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+class LineWriter(Callback):
+    """Writes a line of progress to standard error every ten seconds, and each notice at once."""
+
+    def __init__(self, state: CampaignState) -> None:
+        """Follow this state, which hears each event first."""
+        self._state = state
+        self._written = self._event = state.clock()
+
+    def on_measurement(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
+        """Write the best of the measured problem, if a line is due."""
+        self._write_event(lambda: self._state.problem_text(measurement.task.problem))
+
+    def on_search_end(self, search: TaskSearch, reason: str) -> None:
+        """Write why the search ended, if a line is due."""
+        self._write_event(lambda: f"{search.task.key}: {reason}")
+
+    def on_final(self, final: Final | FinalNotHeld) -> None:
+        """Write the result of the final, if a line is due; a final that was not held is always written."""
+        if isinstance(final, FinalNotHeld):
+            self.on_notice(no_final(final))
+            return
+        ties = count(len(final.tie_band), "config")
+        self._write_event(
+            lambda: f"final of {final.problem.name}: tie band of {ties}, regret at most {final.regret_bound:.2%}"
+        )
+
+    def on_notice(self, line: str) -> None:
+        """Write the line at once."""
+        _write_line(line)
+
+    def on_load(self, load: Load | None, seconds_left: float | None) -> None:
+        """Write that the campaign waits, if a line is due and nothing happens."""
+        if self._state.clock() - self._event >= _WAITING_SECONDS:
+            self._write(lambda: "waiting")
+
+    def _write_event(self, text: Callable[[], str]) -> None:
+        self._event = self._state.clock()
+        self._write(text)
+
+    def _write(self, text: Callable[[], str]) -> None:
+        now = self._state.clock()
+        if now - self._written >= _LINE_SECONDS:
+            self._written = now
+            _write_line("; ".join(filter(None, [self._state.work_text, self._state.load_text, text()])))
+
+
+def _write_line(line: str) -> None:
+    """Print a line on standard error, at once."""
+    print(line, file=sys.stderr, flush=True)

@@ -14,12 +14,11 @@ from rich.text import Text
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.layout import readable, readable_unit
-from gemmtune.engine.report.progress.lines import no_final
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams.executor import Load
 
-__all__ = ["LiveView"]
+__all__ = ["LiveView", "no_final"]
 
 _DRAW_SECONDS = 0.25
 _OTHER_LINES = 9  # lines of the screen besides problems and workers
@@ -86,3 +85,8 @@ class LiveView(Callback):
             scores = readable(of.best, state.unit), readable(of.baseline, state.unit)
             table.add_row(problem.name, *scores, lead, f"{of.done}/{of.total}", "" if of.tasks else "done")
         return table
+
+
+def no_final(final: FinalNotHeld) -> str:
+    """Return the line that says why a final could not be held."""
+    return f"no final of {final.problem.name}: {final.reason}"

@@ -25,30 +25,21 @@ _RATE_SECONDS = 30.0  # window of the rate
 class ProblemState:
     """Progress on one problem."""
 
-    tasks: int = 0
-    """Searches of the problem that still run."""
-    total: int = 0
-    """Evaluations its searches may spend."""
-    done: int = 0
-    """Evaluations that are done."""
-    best: float | None = None
-    """Best score in the searched spaces."""
-    baseline: float | None = None
-    """Best score of the baseline."""
+    tasks: int = 0  # searches of the problem that still run
+    total: int = 0  # evaluations its searches may spend
+    done: int = 0  # evaluations that are done
+    best: float | None = None  # best score in the searched spaces
+    baseline: float | None = None  # best score of the baseline
 
 
 @dataclass(slots=True)
 class WorkerState:
     """Progress of one GPU."""
 
-    measured: int = 0
-    """Configs that the GPU has timed."""
-    seconds: float = 0.0
-    """Seconds since the GPU was first reported."""
-    busy_seconds: float = 0.0
-    """Seconds in which the GPU had at least one config queued or running."""
-    lost: bool = False
-    """Whether the executor no longer reports it."""
+    measured: int = 0  # configs that the GPU has timed
+    seconds: float = 0.0  # seconds since the GPU was first reported
+    busy_seconds: float = 0.0  # seconds in which the GPU had at least one config queued or running
+    lost: bool = False  # whether the executor no longer reports it
 
     @property
     def busy(self) -> float | None:
@@ -60,32 +51,19 @@ class WorkerState:
 class CampaignState(Callback):
     """Progress of a campaign, kept up to date by its events; views only read it."""
 
-    unit: str
-    """Unit of the scores."""
-    clock: Callable[[], float]
-    """Monotonic clock, in seconds."""
-    total: int = 0
-    """Evaluations all searches may spend; a search that ends early gives up its rest."""
-    done: int = 0
-    """Evaluations that are done, with those the database answered."""
-    new: int = 0
-    """Evaluations this run measured itself."""
-    tasks: int = 0
-    """Searches that have begun or will."""
-    ended: int = 0
-    """Searches that have ended."""
-    finals: int = 0
-    """Finals that were held."""
-    failures: Counter[str] = field(default_factory=Counter)
-    """Number of failed evaluations per status."""
-    problems: dict[Problem, ProblemState] = field(default_factory=dict)
-    """Progress per problem, the most recently measured last."""
-    workers: dict[str, WorkerState] = field(default_factory=dict)
-    """Progress per GPU, by worker name."""
-    load: Load | None = None
-    """Latest load of the executor."""
-    seconds_left: float | None = None
-    """Seconds until searching ends; None without a time limit."""
+    unit: str  # unit of the scores
+    clock: Callable[[], float]  # monotonic clock, in seconds
+    total: int = 0  # evaluations all searches may spend; a search that ends early gives up its rest
+    done: int = 0  # evaluations that are done, with those the database answered
+    new: int = 0  # evaluations this run measured itself
+    tasks: int = 0  # searches that have begun or will
+    ended: int = 0  # searches that have ended
+    finals: int = 0  # finals that were held
+    failures: Counter[str] = field(default_factory=Counter)  # number of failed evaluations per status
+    problems: dict[Problem, ProblemState] = field(default_factory=dict)  # the last measured one last
+    workers: dict[str, WorkerState] = field(default_factory=dict)  # progress per GPU, by worker name
+    load: Load | None = None  # latest load of the executor
+    seconds_left: float | None = None  # seconds until searching ends; None without a time limit
     _spent: dict[Task, int] = field(default_factory=dict)
     _recent: deque[float] = field(default_factory=deque)
     _started: float = 0.0

@@ -9,9 +9,8 @@ import pytest
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate
-from gemmtune.engine.report.progress import lines
-from gemmtune.engine.report.progress.display import show_progress
-from gemmtune.engine.report.progress.lines import LineWriter
+from gemmtune.engine.report.progress import display
+from gemmtune.engine.report.progress.display import LineWriter, show_progress
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
@@ -29,7 +28,7 @@ FINAL = Final((finalist(1, (0.0, 0.0)), finalist(2, (-0.0012, 0.004)), finalist(
 
 @pytest.fixture
 def every_event(monkeypatch):
-    monkeypatch.setattr(lines, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(display, "_LINE_SECONDS", 0.0)
 
 
 def measure(callbacks, score=9e4):
