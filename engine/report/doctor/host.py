@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from gemmtune.engine.platform.ptxas import inductor_ptxas, ptxas_release, triton_ptxas
@@ -56,15 +57,15 @@ def package_checks(requirements: Sequence[str], has_gpu: bool) -> list[Check]:
         requirements: requirements of a distribution, from `importlib.metadata.requires`.
         has_gpu: whether torch must be a CUDA build.
     """
-    wanted: dict[str, tuple[str, str | None]] = {}  # name: bounds, and the first extra that requires it
+    wanted: dict[str, tuple[SpecifierSet, str]] = {}  # name: bounds, and the first extra that requires it
     for requirement in map(Requirement, requirements):
         extra = _extra(requirement)
-        if requirement.name != _PACKAGE and extra not in _FOR_DEVELOPERS and _applies(requirement, extra):
-            wanted.setdefault(requirement.name, (str(requirement.specifier), extra))
+        if extra is not None and extra not in _FOR_DEVELOPERS and requirement.name != _PACKAGE:
+            wanted.setdefault(requirement.name, (requirement.specifier, extra))
     return [_package_check(name, bounds, extra, has_gpu) for name, (bounds, extra) in wanted.items()]
 
 
-def _package_check(name: str, bounds: str, extra: str | None, has_gpu: bool) -> Check:
+def _package_check(name: str, bounds: SpecifierSet, extra: str, has_gpu: bool) -> Check:
     whole = f"{_PACKAGE}[{extra}]" if extra else _PACKAGE
     remedy = f"pip install '{whole}'"
     try:
@@ -72,7 +73,7 @@ def _package_check(name: str, bounds: str, extra: str | None, has_gpu: bool) -> 
     except metadata.PackageNotFoundError:
         missing = f"not installed ({bounds})"
         return advice(name, missing, f"{remedy}, for what needs it") if extra else fault(name, missing, remedy)
-    if not Requirement(f"{name}{bounds}").specifier.contains(found, prereleases=True):
+    if not bounds.contains(found, prereleases=True):
         return fault(name, f"{found} is not {bounds}", f"{remedy} --upgrade")
     if name == "torch" and has_gpu and Version(found).local == "cpu":
         return fault(name, f"{found} knows no CUDA, and there is a GPU", "install a CUDA build, https://pytorch.org")
@@ -80,16 +81,10 @@ def _package_check(name: str, bounds: str, extra: str | None, has_gpu: bool) -> 
 
 
 def _extra(requirement: Requirement) -> str | None:
-    """Return the extra of gemmtune that has the requirement; None if gemmtune itself has it."""
-    extras = metadata.metadata(_PACKAGE).get_all("Provides-Extra") or []
+    """Return the extra that has the requirement: empty for gemmtune itself, None if it does not apply here."""
+    extras = ["", *(metadata.metadata(_PACKAGE).get_all("Provides-Extra") or [])]
     marker = requirement.marker
-    if marker is None or marker.evaluate({"extra": ""}):
-        return None
-    return next((extra for extra in extras if marker.evaluate({"extra": extra})), None)
-
-
-def _applies(requirement: Requirement, extra: str | None) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate({"extra": extra or ""})
+    return next((extra for extra in extras if marker is None or marker.evaluate({"extra": extra})), None)
 
 
 def compiler_checks(environment: Mapping[str, str]) -> list[Check]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gemmtune.engine.report.layout import Report, json_fields
+from gemmtune.engine.report.layout import Report
 
 __all__ = ["Check", "Level", "advice", "doctor_report", "fault", "fine", "healthy"]
 
@@ -14,26 +14,19 @@ __all__ = ["Check", "Level", "advice", "doctor_report", "fault", "fine", "health
 class Level(StrEnum):
     """Severity of a check's result."""
 
-    OK = "ok"
-    """Nothing needs to be done."""
-    ADVICE = "advice"
-    """gemmtune works, and could do more."""
-    FAULT = "fault"
-    """gemmtune cannot measure or store here."""
+    OK = "ok"  # nothing needs to be done
+    ADVICE = "advice"  # gemmtune works, and could do more
+    FAULT = "fault"  # gemmtune cannot measure or store here
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """Result of one check."""
 
-    name: str
-    """Subject of the check, such as `torch`."""
+    name: str  # subject, such as `torch`
     level: Level
-    """Severity of the result."""
-    found: str
-    """Result on one line."""
-    remedies: tuple[str, ...] = ()
-    """Remedies, each on one line; empty where the level is ok."""
+    found: str  # result on one line
+    remedies: tuple[str, ...] = ()  # each on one line; empty where the level is ok
 
 
 def healthy(checks: Sequence[Check]) -> bool:
@@ -51,8 +44,7 @@ def doctor_report(checks: Sequence[Check]) -> Report:
             lines.append(f"{head}: {check.remedies[0]}")
         else:
             lines += [head, *(f"{'':{levels + 2}}- {remedy}" for remedy in check.remedies)]
-    found = [json_fields(check, "name", "level", "found", "remedies") for check in checks]
-    return Report({"healthy": healthy(checks), "checks": found}, ["\n".join(lines)])
+    return Report({"healthy": healthy(checks), "checks": checks}, ["\n".join(lines)])
 
 
 def fine(name: str, found: str) -> Check:
