@@ -67,7 +67,7 @@ def campaign_report(
             _finding_json(finding) | {"front": front_json(objective.parts, of)}
             for finding, of in zip(findings, scored, strict=True)
         ],
-        "notes": list(notes),
+        "notes": notes,
         "written": [str(path) for path in written],
     }
     source = "replayed from recorded landscapes" if Evidence.REPLAYED in evidence else "measured"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
@@ -62,7 +62,7 @@ def database_report(database: Database) -> Report:
             {
                 "task": each.task.key,
                 **json_fields(each, "evidence", "protocol", "evaluations", "failures", "best_ns"),
-                "best_config": None if each.best is None else dict(each.best),
+                "best_config": each.best,
                 "front": front_json(pair.parts, each.scored),
             }
             for each in tasks
@@ -87,7 +87,7 @@ def merge_report(merged: Mapping[str, Merged]) -> Report:
         f"{count(found.finals, 'final')}, {found.new_finals} new"
         for source, found in merged.items()
     ]
-    return Report({source: asdict(found) for source, found in merged.items()}, ["\n".join(lines)])
+    return Report(merged, ["\n".join(lines)])
 
 
 def _tasks_grid(tasks: Sequence[_TaskSummary]) -> Grid:
@@ -129,4 +129,4 @@ def _final_json(final: Final) -> dict[str, object]:
 
 
 def _finalist(finalist: Finalist | FailedFinalist) -> dict[str, object]:
-    return {"space": finalist.task.space, "config": dict(finalist.config)}
+    return {"space": finalist.task.space, "config": finalist.config}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from itertools import chain
@@ -66,7 +66,7 @@ class Report:
     """Result of a command, built once and printed as text or as JSON."""
 
     record: Mapping[str, object]
-    """Object for programs."""
+    """Object for programs: names and values, records, enums, and containers of them."""
     sections: Sequence[str | Grid]
     """Texts and tables for a person."""
 
@@ -75,13 +75,13 @@ class Report:
         return "\n\n".join(each if isinstance(each, str) else each.to_text(width) for each in self.sections)
 
     def to_json(self) -> dict[str, object]:
-        """Return the object for programs."""
-        return dict(self.record)
+        """Return the object for programs as JSON values."""
+        return {name: _json_value(value) for name, value in self.record.items()}
 
 
 def json_fields(record: object, *names: str) -> dict[str, object]:
-    """Return attributes of a record by name, as JSON values."""
-    return {name: _json_value(getattr(record, name)) for name in names}
+    """Return attributes of a record by name."""
+    return {name: getattr(record, name) for name in names}
 
 
 def config_text(task: Task, config: Config | None) -> str:
@@ -140,6 +140,8 @@ def _json_value(value: object) -> object:
             return {str(key): _json_value(each) for key, each in value.items()}
         case tuple() | list():
             return [_json_value(each) for each in value]
+    if is_dataclass(value):
+        return {field.name: _json_value(getattr(value, field.name)) for field in fields(value)}
     return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from warnings import catch_warnings, simplefilter
@@ -57,7 +57,9 @@ def write_studies(
     Raises:
         StoreError: the storage cannot be opened, holds other tables, or has a study with other parameters.
     """
-    with _quiet(), _storage(url) as storage:
+    optuna.logging.set_verbosity(optuna.logging.WARNING)  # no line per study
+    with catch_warnings(), _storage(url) as storage:
+        simplefilter("ignore", ExperimentalWarning)  # names of metrics are experimental
         written = []
         for task in database.tasks():
             groups: dict[tuple[str, str], list[Measurement]] = {}
@@ -73,7 +75,7 @@ def studies_report(studies: Sequence[WrittenStudy], url: str) -> Report:
     """Report each study that was written to the storage at `url`, and the command that shows them."""
     lines = [f"{study.name}: {count(study.trials, 'trial')}, {study.new} new" for study in studies]
     text = "\n".join([*lines, f"to look at them: optuna-dashboard {url}"])
-    return Report({"studies": [asdict(study) for study in studies]}, [text])
+    return Report({"studies": studies}, [text])
 
 
 def _write(
@@ -212,16 +214,3 @@ def _local(created_at: str) -> datetime | None:
     except ValueError:
         return None
     return at.astimezone().replace(tzinfo=None) if at.tzinfo else at
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence Optuna's line per study and its warning about metric names."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        with catch_warnings():
-            simplefilter("ignore", ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)

@@ -48,7 +48,7 @@ def front_sections(task: Task, parts: Sequence[str], scored: Sequence[Scored]) -
 def front_json(parts: Sequence[str], scored: Iterable[Scored]) -> list[dict[str, object]]:
     """Return the front for programs: per config, the score of each part in the part's unit, and the config."""
     names = [part.replace(" ", "_") for part in parts]
-    return [dict(zip(names, scores, strict=True)) | {"config": dict(config)} for config, scores in pareto_front(scored)]
+    return [dict(zip(names, scores, strict=True)) | {"config": config} for config, scores in pareto_front(scored)]
 
 
 def _dominates(other: tuple[float, ...], scores: tuple[float, ...]) -> bool:

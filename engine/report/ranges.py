@@ -31,7 +31,7 @@ def range_rows(table: Table) -> Grid:
 
 def range_row_json(row: RangeRow) -> dict[str, object]:
     """Return one range for programs; losses are per m."""
-    losses = {name: {str(m): loss for m, loss in getattr(row, name)} for name in ("tuned", "held_out", "probed")}
+    losses = {name: dict(getattr(row, name)) for name in ("tuned", "held_out", "probed")}
     return json_fields(row, "problem", "first", "last") | json_fields(row.choice, "space", "config") | losses
 
 
@@ -60,14 +60,7 @@ def losses_text(report: RangesReport, *, buckets: bool) -> str:
 
 def losses_json(report: RangesReport) -> dict[str, object]:
     """Return the losses at each size for programs."""
-    losses = {
-        "tuned": report.tuned,
-        "probed": report.probed,
-        "held_out": report.held_out,
-        "held_out_otherwise": report.otherwise,
-    }
-    of_size = ("problem", "space", "loss", "in_range")
-    return {"ranges": report.ranges} | {name: [json_fields(x, *of_size) for x in of] for name, of in losses.items()}
+    return {**json_fields(report, "ranges", "tuned", "probed", "held_out"), "held_out_otherwise": report.otherwise}
 
 
 def _any_m(problem: Problem) -> str:

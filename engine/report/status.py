@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gemmtune.engine.records.final import Final
@@ -76,8 +76,8 @@ def status_report(database: Database, now: datetime) -> Report:
         "last_minute": last_minute,
         "last_measured_at": last_at,
         "failures": failures,
-        "problems": [asdict(problem) for problem in problems],
-        "workers": {name: asdict(worker) for name, worker in workers.items()},
+        "problems": problems,
+        "workers": workers,
     }
     return Report(record, [title, *sections])
 

@@ -66,8 +66,8 @@ def test_front_has_readable_units_as_text_and_the_parts_units_as_json():
         "     120.0      31.50  x=1",
     ]
     assert front_json(PARTS, points) == [
-        {"latency_ns": 90_400.0, "energy_J": 0.054, "config": {"x": 0}},
-        {"latency_ns": 120_000.0, "energy_J": 0.0315, "config": {"x": 1}},
+        {"latency_ns": 90_400.0, "energy_J": 0.054, "config": Config({"x": 0})},
+        {"latency_ns": 120_000.0, "energy_J": 0.0315, "config": Config({"x": 1})},
     ]
 
 
