@@ -22,10 +22,7 @@ _EXACT_SAMPLES = 25
 _FAR_DEVIATIONS = 5.0
 """Distance from the median, in robust standard deviations, that makes an outlier: 1 normal sample in 1.7 million."""
 _LEAST_DEVIATION = 1e-3
-"""Floor of the robust standard deviation, as a share of the median.
-
-Event timers tick in 32 ns, so most samples of a quiet kernel are equal. Without the floor the others were outliers.
-"""
+"""Floor of the robust standard deviation, as a share of the median: event timers tick in 32 ns, so many are equal."""
 _LEAST_OUTLIER_SAMPLES = 5
 """Fewest samples that can contain an outlier."""
 
@@ -42,12 +39,11 @@ def estimate(samples_ns: Sequence[float], confidence: float = 0.95) -> Estimate:
 def location_interval(values: ArrayLike, confidence: float = 0.95) -> tuple[float, float, float]:
     """Return the Hodges–Lehmann location of n values with its interval, as (location, low, high).
 
-    The location is the median of the n(n+1)/2 Walsh averages (xᵢ + xⱼ)/2, i ≤ j. It is nearly as efficient as the mean
-    on normal noise, and outliers do not move it. It is steady where samples fall on two levels, between which a median
-    jumps. The interval's ends are the C-th smallest and the C-th largest Walsh average. C is the largest rank that the
-    Wilcoxon signed-rank statistic stays below with a probability of at most (1 − confidence)/2. The interval holds for
-    independent samples of a symmetric distribution (Hollander, Wolfe and Chicken, Nonparametric Statistical Methods,
-    sections 3.2 to 3.4).
+    The location is the median of the n(n+1)/2 Walsh averages (xᵢ + xⱼ)/2, i ≤ j; it is steady where samples fall on two
+    levels, between which a median jumps. The interval's ends are the C-th smallest and the C-th largest Walsh average.
+    C is the largest rank that the Wilcoxon signed-rank statistic stays below with a probability of at most
+    (1 − confidence)/2. The interval holds for independent samples of a symmetric distribution (Hollander, Wolfe and
+    Chicken, Nonparametric Statistical Methods, sections 3.2 to 3.4).
 
     If n is too small for the confidence (below 6 at 95 %, below 8 at 99 %) the interval is minimum to maximum, which
     covers 1 − 2¹⁻ⁿ. One value gives low = high = itself, an interval of no coverage. Time and memory grow with n².
@@ -86,20 +82,17 @@ def median_interval(samples_ns: Sequence[float]) -> tuple[float, float, float]:
     """Return the sample median with the 95 % interval of the true median, as (median, low, high), in nanoseconds.
 
     The interval's ends are two of the n sorted samples: the r-th and the (n+1−r)-th, with the largest r for which
-    Binomial(n, ½) is below r with a probability of at most 2.5 %. It holds for independent samples of every continuous
-    distribution (Hahn and Meeker, Statistical Intervals, section 5.2).
-
-    One sample gives low = high = its value, an interval of no coverage. Two to five samples give minimum to maximum,
-    which covers 50, 75, 87.5 and 93.8 %; compare such intervals with an additional margin.
+    Binomial(n, ½) is below r with a probability of at most 2.5 % (Hahn and Meeker, Statistical Intervals, section 5.2).
+    Two to five samples give minimum to maximum, which covers 50, 75, 87.5 and 93.8 %; one sample covers nothing.
 
     Raises:
         ValueError: there are no samples, or one is not finite.
     """
-    if not samples_ns:
-        raise ValueError("no samples: a median needs at least one")
-    if not all(isfinite(sample) for sample in samples_ns):
-        raise ValueError("a sample is not finite")
     ordered = sorted(samples_ns)
+    if not ordered:
+        raise ValueError("no samples: a median needs at least one")
+    if not all(map(isfinite, ordered)):
+        raise ValueError("a sample is not finite")
     rank = _lower_rank(len(ordered))
     return float(median(ordered)), float(ordered[rank - 1]), float(ordered[-rank])
 

@@ -77,12 +77,13 @@ def measured(experiment, tmp_path, looks):
     (tmp_path / "events").write_text("".join(json.dumps(e) + "\n" for e in happened))
     with Database.open(tmp_path / "measurements.db") as store:
         estimate = Estimate(2e8, 2e8, 2e8, ReferenceLevel("cublas", "GPU-0", 1e8))
-        facts = (Evidence.MEASURED, "graph-cold-l2", Toolchain(()), "here", "2026-11-22T00:00:00+00:00")
+        facts = {"task": TASK, "evidence": Evidence.MEASURED, "protocol": "graph-cold-l2", "toolchain": Toolchain(())}
+        facts |= {"worker": "here", "created_at": "2026-11-22T00:00:00+00:00"}
         store.add(
             [
-                Measurement(TASK, Config({"a": 1}), Status.OK, *facts, samples_ns=(2e8,) * 4, estimate=estimate),
-                Measurement(TASK, Config({"a": 2}), Status.BUILD_FAILED, *facts, reason="300 B of 200"),
-                Measurement(TASK, Config({"a": 3}), Status.BUILD_FAILED, *facts, reason="400 B of 200"),
+                Measurement(Status.OK, "", (2e8,) * 4, estimate, config=Config({"a": 1}), **facts),
+                Measurement(Status.BUILD_FAILED, "300 B of 200", config=Config({"a": 2}), **facts),
+                Measurement(Status.BUILD_FAILED, "400 B of 200", config=Config({"a": 3}), **facts),
             ]
         )
     watched = experiment.watch.Watched(0, START, START + 10, 2, looks)

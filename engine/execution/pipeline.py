@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 
 from gemmtune.engine.execution.artifact_cache import ArtifactCache, discard
@@ -272,23 +272,14 @@ class BuildMeasurePipeline:
         measurement = Measurement(
             task=task,
             config=config,
-            status=reading.status,
             evidence=self.evidence,
             protocol=protocol or self.protocol(task),
             toolchain=self.toolchain(task),
             worker=worker or self._driver_name,
             created_at=_now(),
-            reason=reading.reason,
-            samples_ns=reading.samples_ns,
-            estimate=reading.estimate,
-            outliers=reading.outliers,
-            drift=reading.drift,
-            energy_joules=reading.energy_joules,
-            error_norm=reading.error_norm,
-            before=reading.before,
-            after=reading.after,
             resources=resources,
             build_seconds=build_seconds,
+            **{each.name: getattr(reading, each.name) for each in fields(Reading)},
         )
         self._queue.finish_evaluation(task)
         if self._pruners:  # only pruners read it, and a campaign has hundreds of thousands

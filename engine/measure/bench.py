@@ -98,7 +98,6 @@ class Bench:
         discarded += tuple(sample for block in paced.slow_blocks for sample in block.samples_ns)
         return Reading(
             status=Status.OK,
-            reason="",
             samples_ns=found.samples_ns + discarded,
             estimate=estimate,
             outliers=(*outliers(found.samples_ns), *range(len(found.samples_ns), len(found.samples_ns + discarded))),
@@ -167,10 +166,7 @@ class Bench:
         for timer in timers:
             timer.close()
         return tuple(
-            FinalistReading(
-                numbers[r.index], replace(r.estimate, level=setup.level), r.samples_ns, r.behind, run.launches
-            )
-            for r in results
+            replace(r, number=numbers[r.number], estimate=replace(r.estimate, level=setup.level)) for r in results
         )
 
     def _paced(self, timer: KernelTimer, setup: ProblemSetup) -> DutyCycleTimer:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.measurement import DeviceState, Estimate, Status
+from gemmtune.engine.records.measurement import Estimate, Reading
 from gemmtune.engine.records.task import Task
 
 __all__ = ["FinalJob", "FinalReading", "FinalistReading", "MeasureJob", "Reading"]
@@ -37,45 +37,25 @@ class FinalJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """Result of a MeasureJob; the fields become those of a Measurement."""
-
-    status: Status
-    """Status of the evaluation."""
-    reason: str
-    """Reason of a failure, as text; empty if the status is ok."""
-    samples_ns: tuple[float, ...] = ()
-    """Time of each launch in launch order, in nanoseconds."""
-    estimate: Estimate | None = None
-    """Estimate of the time from the samples."""
-    outliers: tuple[int, ...] = ()
-    """Positions of the samples that are outliers."""
-    drift: float = 1.0
-    """Divisor of the drift correction."""
-    energy_joules: float | None = None
-    """Energy per launch, in joules."""
-    error_norm: float | None = None
-    """Error against the reference result: ‖out − reference‖ / ‖reference‖."""
-    before: DeviceState | None = None
-    """State of the device before the first launch."""
-    after: DeviceState | None = None
-    """State of the device after the last launch."""
-
-
-@dataclass(frozen=True, slots=True)
 class FinalistReading:
     """Result of one finalist; the fields become those of a Finalist."""
 
     number: int
     """Position among the job's finalists."""
     estimate: Estimate
-    """Estimate of the finalist's time."""
+    """Estimate of the finalist's time.
+
+    The leader's time is the location of its samples at the clocks of the final. Other times are the leader's time by
+    the paired ratio, which is free of drift. Their intervals are those of the finalist's own samples.
+    """
     samples_ns: tuple[float, ...]
-    """Time of each launch, or the mean over each run of launches, in nanoseconds."""
+    """Time of each launch in launch order, or the mean over each run, in nanoseconds, uncorrected."""
     behind: tuple[float, float]
-    """95 % interval of the time over the leader's, minus 1."""
+    """95 % interval of the time over the leader's, minus 1, from paired samples; (0, 0) for the leader itself."""
     run: int = 1
     """Number of launches behind each sample."""
+    reference_ns: tuple[float, ...] = ()
+    """Time of the reference kernel's launch beside each sample, in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from gemmtune.engine.records.errors import DeviceError
 
 __all__ = ["by_name", "device", "devices"]
 
+_LIMITS_SOURCE = "CUDA Programming Guide, technical specifications per compute capability"
+
 
 def devices() -> tuple[Device, ...]:
     """Return every known device, in the file's order."""
@@ -46,13 +48,9 @@ def _by_sku() -> Mapping[str, Device]:
     catalogue = tomllib.loads(files("gemmtune.engine.records").joinpath("devices.toml").read_text(encoding="utf-8"))
     found: dict[str, Device] = {}
     for fields in catalogue["device"]:
-        others = fields.pop("also", ())
-        arch = fields["arch"]
-        fields["source"] += (
-            f"; limits of {arch}: CUDA Programming Guide, technical specifications per compute capability"
-        )
-        clusters = fields.pop("active_clusters", {})
-        measured = tuple((int(size), count) for size, count in clusters.items())
-        record = Device(**fields, **catalogue["limits"][arch], active_clusters=measured)
-        found |= {_fold(name): record for name in (record.sku, *others)}
+        arch, aliases, clusters = fields["arch"], fields.pop("also", ()), fields.pop("active_clusters", {})
+        fields["source"] += f"; limits of {arch}: {_LIMITS_SOURCE}"
+        fields["active_clusters"] = tuple((int(size), count) for size, count in clusters.items())
+        record = Device(**fields, **catalogue["limits"][arch])
+        found |= {_fold(name): record for name in (record.sku, *aliases)}
     return found

@@ -27,26 +27,21 @@ class Param:
 
 
 class Config(Mapping[str, Value]):
-    """One value per parameter, as an immutable, hashable and picklable mapping.
+    """One value per parameter, as an immutable, hashable and picklable mapping, sorted by name.
 
-    Its canonical JSON has sorted keys and no spaces, so equal configs have equal text and equal digests on every
-    machine.
+    Its canonical JSON has no spaces, so equal configs have equal text and equal digests on every machine.
     """
 
     def __init__(self, values: Mapping[str, Value]) -> None:
-        """Copy the values, sorted by parameter name."""
         self._values = dict(sorted(values.items()))
 
     def __getitem__(self, name: str) -> Value:
-        """Return the value of a parameter."""
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the sorted parameter names."""
         return iter(self._values)
 
     def __len__(self) -> int:
-        """Return the number of parameters."""
         return len(self._values)
 
     def values(self) -> ValuesView[Value]:
@@ -58,11 +53,9 @@ class Config(Mapping[str, Value]):
         return hash(self.json)
 
     def __eq__(self, other: object) -> bool:
-        """Compare parameters and values."""
         return isinstance(other, Config) and self.json == other.json
 
     def __repr__(self) -> str:
-        """Return text such as `Config(BLOCK_K=64, BLOCK_M=128)`."""
         return f"Config({', '.join(f'{k}={v!r}' for k, v in self._values.items())})"
 
     def integer(self, name: str) -> int:

@@ -45,8 +45,7 @@ class Device:
     source: str = field(default="", compare=False)
     """Source of the figures."""
     active_clusters: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-    """Pairs of blocks per cluster and clusters that run at once, as one board's driver reported; may be empty. The
-    numbers differ between boards of one model, so they do not take part in comparisons."""
+    """Pairs of blocks per cluster and clusters that run at once, as one board's driver reported; may be empty."""
 
     @property
     def capability(self) -> tuple[int, int]:
@@ -62,10 +61,8 @@ class Device:
     def max_active_clusters(self, size: int) -> int:
         """Return the number of clusters of `size` blocks that run at once, one block per multiprocessor.
 
-        The number is the grid of a persistent kernel. Without a driver's number in `active_clusters` it is CUTLASS's
-        estimate (include/cutlass/gemm/kernel/tile_scheduler_params.h, get_max_cta_occupancy): GPCs of 18
-        multiprocessors and a rest, each with whole clusters only. A driver may report some clusters more or fewer. A
-        low estimate leaves multiprocessors idle; a high one costs a second wave.
+        Without a driver's number in `active_clusters` it is CUTLASS's estimate: GPCs of 18 multiprocessors and a rest,
+        each with whole clusters only (include/cutlass/gemm/kernel/tile_scheduler_params.h, get_max_cta_occupancy).
         """
         known = dict(self.active_clusters).get(size)
         if known is not None:

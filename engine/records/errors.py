@@ -1,17 +1,5 @@
 """Errors that gemmtune raises on purpose.
 
-    GemmtuneError                 base class of the errors below
-    ├── UsageError                the caller's input is wrong; the CLI prints the message and exits with status 2
-    │   ├── UnknownPlugin         no registered plug-in has that name
-    │   ├── ProblemError          a problem's text or fields are malformed or out of bounds
-    │   ├── DeviceError           a device is unknown, or a record was made for another one
-    │   ├── LandscapeError        a landscape file is malformed
-    │   ├── TableError            a table file is malformed, damaged, or of another schema
-    │   └── StoreError            a database cannot be opened, or is of another schema
-    ├── ContractError             a plug-in broke the contract of its seam; the message names the plug-in
-    ├── ToolchainMissing          an optional package is missing; the message names the extra to install
-    └── processes.Quarantined     no worker starts any more: a GPU is lost; its measurements are kept
-
 An expected failure of a candidate (a failed build, a wrong result, a hang) is never an exception: it is a Measurement
 with that status.
 """
@@ -37,7 +25,7 @@ class GemmtuneError(Exception):
 
 
 class UsageError(GemmtuneError):
-    """The caller's input is wrong; one line names the value, the bound and the way out."""
+    """The caller's input is wrong; the CLI prints the line with value, bound and way out, and exits with status 2."""
 
 
 class UnknownPlugin(UsageError):  # noqa: N818 -- the name says what is wrong
@@ -65,8 +53,8 @@ class StoreError(UsageError):
 
 
 class ContractError(GemmtuneError):
-    """A plug-in broke the contract of its seam."""
+    """A plug-in broke the contract of its seam; the message names the plug-in."""
 
 
 class ToolchainMissing(GemmtuneError):  # noqa: N818 -- the name says what is wrong
-    """A needed optional package is not installed."""
+    """A needed optional package is not installed; the message names the extra to install."""

@@ -9,7 +9,7 @@ from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 
-__all__ = ["DeviceState", "Estimate", "Evidence", "Measurement", "ReferenceLevel", "Status", "Trial"]
+__all__ = ["DeviceState", "Estimate", "Evidence", "Measurement", "Reading", "ReferenceLevel", "Status", "Trial"]
 
 
 class Status(StrEnum):
@@ -106,25 +106,11 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
-    """One evaluation of a config with its context. Failures are measurements too."""
+class Reading:
+    """Outcome of one evaluation, as a worker reads it off the GPU."""
 
-    task: Task
-    """Task that was evaluated."""
-    config: Config
-    """Config that was evaluated."""
     status: Status
     """Outcome of the evaluation."""
-    evidence: Evidence
-    """Origin of the numbers: measured, replayed or estimated."""
-    protocol: str
-    """Name of the timing protocol."""
-    toolchain: Toolchain
-    """Versions that built the kernel."""
-    worker: str
-    """Worker that measured: host, GPU and process, or the landscape's file."""
-    created_at: str
-    """UTC time of the measurement, ISO 8601 with seconds."""
     reason: str = ""
     """Reason for a status other than ok; empty for ok."""
     samples_ns: tuple[float, ...] = ()
@@ -145,6 +131,26 @@ class Measurement:
     """State of the GPU before the first launch."""
     after: DeviceState | None = None
     """State of the GPU after the last launch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement(Reading):
+    """One evaluation of a config with its context. Failures are measurements too."""
+
+    task: Task
+    """Task that was evaluated."""
+    config: Config
+    """Config that was evaluated."""
+    evidence: Evidence
+    """Origin of the numbers: measured, replayed or estimated."""
+    protocol: str
+    """Name of the timing protocol."""
+    toolchain: Toolchain
+    """Versions that built the kernel."""
+    worker: str
+    """Worker that measured: host, GPU and process, or the landscape's file."""
+    created_at: str
+    """UTC time of the measurement, ISO 8601 with seconds."""
     resources: Resources | None = None
     """Resources that the built kernel needs."""
     build_seconds: float | None = None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
-from typing import Any
+from typing import Any, get_type_hints
 
 from gemmtune.engine.records.errors import ProblemError
 
@@ -158,11 +158,9 @@ class Problem:
         for name in ("a_dtype", "b_dtype"):
             if getattr(self, name) is DType.INT32:
                 raise ProblemError(f"{name}=int32 is no type of an operand; the integer one is int8")
-        for name in ("acc_dtype", "out_dtype"):
-            if getattr(self, name).itemsize == 1:
-                raise ProblemError(
-                    f"{name}={getattr(self, name)} has 8 bits, which hold no unscaled sum: take 16 or 32"
-                )
+        for name, dtype in (("acc_dtype", self.acc_dtype), ("out_dtype", self.out_dtype)):
+            if dtype.itemsize == 1:
+                raise ProblemError(f"{name}={dtype} has 8 bits, which hold no unscaled sum: take 16 or 32")
 
     @property
     def name(self) -> str:
@@ -181,8 +179,8 @@ class Problem:
             "bias": Bias.VECTOR if self.op is Op.ADDMM else Bias.NONE,
             "dynamic_m": False,
         }
-        actual = {name: getattr(self, name) for name in implied}
-        parts.extend(f"{name}={_text(actual[name])}" for name, value in implied.items() if actual[name] != value)
+        actual = ((name, getattr(self, name), value) for name, value in implied.items())
+        parts.extend(f"{name}={_text(value)}" for name, value, default in actual if value != default)
         return ":".join(parts)
 
     @property
@@ -238,8 +236,8 @@ class Problem:
         dtype = texts.pop("dtype", None)
         if dtype is not None:
             plain = "fp32" if dtype == "tf32" else dtype
-            operands = _choice(DType)("a_dtype", plain)
-            out_dtype, acc_dtype = _implied(DType(operands))
+            _parse("a_dtype", plain)  # refuses an unknown type
+            out_dtype, acc_dtype = _implied(DType(plain))
             types = {"a_dtype": plain, "b_dtype": plain, "out_dtype": out_dtype.value, "acc_dtype": acc_dtype.value}
             texts = types | {"allow_tf32": str(dtype == "tf32")} | texts
         layout = texts.pop("layout", None)
@@ -247,16 +245,14 @@ class Problem:
             if not re.fullmatch("[nt]{2}", layout):
                 raise ProblemError(f"layout {layout!r} is not one of nn, nt, tn, tt")
             texts = {"a_layout": layout[0], "b_layout": layout[1]} | texts
-        known = {f.name for f in fields(cls)}
-        unknown = sorted(set(texts) - known)
-        if unknown:
-            raise ProblemError(
-                f"unknown problem field {unknown[0]!r}; known: {', '.join(sorted(known))}, dtype, layout"
-            )
+        if unknown := sorted(set(texts) - set(_TYPES)):
+            known = ", ".join(sorted(_TYPES))
+            raise ProblemError(f"unknown problem field {unknown[0]!r}; known: {known}, dtype, layout")
         for size in ("m", "n", "k"):
             if not texts.get(size):
                 raise ProblemError(f"problem field {size!r} is missing; m, n and k are needed")
-        return cls(**{name: _PARSERS[name](name, text) for name, text in texts.items() if text != ""})
+        values: dict[str, Any] = {name: _parse(name, text) for name, text in texts.items() if text != ""}
+        return cls(**values)
 
 
 def _implied(operands: DType) -> tuple[DType, DType]:
@@ -270,51 +266,15 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _integer(name: str, text: str) -> int:
+def _parse(name: str, text: str) -> object:
+    """Parse the text of a field by the field's type."""
+    kind = _TYPES[name]
     try:
-        return int(text)
-    except ValueError:
-        raise ProblemError(f"{name}={text!r} is not an integer from 1 to {_MAX_SIZE}") from None
+        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        expected = _EXPECTED.get(kind) or f"one of {', '.join(kind)}"
+        raise ProblemError(f"{name}={text!r} is not {expected}") from None
 
 
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ProblemError(f"{name}={text!r} is not a number above 0") from None
-
-
-def _boolean(name: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ProblemError(f"{name}={text!r} is not true or false")
-    return text.lower() == "true"
-
-
-def _choice(kind: type[StrEnum]) -> Callable[[str, str], StrEnum]:
-    def parse(name: str, text: str) -> StrEnum:
-        try:
-            return kind(text)
-        except ValueError:
-            raise ProblemError(f"{name}={text!r} is not one of {', '.join(kind)}") from None
-
-    return parse
-
-
-_PARSERS: dict[str, Callable[[str, str], Any]] = {
-    "m": _integer,
-    "n": _integer,
-    "k": _integer,
-    "batch": _integer,
-    "op": _choice(Op),
-    "a_dtype": _choice(DType),
-    "b_dtype": _choice(DType),
-    "out_dtype": _choice(DType),
-    "acc_dtype": _choice(DType),
-    "a_layout": _choice(Layout),
-    "b_layout": _choice(Layout),
-    "allow_tf32": _boolean,
-    "epilogue": lambda name, text: text,
-    "bias": _choice(Bias),
-    "dynamic_m": _boolean,
-    "weight": _number,
-}
+_TYPES: dict[str, Any] = get_type_hints(Problem)
+_EXPECTED = {int: f"an integer from 1 to {_MAX_SIZE}", float: "a number above 0", bool: "true or false"}

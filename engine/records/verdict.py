@@ -17,7 +17,6 @@ class Verdict:
     """Short name of the rejecting rule, to count rejections by; empty for yes."""
 
     def __bool__(self) -> bool:
-        """Return whether the verdict is yes."""
         return not self.reason
 
     @classmethod

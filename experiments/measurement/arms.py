@@ -88,12 +88,13 @@ def held(bench, finalists) -> dict:
         standings = hold_final(timers, LaunchLimits(), bench._telemetry.may_be_throttled)
     names = [config.json for _, config, _ in finalists]
     return {
-        "pick": names[standings[0].index],
-        "tie_band": [names[s.index] for s in standings if s.behind[0] <= 0],
+        "pick": names[standings[0].number],
+        "tie_band": [names[s.number] for s in standings if s.behind[0] <= 0],
         "regret_bound": max(0.0, *(-s.behind[0] for s in standings)),
         "samples": sum(len(s.samples_ns) for s in standings),
         "finalists": {
-            names[s.index]: {"ns": round(s.estimate.time_ns), **rounds(s.samples_ns, s.reference_ns)} for s in standings
+            names[s.number]: {"ns": round(s.estimate.time_ns), **rounds(s.samples_ns, s.reference_ns)}
+            for s in standings
         },
     }
 

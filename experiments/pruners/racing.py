@@ -16,8 +16,9 @@ import numpy as np
 
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
-from gemmtune.engine.measure.deciding.finals import FinalistResult, hold_final
+from gemmtune.engine.measure.deciding.finals import hold_final
 from gemmtune.engine.measure.deciding.screening import LaunchLimits, ScreeningResult, screen
+from gemmtune.engine.measure.jobs import FinalistReading
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store.landscapes.embedded import embedded
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
@@ -105,7 +106,7 @@ def race(landscape: Landscape, vendor: Landscape, draw: np.random.Generator) -> 
         "launches": sum(len(each.samples_ns) for each in found),
         "optimum stopped": stopped[times.index(optimum)],
         "near stopped": all(near),
-        "of optimum": optimum / times[finalists[ranking[0].index]],
+        "of optimum": optimum / times[finalists[ranking[0].number]],
         "final": launches(ranking),
     }
 
@@ -121,7 +122,7 @@ def screened(timers: Sequence[DrawnTimer], drift: Drift) -> list[ScreeningResult
     return found
 
 
-def launches(ranking: Sequence[FinalistResult]) -> int:
+def launches(ranking: Sequence[FinalistReading]) -> int:
     return sum(len(standing.samples_ns) for standing in ranking)
 
 

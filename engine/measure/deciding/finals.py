@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import exp, expm1
 
 import numpy as np
@@ -12,40 +11,19 @@ from scipy.special import fdtri
 
 from gemmtune.engine.measure.deciding.blocks import Block, Timer, location_of_blocks, variance_between_blocks
 from gemmtune.engine.measure.deciding.screening import LaunchLimits
+from gemmtune.engine.measure.jobs import FinalistReading
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import location_interval
 
-__all__ = ["FinalistResult", "hold_final"]
+__all__ = ["hold_final"]
 
 _BY_CHANCE = 0.999
 """Probability up to which clocks alone may explain that the reference differs between finalists; 0.99 is too low."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinalistResult:
-    """Outcome of one finalist."""
-
-    index: int
-    """Position of the finalist among the timers."""
-    estimate: Estimate
-    """Time with its 95 % interval.
-
-    The leader's time is the location of its samples at the clocks of the final. Other times are the leader's time by
-    the paired ratio, which is free of drift. Their intervals are those of the finalist's own samples.
-    """
-    samples_ns: tuple[float, ...]
-    """Time of each launch in launch order, or the mean over each run, in nanoseconds, uncorrected."""
-    reference_ns: tuple[float, ...]
-    """Time of the reference kernel's launch beside each sample, in nanoseconds."""
-    behind: tuple[float, float]
-    """95 % interval of this time over the leader's, minus 1, from paired samples; (0, 0) for the leader itself."""
-    rounds: int
-    """Number of rounds the finalist took part in."""
-
-
 def hold_final(
     timers: Sequence[Timer], limits: LaunchLimits, may_be_throttled: Callable[[], bool] = lambda: True
-) -> tuple[FinalistResult, ...]:
+) -> tuple[FinalistReading, ...]:
     """Time the finalists against each other and return their results, best first.
 
     Each round times one block per finalist; every second round reverses the order. Samples of a finalist and of the
@@ -65,7 +43,7 @@ def hold_final(
     """
     if not timers:
         raise ValueError("no finalists: a final needs at least one")
-    finalists = [_Finalist(index, timer) for index, timer in enumerate(timers)]
+    finalists = [_Finalist(number, timer) for number, timer in enumerate(timers)]
     remaining, leader, launches, busy_ns, weight, throttled = finalists, finalists[0], 0, 0.0, 0.0, False
     for rounds in range(1, limits.most_rounds + 1):
         for finalist in remaining if rounds % 2 else reversed(remaining):
@@ -91,8 +69,8 @@ def hold_final(
 class _Finalist:
     """Finalist with the blocks of its rounds."""
 
-    def __init__(self, index: int, timer: Timer) -> None:
-        self.index = index
+    def __init__(self, number: int, timer: Timer) -> None:
+        self.number = number
         self.blocks: list[Block] = []
         self.reference_levels: list[float] = []
         self.variance_between_blocks = 0.0
@@ -185,22 +163,22 @@ def _log_ratio(
     return location_of_blocks(ratios, between, confidence)
 
 
-def _ranking(finalists: Sequence[_Finalist], leader: _Finalist, weight: float) -> tuple[FinalistResult, ...]:
+def _ranking(finalists: Sequence[_Finalist], leader: _Finalist, weight: float) -> tuple[FinalistReading, ...]:
     """Return the results of the finalists, the leader first, then by time over the leader's."""
     clocks = weight * float(np.median(np.concatenate([finalist.reference_levels for finalist in finalists])))
     leader_time = location_interval(leader.logs(weight).ravel())[0] + clocks
 
-    def result(finalist: _Finalist) -> tuple[float, FinalistResult]:
+    def result(finalist: _Finalist) -> tuple[float, FinalistReading]:
         ratio, ratio_low, ratio_high = _log_ratio(finalist, leader, weight)
         own = location_of_blocks(finalist.logs(weight), finalist.variance_between_blocks)
         time_ns, low_ns, high_ns = (exp(leader_time + ratio + end - own[0]) for end in own)
-        return ratio, FinalistResult(
-            index=finalist.index,
+        return ratio, FinalistReading(
+            number=finalist.number,
             estimate=Estimate(time_ns, low_ns, high_ns),
             samples_ns=tuple(sample for block in finalist.blocks for sample in block.samples_ns),
             reference_ns=tuple(sample for block in finalist.blocks for sample in block.reference_ns),
             behind=(expm1(ratio_low), expm1(ratio_high)),
-            rounds=len(finalist.blocks),
+            run=finalist.blocks[0].run,
         )
 
     others = sorted((result(finalist) for finalist in finalists if finalist is not leader), key=lambda pair: pair[0])

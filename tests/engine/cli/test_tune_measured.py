@@ -47,7 +47,8 @@ class SimulatedExecutor:
 
     def measured(self, task, config):
         return Measurement(
-            task, config, Status.OK, self.evidence, self.protocol_name, self.toolchain(task), "simulated", "2026-11-21",
+            Status.OK, task=task, config=config, evidence=self.evidence, protocol=self.protocol_name,
+            toolchain=self.toolchain(task), worker="simulated", created_at="2026-11-21",
             samples_ns=(1e4,) * 32, estimate=Estimate(1e4, 1e4, 1e4), energy_joules=0.004,
         )  # fmt: skip
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from dataclasses import FrozenInstanceError
 
 import pytest
@@ -61,8 +60,7 @@ def test_the_optimum_of_a_landscape_is_its_best_time():
         _ = Landscape("none", "file", (), {points[2].config: points[2]}).optimum_ns
 
 
-def test_the_docstring_shows_every_error_class():
-    drawn = set(re.findall(r"^[ │├└──]*([A-Z]\w+) {2,}", errors.__doc__ or "", re.MULTILINE))
+def test_every_error_is_public_and_has_one_base_class():
     defined = {name for name, value in vars(errors).items() if inspect.isclass(value)}
-    assert drawn == defined == set(errors.__all__)
+    assert defined == set(errors.__all__)
     assert all(issubclass(getattr(errors, name), errors.GemmtuneError) for name in defined)

@@ -32,14 +32,14 @@ def portfolio(space):
 def measured(space, **lacking):
     return [
         Measurement(
-            Task(problem, DEVICE, space),
-            config,
             Status.OK,
-            Evidence.MEASURED,
-            "graph",
-            Toolchain(()),
-            "w",
-            "t",
+            task=Task(problem, DEVICE, space),
+            config=config,
+            evidence=Evidence.MEASURED,
+            protocol="graph",
+            toolchain=Toolchain(()),
+            worker="w",
+            created_at="t",
             build_seconds=lacking.get("seconds", SECONDS[config]),
         )
         for problem in problems()

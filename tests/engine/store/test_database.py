@@ -439,8 +439,9 @@ with Database.open(path) as database:
     for batch in range(first, last):
         task = Task(Problem(1 + batch % 7, 64, 64), device, "triton_mm")
         database.add([
-            Measurement(task, Config({{"batch": batch, "member": member}}), Status.OK, Evidence.MEASURED, "p",
-                        Toolchain((("torch", str(batch % 3)),)), "w", "", samples_ns=(float(batch),) * 20)
+            Measurement(Status.OK, task=task, config=Config({{"batch": batch, "member": member}}), protocol="p",
+                        evidence=Evidence.MEASURED, toolchain=Toolchain((("torch", str(batch % 3)),)), worker="w",
+                        created_at="", samples_ns=(float(batch),) * 20)
             for member in range({BATCH})
         ])
         print(batch, flush=True)

@@ -20,21 +20,25 @@ def finalists(times, seed=0, noise=0.015, level=steady):
     return clock, [SimulatedTimer(clock, SimulatedKernel.draw(true_ns, rng), reference) for true_ns in times]
 
 
+def rounds(result):
+    return len(result.samples_ns) // BLOCK_SAMPLES
+
+
 def test_a_final_returns_the_best_first_with_the_intervals_of_the_rest():
     _, timers = finalists([46_000.0, 45_000.0, 48_000.0, 45_500.0])
     ranking = hold_final(timers, LIMITS)
-    assert [result.index for result in ranking] == [1, 3, 0, 2]
+    assert [result.number for result in ranking] == [1, 3, 0, 2]
     assert ranking[0].behind == (0.0, 0.0)
     for result, time_ns in zip(ranking, [45_000.0, 45_500.0, 46_000.0, 48_000.0], strict=True):
         assert result.behind[0] <= time_ns / 45_000.0 - 1 <= result.behind[1]
         assert result.estimate.time_ns == pytest.approx(time_ns, rel=0.02)
         assert result.estimate.low_ns < result.estimate.time_ns < result.estimate.high_ns
-        assert len(result.samples_ns) == len(result.reference_ns) == BLOCK_SAMPLES * result.rounds
+        assert len(result.samples_ns) == len(result.reference_ns) == BLOCK_SAMPLES * rounds(result)
 
 
 def test_finalists_clearly_behind_leave_and_the_final_ends_when_one_is_left():
     clock, timers = finalists([45_000.0, 50_000.0, 55_000.0])
-    assert [result.rounds for result in hold_final(timers, LIMITS)] == [LIMITS.least_rounds] * 3
+    assert [rounds(result) for result in hold_final(timers, LIMITS)] == [LIMITS.least_rounds] * 3
     assert clock.launches == LIMITS.least_rounds * 3 * 2 * BLOCK_SAMPLES
 
 
@@ -42,13 +46,13 @@ def test_a_final_ends_when_all_remaining_finalists_are_equivalent():
     clock = SimulatedClock(0, noise=0.0005)
     kernel = SimulatedKernel(450_000.0, np.ones(PARTS * BLOCK_SAMPLES))
     ranking = hold_final([SimulatedTimer(clock, kernel, kernel) for _ in range(2)], LIMITS)
-    assert ranking[0].rounds < LIMITS.most_rounds
+    assert rounds(ranking[0]) < LIMITS.most_rounds
     assert max(map(abs, ranking[1].behind)) <= LIMITS.equivalence
 
 
 def test_final_ends_after_the_most_rounds():
     _, timers = finalists([45_000.0, 45_010.0])
-    assert [result.rounds for result in hold_final(timers, replace(LIMITS, most_rounds=5))] == [5, 5]
+    assert [rounds(result) for result in hold_final(timers, replace(LIMITS, most_rounds=5))] == [5, 5]
 
 
 def test_a_final_stays_within_its_launches():
@@ -116,7 +120,7 @@ def short_finals(seeds, sd):
         factors = np.exp(sd * rng.standard_normal(8))
         timers = [SimulatedTimer(clock, k, reference, b) for k, b in zip(kernels, factors, strict=True)]
         ranking = hold_final(timers, LIMITS)
-        yield times[ranking[0].index] / times.min() - 1, max(0.0, *(-s.behind[0] for s in ranking))
+        yield times[ranking[0].number] / times.min() - 1, max(0.0, *(-s.behind[0] for s in ranking))
 
 
 @pytest.mark.parametrize("sd", [0.0, 0.02, 0.05])
@@ -144,7 +148,7 @@ def test_a_final_without_throttling_ignores_the_reference():
         rng = np.random.default_rng(7)
         kernels = [OtherReference(timer, rng) for timer in timers] if restless else timers
         ranking = hold_final(kernels, replace(LIMITS, most_rounds=6), may_be_throttled)
-        return [(s.index, s.estimate, s.behind) for s in ranking]
+        return [(s.number, s.estimate, s.behind) for s in ranking]
 
     assert ranking_of(lambda: False, restless=True) == ranking_of(lambda: False, restless=False)
     assert ranking_of(lambda: True, restless=True) != ranking_of(lambda: True, restless=False)
@@ -163,9 +167,9 @@ def finals_with_scattered_blocks(seeds):
         timers = [SimulatedTimer(clock, k, reference, block_scatter=0.05 * (k is kernels[0])) for k in kernels]
         first, *others = hold_final(timers, LIMITS)
         yield from (
-            (times[other.index] / times[first.index] - 1, *other.behind)
+            (times[other.number] / times[first.number] - 1, *other.behind)
             for other in others
-            if 0 in (first.index, other.index)
+            if 0 in (first.number, other.number)
         )
 
 

@@ -112,7 +112,7 @@ def run_campaign(seed):
             leader = result.estimate
     finalists = np.argsort(scores)[:8]
     ranking = hold_final([timers[i] for i in finalists], LIMITS)
-    pick = times[finalists[ranking[0].index]]
+    pick = times[finalists[ranking[0].number]]
 
     fixed = SimulatedClock([seed, 4], level, tail=tail)
     medians = [np.median(fixed.times(kernel.true_ns * np.resize(kernel.set_factors, 100))) for kernel in kernels]
