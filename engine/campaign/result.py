@@ -23,8 +23,7 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import Portfolio, choose
-from gemmtune.engine.tables.ranges import build_ranges
-from gemmtune.engine.tables.ranges_report import RangesReport, ranges_report
+from gemmtune.engine.tables.ranges import RangesReport, build_ranges, ranges_report
 from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 

@@ -11,7 +11,7 @@ from gemmtune.engine.records.problem import DType, Layout, Op, Problem
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import Grid, Report, json_fields, span
 from gemmtune.engine.report.ranges import range_row_json
-from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, product_ranges, ranges, rows_of
+from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, product_ranges, rows_of
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
 from gemmtune.engine.tables.inductor.products import Traced
 
@@ -121,11 +121,14 @@ def explain_layer(
         UsageError: the guards of that torch are not known.
     """
     ranged = table.ranges if table else ()
-    found = ranges(layer, torch, device, shape_padding=shape_padding, rows=ranged)
-    unpadded = ranges(layer, torch, device, shape_padding=False, rows=ranged)
+    products = tuple(layer.products())
+    found, unpadded = (
+        product_ranges(products, layer.dtype, torch, device, shape_padding=padding, rows=ranged)
+        for padding in (shape_padding, False)
+    )
     rows = tuple(row for row in table.rows if _is_forward_of(layer, row.problem)) if table else ()
     static = tuple(row for row in rows if not row.problem.dynamic_m)
-    return LayerGraphs(layer, torch, device, found, unpadded, static, rows_of(layer, ranged))
+    return LayerGraphs(layer, torch, device, found, unpadded, static, rows_of(products, layer.dtype, ranged))
 
 
 def installed_torch() -> str:

@@ -9,7 +9,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import Grid, config_text, count, json_fields
-from gemmtune.engine.tables.ranges_report import RangesReport, SizeLoss
+from gemmtune.engine.tables.ranges import RangesReport, SizeLoss
 
 __all__ = ["losses_json", "losses_text", "range_row_json", "range_rows", "range_text"]
 

@@ -1,4 +1,4 @@
-"""Ranges of m: the choice that serves each size of one GEMM, made from measurements at a few sizes.
+"""Ranges of m: the choice that serves each size of one GEMM, made from measurements at a few sizes, and its losses.
 
 | sizes | measured there | may serve, within the limit |
 |---|---|---|
@@ -21,7 +21,7 @@ from gemmtune.engine.tables.lone_sizes import without_lone_sizes
 from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
 from gemmtune.engine.tables.segments import Segment, Size, Span, key_of, make_segments, spans
 
-__all__ = ["RangeLimits", "build_ranges", "loss_at", "of_one_gemm"]
+__all__ = ["RangeLimits", "RangesReport", "SizeLoss", "build_ranges", "loss_at", "of_one_gemm", "ranges_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,37 @@ class RangeLimits:
         """Refuse a limit below 0."""
         if not self.worst >= 0:
             raise UsageError(f"ranges: worst={self.worst} is not a fraction from 0 on, such as 0.02")
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLoss:
+    """Choice that serves one size, with its loss."""
+
+    problem: Problem
+    """Problem of this size."""
+    space: str
+    """Space of the choice that serves the size; `none` without a range and a baseline."""
+    loss: float | None
+    """Score over that of the choice the table would run with the measurements at this size, minus 1; None where the
+    serving choice was not measured."""
+    in_range: bool
+    """Whether a range serves the size; else the vendor library does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangesReport:
+    """Losses of a table's ranges, and of ranges with the other kind of edges."""
+
+    ranges: int
+    """Number of ranges in the table."""
+    tuned: tuple[SizeLoss, ...]
+    """Losses at the tuned sizes."""
+    probed: tuple[SizeLoss, ...]
+    """Losses at sizes that were measured and not searched."""
+    held_out: tuple[SizeLoss, ...]
+    """Losses at the held-out sizes."""
+    otherwise: tuple[SizeLoss, ...]
+    """Losses at the held-out sizes with powers of two as edges; with measured edges if the table has the former."""
 
 
 def build_ranges(
@@ -76,6 +107,42 @@ def build_ranges(
             checks = [ranking for ranking in by_m if ranking.problem in held_out]
             found += _ranges(sizes, checks, limits, margin)
     return tuple(found)
+
+
+def ranges_report(
+    rows: Sequence[RangeRow],
+    rankings: Sequence[Ranking],
+    limits: RangeLimits,
+    *,
+    margin: float = SHIP_MARGIN,
+    held_out: Set[Problem] = frozenset(),
+    probed: Set[Problem] = frozenset(),
+    interior: Set[Problem] = frozenset(),
+) -> RangesReport:
+    """Report the losses at every size of every GEMM that has ranges.
+
+    Args:
+        rows: ranges that `build_ranges` built with the other arguments.
+        rankings: rankings of all problems.
+        limits: limits of these ranges.
+        margin: lead over the baseline that a row needs to ship another choice, as a fraction.
+        held_out: problems that check the ranges.
+        probed: problems at which a few choices were measured and nothing was searched.
+        interior: problems at which only the kernel of a range was measured, beside the baseline.
+    """
+    other = RangeLimits(limits.worst, not limits.buckets)
+    others = build_ranges(rankings, other, margin=margin, held_out=held_out, probed=probed, interior=interior)
+    ranged = {of_one_gemm(row.problem) for row in rows}
+    sizes = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in ranged]
+    checks = [ranking for ranking in sizes if ranking.problem in held_out]
+    between = probed | interior
+    return RangesReport(
+        ranges=len(rows),
+        tuned=tuple(_size_loss(rows, each, margin) for each in sizes if each.problem not in held_out | between),
+        probed=tuple(_size_loss(rows, each, margin) for each in sizes if each.problem in between),
+        held_out=tuple(_size_loss(rows, each, margin) for each in checks),
+        otherwise=tuple(_size_loss(others, each, margin) for each in checks),
+    )
 
 
 def of_one_gemm(problem: Problem) -> Problem:
@@ -137,3 +204,15 @@ def _range_row(segment: Segment, span: Span, checks: Sequence[Ranking], margin: 
         held_out=tuple((m, loss) for m, loss in held_out if loss is not None),
         probed=tuple((size.m, size.losses[segment.key]) for size in segment.measured if size.probed),
     )
+
+
+def _size_loss(rows: Sequence[RangeRow], ranking: Ranking, margin: float) -> SizeLoss:
+    problem, gemm = ranking.problem, of_one_gemm(ranking.problem)
+    serving = (row.choice for row in rows if of_one_gemm(row.problem) == gemm and row.first <= problem.m <= row.last)
+    choice = next(serving, None)
+    in_range = choice is not None
+    if choice is None and ranking.baseline is not None:
+        choice = ranking.baseline.choice
+    if choice is None:
+        return SizeLoss(problem, "none", None, in_range=False)
+    return SizeLoss(problem, choice.space, loss_at(ranking, choice.space, choice.config.json, margin), in_range)

@@ -26,10 +26,10 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
-from gemmtune.engine.tables.inductor.layers import Linear, Product, Question
+from gemmtune.engine.tables.inductor.layers import Product, Question
 from gemmtune.engine.tables.inductor.products import asked_by_torch
 
-__all__ = ["TORCH_VERSIONS", "Guard", "Range", "product_ranges", "ranges", "rows_of"]
+__all__ = ["TORCH_VERSIONS", "Guard", "Range", "product_ranges", "rows_of"]
 
 TORCH_VERSIONS = ("2.11", "2.12", "2.13")
 """Versions of torch whose guards are known without asking it."""
@@ -88,25 +88,6 @@ class Range:
         return tuple(guard for guard in self.guards if guard.last is not None and guard.last == self.last)
 
 
-def ranges(
-    layer: Linear, torch: str, device: Device, *, shape_padding: bool = True, rows: Sequence[RangeRow] = ()
-) -> tuple[Range, ...]:
-    """Cut all m from 2 on where a graph of a layer compiled with max_autotune_gemm no longer serves.
-
-    Args:
-        layer: the layer, called with a dynamic m.
-        torch: version of torch, such as `2.13`.
-        device: the GPU that the layer runs on; its speed and bandwidth are in one of the questions.
-        shape_padding: Inductor's setting of that name, True unless it is changed.
-        rows: a table's ranges of m; those of the layer's products cut its graphs.
-
-    Raises:
-        UsageError: the torch is older than TORCH_VERSIONS, or newer and not installed.
-    """
-    products = tuple(layer.products())
-    return product_ranges(products, layer.dtype, torch, device, shape_padding=shape_padding, rows=rows)
-
-
 def product_ranges(
     products: Sequence[Product],
     dtype: DType,
@@ -118,13 +99,13 @@ def product_ranges(
     first: int = _LEAST,
     end: int | None = None,
 ) -> tuple[Range, ...]:
-    """Cut the sizes from `first` to `end` where a graph of these products no longer serves.
+    """Cut the sizes from `first` to `end` where a graph of these products, made with max_autotune_gemm, ends.
 
     Args:
         products: products of one graph, each with one dynamic size.
         dtype: element type of all products.
         torch: version of torch, such as `2.13`.
-        device: the GPU that the products run on.
+        device: the GPU that the products run on; its speed and bandwidth are in one of the questions.
         shape_padding: Inductor's setting of that name, True unless it is changed.
         rows: a table's ranges of m; those of the products cut the graphs.
         first: least size.
@@ -138,7 +119,7 @@ def product_ranges(
     at: int | None = first
     while at is not None:
         asked = [guard for product in products for guard in _guards(product, dtype, torch, device, at, padding=padding)]
-        running, of_rows = _row_guards(_rows_of_products(products, dtype, rows), at, asked)
+        running, of_rows = _row_guards(rows_of(products, dtype, rows), at, asked)
         guards = (*asked, *of_rows)
         ends = [guard.last for guard in guards if guard.last is not None]
         last = min([*ends, *([] if end is None else [end])], default=None)
@@ -147,16 +128,12 @@ def product_ranges(
     return tuple(found)
 
 
-def rows_of(layer: Linear, rows: Sequence[RangeRow]) -> dict[str, list[RangeRow]]:
-    """Return a table's ranges for the layer's products with a dynamic m: product to ranges, by m.
+def rows_of(products: Sequence[Product], dtype: DType, rows: Sequence[RangeRow]) -> dict[str, list[RangeRow]]:
+    """Return a table's ranges for the products with a dynamic m: product to ranges, by m.
 
-    The gradient of a weight has a dynamic k, for which a table has no row. With a bias the forward product has other
-    rows; if a table has rows with and without a bias, both cut the graphs.
+    The gradient of a weight has a dynamic k, for which a table has no row. If a table has rows of a forward product
+    with and without a bias, both cut the graphs.
     """
-    return _rows_of_products(tuple(layer.products()), layer.dtype, rows)
-
-
-def _rows_of_products(products: Sequence[Product], dtype: DType, rows: Sequence[RangeRow]) -> dict[str, list[RangeRow]]:
     return {
         str(product): sorted((row for row in rows if _is_of(product, row.problem, dtype)), key=lambda row: row.first)
         for product in products
@@ -190,7 +167,9 @@ def _row_guards(
         if (max(own[1], least), min(own[2], greatest)) == (least, greatest):
             row, first, last = own
         if tuned and (first > _LEAST or last < _NO_END):
-            found.append(_row_guard(product, first, None if last == _NO_END else last, tuned=row is not None))
+            end = None if last == _NO_END else last
+            asked = f"the row of m {first}–{end or ''}" if row is not None else "no row but the vendor library's"
+            found.append(Guard(first, end, asked, product, "gemmtune_inductor.py"))
         row = row or next((r for r in its if r.choice.space == _BASELINE_SPACE and r.first <= m <= r.last), None)
         if row is not None:
             running[product] = row
@@ -202,11 +181,6 @@ def _part_at(m: int, rows: Sequence[RangeRow], least: int, greatest: int) -> tup
         if first <= m <= last:
             return None if index is None else rows[index], first, last
     return None, least, greatest
-
-
-def _row_guard(product: str, first: int, last: int | None, *, tuned: bool) -> Guard:
-    asked = f"the row of m {first}–{'' if last is None else last}" if tuned else "no row but the vendor library's"
-    return Guard(first, last, asked, product, "gemmtune_inductor.py")
 
 
 def _guards(product: Product, dtype: DType, torch: str, device: Device, m: int, *, padding: bool) -> Iterator[Guard]:

@@ -12,8 +12,7 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
-from gemmtune.engine.tables.ranges import RangeLimits, build_ranges
-from gemmtune.engine.tables.ranges_report import ranges_report
+from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, ranges_report
 from gemmtune.engine.tables.ranking import Contender, Ranking
 
 GEMM = Problem.parse("16x4096x4096:bf16:nt:dynamic_m=true")

@@ -20,7 +20,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType
 from gemmtune.engine.tables.inductor import guards
-from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, ranges
+from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, product_ranges
 from gemmtune.engine.tables.inductor.layers import Linear
 from gemmtune.engine.tables.inductor.products import asked_by_torch
 
@@ -38,6 +38,10 @@ CASES = [
     (Linear(66, 20, DType.FP32, input_grad=True), L4),
     (Linear(72, 24, DType.BF16), H200),  # with nothing to pad
 ]
+
+
+def ranges(layer: Linear, torch: str, device: Device, *, shape_padding: bool = True) -> tuple[Range, ...]:
+    return product_ranges(tuple(layer.products()), layer.dtype, torch, device, shape_padding=shape_padding)
 
 
 def edges(found: tuple[Range, ...]) -> list[tuple[int, int | None]]:
