@@ -1,18 +1,9 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture
-def own_ray():
-    """The environment of a process whose Ray no other finds, and that finds no other's: they leave their address in
-    one file a machine."""
-    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:  # a socket's path must be short
-        yield {**os.environ, "RAY_TMPDIR": folder}
 
 
 @pytest.fixture(scope="session")
