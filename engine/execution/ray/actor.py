@@ -1,33 +1,34 @@
-"""The actors of a cluster: each holds the killable processes of a local executor and runs jobs in them."""
+"""The actors of a cluster: each holds the killable processes of a local executor and runs jobs in them.
+
+Binaries travel with their jobs and results as bytes. Ray passes an argument or a result above 100 kB through its object
+store.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import pickle
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from gemmtune.engine.execution.dispatcher import Worker
-from gemmtune.engine.execution.ray.artifact_transfer import artifacts_of, take_binary, with_binaries
-from gemmtune.engine.processes.process_pool import Notify, Outcome, Waitable, wait_for_any
+from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
+from gemmtune.engine.processes.process_pool import Notify, Outcome, ProcessPool, wait_for_any
+from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["BuilderActor", "HostedWorker", "JobActor", "MakeWorker", "Reply", "WorkerActor"]
+__all__ = ["JobActor", "MakeWorker", "Reply", "pack_job", "take_binary", "unpack_job", "with_binary"]
 
+T = TypeVar("T")
 J = TypeVar("J")
 R = TypeVar("R")
 
 _POLL_SECONDS = 0.5
 """Longest wait before an actor looks for deadlines that passed."""
 
-
-class HostedWorker(Worker[J, R], Waitable, Protocol[J, R]):
-    """A worker that can be waited for, such as a `ProcessPool`."""
-
-
-MakeWorker = Callable[[Path, Notify], HostedWorker[J, R]]
+MakeWorker = Callable[[Path, Notify], ProcessPool[J, R]]
 """Makes the worker in its actor, given a folder of its own; picklable."""
 
 
@@ -57,7 +58,7 @@ class JobActor:
         self._collecting: asyncio.Task[None] | None = None
         self._notices: list[str] = []
         self._lost = ""
-        self._worker: HostedWorker[object, object] | None = None
+        self._worker: ProcessPool[object, object] | None = None
         try:
             self._worker = make_worker(Path(self._folder.name), self._notices.append)
         except GemmtuneError as error:
@@ -67,26 +68,18 @@ class JobActor:
         """Return the worker's size."""
         return self._reply(None)
 
-    async def run(self, job: object, *contents: bytes) -> Reply:
-        """Run a job.
-
-        Args:
-            job: a build, a measurement or a final, as the driver has it.
-            contents: binary of each of its artifacts.
-        """
+    async def run(self, packed: bytes) -> Reply:
+        """Run a job that `pack_job` packed."""
         if self._worker is None:
             return self._reply(None)
-        job = with_binaries(job, contents, Path(self._folder.name))
-        future: asyncio.Future[Outcome[object, object] | None] = asyncio.get_running_loop().create_future()
-        self._jobs[id(job)] = job, future
-        self._worker.submit(job)
-        if self._collecting is None or self._collecting.done():
-            self._collecting = asyncio.create_task(self._collect(self._worker))
-        outcome = await future
-        for artifact in artifacts_of(job):
-            if artifact.path:
-                Path(artifact.path).unlink(missing_ok=True)
-        return self._reply(outcome)
+        with tempfile.TemporaryDirectory(dir=self._folder.name) as folder:
+            job = unpack_job(packed, Path(folder))
+            future: asyncio.Future[Outcome[object, object] | None] = asyncio.get_running_loop().create_future()
+            self._jobs[id(job)] = job, future
+            self._worker.submit(job)
+            if self._collecting is None or self._collecting.done():
+                self._collecting = asyncio.create_task(self._collect(self._worker))
+            return self._reply(await future)
 
     async def close(self) -> None:
         """End the processes and delete the folder."""
@@ -99,11 +92,10 @@ class JobActor:
         self._notices.clear()
         if outcome is None:
             return Reply(size, notices=notices, lost=self._lost)
-        content = take_binary(outcome.result)
         light = Outcome(None, outcome.result, outcome.loss, outcome.reason)  # the driver has the job
-        return Reply(size, light, content, notices, self._lost)
+        return Reply(size, light, take_binary(outcome.result), notices, self._lost)
 
-    async def _collect(self, worker: HostedWorker[object, object]) -> None:
+    async def _collect(self, worker: ProcessPool[object, object]) -> None:
         """Pass outcomes to their calls until no job is left."""
         while True:
             self._collect_once(worker)
@@ -111,7 +103,7 @@ class JobActor:
                 return
             await asyncio.to_thread(wait_for_any, [worker], _POLL_SECONDS)
 
-    def _collect_once(self, worker: HostedWorker[object, object]) -> None:
+    def _collect_once(self, worker: ProcessPool[object, object]) -> None:
         try:
             outcomes = worker.collect()
         except GemmtuneError as error:
@@ -128,9 +120,46 @@ class JobActor:
             future.set_result(outcome)
 
 
-class BuilderActor(JobActor):
-    """An actor of builders, under the name that Ray and `ps` show."""
+def pack_job(job: object) -> bytes:
+    """Return a job with the binaries of its artifacts, pickled.
+
+    Ray would pickle the job in Python code, which costs the driver several times as much.
+    """
+    paths = [each.artifact.path for each in _measurements(job)]
+    return pickle.dumps((job, [Path(path).read_bytes() if path else b"" for path in paths]))
 
 
-class WorkerActor(JobActor):
-    """An actor of a GPU worker, under the name that Ray and `ps` show."""
+def unpack_job(packed: bytes, folder: Path) -> object:
+    """Return a packed job, with each binary in a new file of `folder`."""
+    job, contents = pickle.loads(packed)  # noqa: S301 (the driver made it)
+    pairs = zip(_measurements(job), contents, strict=True)
+    loaded = tuple(replace(each, artifact=with_binary(each.artifact, content, folder)) for each, content in pairs)
+    if isinstance(job, FinalJob):
+        return FinalJob(loaded)
+    return loaded[0] if loaded else job
+
+
+def take_binary(result: object) -> bytes:
+    """Return the binary of a builder's result and delete its file; empty if the result has none."""
+    if not isinstance(result, Artifact) or not result.path:
+        return b""
+    path = Path(result.path)
+    content = path.read_bytes()
+    path.unlink()
+    return content
+
+
+def with_binary(result: T, content: bytes, folder: Path) -> T | Artifact:
+    """Return an artifact whose binary is in a new file of `folder`; any other result is returned unchanged."""
+    if not isinstance(result, Artifact) or not result.path:
+        return result
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=Path(result.path).suffix, delete=False) as file:
+        file.write(content)
+    return replace(result, path=file.name)
+
+
+def _measurements(job: object) -> tuple[MeasureJob, ...]:
+    """Return the measurements that a job of a GPU worker consists of; a build has none."""
+    if isinstance(job, FinalJob):
+        return job.finalists
+    return (job,) if isinstance(job, MeasureJob) else ()

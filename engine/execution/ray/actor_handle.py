@@ -1,91 +1,80 @@
-"""The driver's handle of an actor: sends jobs, receives outcomes, and replaces an actor that ended."""
+"""The driver's handle of an actor: sends jobs, receives outcomes, and repeats jobs that an actor ended with."""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from gemmtune.engine.execution.ray.actor import Reply
-from gemmtune.engine.execution.ray.artifact_transfer import with_binary
+import ray
+from ray.exceptions import ActorUnavailableError, ActorUnschedulableError
+
+from gemmtune.engine.execution.ray.actor import Reply, pack_job, with_binary
 from gemmtune.engine.processes.process_pool import Loss, Notify, Outcome, log_notice
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["ActorHandle", "OnReply", "RemoteActor"]
+__all__ = ["ActorHandle", "first_line"]
 
 J = TypeVar("J")
 R = TypeVar("R")
 
 _MOST_ENDS = 5
-"""Actors that may end in a row without an outcome before the handle gives up."""
+"""Times that an actor may end in a row without an outcome before the handle gives up."""
 
 _MOST_ENDS_PER_JOB = 3
-"""Actors that may end while they have one job. The job runs in a process below the actor, so that the job is hardly to
-blame: it gets one attempt more than in a process pool."""
+"""Times that an actor may end while it has one job. The job runs in a process below the actor, so that the job is
+hardly to blame: it gets one attempt more than in a process pool."""
 
 _START_SECONDS = 300.0
 """Longest wait for an actor, which needs its share of a cluster that others use too."""
 
-OnReply = Callable[[Reply | str], None]
-"""Called once, from any thread, with the reply or with how the actor ended."""
-
-
-class RemoteActor(Protocol):
-    """A `JobActor` that runs somewhere."""
-
-    def begin(self, on_reply: OnReply) -> None:
-        """Call the actor's `begin`."""
-
-    def run(self, job: object, on_reply: OnReply) -> None:
-        """Call the actor's `run` with the job and its binaries."""
-
-    def end(self, *, began: bool) -> None:
-        """End the actor and its processes; an actor that `began` is asked to close first."""
+_END_SECONDS = 5.0
+"""Longest wait for an actor to close."""
 
 
 @dataclass(slots=True, eq=False)
 class _Ticket(Generic[J]):
     job: J
     ends: int = 0
-    """Actors that ended while they had the job."""
+    """Times that the actor ended while it had the job."""
 
 
 class ActorHandle(Generic[J, R]):
-    """A dispatcher's worker in an actor. Only replies may come from other threads."""
+    """A dispatcher's worker in a `JobActor`, which Ray restarts on its node whenever it ends."""
 
     def __init__(
         self,
         name: str,
-        start: Callable[[], RemoteActor],
-        machine_is_alive: Callable[[], bool],
+        actor: Any,  # noqa: ANN401 (an actor has no type)
         folder: Path,
         wake: Event,
         notify: Notify = log_notice,
     ) -> None:
-        """Start the actor.
+        """Wait for no actor yet: jobs are sent once it is there.
 
         Args:
             name: for messages.
-            start: starts an actor, at once or when the cluster has room.
-            machine_is_alive: whether the machine is still part of the cluster.
+            actor: Ray's handle of the actor.
             folder: receives the binaries that come back.
             wake: set when there is something to collect.
-            notify: receives the actor's notices, and a line per actor that ends.
+            notify: receives the actor's notices, and a line per time that it ends.
         """
         self._name = name
-        self._start = start
-        self._machine_is_alive = machine_is_alive
+        self._actor = actor
         self._folder = folder
         self._wake = wake
         self._notify = notify
         self._ends = 0
         self._waiting: deque[_Ticket[J]] = deque()
+        self._sent: list[_Ticket[J]] = []
+        self._replies: deque[tuple[_Ticket[J] | None, Future[Reply]]] = deque()  # other threads add replies
         self._lost: GemmtuneError | None = None
-        self._begin()
+        self._await_start()
 
     @property
     def size(self) -> int:
@@ -104,14 +93,26 @@ class ActorHandle(Generic[J, R]):
             GemmtuneError: the worker is lost.
         """
         outcomes: list[Outcome[J, R]] = []
+        again: list[_Ticket[J]] = []
         while self._replies:
             ticket, reply = self._replies.popleft()
-            if isinstance(reply, str):
-                outcomes += self._on_end(reply)
-            else:
-                outcomes += self._on_reply(ticket, reply)
+            if ticket is not None:
+                self._sent.remove(ticket)
+            error = reply.exception()
+            if error is None:
+                outcomes += self._on_reply(ticket, reply.result())
+                continue
+            self._on_error(ticket, error)
+            if ticket is not None:
+                ticket.ends += 1
+                if ticket.ends < _MOST_ENDS_PER_JOB:
+                    again.append(ticket)
+                else:
+                    reason = f"its actor ended {ticket.ends} times while it had the job (last: {first_line(error)})"
+                    outcomes.append(Outcome(ticket.job, None, Loss.DIED, reason))
+        self._waiting.extendleft(reversed(again))
         if not self._size and not self._lost and time.monotonic() > self._start_deadline:
-            self._lost = GemmtuneError(f"{self._name}: the cluster had no room for it in {_START_SECONDS:g} s")
+            self._lost = GemmtuneError(f"{self._name}: the cluster had no room for its actor in {_START_SECONDS:g} s")
         if self._lost and not outcomes:
             raise self._lost
         self._send()
@@ -119,25 +120,15 @@ class ActorHandle(Generic[J, R]):
 
     def close(self) -> None:
         """End the actor and its processes."""
-        self._actor.end(began=self._size > 0)
+        if self._size:
+            with contextlib.suppress(ray.exceptions.RayError):  # the actor or its node may be gone
+                ray.get(self._actor.close.remote(), timeout=_END_SECONDS)
+        ray.kill(self._actor)
 
-    def _begin(self) -> None:
+    def _await_start(self) -> None:
         self._size = 0
-        self._sent: list[_Ticket[J]] = []
-        # A late reply of an earlier actor lands in that actor's own queue, which nobody reads.
-        self._replies: deque[tuple[_Ticket[J] | None, Reply | str]] = deque()
         self._start_deadline = time.monotonic() + _START_SECONDS
-        self._actor = self._start()
-        self._actor.begin(self._listener(None))
-
-    def _listener(self, ticket: _Ticket[J] | None) -> OnReply:
-        replies = self._replies
-
-        def on_reply(reply: Reply | str) -> None:
-            replies.append((ticket, reply))
-            self._wake.set()
-
-        return on_reply
+        self._listen(None, self._actor.begin.remote())
 
     def _send(self) -> None:
         """Send waiting jobs; a job that met all ends but one runs alone, so that the last one proves its guilt."""
@@ -147,7 +138,14 @@ class ActorHandle(Generic[J, R]):
                 return
             ticket = self._waiting.popleft()
             self._sent.append(ticket)
-            self._actor.run(ticket.job, self._listener(ticket))
+            self._listen(ticket, self._actor.run.remote(pack_job(ticket.job)))
+
+    def _listen(self, ticket: _Ticket[J] | None, reference: Any) -> None:  # noqa: ANN401
+        def on_reply(reply: Future[Reply]) -> None:
+            self._replies.append((ticket, reply))
+            self._wake.set()
+
+        reference.future().add_done_callback(on_reply)
 
     def _on_reply(self, ticket: _Ticket[J] | None, reply: Reply) -> list[Outcome[J, R]]:
         self._size = reply.size
@@ -158,27 +156,32 @@ class ActorHandle(Generic[J, R]):
         if ticket is None or reply.outcome is None:
             return []  # a job without an outcome stays the dispatcher's, which hands it to another worker
         self._ends = 0
-        self._sent.remove(ticket)
         result = cast("R | None", with_binary(reply.outcome.result, reply.content, self._folder))
         return [Outcome(ticket.job, result, reply.outcome.loss, reply.outcome.reason)]
 
-    def _on_end(self, how: str) -> list[Outcome[J, R]]:
-        """Start another actor or give up; return the jobs that too many actors ended with."""
-        self._ends += 1
-        sent = self._sent
-        for ticket in sent:
-            ticket.ends += 1
-        again = [ticket for ticket in sent if ticket.ends < _MOST_ENDS_PER_JOB]
-        self._waiting.extendleft(reversed(again))
-        self._actor.end(began=False)
-        self._size, self._replies = 0, deque()
-        if not self._machine_is_alive():
+    def _on_error(self, ticket: _Ticket[J] | None, error: BaseException) -> None:
+        """Wait for the actor's restart, once per end, or give up."""
+        if isinstance(error, ActorUnschedulableError):
             self._lost = GemmtuneError(f"{self._name} is gone: its machine has left the cluster")
-        elif self._ends >= _MOST_ENDS:
-            self._lost = GemmtuneError(f"{self._name} is quarantined: {self._ends} actors in a row ended (last: {how})")
-        else:
-            repeats = f"; running {len(again)} jobs again" if again else ""
-            self._notify(f"{self._name}: an actor ended ({how}){repeats}")
-            self._begin()
-        reason = f"{_MOST_ENDS_PER_JOB} actors ended while they had it (last: {how})"
-        return [Outcome(each.job, None, Loss.DIED, reason) for each in sent if each.ends >= _MOST_ENDS_PER_JOB]
+        elif not isinstance(error, ActorUnavailableError):
+            self._lost = GemmtuneError(f"{self._name} is lost: {_description(error)}")
+        elif ticket is None:  # it was called too soon after an end
+            self._listen(None, self._actor.begin.remote())
+        elif self._size:  # the first call of several that end with their actor
+            self._ends += 1
+            self._notify(f"{self._name}: its actor ended ({first_line(error)})")
+            self._await_start()
+            if self._ends == _MOST_ENDS:
+                self._lost = GemmtuneError(f"{self._name} is quarantined: its actor ended {_MOST_ENDS} times in a row")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the kind of an error and the first line of its text."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:300]
+
+
+def _description(error: BaseException) -> str:
+    """Return what the actor raised, or else what Ray says of its end."""
+    lines = str(error).splitlines()
+    raised = any(line.lstrip().startswith('File "') for line in lines)
+    return lines[-1][:300] if raised else first_line(error)

@@ -11,7 +11,6 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,9 +23,8 @@ os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from gemmtune.engine.execution.ray.actor import JobActor, MakeWorker, Reply
-from gemmtune.engine.execution.ray.actor_handle import OnReply
-from gemmtune.engine.execution.ray.artifact_transfer import read_binaries
+from gemmtune.engine.execution.ray.actor import JobActor, MakeWorker
+from gemmtune.engine.execution.ray.actor_handle import first_line
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
@@ -34,7 +32,6 @@ from gemmtune.engine.records.errors import UsageError
 __all__ = ["Cluster", "Node"]
 
 _GPU_QUERY_SECONDS = 120.0
-_END_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,38 +98,19 @@ class Cluster:
             devices: list[Device | None] = ray.get(answers, timeout=_GPU_QUERY_SECONDS)
         except ray.exceptions.RayError as error:
             seconds = f"{_GPU_QUERY_SECONDS:g} s"
-            raise UsageError(f"the cluster's GPUs do not answer in {seconds}: {_first_line(error)}") from None
+            raise UsageError(f"the cluster's GPUs do not answer in {seconds}: {first_line(error)}") from None
         return list(dict.fromkeys(device for device in devices if device is not None))
 
-    def start(
-        self, actor: type[JobActor], make_worker: MakeWorker[Any, Any], node: Node, cpus: float, gpus: float
-    ) -> _RayActor:
-        """Start an actor on a node; it takes calls at once and answers once it is there."""
-        options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": _on(node), "max_restarts": 0}
-        return _RayActor(ray.remote(actor).options(**options).remote(make_worker))
+    def start(self, make_worker: MakeWorker[Any, Any], node: Node, cpus: float, gpus: float) -> Any:  # noqa: ANN401
+        """Start a `JobActor` on a node, and again whenever it ends; it takes calls at once."""
+        options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": _on(node), "max_restarts": -1}
+        return ray.remote(JobActor).options(**options).remote(make_worker)
 
     def close(self) -> None:
         """End the connection, and the cluster if it was started here."""
         if self._opened:
             ray.shutdown()
             self._empty.cleanup()
-
-
-class _RayActor:
-    def __init__(self, handle: Any) -> None:  # noqa: ANN401 (an actor has no type)
-        self._handle = handle
-
-    def begin(self, on_reply: OnReply) -> None:
-        _listen(self._handle.begin.remote(), on_reply)
-
-    def run(self, job: object, on_reply: OnReply) -> None:
-        _listen(self._handle.run.remote(job, *read_binaries(job)), on_reply)
-
-    def end(self, *, began: bool) -> None:
-        if began:
-            with contextlib.suppress(ray.exceptions.RayError):  # the actor or its node may be gone
-                ray.get(self._handle.close.remote(), timeout=_END_SECONDS)
-        ray.kill(self._handle)
 
 
 @contextlib.contextmanager
@@ -158,7 +136,7 @@ def _connect(address: str | None, cpus: int | None) -> None:
     except ConnectionError as error:
         # A cluster that asks for a token answers a driver without one as if it was not there.
         way_out = "one that asks for a token needs RAY_AUTH_MODE=token, and its ~/.ray/auth_token here"
-        raise UsageError(f"no Ray cluster answers at {found}: {_first_line(error)}; {way_out}") from None
+        raise UsageError(f"no Ray cluster answers at {found}: {first_line(error)}; {way_out}") from None
 
 
 def _running_here() -> str | None:
@@ -175,22 +153,3 @@ def _running_here() -> str | None:
 
 def _on(node: Node) -> NodeAffinitySchedulingStrategy:
     return NodeAffinitySchedulingStrategy(node.id, soft=False)
-
-
-def _listen(reference: Any, on_reply: OnReply) -> None:  # noqa: ANN401 (an ObjectRef, or the client's own)
-    def done(future: Future[Reply]) -> None:
-        error = future.exception()
-        on_reply(future.result() if error is None else _description(error))
-
-    reference.future().add_done_callback(done)
-
-
-def _description(error: BaseException) -> str:
-    """Return what the actor raised, or else what Ray says of its end."""
-    lines = str(error).splitlines()
-    raised = any(line.lstrip().startswith('File "') for line in lines)
-    return lines[-1][:300] if raised else _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:300]

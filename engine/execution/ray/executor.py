@@ -13,7 +13,7 @@ from typing import Any
 
 from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
-from gemmtune.engine.execution.ray.actor import BuilderActor, JobActor, MakeWorker, WorkerActor
+from gemmtune.engine.execution.ray.actor import MakeWorker
 from gemmtune.engine.execution.ray.actor_handle import ActorHandle
 from gemmtune.engine.execution.ray.cluster import Cluster, Node
 from gemmtune.engine.execution.workers import Builders, GpuWorkers, measured_provenance, problem_of
@@ -64,16 +64,14 @@ class RayMachines:
         plan_actors: PlanActors,
         *,
         affinity: bool = True,
-        ahead: int = _AHEAD,
         notify: Notify = log_notice,
     ) -> None:
-        """Start the actors; `close` closes the cluster too.
+        """Start the actors.
 
         Args:
             cluster: connection to the cluster.
             plan_actors: returns what each node gets.
             affinity: whether a worker sets itself up for a problem.
-            ahead: jobs that an actor holds per job that it runs, the running one included.
             notify: receives lines that a person should read.
         """
         self._cluster = cluster
@@ -83,8 +81,8 @@ class RayMachines:
         self._wake = Event()
         self._known: set[str] = set()
         group = problem_of if affinity else None
-        self.builders: Builders = Dispatcher({}, ahead=ahead, notify=notify)
-        self.workers: GpuWorkers = Dispatcher({}, ahead=ahead, affinity=group, notify=notify)
+        self.builders: Builders = Dispatcher({}, ahead=_AHEAD, notify=notify)
+        self.workers: GpuWorkers = Dispatcher({}, ahead=_AHEAD, affinity=group, notify=notify)
         self._add_nodes()
 
     def wait(self, timeout_seconds: float) -> None:
@@ -95,10 +93,9 @@ class RayMachines:
             self._add_nodes()
 
     def close(self) -> None:
-        """End the actors and the connection."""
+        """End the actors."""
         self.workers.close()
         self.builders.close()
-        self._cluster.close()
         self._folder.cleanup()
 
     def _add_nodes(self) -> None:
@@ -108,19 +105,13 @@ class RayMachines:
                 self._known.add(node.id)
                 builders, workers = self._plan_actors(node)
                 for plan in builders:
-                    self.builders.add(plan.name, self._start(BuilderActor, plan, node))
+                    self.builders.add(plan.name, self._start(plan, node))
                 for plan in workers:
-                    self.workers.add(plan.name, self._start(WorkerActor, plan, node))
+                    self.workers.add(plan.name, self._start(plan, node))
 
-    def _start(self, actor: type[JobActor], plan: ActorPlan, node: Node) -> ActorHandle[Any, Any]:
-        return ActorHandle(
-            plan.name,
-            partial(self._cluster.start, actor, plan.make_worker, node, plan.cpus, plan.gpus),
-            lambda: any(alive.id == node.id for alive in self._cluster.nodes()),
-            Path(self._folder.name),
-            self._wake,
-            self._notify,
-        )
+    def _start(self, plan: ActorPlan, node: Node) -> ActorHandle[Any, Any]:
+        actor = self._cluster.start(plan.make_worker, node, plan.cpus, plan.gpus)
+        return ActorHandle(plan.name, actor, Path(self._folder.name), self._wake, self._notify)
 
 
 class RayExecutor(BuildMeasurePipeline):
@@ -135,9 +126,6 @@ class RayExecutor(BuildMeasurePipeline):
         *,
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
-        early_stopping: bool = True,
-        build_deadline_seconds: float = 60.0,
-        run_deadline_seconds: float = 60.0,
         notify: Notify = log_notice,
     ) -> None:
         """Prepare the executor, which starts no actor yet; `close` closes the cluster too.
@@ -149,10 +137,6 @@ class RayExecutor(BuildMeasurePipeline):
             protocol_name: name of the timing protocol.
             builders: number of builder processes per node; by default one per core, less one per GPU.
             pruners: by name, asked before the build and again between build and measurement.
-            early_stopping: whether launches stop once a config is behind the task's best; if not, every config gets
-                all its launches.
-            build_deadline_seconds: longest run time of a build.
-            run_deadline_seconds: longest run time of a measurement or a final.
             notify: receives lines that a person should read.
 
         Raises:
@@ -163,10 +147,10 @@ class RayExecutor(BuildMeasurePipeline):
 
         def plan_actors(node: Node) -> tuple[Sequence[ActorPlan], Sequence[ActorPlan]]:
             name, size = f"{node.host}/{node.id[:6]}", builders or max(node.cpus - node.gpus, 1)
-            build = partial(_make_builders, toolchains, size, build_deadline_seconds)
+            build = partial(_make_builders, toolchains, size)
             workers = []
             for gpu in (f"{name}/gpu{number}" for number in range(node.gpus)):
-                measure = partial(_make_worker, timed, toolchains, run_deadline_seconds, device_sku, gpu)
+                measure = partial(_make_worker, timed, toolchains, device_sku, gpu)
                 workers.append(ActorPlan(gpu, measure, gpus=1))
             return ([ActorPlan(f"{name}/cpu", build, cpus=size)] if node.cpus else []), workers
 
@@ -176,7 +160,7 @@ class RayExecutor(BuildMeasurePipeline):
             partial(RayMachines, cluster, plan_actors, notify=notify),
             max(sum(node.gpus for node in cluster.nodes()), 1),
             pruners=pruners,
-            early_stopping=early_stopping and not timed.energy,
+            early_stopping=not timed.energy,
             notify=notify,
         )
 
@@ -187,16 +171,15 @@ class RayExecutor(BuildMeasurePipeline):
 
 
 def _make_builders(
-    toolchains: Mapping[str, Toolchain], size: int, deadline_seconds: float, folder: Path, notify: Notify
+    toolchains: Mapping[str, Toolchain], size: int, folder: Path, notify: Notify
 ) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
     _check_toolchains(toolchains)
-    return builder_pool(tuple(toolchains), folder, size, deadline_seconds, notify)
+    return builder_pool(tuple(toolchains), folder, size, notify=notify)
 
 
 def _make_worker(
     timed: Protocol,
     toolchains: Mapping[str, Toolchain],
-    deadline_seconds: float,
     device_sku: str,
     name: str,
     _folder: Path,
@@ -212,7 +195,7 @@ def _make_worker(
     device = present_device()
     if device is None or device.sku != device_sku:
         raise DeviceError(f"its GPU is {device.sku if device else 'not to be seen'}, the tasks are of {device_sku}")
-    return worker_pool(timed, tuple(toolchains), deadline_seconds, name=name, notify=notify)
+    return worker_pool(timed, tuple(toolchains), name=name, notify=notify)
 
 
 def _check_toolchains(toolchains: Mapping[str, Toolchain]) -> None:

@@ -38,7 +38,6 @@ class SimulatedExecutor(BuildMeasurePipeline):
         builders=1,
         seconds=0.0,
         binary_bytes=0,
-        ahead=3,
         notify=log_notice,
     ) -> None:
         """Prepare the executor; `close` closes the cluster too.
@@ -50,7 +49,6 @@ class SimulatedExecutor(BuildMeasurePipeline):
             builders: actors per node that answer for a compiler.
             seconds: duration of a build and of a measurement.
             binary_bytes: size of the file that a builder hands to a worker; 0 for no file.
-            ahead: jobs that an actor holds, the running one included.
             notify: receives lines that a person should read.
         """
         recorded = ReplayExecutor(landscapes)
@@ -68,7 +66,7 @@ class SimulatedExecutor(BuildMeasurePipeline):
 
         super().__init__(
             Provenance(recorded.evidence, False, recorded.toolchain, recorded.protocol),
-            partial(RayMachines, cluster, plan_actors, affinity=False, ahead=ahead, notify=notify),
+            partial(RayMachines, cluster, plan_actors, affinity=False, notify=notify),
             workers * max(len(cluster.nodes()), 1),
             notify=notify,
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.execution.ray.artifact_transfer import read_binaries, take_binary, with_binaries, with_binary
+from gemmtune.engine.execution.ray.actor import pack_job, take_binary, unpack_job, with_binary
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.records import catalogue
@@ -58,17 +58,13 @@ def test_results_and_jobs_without_a_file_travel_unchanged():
     assert take_binary(vendor) == take_binary(failure) == b""
     assert with_binary(vendor, b"", Path()) is vendor
     assert with_binary(failure, b"", Path()) is failure
-    assert read_binaries(job(vendor)) == [b""]
-    assert with_binaries(job(vendor), [b""], Path()) == job(vendor)
-    assert read_binaries(build) == []
-    assert with_binaries(build, [], Path()) is build
+    assert unpack_job(pack_job(job(vendor)), Path()) == job(vendor)
+    assert unpack_job(pack_job(build), Path()) == build
 
 
 def test_each_finalist_gets_its_own_binary(machines):
     final = FinalJob((job(arrived(machines, b"one"), 1), job(artifact(""), 2), job(arrived(machines, b"two"), 3)))
-    contents = read_binaries(final)
-    assert contents == [b"one", b"", b"two"]
-    sent = with_binaries(final, contents, machines / "worker")
+    sent = unpack_job(pack_job(final), machines / "worker")
     assert [finalist.config["x"] for finalist in sent.finalists] == [1, 2, 3]
     assert [f.artifact.path and Path(f.artifact.path).read_bytes() for f in sent.finalists] == [b"one", "", b"two"]
     assert {Path(f.artifact.path).parent for f in sent.finalists if f.artifact.path} == {machines / "worker"}

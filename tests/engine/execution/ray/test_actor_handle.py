@@ -1,10 +1,17 @@
-"""The driver's end of an actor, with actors that do as they are told."""
+"""The driver's handle of an actor, with an actor that does as it is told."""
 
 from __future__ import annotations
 
+import pickle
+from concurrent.futures import Future
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
+
+pytest.importorskip("ray", reason="needs gemmtune[ray]")
+
+from ray.exceptions import ActorDiedError, ActorUnavailableError, ActorUnschedulableError
 
 from gemmtune.engine.execution.ray import actor_handle
 from gemmtune.engine.execution.ray.actor import Reply
@@ -12,24 +19,40 @@ from gemmtune.engine.execution.ray.actor_handle import ActorHandle
 from gemmtune.engine.processes.process_pool import Loss, Outcome
 from gemmtune.engine.records.errors import GemmtuneError
 
+ENDED = ActorUnavailableError("Socket closed", None)
+
 
 class FakeActor:
+    """An actor in Ray's way: a call returns a reference, whose future the test completes."""
+
     def __init__(self):
-        self.calls = []
-        self.ended = None
+        self.begins, self.calls = [], []
+        self.closed = 0
+        self.begin, self.run = SimpleNamespace(remote=self.on_begin), SimpleNamespace(remote=self.on_run)
+        self.close = SimpleNamespace(remote=self.on_close)
 
-    def begin(self, on_reply):
-        self.begun = on_reply
+    def on_begin(self):
+        self.begins.append(Future())
+        return SimpleNamespace(future=lambda future=self.begins[-1]: future)
 
-    def run(self, job, on_reply):
-        self.calls.append((job, on_reply))
+    def on_run(self, packed):
+        future = Future()
+        self.calls.append((pickle.loads(packed)[0], future))
+        return SimpleNamespace(future=lambda: future)
 
-    def end(self, *, began):
-        self.ended = began
+    def on_close(self):
+        self.closed += 1
 
     def answer(self, call=0):
-        job, on_reply = self.calls.pop(call)
-        on_reply(Reply(1, Outcome(None, job.upper())))
+        job, future = self.calls.pop(call)
+        future.set_result(Reply(1, Outcome(None, job.upper())))
+
+    def end(self, error=ENDED):
+        """Every call fails, as when the actor ends."""
+        futures = [future for _, future in self.calls] or self.begins[-1:]
+        self.calls = []
+        for future in futures:
+            future.set_exception(error)
 
     @property
     def running(self):
@@ -38,26 +61,13 @@ class FakeActor:
 
 class Machine:
     def __init__(self, folder):
-        self.folder, self.actors, self.is_there, self.wake = folder, [], True, Event()
-        self.notices = []
+        self.folder, self.actor, self.wake, self.notices = folder, FakeActor(), Event(), []
 
     def handle(self):
-        return ActorHandle("node/gpu0", self.start, lambda: self.is_there, self.folder, self.wake, self.notices.append)
+        return ActorHandle("node/gpu0", self.actor, self.folder, self.wake, self.notices.append)
 
-    def start(self):
-        self.actors.append(FakeActor())
-        return self.actors[-1]
-
-    @property
-    def actor(self):
-        return self.actors[-1]
-
-    def kill(self, handle):
-        """The actor ends: every call fails."""
-        for _, on_reply in self.actor.calls:
-            on_reply("ActorDiedError: killed")
-        if not self.actor.calls:
-            self.actor.begun("ActorDiedError: killed")
+    def kill(self, handle, error=ENDED):
+        self.actor.end(error)
         return handle.collect()
 
 
@@ -67,7 +77,7 @@ def machine(tmp_path):
 
 
 def begun(machine, handle):
-    machine.actor.begun(Reply(1))
+    machine.actor.begins[-1].set_result(Reply(1))
     assert handle.collect() == []
     return handle
 
@@ -97,28 +107,12 @@ def test_the_jobs_of_an_actor_that_ends_run_again_in_order_with_a_notice(machine
     handle = begun(machine, machine.handle())
     for job in "abc":
         handle.submit(job)
-    first = machine.actor
     assert machine.kill(handle) == []
-    assert machine.actor is not first
-    assert machine.notices == ["node/gpu0: an actor ended (ActorDiedError: killed); running 3 jobs again"]
+    assert machine.actor.running == []
+    assert len(machine.notices) == 1
+    assert machine.notices[0].startswith("node/gpu0: its actor ended (ActorUnavailableError: ")
     begun(machine, handle)
     assert machine.actor.running == ["a", "b", "c"]
-
-
-def test_a_late_reply_of_an_actor_that_ended_is_ignored(machine):
-    handle = begun(machine, machine.handle())
-    handle.submit("a")
-    handle.submit("b")
-    old = machine.actor
-    (_, first), (_, second) = old.calls
-    first("ActorUnavailableError: no answer")
-    handle.collect()
-    begun(machine, handle)
-    second(Reply(1, Outcome(None, "B of the old one")))
-    assert handle.collect() == []
-    machine.actor.answer()
-    machine.actor.answer()
-    assert results(handle.collect()) == [("a", "A"), ("b", "B")]
 
 
 def test_a_job_that_has_met_two_ends_runs_alone_and_is_dropped_at_the_third(machine):
@@ -131,49 +125,72 @@ def test_a_job_that_has_met_two_ends_runs_alone_and_is_dropped_at_the_third(mach
     assert machine.actor.running == ["a"]
     (lost,) = machine.kill(handle)
     assert (lost.job, lost.result, lost.loss) == ("a", None, Loss.DIED)
-    assert lost.reason == "3 actors ended while they had it (last: ActorDiedError: killed)"
+    assert lost.reason.startswith("its actor ended 3 times while it had the job (last: ActorUnavailableError: ")
     begun(machine, handle)
     assert machine.actor.running == ["b"]
     machine.actor.answer()
     assert results(handle.collect()) == [("b", "B")]
 
 
-def test_a_handle_whose_actors_all_end_is_quarantined(machine):
+def test_a_handle_whose_actor_ends_all_the_time_is_quarantined(machine):
     handle = machine.handle()
-    for _ in range(4):
-        assert machine.kill(handle) == []
-    with pytest.raises(GemmtuneError, match=r"node/gpu0 is quarantined: 5 actors in a row ended \(last: ActorDied"):
+    for number in range(5):
+        begun(machine, handle)
+        handle.submit(f"{number}")
         machine.kill(handle)
+    with pytest.raises(GemmtuneError, match="node/gpu0 is quarantined: its actor ended 5 times in a row"):
+        handle.collect()
     assert handle.size == 0
 
 
-def test_a_machine_that_has_left_gets_no_other_actor(machine):
+def test_an_actor_that_is_not_back_yet_is_asked_again_and_counts_as_one_end(machine):
     handle = begun(machine, machine.handle())
     handle.submit("a")
-    machine.is_there = False
-    with pytest.raises(GemmtuneError, match="node/gpu0 is gone: its machine has left the cluster"):
+    machine.kill(handle)
+    for _ in range(9):
         machine.kill(handle)
-    assert len(machine.actors) == 1
+    assert len(machine.notices) == 1
+    begun(machine, handle)
+    assert machine.actor.running == ["a"]
 
 
-def test_an_actor_that_has_lost_its_gpu_says_so_and_keeps_its_resources(machine):
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ActorUnschedulableError("no such node"), "node/gpu0 is gone: its machine has left the cluster"),
+        (ActorDiedError(), "node/gpu0 is lost: ActorDiedError: The actor died unexpectedly"),
+    ],
+)
+def test_an_actor_that_ray_cannot_restart_is_lost(machine, error, message):
+    handle = begun(machine, machine.handle())
+    handle.submit("a")
+    with pytest.raises(GemmtuneError, match=message):
+        machine.kill(handle, error)
+    assert handle.size == 0
+
+
+def test_an_actor_that_has_lost_its_gpu_says_so_and_keeps_its_resources(machine, monkeypatch):
     handle = begun(machine, machine.handle())
     handle.submit("a")
     handle.submit("b")
-    machine.actor.calls[0][1](Reply(1, Outcome(None, "A")))
-    machine.actor.calls[1][1](Reply(0, notices=("no new worker process; trying again",), lost="GPU 0 is quarantined"))
+    machine.actor.calls[0][1].set_result(Reply(1, Outcome(None, "A")))
+    lost = Reply(0, notices=("no new worker process; trying again",), lost="GPU 0 is quarantined")
+    machine.actor.calls[1][1].set_result(lost)
     assert results(handle.collect()) == [("a", "A")]
     assert machine.notices == ["no new worker process; trying again"]
+    killed = []
+    monkeypatch.setattr(actor_handle.ray, "kill", killed.append)
     with pytest.raises(GemmtuneError, match="node/gpu0: GPU 0 is quarantined"):
         handle.collect()
-    assert machine.actor.ended is None, "or Ray would give the GPU to the next actor"
+    assert killed == [], "or Ray would give the GPU to the next actor"
     handle.close()
-    assert machine.actor.ended is False
+    assert killed == [machine.actor]
+    assert machine.actor.closed == 0
 
 
 def test_an_actor_for_which_there_is_no_room_is_given_up_in_time(machine, monkeypatch):
     handle = machine.handle()
     assert handle.collect() == []
     monkeypatch.setattr(actor_handle.time, "monotonic", lambda: float("inf"))
-    with pytest.raises(GemmtuneError, match="node/gpu0: the cluster had no room for it in 300 s"):
+    with pytest.raises(GemmtuneError, match="node/gpu0: the cluster had no room for its actor in 300 s"):
         handle.collect()

@@ -14,30 +14,27 @@ pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 
 pytestmark = pytest.mark.timeout(300)
 
 BEGIN = """
-from threading import Event
+import ray
 
 from gemmtune.engine.execution.ray.cluster import Cluster
-from gemmtune.engine.execution.ray.actor import BuilderActor
 from gemmtune.engine.measure.builder import builder_pool
 
 def make_builders(folder, notify):
-    return builder_pool(("aten",), folder, 1, 60.0, notify)
+    return builder_pool(("aten",), folder, 1, notify=notify)
 
 
 if __name__ == "__main__":
-    cluster, there, said = Cluster(cpus=1), Event(), []
-    make = make_builders
-    actor = cluster.start(BuilderActor, make, cluster.nodes()[0], 1, 0)
-    actor.begin(lambda reply: (said.append(reply), there.set()))
-    there.wait(120)
-    print(getattr(said[0], "size", said[0]))
-    actor.end(began=not isinstance(said[0], str))
+    cluster = Cluster(cpus=1)
+    actor = cluster.start(make_builders, cluster.nodes()[0], 1, 0)
+    print(ray.get(actor.begin.remote(), timeout=120).size)
+    ray.get(actor.close.remote(), timeout=60)
     cluster.close()
 """
 
@@ -51,17 +48,18 @@ def test_an_actor_of_its_own_cluster_starts_builders(tmp_path, own_ray):
     assert done.stdout.strip() == "1", done.stderr[-4000:]
 
 
-def test_the_driver_receives_what_an_actor_raises(cluster, monkeypatch):
-    from gemmtune.engine.execution.ray.actor import JobActor
+def test_the_driver_receives_what_an_actor_raises(cluster, monkeypatch, tmp_path):
+    from gemmtune.engine.execution.ray.actor_handle import ActorHandle
 
     monkeypatch.syspath_prepend(Path(__file__).parent)
     import ray_toys
 
-    replies, there = [], Event()
-    actor = cluster.start(JobActor, ray_toys.raises, cluster.nodes()[0], 0, 0)
-    actor.begin(lambda reply: (replies.append(reply), there.set()))
+    there = Event()
+    handle = ActorHandle("toy", cluster.start(ray_toys.raises, cluster.nodes()[0], 0, 0), tmp_path, there)
     assert there.wait(60)
-    assert replies == ["OSError: no room on /scratch"]
+    with pytest.raises(GemmtuneError, match=r"^toy is lost: OSError: no room on /scratch$"):
+        handle.collect()
+    handle.close()
 
 
 def test_a_ray_that_runs_here_is_found_where_ray_leaves_its_address(tmp_path, monkeypatch):

@@ -82,7 +82,7 @@ def by_job(done):
     return {d.outcome.job: d.outcome for d in done}
 
 
-def test_an_actor_holds_the_processes_that_a_local_fleet_has(machines_with, toys):
+def test_an_actor_holds_the_processes_that_a_local_executor_has(machines_with, toys):
     machines = machines_with(toy=toys.processes(size=2, deadline_seconds=1.0))
     jobs = [("echo", "a"), ("kill", 0), ("sleep", 100), ("pid", 0), ("modules", ("ray", "gemmtune.engine"))]
     found = by_job(finish(machines, *jobs))
@@ -101,19 +101,19 @@ def test_queue_time_is_no_run_time(machines_with, toys):
     assert [d.outcome.loss for d in done] == [None] * 8
 
 
-def test_an_actor_that_is_killed_loses_no_job_and_its_place_starts_another(machines_with, toys):
+def test_an_actor_that_is_killed_loses_no_job_and_starts_again(machines_with, toys):
     machines = machines_with(first=toys.processes(), second=toys.processes())
     finish(machines, ("echo", 1), ("echo", 2))
     done = finish(machines, ("kill the actor", 0), *[("sleep", 0.05 + number / 1e6) for number in range(6)])
     found = by_job(done)
     assert found["kill the actor", 0].loss is Loss.DIED
-    assert found["kill the actor", 0].reason.startswith("3 actors ended while they had it (last: ")
+    assert found["kill the actor", 0].reason.startswith("its actor ended 3 times while it had the job (last: ")
     assert [outcome.result for job, outcome in found.items() if job[0] == "sleep"] == ["sleep"] * 6
-    assert sum("an actor ended" in notice for notice in machines.notices) == 3
+    assert sum("its actor ended" in notice for notice in machines.notices) == 3
     assert len(finish(machines, ("echo", 3), ("echo", 4), ("echo", 5))) == 3
 
 
-def test_a_place_of_another_kind_is_left_out_and_the_others_go_on(machines_with, toys):
+def test_a_worker_of_another_kind_is_left_out_and_the_others_go_on(machines_with, toys):
     machines = machines_with(l4=toys.cannot_be_made, good=toys.processes())
     done = finish(machines, *[("echo", number) for number in range(4)])
     assert {d.worker for d in done} == {"good"}
@@ -126,7 +126,7 @@ def test_a_place_of_another_kind_is_left_out_and_the_others_go_on(machines_with,
         finish(machines_with(l4=toys.cannot_be_made), ("echo", 0))
 
 
-def test_nothing_is_left_of_a_closed_site(machines_with, toys):
+def test_no_process_is_left_of_closed_machines(machines_with, toys):
     machines = machines_with(toy=toys.processes())
     (pid,) = (d.outcome.result for d in finish(machines, ("pid", 0)))
     assert Path(f"/proc/{pid}").exists()
