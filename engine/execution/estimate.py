@@ -39,7 +39,6 @@ class EstimateExecutor(Executor):
         *,
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
-        build_deadline_seconds: float = 60.0,
         notify: Notify = log_notice,
     ) -> None:
         """Start no process yet; the first submitted config does.
@@ -48,7 +47,6 @@ class EstimateExecutor(Executor):
             spaces: the spaces to build for, by name.
             builders: builder processes; by default one per core.
             pruners: by name, applied before and after each build.
-            build_deadline_seconds: run time of one build.
             notify: called with a line for each thing that a person should know.
 
         Raises:
@@ -58,7 +56,6 @@ class EstimateExecutor(Executor):
         self._spaces = dict(spaces)
         self._pruners = dict(pruners or {})
         self._size = builders or len(os.sched_getaffinity(0))
-        self._build_deadline_seconds = build_deadline_seconds
         self._notify = notify
         self._worker_name = f"{platform.node()}/cpu/pid{os.getpid()}"
         self._priors: dict[Task, Prior] = {}
@@ -85,13 +82,8 @@ class EstimateExecutor(Executor):
         else:
             if self._builders is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
-                self._builders = builder_pool(
-                    tuple(self._spaces),
-                    Path(self._folder.name),
-                    self._size,
-                    self._build_deadline_seconds,
-                    self._notify,
-                )
+                folder = Path(self._folder.name)
+                self._builders = builder_pool(tuple(self._spaces), folder, self._size, notify=self._notify)
             self._builders.submit(BuildJob(task, config))
 
     def collect(self, timeout_seconds: float) -> list[Finished]:

@@ -7,6 +7,7 @@ import platform
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from gemmtune.engine.execution.dispatcher import Dispatcher
@@ -34,8 +35,6 @@ class LocalExecutor(BuildMeasurePipeline):
         builders: int | None = None,
         pruners: Mapping[str, Pruner] | None = None,
         early_stopping: bool = True,
-        build_deadline_seconds: float = 60.0,
-        run_deadline_seconds: float = 60.0,
         notify: Notify = log_notice,
     ) -> None:
         """Choose the first visible GPU and those of its model; start no process yet.
@@ -47,8 +46,6 @@ class LocalExecutor(BuildMeasurePipeline):
             pruners: by name, asked before the build and again between build and measurement.
             early_stopping: whether launches stop once a config is behind the task's best; if not, every config gets
                 all its launches.
-            build_deadline_seconds: longest run time of a build.
-            run_deadline_seconds: longest run time of a measurement or a final.
             notify: receives lines that a person should read.
 
         Raises:
@@ -57,66 +54,42 @@ class LocalExecutor(BuildMeasurePipeline):
         timed = protocol(protocol_name)
         toolchains = {name: registry.space(name).toolchain() for name in spaces}
         gpus = equal_gpus() or ("",)  # without a GPU the worker reports what is missing
-        size = builders or max(len(os.sched_getaffinity(0)) - len(gpus), 1)
-        self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
-
-        def open_machine() -> _LocalMachine:
-            deadlines = build_deadline_seconds, run_deadline_seconds
-            return _LocalMachine(tuple(toolchains), timed, gpus, Path(self._folder.name), size, deadlines, notify)
-
         super().__init__(
             measured_provenance(toolchains, protocol_name),
-            open_machine,
+            partial(_LocalMachine, tuple(toolchains), timed, gpus, builders, notify),
             len(gpus),
             pruners=pruners,
             early_stopping=early_stopping and not timed.energy,  # the slower config may need less energy
             notify=notify,
         )
 
-    def close(self) -> None:
-        """End every process and delete the binaries."""
-        super().close()
-        self._folder.cleanup()
-
 
 class _LocalMachine:
     """Processes of this machine."""
 
     def __init__(
-        self,
-        spaces: tuple[str, ...],
-        timed: Protocol,
-        gpus: Sequence[str],
-        folder: Path,
-        size: int,
-        deadlines: tuple[float, float],
-        notify: Notify,
+        self, spaces: tuple[str, ...], timed: Protocol, gpus: Sequence[str], builders: int | None, notify: Notify
     ) -> None:
-        build_deadline_seconds, run_deadline_seconds = deadlines
         host, pid = platform.node(), os.getpid()
-        with ExitStack() as starting:  # if a pool does not start, the earlier ones end
+        size = builders or max(len(os.sched_getaffinity(0)) - len(gpus), 1)
+        with ExitStack() as opened:  # if a pool does not start, the earlier ones end
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="gemmtune-"))
             # The workers start first, and import while the builders start.
             workers = {}
             for number, gpu in enumerate(gpus):
-                pool = worker_pool(
-                    timed,
-                    spaces,
-                    run_deadline_seconds,
-                    name=f"GPU {number}",
-                    environment={"CUDA_VISIBLE_DEVICES": gpu} if len(gpus) > 1 else {},
-                    notify=notify,
-                )
-                starting.callback(pool.close)
+                environment = {"CUDA_VISIBLE_DEVICES": gpu} if len(gpus) > 1 else {}
+                pool = worker_pool(timed, spaces, name=f"GPU {number}", environment=environment, notify=notify)
+                opened.callback(pool.close)
                 workers[f"{host}/gpu{number}/pid{pid}"] = pool
-            builders = builder_pool(spaces, folder, size, build_deadline_seconds, notify)
-            starting.pop_all()
-        self._pools: list[Waitable] = [builders, *workers.values()]
-        self.builders: Builders = Dispatcher({f"{host}/cpu/pid{pid}": builders}, notify=notify)
+            pool_of_builders = builder_pool(spaces, Path(folder), size, notify=notify)
+            opened.callback(pool_of_builders.close)
+            self._opened = opened.pop_all()
+        self._pools: list[Waitable] = [pool_of_builders, *workers.values()]
+        self.builders: Builders = Dispatcher({f"{host}/cpu/pid{pid}": pool_of_builders}, notify=notify)
         self.workers: GpuWorkers = Dispatcher(workers, affinity=problem_of, notify=notify)
 
     def wait(self, timeout_seconds: float) -> None:
         wait_for_any(self._pools, timeout_seconds)
 
     def close(self) -> None:
-        self.workers.close()
-        self.builders.close()
+        self._opened.close()

@@ -55,7 +55,7 @@ def prepare_builders(spaces: Sequence[str]) -> None:
 
 
 def builder_pool(
-    spaces: tuple[str, ...], folder: Path, size: int, deadline_seconds: float, notify: Notify = log_notice
+    spaces: tuple[str, ...], folder: Path, size: int, deadline_seconds: float = 60.0, notify: Notify = log_notice
 ) -> ProcessPool[BuildJob, Artifact | BuildFailure]:
     """Return a pool of processes that build configs of `spaces` and write the binaries into `folder`.
 

@@ -13,13 +13,13 @@ from gemmtune.engine.seams import registry
 __all__ = ["worker_pool"]
 
 _BENCH = "gemmtune.engine.measure.bench"
+_RUN_SECONDS = 60.0  # longest time of a measurement or a final
 _START_SECONDS = 60.0  # a start takes seconds; on a lost GPU it may hang
 
 
 def worker_pool(
     protocol: Protocol,
     spaces: tuple[str, ...],
-    deadline_seconds: float,
     *,
     name: str = "GPU 0",
     environment: Mapping[str, str] | None = None,
@@ -30,7 +30,6 @@ def worker_pool(
     Args:
         protocol: timing protocol of all jobs.
         spaces: names of the spaces whose kernels the process loads.
-        deadline_seconds: longest time per job, in seconds.
         name: name of the GPU, for messages.
         environment: variables set in the process, which may select its GPU.
         notify: receives a line for each job that runs again and each start that failed.
@@ -38,7 +37,7 @@ def worker_pool(
     return ProcessPool(
         partial(_make_bench, protocol),
         1,
-        deadline_seconds,
+        _RUN_SECONDS,
         environment=environment,
         start_seconds=_START_SECONDS,
         name=name,

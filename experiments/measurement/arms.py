@@ -237,7 +237,7 @@ def naive(items) -> dict:
 def rate(items) -> dict:
     """Measure configs per second through the worker process, and compare with the full protocol's winner."""
     found = {}
-    pool = worker_pool(PROTOCOL, ("triton_mm",), 60.0)
+    pool = worker_pool(PROTOCOL, ("triton_mm",))
     through(pool, [MeasureJob(*items[0])])
     time.sleep(SPARE_SECONDS)
     for name, group in by_problem(items, RATED).items():
@@ -340,7 +340,7 @@ def sum_of(entries, caller: str, callee: str) -> float:
 
 def crash(items) -> dict:
     """Return the seconds from a worker's death to the next result, with a spare process ready."""
-    pool = worker_pool(PROTOCOL, ("triton_mm",), 60.0)
+    pool = worker_pool(PROTOCOL, ("triton_mm",))
     group = by_problem(items, RATED)[RATED[0]]
     delays = []
     for _ in range(2):

@@ -38,17 +38,9 @@ def faults(task: Task, folder: Path, where: str = "local") -> dict[str, object]:
         from gemmtune.engine.execution.ray.cluster import Cluster
         from gemmtune.engine.execution.ray.executor import RayExecutor
 
-        executor = RayExecutor(
-            Cluster(),
-            task.device.sku,
-            [task.space],
-            PROTOCOL,
-            builders=2,
-            run_deadline_seconds=15,
-            notify=notices.append,
-        )
+        executor = RayExecutor(Cluster(), task.device.sku, [task.space], PROTOCOL, builders=2, notify=notices.append)
     else:
-        executor = LocalExecutor([task.space], PROTOCOL, builders=2, run_deadline_seconds=15, notify=notices.append)
+        executor = LocalExecutor([task.space], PROTOCOL, builders=2, notify=notices.append)
     for name in FAULTS:
         executor.submit(task, Config({"fault": name}))
     executor.submit(huge, Config({"fault": "none"}))
@@ -72,7 +64,7 @@ def faults(task: Task, folder: Path, where: str = "local") -> dict[str, object]:
 def finals(task: Task, folder: Path) -> dict[str, object]:
     """Measure four correct configs, and hold finals after three of them began to fail."""
     notices: list[str] = []
-    executor = LocalExecutor([task.space], PROTOCOL, builders=2, run_deadline_seconds=30, notify=notices.append)
+    executor = LocalExecutor([task.space], PROTOCOL, builders=2, notify=notices.append)
     measured = ("none", "turns illegal", "turns wrong", "none again")
     for name in measured:
         executor.submit(task, Config({"fault": name}))

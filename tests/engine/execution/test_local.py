@@ -79,7 +79,7 @@ class Machine:
         self.given_notify.append(notify)
         return self.workers
 
-    def open_builders(self, spaces, folder, size, deadline_seconds, notify) -> FakePool:
+    def open_builders(self, spaces, folder, size, notify) -> FakePool:
         self.given_notify.append(notify)
         return FakePool(self.build)
 
