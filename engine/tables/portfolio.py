@@ -114,15 +114,10 @@ def _served(ranking: Ranking, margin: float, alone: Set[str]) -> Iterator[tuple[
     leading = None
     if fastest is not baseline and ranking.may_ship(fastest, margin):
         leading = fastest.choice.space
-        yield leading, [c for c in _of_space(ranking, leading) if ranking.may_ship(c, margin)]
+        yield leading, [c for c in ranking.of_space(leading) if ranking.may_ship(c, margin)]
     for space in sorted(alone - {leading}):
-        contenders = _of_space(ranking, space)
-        if contenders:
+        if contenders := ranking.of_space(space):
             yield space, contenders
-
-
-def _of_space(ranking: Ranking, space: str) -> list[Contender]:
-    return [c for c in ranking.contenders if c.choice.space == space]
 
 
 def _admissible(problem: Problem, contenders: Sequence[Contender], worst: float) -> Iterator[Pick]:

@@ -69,6 +69,10 @@ class Ranking:
         """Whether the fastest contender is the leader of the final."""
         return self.final is not None and self.fastest.finalist is self.final.leader
 
+    def of_space(self, space: str) -> list[Contender]:
+        """Return the contenders of one space, fastest first."""
+        return [contender for contender in self.contenders if contender.choice.space == space]
+
     def beats(self, one: Contender, other: Contender) -> bool:
         """Return whether `one` is faster than `other` beyond the noise.
 
@@ -168,10 +172,7 @@ def _comparable(
     measured = [m for m in ok if m.evidence is Evidence.MEASURED and m.protocol == objective.protocol]
     replayed = [m for m in ok if m.evidence is Evidence.REPLAYED]
     estimated = [m for m in ok if m.evidence is Evidence.ESTIMATED]
-    best: dict[tuple[str, Config], Measurement] = {}
-    for m in sorted(measured or replayed or estimated, key=_reliability):
-        best[_key(m)] = m
-    return list(best.values())
+    return list({_key(m): m for m in sorted(measured or replayed or estimated, key=_reliability)}.values())
 
 
 def _key(measurement: Measurement) -> tuple[str, Config]:

@@ -45,7 +45,7 @@ def build_table(
     if choices < 1:
         raise ValueError(f"choices={choices} is below 1")
     rows = (_row(ranking, margin, portfolio, choices) for ranking in rankings)
-    return Table(device, tuple(sorted(rows, key=_row_order)), objective_name)
+    return Table(device, tuple(sorted(rows, key=lambda row: (row.problem.name, repr(row.problem)))), objective_name)
 
 
 def unserved(table: Table, measurements: Iterable[Measurement]) -> tuple[Problem, ...]:
@@ -59,11 +59,7 @@ def _row(ranking: Ranking, margin: float, portfolio: Portfolio | None, limit: in
     ordered = _picked_first(ranking, portfolio) if portfolio else list(ranking.contenders)
     if baseline is not None and not ranking.may_ship(fastest, margin):
         ordered = [baseline, *(c for c in ordered if c is not baseline)]
-    rivals = [
-        c
-        for c in ranking.contenders
-        if c.choice.space == fastest.choice.space and (c.finalist is not None or final is None)
-    ]
+    rivals = [c for c in ranking.of_space(fastest.choice.space) if c.finalist is not None or final is None]
     return Row(
         problem=ranking.problem,
         choices=_kept([c.choice for c in ordered], limit),
@@ -90,7 +86,3 @@ def _kept(ordered: Sequence[Choice], limit: int) -> tuple[Choice, ...]:
     """Return the first `limit` choices, and behind them the best of each further space."""
     best = {choice.space: choice for choice in reversed(ordered)}
     return tuple(choice for i, choice in enumerate(ordered) if i < limit or best[choice.space] is choice)
-
-
-def _row_order(row: Row) -> tuple[str, str]:
-    return row.problem.name, repr(row.problem)

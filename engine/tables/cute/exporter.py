@@ -17,9 +17,10 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.problem import DType, Op, Problem
+from gemmtune.engine.records.problem import Op, Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.diff import terms
 from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.m_buckets import ROUNDING_BOUND, rounded_loss
 
@@ -28,7 +29,6 @@ __all__ = ["CuteExporter", "problem_key"]
 _SCHEMA = 1
 _KERNEL = {"cute_gemm": "operator", "quack_gemm": "gemm_config"}
 """Field that names the kernel in its dispatcher's terms, by space."""
-_SPACES = tuple(_KERNEL)
 # Params of the space cute_gemm, and the classes of its schedulers.
 _OPERATOR = (
     "operator",
@@ -69,7 +69,7 @@ _READER = ("gemmtune.engine.tables.cute.table_loader", "gemmtune_cute_table")
 class CuteExporter(Exporter):
     """Export `cute_table.json`, its loaders `gemmtune_cutlass.py` and `gemmtune_quack.py`, and their reader."""
 
-    spaces = _SPACES
+    spaces = tuple(_KERNEL)
     example = ("cute_gemm", Config(dict(zip(_OPERATOR, _EXAMPLE, strict=True))))
 
     def export(self, table: Table) -> Mapping[str, str]:
@@ -84,14 +84,14 @@ class CuteExporter(Exporter):
             TableError: dispatchers have no key for a row's problem, or one key for two rows. Or a config is not of its
                 space, or no row has a CuTe kernel.
         """
-        served = {space: _served(table, space) for space in _SPACES}
+        served = {space: _served(table, space) for space in _KERNEL}
         left_out = {space: len(table.rows) - len(rows) for space, rows in served.items() if len(rows) < len(table.rows)}
         if table.rows and not any(served.values()):
             first = table.rows[0]
             there = ", ".join(sorted({choice.space for row in table.rows for choice in row.choices}))
             raise TableError(
                 f"{first.problem.name}: a CuTe dispatcher cannot run space {first.choices[0].space!r}, and no row has "
-                f"a choice of {' or '.join(_SPACES)} (choices are of {there}): tune with one of these spaces"
+                f"a choice of {' or '.join(_KERNEL)} (choices are of {there}): tune with one of these spaces"
             )
         rows = {space: _entries(table.device, of_space) for space, of_space in served.items()}
         text = sealed_json(table, _SCHEMA, {"rounding_bound": ROUNDING_BOUND, "left_out": left_out, "rows": rows})
@@ -109,17 +109,15 @@ def problem_key(problem: Problem) -> str:
     if problem.epilogue != "none":
         raise TableError(f"{problem.name}: the CuTe table's keys know no epilogue={problem.epilogue!r}")
     dtypes = (problem.a_dtype, problem.b_dtype, problem.out_dtype, problem.acc_dtype)
-    sizes = f"{problem.m}x{problem.n}x{problem.k}"
-    return ":".join((sizes, *map(_dtype_name, dtypes), f"{problem.a_layout}{problem.b_layout}"))
+    names = [dtype.torch_name.replace("_", "") for dtype in dtypes]  # CUTLASS's names in lower case
+    return ":".join((f"{problem.m}x{problem.n}x{problem.k}", *names, f"{problem.a_layout}{problem.b_layout}"))
 
 
 def _served(table: Table, space: str) -> list[tuple[Row, Row]]:
     """Return the rows that have a choice of a space, each with a copy that has the choices of this space alone."""
     found = []
     for row in table.rows:
-        first = row.choices[0]
-        alike = (c for c in row.choices if (c.evidence, c.protocol) == (first.evidence, first.protocol))
-        own = tuple(choice for choice in alike if choice.space == space)
+        own = tuple(c for c in row.choices if c.space == space and terms(c) == terms(row.choices[0]))
         if own:
             found.append((row, replace(row, choices=own)))
     return found
@@ -144,7 +142,7 @@ def _entries(device: Device, rows: Sequence[tuple[Row, Row]]) -> dict[str, dict[
 
 
 def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> dict[str, object]:
-    """Return one dispatcher's entry for one problem.
+    """Return one dispatcher's entry for one problem, with the varying fields of its kernel.
 
     | field | meaning |
     |---|---|
@@ -157,17 +155,16 @@ def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> d
     A choice outside the final was measured at another moment than the winner.
     """
     problem, config, winner = row.problem, choice.config, row.choices[0]
-    named = _operator(problem, config) if choice.space == "cute_gemm" else _gemm_config(device, problem, config)
+    if choice.space == "cute_gemm":
+        kernel = _operator(problem, config)
+    else:
+        _require(problem, config, "quack_gemm", _GEMM_CONFIG)
+        kernel = {**config, "device_capacity": device.capability[0]}
     return {
-        _KERNEL[choice.space]: named,
+        _KERNEL[choice.space]: kernel,
         "problem": problem.name,
         "config": dict(config),
-        "time_ns": choice.time_ns,
-        "low_ns": choice.low_ns,
-        "high_ns": choice.high_ns,
-        "samples": choice.samples,
-        "evidence": choice.evidence.value,
-        "protocol": choice.protocol,
+        **{name: getattr(choice, name) for name in ("time_ns", "low_ns", "high_ns", "samples", "evidence", "protocol")},
         "packages": dict(Toolchain.parse(choice.toolchain).versions),
         "winner": winner.space,
         "loss": choice.time_ns / winner.time_ns - 1,
@@ -195,21 +192,10 @@ def _operator(problem: Problem, config: Config) -> dict[str, object]:
     }
 
 
-def _gemm_config(device: Device, problem: Problem, config: Config) -> dict[str, object]:
-    """Return the varying fields of QuACK's GemmConfig, whose defaults suit no single GPU."""
-    _require(problem, config, "quack_gemm", _GEMM_CONFIG)
-    return {**config, "device_capacity": device.capability[0]}
-
-
 def _require(problem: Problem, config: Config, space: str, params: tuple[str, ...]) -> None:
     if set(config) != set(params):
         differing = ", ".join(sorted(set(config) ^ set(params)))
         raise TableError(f"{problem.name}: {config!r} is not a config of {space}: see {differing}")
-
-
-def _dtype_name(dtype: DType) -> str:
-    """Return torch's name without underscores, which equals CUTLASS's in lower case."""
-    return dtype.torch_name.replace("_", "")
 
 
 def _loader(source: str) -> str:

@@ -14,7 +14,7 @@ from importlib.resources import files
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import DType, Op, Problem
-from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.table import Choice, Table
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
@@ -84,22 +84,17 @@ def _rows(table: Table) -> dict[str, list[dict[str, object]]]:
     """
     found: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
     for row in table.rows:
-        key = product_key(row.problem)
-        entry = _entry(row.problem, row.choices[0], row.problem.m, row.problem.m, _row_facts(row))
+        key, facts = product_key(row.problem), {"regret_bound": row.regret_bound, "loss": row.loss}
+        entry = _entry(row.problem, row.choices[0], row.problem.m, row.problem.m, facts)
         if not row.problem.dynamic_m:
             found[key].append(entry)
     for ranged in table.ranges:
         if ranged.first == ranged.last:
             continue
-        measured = {"tuned": ranged.tuned, "probed": ranged.probed, "held_out": ranged.held_out}
-        facts = {name: _by_m(losses) for name, losses in measured.items()}
-        entry = _entry(ranged.problem, ranged.choice, ranged.first, ranged.last, facts)
+        losses = {name: {str(m): loss for m, loss in getattr(ranged, name)} for name in ("tuned", "probed", "held_out")}
+        entry = _entry(ranged.problem, ranged.choice, ranged.first, ranged.last, losses)
         found[product_key(ranged.problem)].append(entry)
     return dict(found)
-
-
-def _by_m(losses: Sequence[tuple[int, float]]) -> dict[str, float]:
-    return {str(m): loss for m, loss in losses}
 
 
 def _entry(problem: Problem, choice: Choice, first: int, last: int, facts: Mapping[str, object]) -> dict[str, object]:
@@ -117,10 +112,6 @@ def _entry(problem: Problem, choice: Choice, first: int, last: int, facts: Mappi
             **facts,
         },
     }
-
-
-def _row_facts(row: Row) -> dict[str, object]:
-    return {"regret_bound": row.regret_bound, "loss": row.loss}
 
 
 def _made_with(choices: Sequence[Choice]) -> dict[str, list[str]]:

@@ -1,8 +1,7 @@
 """Sizes of m that share one compiled graph, by the guards that Inductor and the loader set.
 
-A graph that Dynamo compiles with a dynamic m serves every m that answers Inductor's questions alike; any other m
-compiles again. For the versions in TORCH_VERSIONS the answers are computed here, without torch. A newer torch is asked
-itself, if it is installed.
+A graph with a dynamic m serves every m that answers Inductor's questions alike; any other m compiles again. For the
+versions in TORCH_VERSIONS the answers are computed here. A newer torch is asked itself, if it is installed.
 
 | torch | asked |
 |---|---|
@@ -10,9 +9,8 @@ itself, if it is installed.
 | all | whether a Triton template may index with 32 bits; no guard where it may not. |
 | all, with a table | the ranges of m of each product, see `graph_sizes`. |
 
-From 2.12 on pad_mm looks at the first sizes alone, which guards nothing. The gain of padding, which pad_mm times,
-changes no guard. Other code of a model may guard more: TORCH_LOGS=+dynamic names it. The test test_guards.py compares
-the answers with torch.compile.
+From 2.12 on pad_mm guards nothing. Other code of a model may guard more: TORCH_LOGS=+dynamic names it. The test
+test_guards.py compares the answers with torch.compile.
 """
 
 from __future__ import annotations
@@ -250,8 +248,7 @@ def _compute_bound(product: Product, dtype: DType, device: Device, m: int) -> It
 def _machine_balance(dtype: DType, device: Device) -> float:
     """Return the operations per byte above which pad_mm takes a product for bound by arithmetic.
 
-    Triton estimates the rate of GPUs whose exact name is not in Inductor's datasheet. Inductor gives it MHz where it
-    expects kHz, so that balance is a thousandth, and every product exceeds it.
+    Outside its datasheet Inductor gives Triton MHz for kHz: that balance is a thousandth, which every product exceeds.
     """
     rates = _DATASHEET.get(device.name)
     if rates is not None:

@@ -158,9 +158,7 @@ def sizes(path: str | Path | None = None) -> tuple[int, ...]:
         path: file of the table, by default `inductor_table.json` beside this file.
 
     Raises:
-        OSError: the file cannot be read.
-        TypeError: a part of the file has the wrong type.
-        ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row.
+        OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
     """
     rows = [row for of_product in _read(path).rows.values() for row in of_product]
     beyond = max((row.last for row in rows if row.first < row.last), default=None)
@@ -185,9 +183,7 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None) -> by
         path: file of the table, by default `inductor_table.json` beside this file.
 
     Raises:
-        OSError: the file cannot be read.
-        TypeError: a part of the file has the wrong type.
-        ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row.
+        OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
         RuntimeError: torch compiled nothing that it caches.
         Exception: the call of the first size failed; its exception is raised as it is.
     """

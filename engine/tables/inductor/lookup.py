@@ -1,9 +1,7 @@
 """Rows under Inductor's own keys, for its stock lookup table.
 
-The stock table finds a row by exact sizes and strides. It knows no ranges, no tf32 and no dtype of the output. An addmm
-looks up more than once: from torch 2.12 on with the bias as it is for ATen, and expanded for templates. The stock table
-benchmarks a Triton row of addmm against ATen. Rows of triton::mm_persistent_tma are left out: they need facts of the
-host, which a table does not hold.
+The stock table knows no ranges, no tf32 and no dtype of the output, and benchmarks a Triton row of addmm against ATen.
+Rows of triton::mm_persistent_tma are left out: they need facts of the host, which a table does not hold.
 
 Source of keys and rows: torch/_inductor/lookup_table/choices.py and template_heuristics/triton.py, torch 2.11 to 2.13.
 """
@@ -49,10 +47,8 @@ def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
 def lookup_keys(device: Device, problem: Problem) -> tuple[str, ...]:
     """Return the keys that torch makes of the operands: (dtype, sizes, strides) of each, then the operation.
 
-    The first key is that of the templates, where the bias of an addmm has m rows: expanded ones have stride 0. The
-    second key, if there is one, is that of ATen from torch 2.12 on, with the bias as it is.
-
-    A dimension of size 1 keeps the stride of its layout: a transposed B of shape k×1 has strides (1, k).
+    The first key is that of the templates, where a bias vector is expanded to m rows of stride 0. The second key, if
+    there is one, is that of ATen from torch 2.12 on, with the bias as it is.
     """
     return tuple(
         f"{device.name}+({', '.join(operands)})+{'alpha=1&beta=1+' if problem.op is Op.ADDMM else ''}{problem.op}"

@@ -92,8 +92,7 @@ def trace(call: Callable[..., object], inputs: Sequence[str], dtype: DType, *, g
     """Trace the graphs of a callable for every m from 2 on, cut where its own code depends on m.
 
     Args:
-        call: a function, a torch module, or its class, which is called without arguments. Modules move to the meta
-            device.
+        call: a function, a torch module to move to the meta device, or its class.
         inputs: sizes of each input, such as `mx4096`; `m` is dynamic.
         dtype: element type of the inputs.
         grad: whether inputs and parameters need gradients.
@@ -122,13 +121,11 @@ def trace(call: Callable[..., object], inputs: Sequence[str], dtype: DType, *, g
 
 
 def asked_by_torch(product: Product, version: str, m: int) -> Iterator[Question]:
-    """Yield the questions that the installed torch asks of a product in a graph compiled at `m`.
-
-    Inductor's own function is called on a symbolic m: whether a Triton template may index with 32 bits.
+    """Yield the questions that Inductor's own function asks of a product in a graph compiled at `m`.
 
     Args:
         product: a product with one dynamic size.
-        version: first two parts of the version that must be installed.
+        version: version of torch whose first two parts must be installed.
         m: size that is seen first.
 
     Raises:
@@ -221,9 +218,7 @@ def _products(module: torch.fx.GraphModule, role: str) -> Iterator[TracedProduct
 def _bounds(shapes: Any, m: int) -> tuple[tuple[str, ...], int, int | None]:  # noqa: ANN401 (torch's ShapeEnv)
     """Return the guards on the only symbol, and the first and last size that keep them."""
     symbols = {symbol for guard in shapes.guards for symbol in guard.expr.free_symbols}
-    symbols = symbols or {
-        s for s in shapes.var_to_range if shapes.var_to_range[s].lower != shapes.var_to_range[s].upper
-    }
+    symbols = symbols or {s for s, its in shapes.var_to_range.items() if its.lower != its.upper}
     if not symbols:
         return (), m, m  # the code uses m as a constant
     symbol = min(symbols, key=str)

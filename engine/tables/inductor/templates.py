@@ -9,9 +9,9 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import Op, Problem
 from gemmtune.engine.records.table import Choice
 
-__all__ = ["TRITON_PARAMS", "kwargs_of", "source_hash", "template_of"]
+__all__ = ["kwargs_of", "source_hash", "template_of"]
 
-TRITON_PARAMS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
+_TRITON_PARAMS = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
 _TRITON_SPACES = ("triton_mm", "triton_mm_tma")
 
 # `src_hash` of the templates by torch's version, read in 2.11.0, 2.12.1 and 2.13.0.
@@ -58,7 +58,7 @@ def kwargs_of(problem: Problem, choice: Choice) -> dict[str, int]:
         TableError: the config is not of its space.
     """
     space, config = choice.space, choice.config
-    wanted = TRITON_PARAMS if space in _TRITON_SPACES else ()
+    wanted = _TRITON_PARAMS if space in _TRITON_SPACES else ()
     if set(config) != set(wanted):
         differing = ", ".join(sorted(set(config) ^ set(wanted)))
         raise TableError(f"{problem.name}: {config!r} is not a config of {space}: see {differing}")
