@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import torch
 
-from gemmtune.engine.measure.deciding.clock_drift import Drift
 from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle, DutyCycleTimer
 from gemmtune.engine.measure.deciding.finals import hold_final
 from gemmtune.engine.measure.deciding.screening import LaunchLimits, implausible_reason, screen
@@ -38,7 +37,6 @@ class Bench:
     """Measure configs and hold finals on one GPU, one job at a time."""
 
     def __init__(self, protocol: Protocol) -> None:
-        """Use the current GPU under this timing protocol."""
         self._protocol = protocol
         device = torch.device("cuda", torch.cuda.current_device())
         properties = torch.cuda.get_device_properties(device)
@@ -74,13 +72,15 @@ class Bench:
         timer = self._setups.timer(kernel, job.task.problem)
         leader = self._leader(job, setup)
         if leader is not None:
-            timer.start_singles(_singles_ahead(leader))  # enqueued behind the check: one wait for both
+            # Enqueued behind the check: one wait for both. Most configs need two launches.
+            timer.start_singles(2 if leader.time_ns < _SHORT_NS else 1)
         before = self._telemetry.read()  # while the GPU works, and so does the next line
         self._load_ahead()
         check = finish_check()
         if check.reason:
             return Reading(Status.WRONG_RESULT, check.reason, error_norm=check.error_norm, before=before)
-        paced, drift = self._paced(timer, setup), self._drift(setup)
+        paced = self._paced(timer, setup)
+        drift = replace(setup.drift, may_be_throttled=self._telemetry.may_be_throttled)
         found = screen(paced, drift, leader, _LIMITS)
         setup.add_reference_times(found.reference_ns)
         discarded: tuple[float, ...] = ()
@@ -93,7 +93,12 @@ class Bench:
         estimate = replace(found.estimate, level=setup.level, stopped=found.stopped)
         if leader is None or estimate.time_ns < leader.time_ns:
             self._leaders[job.task] = estimate
-        energy = self._energy(timer, found.estimate.time_ns) if self._protocol.energy else None
+        energy = None
+        if self._protocol.energy:
+            replay, launches = timer.loop()
+            energy = joules_per_launch(
+                replay, launches, launches * found.estimate.time_ns / 1e9, self._telemetry.energy_mj
+            )
         timer.close()
         discarded += tuple(sample for block in paced.slow_blocks for sample in block.samples_ns)
         return Reading(
@@ -172,13 +177,6 @@ class Bench:
     def _paced(self, timer: KernelTimer, setup: ProblemSetup) -> DutyCycleTimer:
         return DutyCycleTimer(timer, setup.drift, self._duty_cycle, time.sleep)
 
-    def _drift(self, setup: ProblemSetup) -> Drift:
-        return replace(setup.drift, may_be_throttled=self._telemetry.may_be_throttled)
-
-    def _energy(self, timer: KernelTimer, time_ns: float) -> float | None:
-        replay, launches = timer.loop()
-        return joules_per_launch(replay, launches, launches * time_ns / 1e9, self._telemetry.energy_mj)
-
     def _floor_ns(self, task: Task) -> float:
         """Return the time the GPU needs to move the task's bytes on a cold L2, in nanoseconds; 0 on a warm one."""
         if not self._protocol.cold:
@@ -197,11 +195,6 @@ class Bench:
         except RuntimeError:
             return False
         return True
-
-
-def _singles_ahead(leader: Estimate) -> int:
-    """Return the number of single launches to enqueue before the first result is read; most configs need two."""
-    return 2 if leader.time_ns < _SHORT_NS else 1
 
 
 def _reason(error: Exception) -> str:

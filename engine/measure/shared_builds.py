@@ -21,7 +21,6 @@ class SharedBuilds:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Use this folder; it is created with the first artifact."""
         self._folder = folder
 
     def find(self, key: str, folder: Path, name: str) -> Artifact | None:

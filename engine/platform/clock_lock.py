@@ -49,7 +49,10 @@ class ClockLock:
             text=True,
             start_new_session=True,
         )
-        outcome, _, reason = self._read_reply().partition(": ")
+        assert self._holder.stdout is not None
+        reply = self._holder.stdout.readline().rstrip("\n")
+        ended = f"{_NOT_LOCKED}: the process that locks them ended with status "
+        outcome, _, reason = (reply or f"{ended}{self._holder.wait()}").partition(": ")
         if outcome == _LOCKED:
             self._restorable = True
             self._say(f"the SM clock of {self._gpu} is locked at {self._mhz} MHz until this ends")
@@ -60,15 +63,9 @@ class ClockLock:
         self._say(f"clocks are not locked: {reason}; going on with the clocks as they are")
 
     def __exit__(self, *_: object) -> None:
-        """Restore the clocks and wait until that is done."""
         if self._restorable and self._end() != 0:
             way_out = f"nvidia-smi --id={self._gpu} --reset-gpu-clocks"
             self._say(f"the SM clock of {self._gpu} may still be locked at {self._mhz} MHz; restore it with {way_out}")
-
-    def _read_reply(self) -> str:
-        assert self._holder.stdout is not None
-        line = self._holder.stdout.readline().rstrip("\n")
-        return line or f"{_NOT_LOCKED}: the process that locks them ended with status {self._holder.wait()}"
 
     def _end(self) -> int:
         for pipe in (self._holder.stdin, self._holder.stdout):

@@ -15,8 +15,8 @@ __all__ = ["equal_gpus", "present_device"]
 def present_device() -> Device | None:
     """Return the record of the first visible GPU; None without a GPU, a driver or cuda-bindings.
 
-    The record is the catalogue's if it knows the GPU's name, else it is read from the driver. The number of active
-    clusters comes from the driver in any case, because GPUs of one model differ. No CUDA context stays open.
+    The record is the catalogue's if it knows the GPU's name, else the driver's. The number of active clusters is the
+    driver's in any case, because GPUs of one model differ. No CUDA context stays open.
     """
     gpus = _visible_gpus()
     if not gpus:
@@ -27,10 +27,7 @@ def present_device() -> Device | None:
 
 
 def equal_gpus() -> tuple[str, ...]:
-    """Return the UUIDs of all visible GPUs with the name of the first, in CUDA's order; empty if there are none.
-
-    Each UUID selects its GPU as a value of CUDA_VISIBLE_DEVICES. No CUDA context is created.
-    """
+    """Return the UUIDs of all visible GPUs with the name of the first, in CUDA's order, without a CUDA context."""
     gpus = _visible_gpus()
     return tuple(own for _, name, own in gpus if name == gpus[0][1])
 

@@ -1,7 +1,6 @@
 """Ask the CUDA driver how many thread block clusters a GPU runs at once. Needs cuda-bindings; launches nothing.
 
-`cutlass.utils.HardwareInfo.get_max_active_clusters`, which CuTe's dispatchers call, asks the driver about an empty
-kernel that it compiles. Here the driver compiles an equal kernel from four lines of PTX.
+The answer is that of `cutlass.utils.HardwareInfo.get_max_active_clusters`, which CuTe's dispatchers call.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ _THREADS = 128
 
 def active_clusters(handle: object) -> tuple[tuple[int, int], ...]:
     """Return (cluster size, active clusters) for each of CLUSTER_SIZES that the GPU runs, at one block per SM.
-
-    The call retains the GPU's primary context and releases it before it returns.
 
     Args:
         handle: CUdevice of compute capability 9.0 or later; earlier GPUs have no clusters.

@@ -38,10 +38,7 @@ def inductor_ptxas(environment: Mapping[str, str]) -> Path | None:
 
 
 def current_ptxas() -> Path | None:
-    """Return the ptxas that Inductor selects in this process; None if Triton runs its own.
-
-    Inductor and Triton read the process environment themselves, and builds must follow them.
-    """
+    """Return the ptxas that Inductor selects in this process, which builds must use; None if Triton runs its own."""
     return inductor_ptxas(os.environ)
 
 

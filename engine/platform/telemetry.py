@@ -46,37 +46,28 @@ class Telemetry:
         """
         now = time.monotonic()
         if self._last is None or now - self._last[0] > _FRESH_SECONDS:
-            self._last = now, self._read()
-            self._highest_mhz = max(self._highest_mhz, self._last[1].sm_clock_mhz or 0)
+            state = DeviceState(
+                sm_clock_mhz=self._query(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
+                memory_clock_mhz=self._query(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
+                temperature_c=self._query(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
+                power_mw=self._query(pynvml.nvmlDeviceGetPowerUsage),
+                throttle_reasons=self._throttle_reasons(),
+            )
+            self._last = now, state
+            self._highest_mhz = max(self._highest_mhz, state.sm_clock_mhz or 0)
         return self._last[1]
 
     def may_be_throttled(self) -> bool:
-        """Return whether anything may limit the clocks, by a state at most 10 ms old.
+        """Return whether anything may limit the clocks, by a state at most 10 ms old; raises like `read`.
 
         That is so if NVML names a reason, if the SM clock is below its highest reading, or if it is not reported.
-
-        Raises:
-            pynvml.NVMLError: the GPU is lost.
         """
         state = self.read()
         clock_mhz = state.sm_clock_mhz
         return clock_mhz is None or clock_mhz < self._highest_mhz or bool(state.throttle_reasons)
 
-    def _read(self) -> DeviceState:
-        return DeviceState(
-            sm_clock_mhz=self._query(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM),
-            memory_clock_mhz=self._query(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM),
-            temperature_c=self._query(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
-            power_mw=self._query(pynvml.nvmlDeviceGetPowerUsage),
-            throttle_reasons=self._throttle_reasons(),
-        )
-
     def energy_mj(self) -> int | None:
-        """Return the energy since the driver was loaded, in millijoules; None if the GPU does not count it.
-
-        Raises:
-            pynvml.NVMLError: the GPU is lost.
-        """
+        """Return the energy since the driver was loaded, in millijoules, or None if not counted; raises like `read`."""
         return self._query(pynvml.nvmlDeviceGetTotalEnergyConsumption)
 
     def _throttle_reasons(self) -> tuple[str, ...]:

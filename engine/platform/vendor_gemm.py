@@ -6,11 +6,10 @@ aten/src/ATen/native/cuda (torch 2.11 to 2.13), and `test__int_mm` in test/test_
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
+from gemmtune.engine.records.problem import DType, Layout, Op, Problem
 from gemmtune.engine.records.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -53,25 +52,11 @@ def supports(problem: Problem) -> Verdict:
 
 
 def reference_problem(problem: Problem) -> Problem:
-    """Return the problem that the reference kernel solves: the problem itself if supported, else its bf16 product.
-
-    The reference kernel only shows how the clocks change, which a similar product shows as well.
-    """
+    """Return the problem that the reference kernel solves: the problem itself if supported, else its bf16 product."""
     if supports(problem):
         return problem
-    return replace(
-        problem,
-        op=Op.MM,
-        batch=1,
-        a_dtype=DType.BF16,
-        b_dtype=DType.BF16,
-        out_dtype=DType.BF16,
-        acc_dtype=DType.FP32,
-        allow_tf32=False,
-        epilogue="none",
-        bias=Bias.NONE,
-        dynamic_m=False,
-    )
+    a_layout, b_layout, weight = problem.a_layout, problem.b_layout, problem.weight
+    return Problem(problem.m, problem.n, problem.k, a_layout=a_layout, b_layout=b_layout, weight=weight)
 
 
 def multiply(

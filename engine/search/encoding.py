@@ -22,10 +22,7 @@ Positions = NDArray[np.intp]
 
 
 class Encoding:
-    """Grid that holds the feasible set: one axis per parameter, one level per value that occurs.
-
-    A parameter with one value has no axis. So a step always leads to another value that some feasible config has.
-    """
+    """Grid that holds the feasible set: one axis per parameter of several values, one level per value that occurs."""
 
     names: tuple[str, ...]
     """Parameter name of each axis."""
@@ -78,8 +75,7 @@ class Encoding:
     def steps(self, point: Point, positions: Positions | Sequence[int]) -> NDArray[np.int64]:
         """Count the steps from a point to the configs at `positions`, shape (positions,).
 
-        An ordered axis counts the levels between, an unordered axis counts 1 for a change. Levels are not scaled by
-        the size of their axis: a step in a long axis is as large a change as a step in a short one.
+        An ordered axis counts the levels between, an unordered axis counts 1 for a change.
         """
         apart = np.abs(self.points[positions] - point)
         steps: NDArray[np.int64] = np.where(self.ordered, apart, apart != 0).sum(axis=1, dtype=np.int64)
@@ -98,8 +94,7 @@ class Encoding:
 
     def neighbours(self, position: int) -> Positions:
         """Return the ascending indices of the configs one step away."""
-        everything = np.arange(len(self.points))
-        return np.flatnonzero(self.steps(self.points[position], everything) == 1)
+        return np.flatnonzero(self.steps(self.points[position], np.arange(len(self.points))) == 1)
 
     @cached_property
     def _by_point(self) -> Mapping[bytes, int]:

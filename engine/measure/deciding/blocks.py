@@ -57,8 +57,7 @@ class Timer(Protocol):
 def estimate_of_blocks(samples_ns: Sequence[float], launches: int) -> Estimate:
     """Return the location of the samples with its 95 % interval, widened if blocks of `launches` samples differ.
 
-    Fewer than 4 blocks cannot show a difference. The intervals are wider by a third where blocks differ, and still
-    cover less than 95 %; see experiments/measurement.
+    Fewer than 4 blocks cannot show a difference. For coverage see experiments/measurement.
     """
     found = estimate(samples_ns)
     if not launches or len(samples_ns) < _LEAST_BLOCKS * launches:
@@ -80,8 +79,7 @@ def location_of_blocks(
     """Return the location of the launches with its interval, as (location, low, high).
 
     The variance between blocks is known from few blocks. It widens the interval by Student's t with one degree of
-    freedom per block. That rule and `_NOISE_SHARE` were chosen among eight such pairs by simulated finals, which trade
-    some more launches for intervals that keep their promise; see experiments/measurement.
+    freedom per block. Simulated finals chose that rule and `_NOISE_SHARE`; see experiments/measurement.
     `logs` holds the logarithms of the times, shape (blocks, launches); `between` is their variance from block to block.
     """
     location, low, high = location_interval(logs.ravel(), confidence)

@@ -14,34 +14,20 @@ from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES, location_interval
 __all__ = ["Drift", "WarmUp"]
 
 _READINGS = 5
+_LEAST_SECONDS = 0.4  # load before which no agreement counts, because clocks fall at first
+_MOST_SECONDS = 3.0  # load after which waiting ends in any case
+_TOLERANCE = 0.005  # largest span of the last readings, as a share of the lowest, that counts as agreement
 
 
 class WarmUp:
     """Decide when the clocks are steady, from readings of the reference kernel under uninterrupted load.
 
-    Each reading must be the location of many launches, so that its own noise is far below the tolerance: 5 readings of
-    noise s span about 2.3 s. At 1.5 % noise per launch, a tolerance of 0.5 % needs 100 launches per reading.
+    Each reading must be the location of many launches, so that its own noise is far below the tolerance.
     """
 
-    def __init__(
-        self,
-        started_seconds: float,
-        least_seconds: float = 0.4,
-        most_seconds: float = 3.0,
-        tolerance: float = 0.005,
-    ) -> None:
-        """Start at the beginning of the load.
-
-        Args:
-            started_seconds: beginning of the load, on the clock that times the readings.
-            least_seconds: load before which no agreement counts, because clocks fall during the first 400 ms.
-            most_seconds: load after which waiting ends in any case.
-            tolerance: largest span of the last 5 readings, as a share of the lowest, that counts as agreement.
-        """
+    def __init__(self, started_seconds: float) -> None:
+        """Start at the beginning of the load, on the clock that times the readings."""
         self._started_seconds = started_seconds
-        self._least_seconds = least_seconds
-        self._most_seconds = most_seconds
-        self._tolerance = tolerance
         self._loaded_seconds = 0.0
         self._last: deque[float] = deque(maxlen=_READINGS)
 
@@ -53,14 +39,14 @@ class WarmUp:
     @property
     def done(self) -> bool:
         """Whether waiting should end: the clocks are steady, or the longest wait is over."""
-        return self._loaded_seconds >= self._most_seconds or self.steady
+        return self._loaded_seconds >= _MOST_SECONDS or self.steady
 
     @property
     def steady(self) -> bool:
         """Whether the last 5 readings agree, after the least load."""
-        if self._loaded_seconds < self._least_seconds or len(self._last) < _READINGS:
+        if self._loaded_seconds < _LEAST_SECONDS or len(self._last) < _READINGS:
             return False
-        return max(self._last) / min(self._last) - 1 <= self._tolerance
+        return max(self._last) / min(self._last) - 1 <= _TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +88,6 @@ class Drift:
         """Return whether the reference is slower than its nominal level by more than `slow_tolerance`.
 
         The bound is at least three times `reference_scatter`.
-
-        Raises:
-            ValueError: there are no samples, or a sample is not finite.
         """
         bound = max(self.slow_tolerance, 3 * self.reference_scatter)
         return location_interval(reference_ns)[0] > self.nominal_ns * (1 + bound)
@@ -113,8 +96,7 @@ class Drift:
         """Return whether the reference moved between two blocks by more than `step` and its own noise.
 
         Launches at one position of both blocks ran on the same operands and are compared with each other. The
-        reference moved if the 95 % interval of their ratio lies wholly beyond `step`: 8 launches of 1.5 % scatter
-        reveal changes above about 3 %. Fewer than 6 pairs have no such interval and show nothing.
+        reference moved if the 95 % interval of their ratio lies wholly beyond `step`; fewer than 6 pairs show nothing.
 
         Raises:
             ValueError: the blocks have different lengths.

@@ -17,11 +17,7 @@ _RESTS_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 
 
 class DutyCycle:
-    """Keep the share of busy GPU time low over tens of milliseconds.
-
-    GEMMs without a pause reach the power limit of an H200 within 12 to 25 ms. The limit then slows every launch of the
-    next tens of milliseconds, and some kernels more than others; see experiments/measurement.
-    """
+    """Keep the share of busy GPU time low over tens of milliseconds; see experiments/measurement."""
 
     def __init__(
         self,
@@ -60,10 +56,9 @@ class DutyCycle:
 
 
 class DutyCycleTimer:
-    """Timer that rests between blocks and measures a block again if its reference was slow."""
+    """Timer of one kernel that rests between blocks and measures a block again if its reference was slow."""
 
     def __init__(self, timer: Timer, drift: Drift, duty_cycle: DutyCycle, rest: Callable[[float], None]) -> None:
-        """Wrap the timer of one kernel; `rest` waits for a number of seconds."""
         self._timer = timer
         self._drift = drift
         self._duty_cycle = duty_cycle

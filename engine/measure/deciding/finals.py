@@ -96,11 +96,9 @@ class _Finalist:
 def _reference_weight(finalists: Sequence[_Finalist]) -> float:
     """Return the weight, 0 to 1, at which the reference's logarithm is subtracted from a finalist's.
 
-    A weight of 1 removes every drift, and doubles the noise if there is none. Moreover, the reference's level may
-    differ from finalist to finalist on equal clocks, for reasons that do not touch their times. So the levels are split
-    into an effect per round, an effect per finalist and a rest. The rest holds clocks and the noise of launches. The
-    finalists differ by as much as the rest explains, or by more; the weight is the share of clocks in their difference.
-    Simulated finals compare this rule with simpler ones; see experiments/measurement.
+    A weight of 1 removes every drift, and doubles the noise if there is none. The reference's levels are split into an
+    effect per round, an effect per finalist and a rest, which holds clocks and the noise of launches. The finalists
+    differ by as much as the rest explains, or by more; the weight is the share of clocks in their difference.
     """
     if len(finalists) == 1:
         return 1.0

@@ -1,8 +1,4 @@
-"""Screen candidates against the leader, and spend launches on undecided ranks.
-
-A candidate is never timed alone. Each block of its launches alternates with launches of a reference kernel, which show
-how the clocks change meanwhile. tests/engine/measure/deciding/test_screening.py simulates whole campaigns.
-"""
+"""Screen candidates against the leader, and spend launches on undecided ranks."""
 
 from __future__ import annotations
 

@@ -20,10 +20,8 @@ _ALIGNMENT = 512  # bytes, as in torch's allocator
 class OperandMemory:
     """Large regions that hold the operands of all problems: one region per kind of values, one for outputs.
 
-    The positions of operands change the time of a memory-bound kernel by some percent. Here they are scattered, and
-    depend on the tensor's name alone, not on the order in which problems are set up; see experiments/measurement.
-
-    Values are drawn once per region. Operands of different problems overlap, and only one problem uses them at a time.
+    The positions of operands are scattered, and depend on the tensor's name alone; see experiments/measurement. Values
+    are drawn once per region. Operands of different problems overlap, and only one problem uses them at a time.
     """
 
     def __init__(
@@ -63,7 +61,6 @@ class OperandAllocator(TensorSource):
     """
 
     def __init__(self, memory: OperandMemory) -> None:
-        """Start with all of the memory free."""
         super().__init__(memory.device)
         self.own_bytes = 0
         self._memory = memory

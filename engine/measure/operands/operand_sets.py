@@ -26,8 +26,7 @@ _SETS = 8 * BLOCK_SAMPLES
 def reference_kernel(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
     """Enqueue the vendor library's GEMM on operands of the problem's `reference_problem`.
 
-    The reference kernel must solve the candidate's problem, so that memory and power limit both alike. Another problem
-    may slow down on clocks that leave the candidate's time unchanged.
+    The reference kernel solves the candidate's problem, so that memory and power limit both alike.
     """
     vendor.multiply(a, b, out, bias)
 

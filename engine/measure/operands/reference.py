@@ -15,22 +15,18 @@ __all__ = ["OutputCheck", "ReferenceResult", "poison"]
 _TOLERANCE = {DType.BF16: 8e-3, DType.FP16: 1e-3, DType.FP32: 1e-4, DType.INT32: 1e-6}
 """Largest ‖out − reference‖ / ‖reference‖ that rounding alone may cause, by the output's dtype.
 
-Rounding the output to a grid of 2⁻ᵖ costs 2⁻ᵖ/√12 to 2⁻ᵖ/√3 in this norm. The bounds leave a factor of about four, and
-fp32 accumulation over any k stays far below.
+Rounding the output to a grid of 2⁻ᵖ costs 2⁻ᵖ/√12 to 2⁻ᵖ/√3 in this norm. The bounds leave a factor of about four.
 """
 _TF32_TOLERANCE = 2e-3
 """Tolerance if both operands are rounded to 10 bits of mantissa."""
 _SHORT_ACCUMULATOR_TOLERANCE = 1.5e-4
 """Tolerance of an accumulator shorter than fp32, to be multiplied by the root of k.
 
-Simulated tensor cores cost 3.7e-5 if sums are rounded to fp16 after 16 terms. They cost 2.7e-5 if terms are cut at 14
-bits, as Hopper does with 8-bit floats (DeepSeek-V3 Technical Report, section 3.3.2). The bound leaves a factor of four.
+The bound leaves a factor of four over simulated tensor cores that round sums to fp16 or cut terms at 14 bits, as Hopper
+does with 8-bit floats (DeepSeek-V3 Technical Report, section 3.3.2).
 """
 _WORST_ELEMENT = 6.0
-"""Largest single error, in tolerances times the reference's root mean square: a normal tail of 5 to 6 sigma.
-
-This bound finds a single wrong tile, which disappears in the norm of a large output.
-"""
+"""Largest single error, in tolerances times the reference's root mean square; it finds a single wrong tile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Capture, join, update and replay CUDA graphs through the CUDA driver. Imports torch.
 
-Torch's own graphs can be neither joined nor updated. Both save most of the host's time per kernel: capturing anew takes
-more than joining, and a new executable takes many times longer than an update.
+Torch's own graphs can be neither joined nor updated, which saves most of the host's time per kernel.
 """
 
 from __future__ import annotations

@@ -84,7 +84,6 @@ class StreamBarrier:
     """Barrier that holds the stream while launches are enqueued, so that no host time lies between them."""
 
     def __init__(self) -> None:
-        """Allocate a word of memory that host and device both see."""
         flags = driver.CU_MEMHOSTALLOC_DEVICEMAP | driver.CU_MEMHOSTALLOC_PORTABLE
         host = checked(driver.cuMemHostAlloc(4, flags))
         self._word = ctypes.c_uint32.from_address(int(host))

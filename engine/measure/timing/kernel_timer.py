@@ -1,13 +1,12 @@
 """Time one kernel beside the reference kernel, between CUDA events in a CUDA graph. Imports torch.
 
 A block is one replay of a graph that alternates launches of the kernel with launches of the reference, each between two
-event nodes. The GPU runs the graph by itself, so no host time lies between the events. The fixed cost of events is
-measured on an empty kernel and subtracted. Kernel and reference see equal clocks, microseconds apart.
+event nodes. The fixed cost of events is measured on an empty kernel and subtracted.
 
-Times depend on the executable graph, by less than 0.3 µs, however often it is replayed. All kernels of a problem
-therefore share a few executables, and so does the empty kernel. Kernels with clusters cannot share them.
-Finals compare both sorts of kernels, so there each kernel gets executables of its own. Short kernels are timed in runs
-of several launches between two events, which share the cost of events. See experiments/measurement for all of this.
+Times depend on the executable graph. All kernels of a problem therefore share a few executables, and so does the empty
+kernel. Kernels with clusters cannot share them. Finals compare both sorts of kernels, so there each kernel gets
+executables of its own. Finals time short kernels in runs of several launches between two events, which share the cost
+of events. See experiments/measurement.
 """
 
 from __future__ import annotations
@@ -48,10 +47,7 @@ class Run:
 
 
 class TimingSetup:
-    """Everything that timing the kernels of one problem needs: operands, captured reference launches, fixed costs.
-
-    The reference's launches are captured once, because enqueueing them one by one takes the host too long.
-    """
+    """Everything that timing the kernels of one problem needs: operands, captured reference launches, fixed costs."""
 
     def __init__(self, sets: OperandSets, context: TimingContext) -> None:
         """Capture the launches of the reference; the fixed costs are 0 until `calibrate`."""

@@ -40,7 +40,6 @@ class TimingContext:
     """Events, barrier, helper kernels and capture stream of one GPU."""
 
     def __init__(self, l2_bytes: int, device: torch.device) -> None:
-        """Create all of them on `device`, whose L2 has `l2_bytes` bytes."""
         self.helpers = HelperKernels(COLD_BYTES_PER_L2 * l2_bytes, device)
         self.barrier = StreamBarrier()
         self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -226,11 +226,9 @@ def _factor(matrix: Reals) -> Reals:
 
 
 def _reduce(factor: Reals, right: Reals) -> Reals:
-    """Multiply the columns of `right` by the inverse of the lower triangular `factor`."""
-    if factor.flags.f_contiguous:
-        reduced: Reals = dtrtrs(factor, right, lower=True)[0]
-    else:
-        reduced = dtrtrs(factor.T, right, lower=False, trans=True)[0]
+    """Multiply the columns of `right` by the inverse of the lower triangular `factor`, of either memory order."""
+    fortran = factor.flags.f_contiguous
+    reduced: Reals = dtrtrs(factor if fortran else factor.T, right, lower=fortran, trans=not fortran)[0]
     return reduced
 
 

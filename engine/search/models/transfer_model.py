@@ -21,8 +21,7 @@ _TREES = 20
 _LEAF = 3
 """Smallest number of trials in a leaf."""
 _SHARE = 0.5
-"""Share of the columns that each split chooses from. No column decides alone, which guards against a pattern that all
-source tasks share and this task lacks."""
+"""Share of the columns that each split chooses from, so that no column decides alone."""
 _MAX_TRIALS = 2000
 """Largest number of trials to learn from, over all source tasks; more take longer and predict no better."""
 _MAX_SLOWNESS = 3.0
@@ -37,8 +36,7 @@ def predict_slowness(search: Search, features: Reals) -> Reals | None:
     """Predict the slowness of each feasible config from the search's history, by extremely randomised trees.
 
     There is no prediction where a feature is constant on this task and had one other value in the whole history
-    (another type, GPU or alignment), because no source task shows its effect. Problem sizes are exempt: the space's
-    features express their effect. Trees accept columns of any unit and do not extrapolate.
+    (another type, GPU or alignment): no source task shows its effect. Problem sizes are exempt.
 
     Args:
         search: task to predict for, with its history.

@@ -35,8 +35,7 @@ class PriorPruner(Pruner):
         time_ns = times_ns.get(candidate.config)
         if candidate.artifact is not None or time_ns is None or _is_drawn(candidate.task, candidate.config):
             return Verdict.yes()
-        kept = math.ceil(KEPT_SHARE * len(sorted_ns))
-        faster = bisect_left(sorted_ns, time_ns)
+        kept, faster = math.ceil(KEPT_SHARE * len(sorted_ns)), bisect_left(sorted_ns, time_ns)
         if faster < kept:
             return Verdict.yes()
         rank = f"estimated at {time_ns / 1e3:.1f} µs, behind {faster} of {len(sorted_ns)} configs"

@@ -13,9 +13,7 @@ __all__ = ["MAX_SPILL_BYTES", "StaticPruner"]
 MAX_SPILL_BYTES = 64
 """Largest local memory per thread: 16 registers of 4 bytes.
 
-Inductor gives a template that spills more an infinite time without running it (`spill_threshold` in
-torch/_inductor/config.py, applied by `CachingAutotuner.bench` in torch/_inductor/runtime/triton_heuristics.py; torch
-2.11 and 2.13). So a kernel beyond the bound could not be deployed there even if it were faster.
+Inductor never runs a template that spills more, by `spill_threshold` in torch/_inductor/config.py (torch 2.11 to 2.13).
 """
 
 

@@ -74,7 +74,7 @@ class OptunaSampler(Sampler):
         return proposals
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Finish the trials with the logarithms of their scores; a failure counts as the worst of each score."""
+        """Finish the trials with the logarithms of their scores; a failure counts as the worst of each score so far."""
         for trial in trials:
             running = self._running.pop(trial.config)
             if trial.score is not None:
@@ -82,7 +82,6 @@ class OptunaSampler(Sampler):
                 self._worst = list(map(max, values, self._worst or values))
                 self._study.tell(running, values)
             elif self._worst is not None:
-                # A failure that counts as the worst score makes fewer later proposals fail than an ignored failure.
                 self._study.tell(running, self._worst)
             else:
                 self._study.tell(running, state=TrialState.FAIL)

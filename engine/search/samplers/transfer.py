@@ -39,8 +39,7 @@ class TransferSampler(Sampler):
     | expected improvement without the history, among the seeds left | each `skeptical_every`-th with a prediction |
     | expected improvement | otherwise |
 
-    Sources: Jones, Schonlau and Welch, Efficient Global Optimization of Expensive Black-Box Functions, Journal of
-    Global Optimization 13, 1998; the models name theirs. The defaults come from experiments/search/choose.py.
+    The models name their sources. The defaults come from experiments/search/choose.py.
 
     Args:
         search: task to search.
