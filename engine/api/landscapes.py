@@ -10,8 +10,7 @@ from typing import TypeAlias
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 __all__ = ["LandscapeSource", "landscapes", "read_sources", "sources_of"]
 

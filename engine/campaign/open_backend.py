@@ -21,7 +21,7 @@ from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageE
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.pruner import Pruner
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 if TYPE_CHECKING:
     from gemmtune.engine.execution.ray.cluster import Cluster  # imports ray, which is optional

@@ -16,8 +16,7 @@ from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.task_features import TaskFeatures
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 __all__ = ["TaskHistory"]
 

@@ -12,24 +12,17 @@ from sqlalchemy import Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
 from gemmtune.engine.records.artifact import Resources, Toolchain
-from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, ReferenceLevel, Status
+from gemmtune.engine.records.measurement import DeviceState, Estimate, ReferenceLevel
 from gemmtune.engine.records.problem import Problem
 
 __all__ = [
-    "CONFIG",
     "DEVICE",
     "DEVICE_STATE",
     "ESTIMATE",
-    "EVIDENCE",
-    "FLOAT",
     "PROBLEM",
     "RESOURCES",
-    "STATUS",
-    "STORABLE_TEXT",
     "TOOLCHAIN",
-    "TUPLE",
     "AsText",
     "compact_json",
     "estimate_fields",
@@ -120,12 +113,6 @@ def _toolchain(text: str) -> Toolchain:
 PROBLEM = AsText(lambda problem: compact_json(problem.to_fields()), _problem)
 DEVICE = AsText(_device_text, lru_cache(_reader(Device)))
 TOOLCHAIN = AsText(lambda toolchain: compact_json(toolchain.versions), _toolchain)
-CONFIG = AsText(lambda config: config.json, Config.from_json)
-STATUS = AsText(str, Status)
-EVIDENCE = AsText(str, Evidence)
 ESTIMATE = AsText(lambda estimate: compact_json(estimate_fields(estimate)), lambda text: estimate_of(json.loads(text)))
 DEVICE_STATE = AsText(_record_text, _reader(DeviceState))
 RESOURCES = AsText(_record_text, _reader(Resources))
-TUPLE: AsText[tuple[float, ...]] = AsText(compact_json, lambda text: tuple(json.loads(text)))
-FLOAT = AsText(repr, float)
-STORABLE_TEXT = AsText(storable, str)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 from sqlalchemy import Column, Double, ForeignKey, Integer, MetaData, Table, Text, UniqueConstraint
 
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.store import column_types as types
+from gemmtune.engine.store.column_types import AsText
 
 __all__ = ["METADATA", "VERSION", "finals", "measurements", "schema_version", "tasks", "toolchains"]
 
 VERSION = 3
 """Version of the tables below; a change to them adds 1. Databases of other versions are refused."""
+
+_NUMBERS = AsText(types.compact_json, lambda text: tuple(json.loads(text)))
 
 METADATA = MetaData()
 
@@ -47,13 +54,13 @@ measurements = Table(
     Column("task_id", ForeignKey(tasks.c.id), nullable=False),
     Column("config_digest", Text, nullable=False),
     Column("protocol", Text, nullable=False),
-    Column("evidence", types.EVIDENCE, nullable=False),
+    Column("evidence", AsText(str, Evidence), nullable=False),
     Column("toolchain_id", ForeignKey(toolchains.c.id), nullable=False),
-    Column("config", types.CONFIG, nullable=False),
-    Column("status", types.STATUS, nullable=False),
-    Column("reason", types.STORABLE_TEXT, nullable=False),
-    Column("samples_ns", types.TUPLE, nullable=False),
-    Column("error_norm", types.FLOAT),  # as text: a wrong result's norm may be NaN, which SQLite turns into NULL
+    Column("config", AsText(lambda config: config.json, Config.from_json), nullable=False),
+    Column("status", AsText(str, Status), nullable=False),
+    Column("reason", AsText(types.storable, str), nullable=False),
+    Column("samples_ns", _NUMBERS, nullable=False),
+    Column("error_norm", AsText(repr, float)),  # a wrong result's norm may be NaN, which SQLite turns into NULL
     Column("before", types.DEVICE_STATE),
     Column("after", types.DEVICE_STATE),
     Column("resources", types.RESOURCES),
@@ -61,7 +68,7 @@ measurements = Table(
     Column("worker", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("estimate", types.ESTIMATE),
-    Column("outliers", types.TUPLE, nullable=False),
+    Column("outliers", _NUMBERS, nullable=False),
     Column("drift", Double, nullable=False),
     Column("energy_joules", Double),
     UniqueConstraint("task_id", "config_digest", "protocol", "evidence", "toolchain_id"),

@@ -11,8 +11,7 @@ from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 HERE = Path(__file__).parent
 

@@ -21,7 +21,7 @@ from gemmtune.engine.campaign.replayed_backend import completed, read_all, repla
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 from gemmtune.engine.tables.table_file import write_table
 
 

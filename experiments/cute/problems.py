@@ -13,8 +13,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 # Decode to prefill. The second is early so that its binaries, of a type of their own, are built while others are timed.
 PROBLEMS = (

@@ -20,8 +20,7 @@ from gemmtune.engine.measure.deciding.finals import hold_final
 from gemmtune.engine.measure.deciding.screening import LaunchLimits, ScreeningResult, screen
 from gemmtune.engine.measure.jobs import FinalistReading
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 COUNT = 64
 """Number of configs per order."""

@@ -24,8 +24,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 ARMS = ("static", "prior", "median", "successive_halving", "hyperband", "wilcoxon")
 COUNT = 64

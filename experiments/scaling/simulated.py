@@ -20,7 +20,7 @@ from gemmtune.engine.campaign.replayed_backend import completed, read_all, repla
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 MEBIBYTE = 2**20
 BUDGET = 640

@@ -13,7 +13,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.scheduling.stopping import regret_bound
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 BUDGET, BATCH = 160, 8
 RUNS = [("evolution", seed) for seed in range(12)] + [("tpe", seed) for seed in range(4)]

@@ -14,8 +14,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.studies.comparison import BUDGETS, Score, compare
 from gemmtune.engine.studies.performance_score import PerformanceScore
 

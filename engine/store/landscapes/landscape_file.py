@@ -17,18 +17,21 @@ A file whose name ends in .json or .json.gz is read as `tuner_json` says. Column
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 import zlib
 from collections.abc import Sequence
+from importlib import resources
 from pathlib import Path
 
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.store import recorded
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscapes import csv_reader, csv_writer, tuner_json
 
-__all__ = ["read_landscapes", "write_landscapes"]
+__all__ = ["embedded", "read_landscapes", "write_landscapes"]
 
 
 def read_landscapes(path: str | os.PathLike[str]) -> tuple[Landscape, ...]:
@@ -70,3 +73,15 @@ def write_landscapes(path: str | os.PathLike[str], landscapes: Sequence[Landscap
     if file.suffix == ".gz":
         data = gzip.compress(data, compresslevel=9, mtime=0)
     write_whole(file, data)
+
+
+def embedded(space: str | None = None) -> tuple[Path, ...]:
+    """Return the shipped landscape files, sorted by name; with `space`, those that hold a task of that space."""
+    entries = (Path(str(entry)) for entry in resources.files(recorded).iterdir())
+    files = sorted(path for path in entries if path.name.endswith(".csv.gz"))
+    return tuple(path for path in files if space is None or _holds(path, space))
+
+
+def _holds(path: Path, space: str) -> bool:
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
+        return any(row.get("task.space") == space for row in csv.DictReader(stream))

@@ -8,7 +8,7 @@ import pytest
 
 import gemmtune as gt
 from gemmtune.engine.records.errors import DeviceError, LandscapeError, UnknownPlugin, UsageError
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 SMALL = gt.landscapes("h200", space="triton_mm")[:2]
 

@@ -27,8 +27,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
 from gemmtune.engine.studies.landscape_export import landscape_from
 from gemmtune.engine.tables.portfolio import LossLimits
 

@@ -16,7 +16,7 @@ from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 H200 = catalogue.device("H200")
 PROBLEMS = (Problem.parse("16x4096x4096"), Problem.parse("128x2880x2880"))

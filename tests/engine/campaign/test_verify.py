@@ -11,7 +11,7 @@ import pytest
 
 from gemmtune.engine import cli
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 from gemmtune.engine.tables.table_file import read_table, write_table
 
 DECODE, LARGE = "16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"

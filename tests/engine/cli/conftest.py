@@ -25,8 +25,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table
 
 DECODE = "16x4096x4096:bf16:nt"

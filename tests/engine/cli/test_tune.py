@@ -12,8 +12,7 @@ import pytest
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table
 
 NO_GPU = "No GPU found; using the recorded landscapes.\n"

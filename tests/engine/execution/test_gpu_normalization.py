@@ -24,7 +24,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 PLAN = Plan(sampler="evolution", budget=48, batch=8, seed=3)
 PROTOCOL = "graph-cold-l2"

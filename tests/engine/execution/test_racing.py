@@ -24,7 +24,7 @@ from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.measurement import Evidence, ReferenceLevel, Status
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 PROBLEM = "2048x4096x4096:bf16:nt"
 PLAN = Plan(sampler="evolution", budget=32, batch=8, seed=3)

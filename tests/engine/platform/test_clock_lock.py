@@ -20,7 +20,7 @@ from gemmtune.engine.platform.clock_lock import ClockLock
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 FAKE = Path(__file__).parent / "fake_nvml"
 GPU = "GPU-5a1e"

@@ -18,7 +18,7 @@ from gemmtune.engine.scheduling.task_history import TaskHistory
 from gemmtune.engine.scheduling.task_search import no_history
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 H200 = catalogue.device("H200")
 DECODE, WIDE = Problem.parse("16x4096x4096"), Problem.parse("16x28672x4096")

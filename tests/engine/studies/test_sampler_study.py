@@ -14,8 +14,7 @@ from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.studies.sampler_study import StudyResult, replays, searchable, study_result
 
 OK, FAILED, INVALID = Status.OK, Status.RUN_FAILED, Status.INVALID

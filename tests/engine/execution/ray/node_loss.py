@@ -27,7 +27,7 @@ from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.embedded import embedded
+from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 PLAN = Plan(sampler="evolution", budget=24, batch=8, seed=7)
 

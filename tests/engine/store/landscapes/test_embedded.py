@@ -6,9 +6,8 @@ import gzip
 
 import pytest
 
-from gemmtune.engine.store.landscapes import embedded as module
-from gemmtune.engine.store.landscapes.embedded import embedded
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes import landscape_file as module
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 ROWS = "x,task.space,time_us,status\n1,{space},2,ok\n"
 
