@@ -6,8 +6,9 @@ the kernels of one problem, and do not compare problems: they are 1.7 times long
 
 from __future__ import annotations
 
-import atexit
-import os
+import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,13 +20,12 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.matmul_heuristics.helper_process import HelperError, HelperProcess
 
 __all__ = ["Estimates", "Proposal", "Shape", "estimates_of", "prior_of", "proposed_configs"]
 
 _PACKAGE = "nvidia-matmul-heuristics"
-_SERVER = Path(__file__).with_name("server.py")
-_TIMEOUT_SECONDS = 60.0  # an answer takes some 0.02 s
+_PROGRAM = Path(__file__).with_name("program.py")
+_TIMEOUT_SECONDS = 60.0  # an answer takes some 0.05 s
 _TILE_K_BYTES = 128  # bytes of a row that the kernels of both architectures load at once
 
 # The model's names of the GPUs in the catalogue; it does not know the missing ones.
@@ -125,26 +125,24 @@ def estimates_of(task: Task) -> Estimates:
 @cache
 def _answer(query: tuple[tuple[str, str | int], ...]) -> Estimates:
     """Query the model once per problem for all spaces; it may give neither proposals nor a reason."""
+    command, given = [sys.executable, "-P", _PROGRAM], json.dumps(dict(query)).encode()
     try:
-        answer: Any = _helper(os.getpid()).call(dict(query))
-    except HelperError as error:
-        return Estimates(reason=f"{_PACKAGE} {error}")
+        done = subprocess.run(command, input=given, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False)  # noqa: S603 (our own interpreter, our own file)
+    except subprocess.TimeoutExpired:
+        return Estimates(reason=f"{_PACKAGE} did not answer for {_TIMEOUT_SECONDS:g} s")
+    try:
+        answer: Any = json.loads(done.stdout)  # an answer counts even if the program crashed behind it
+    except ValueError:
+        errors = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        return Estimates(reason=f"{_PACKAGE} ended with status {done.returncode}: {errors[-1][:200]}")
     return Estimates(
         tuple(Proposal(Shape(m, n, c_m, c_n), k, split, s) for m, n, k, c_m, c_n, split, s in answer["proposals"]),
         {Shape(m, n, c_m, c_n): seconds * 1e9 for m, n, c_m, c_n, seconds in answer["times"]},
     )
 
 
-@cache
-def _helper(_pid: int) -> HelperProcess:
-    """Return the helper of the calling process; a forked process starts its own."""
-    helper = HelperProcess(_SERVER, _TIMEOUT_SECONDS)
-    atexit.register(helper.close)
-    return helper
-
-
 def _query(task: Task) -> dict[str, str | int] | str:
-    """Return the query for the helper, or the reason why the model cannot serve the task."""
+    """Return the query for the program, or the reason why the model cannot serve the task."""
     problem = task.problem
     try:
         version(_PACKAGE)

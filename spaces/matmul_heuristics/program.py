@@ -1,4 +1,4 @@
-"""Program that answers queries about problems with nvMatmulHeuristics, one line of JSON per query and per answer.
+"""Program that reads a query about a problem and writes what nvMatmulHeuristics answers, both as JSON.
 
 It is a process of its own, because the library is native code that has crashed at exit. It imports only the library, so
 it is run by its path. Written for nvidia-matmul-heuristics 0.1.0.27.
@@ -10,7 +10,6 @@ import ctypes
 import json
 import os
 import sys
-from functools import cache
 from itertools import product
 from typing import Any
 
@@ -20,17 +19,12 @@ _MOST_PROPOSALS = 64  # the model stops at about 30 for a large problem
 _RASTER_ORDERS = (0, 1)
 
 
-@cache
-def _interface(gpu: str) -> Any:  # noqa: ANN401 (the library has no types)
-    return library.NvMatmulHeuristicsInterfaceEx(
+def _answer(query: dict[str, Any]) -> dict[str, Any]:
+    heuristics = library.NvMatmulHeuristicsInterfaceEx(
         backend=library.NvMatmulHeuristicsTarget.CUTLASS3,  # TRITON proposes the instructions of older GPUs
         flags=library.NvMatmulHeuristicsFlags.PERF_MODEL_BASED_AUTO_TUNING,
-        gpu=library.NvMatmulHeuristicsNvidiaGpu[gpu],
+        gpu=library.NvMatmulHeuristicsNvidiaGpu[query["gpu"]],
     )
-
-
-def _answer(query: dict[str, Any]) -> dict[str, Any]:
-    heuristics = _interface(query["gpu"])
     layout = library.NvMatmulHeuristicsMatmulLayout[query["layout"]]
     sizes = (query["m"], query["n"], query["k"])
     problem = heuristics.makeNvMatmulHeuristicsProblem(*sizes, layout, query["batch"])
@@ -80,11 +74,9 @@ def _times(heuristics: Any, problem: Any, query: dict[str, Any], proposals: list
 
 if __name__ == "__main__":
     output = os.dup(1)
-    os.dup2(2, 1)  # the library prints to standard output, which is for answers
+    os.dup2(2, 1)  # the library prints to standard output, which is for the answer
     import nvMatmulHeuristics as library  # noqa: N813 (the classes have the same prefix)
 
-    with os.fdopen(output, "w") as answers:
-        for line in sys.stdin:
-            answers.write(json.dumps(_answer(json.loads(line))) + "\n")
-            answers.flush()
+    with os.fdopen(output, "w") as answer:
+        json.dump(_answer(json.load(sys.stdin)), answer)
     os._exit(0)  # skips the library's clean-up, which has crashed
