@@ -17,8 +17,9 @@ from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 from gemmtune.spaces.cute.families import FAMILIES, families_of
-from gemmtune.spaces.cute.rules import COPY_BYTES, design_exists, operands_fit, row_bytes
+from gemmtune.spaces.cute.rules import COPY_BYTES, design_exists, operands_fit
 from gemmtune.spaces.matmul_heuristics.model import Shape, prior_of, proposed_configs
+from gemmtune.spaces.operand_rows import operand_rows
 
 __all__ = ["CuteGemmSpace"]
 
@@ -148,7 +149,7 @@ class CuteGemmSpace(Space):
         clusters = device.max_active_clusters(config.integer("cluster_shape_m") * config.integer("cluster_shape_n"))
         types = f"{problem.a_dtype}.{problem.b_dtype}.{problem.out_dtype}.{problem.acc_dtype}"
         layouts = f"{problem.a_layout}{problem.b_layout}"
-        aligned = ".".join(str(gcd(of_a_row, COPY_BYTES)) for of_a_row in row_bytes(problem).values())
+        aligned = ".".join(str(gcd(row.nbytes, COPY_BYTES)) for row in operand_rows(problem).values())
         return f"{task.space}/{device.arch}/{types}/{layouts}/{aligned}/{clusters}/{config.digest}"
 
     def _feasible(self, task: Task) -> list[Config]:

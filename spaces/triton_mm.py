@@ -8,19 +8,11 @@ from dataclasses import replace
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.problem import Layout, Op
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.inductor.rules import Numbers, is_wgmma
+from gemmtune.spaces.inductor.rules import TILE_PARAMS, Numbers, is_wgmma
 from gemmtune.spaces.inductor.space import InductorSpace
+from gemmtune.spaces.operand_rows import operand_rows
 
 __all__ = ["TritonMmSpace"]
-
-_PARAMS = (
-    Param("BLOCK_M", (16, 32, 64, 128, 256)),
-    Param("BLOCK_N", (16, 32, 64, 128, 256)),
-    Param("BLOCK_K", (16, 32, 64, 128, 256)),
-    Param("GROUP_M", (4, 8, 16)),
-    Param("num_stages", (1, 2, 3, 4, 5, 6, 7, 8)),
-    Param("num_warps", (1, 2, 4, 8)),
-)
 
 # (BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps) of `mm_configs` in torch 2.13's
 # torch/_inductor/template_heuristics/triton.py; 2.11's list lacks the last one.
@@ -62,7 +54,7 @@ class TritonMmSpace(InductorSpace):
     flight, and two more values of GROUP_M, for the L2 reuse of large grids. BLOCK_K 512 never won there.
     """
 
-    values = _PARAMS
+    values = (*TILE_PARAMS, Param("num_warps", (1, 2, 4, 8)))
     inductors_list = _DEFAULT_LIST
     templates = _TEMPLATES
 
@@ -86,11 +78,11 @@ class TritonMmSpace(InductorSpace):
         problem = task.problem
         num_stages, num_warps = values["num_stages"], values["num_warps"]
         pipelined = num_stages - (1 - is_wgmma(task, values["BLOCK_M"], num_warps)) * (num_stages > 1)
-        row_a = problem.k if problem.a_layout is Layout.N else 1 if problem.dynamic_m else problem.m
-        row_b = problem.n if problem.b_layout is Layout.N else problem.k
+        rows = operand_rows(problem)
+        row_a = 1 if problem.dynamic_m and problem.a_layout is Layout.T else rows["A"].length
         threads = num_warps * task.device.warp_size
         needed = 0 * threads
-        for row, block in ((row_a, values["BLOCK_M"]), (row_b, values["BLOCK_N"])):
+        for row, block in ((row_a, values["BLOCK_M"]), (rows["B"].length, values["BLOCK_N"])):
             tile_bytes = block * values["BLOCK_K"] * problem.a_dtype.itemsize
             asynchronous = int(row * problem.a_dtype.itemsize % 4 == 0) * (tile_bytes >= 4 * threads)
             needed = needed + tile_bytes * (1 + asynchronous * (pipelined - 1))

@@ -8,22 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gemmtune.engine.records.config import Param
-from gemmtune.engine.records.problem import Layout, Op
+from gemmtune.engine.records.problem import Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces.inductor.rules import Numbers, is_wgmma
+from gemmtune.spaces.inductor.rules import TILE_PARAMS, Numbers, is_wgmma
 from gemmtune.spaces.inductor.space import InductorSpace
+from gemmtune.spaces.operand_rows import operand_rows
 
 __all__ = ["TritonMmTmaSpace"]
-
-_PARAMS = (
-    Param("BLOCK_M", (16, 32, 64, 128, 256)),
-    Param("BLOCK_N", (16, 32, 64, 128, 256)),
-    Param("BLOCK_K", (16, 32, 64, 128, 256)),
-    Param("GROUP_M", (4, 8, 16)),
-    Param("num_stages", (1, 2, 3, 4, 5, 6, 7, 8)),
-    Param("num_warps", (4, 8)),  # "num_warps=2 not safe for TMA" (`TMAWorkspaceMixin._filter_configs`)
-)
 
 # (BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps) of `persistent_mm_configs` in torch's
 # torch/_inductor/template_heuristics/triton.py, the same from 2.11 to 2.13.
@@ -52,7 +44,8 @@ class TritonMmTmaSpace(InductorSpace):
     stored without the accelerator, as in Inductor unless `triton.enable_template_tma_store` is set.
     """
 
-    values = _PARAMS
+    # "num_warps=2 not safe for TMA" (`TMAWorkspaceMixin._filter_configs`)
+    values = (*TILE_PARAMS, Param("num_warps", (4, 8)))
     inductors_list = _DEFAULT_LIST
     templates = _TEMPLATES
 
@@ -68,15 +61,12 @@ class TritonMmTmaSpace(InductorSpace):
         if major == _DATACENTER_BLACKWELL:
             # `tuned_mm` asks `use_triton_blackwell_tma_template` first.
             return Verdict.no("architecture", f"Inductor has another persistent template for {device.arch}")
-        for name, inner, layout in (
-            ("A", (problem.k, problem.m), problem.a_layout),
-            ("B", (problem.n, problem.k), problem.b_layout),
-        ):
-            extent = inner[0] if layout is Layout.N else inner[1]
-            nbytes = extent * problem.a_dtype.itemsize
-            if nbytes % _TMA_BYTES:
+        rows = operand_rows(problem)
+        for name in ("A", "B"):
+            if rows[name].nbytes % _TMA_BYTES:
                 return Verdict.no(
-                    "alignment", f"rows of {name} of {nbytes} B are no multiple of the {_TMA_BYTES} B that TMA needs"
+                    "alignment",
+                    f"rows of {name} of {rows[name].nbytes} B are no multiple of the {_TMA_BYTES} B that TMA needs",
                 )
         if problem.m == 1:
             # `is_transposed` is true for such an A, and then the stride of its descriptor would be one element.

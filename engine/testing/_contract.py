@@ -1,4 +1,4 @@
-"""Helpers of the conformance checks: a requirement, and a run in a fresh process."""
+"""Helpers of the conformance checks: a requirement, and a comparison with fresh processes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from typing import TypeVar
 
 from gemmtune.engine.records.errors import ContractError
 
-__all__ = ["HEAVY", "require", "run_alone"]
+__all__ = ["require", "require_lightness"]
 
-HEAVY = ("torch", "triton", "cutlass", "ray")
-"""Packages that describing a space, scoring and exporting must not load."""
+_Plugin = TypeVar("_Plugin")
+_HEAVY = ("torch", "triton", "cutlass", "ray")  # describing a space, scoring and exporting must not load them
+_PROGRAM = """
+import importlib, json, os, sys
+module, name, file, function, *heavy = sys.argv[1:]
+plugin = getattr(importlib.import_module(module), name)
+answer = getattr(importlib.import_module(file), function)(plugin)
+print(json.dumps([answer, [package for package in heavy if package in sys.modules], os.listdir()]))
+"""
 
 
 def require(held: bool, plugin: type, broken: str) -> None:
@@ -26,24 +35,25 @@ def require(held: bool, plugin: type, broken: str) -> None:
         raise ContractError(f"{plugin.__module__}.{plugin.__qualname__} {broken}")
 
 
-def run_alone(program: str, plugin: type, hash_seed: str = "0") -> dict[str, object]:
-    """Run a program in a fresh interpreter and an empty folder, with the plug-in's module and name as arguments.
-
-    Returns:
-        JSON object that the program printed.
+def require_lightness(answer: Callable[[type[_Plugin]], str], plugin: type[_Plugin]) -> None:
+    """Compare a plug-in's answer here with those of fresh interpreters in empty folders, with two hash seeds.
 
     Raises:
-        ContractError: the program failed.
+        ContractError: a process failed, loaded a heavy package, left a file, or gave another answer.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(  # noqa: S603 (our own interpreter, our own code)
-            [sys.executable, "-c", program, plugin.__module__, plugin.__qualname__],
-            cwd=folder,
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    require(done.returncode == 0, plugin, f"fails in a fresh process: {done.stderr.strip()[-300:]}")
-    printed: dict[str, object] = json.loads(done.stdout)
-    return printed
+    for seed in ("1", "2"):
+        with tempfile.TemporaryDirectory() as folder:
+            names = (plugin.__module__, plugin.__qualname__, answer.__module__, answer.__qualname__)
+            done = subprocess.run(  # noqa: S603 (our own interpreter, our own code)
+                [sys.executable, "-c", _PROGRAM, *names, *_HEAVY],
+                cwd=folder,
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        require(done.returncode == 0, plugin, f"fails in a fresh process: {done.stderr.strip()[-300:]}")
+        given, loaded, left = json.loads(done.stdout)
+        require(not loaded, plugin, f"imported {loaded}")
+        require(not left, plugin, f"left {left} in the working directory")
+        require(given == answer(plugin), plugin, "answers differently in another process")

@@ -10,14 +10,13 @@ from statistics import median
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Resources, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
-from gemmtune.engine.testing._contract import require, run_alone
+from gemmtune.engine.testing._contract import require, require_lightness
 
-__all__ = ["CHECKS", "check_objective", "example_measurement"]
+__all__ = ["CHECKS", "check_objective", "example_failure", "example_measurement"]
 
 _SAMPLES_NS = (91_800.0, 90_200.0, 90_500.0, 90_300.0, 97_100.0, 90_400.0, 90_250.0, 90_350.0, 90_450.0)
 _POWER_WATTS = 600.0
@@ -43,6 +42,18 @@ def example_measurement(samples_ns: tuple[float, ...] = _SAMPLES_NS) -> Measurem
         after=DeviceState(1950, 3201, 44, 520_000),
         resources=Resources(168, 147_456, 0, 256),
         build_seconds=0.5,
+    )
+
+
+def example_failure(status: Status) -> Measurement:
+    """Return a failed measurement without samples."""
+    return replace(
+        example_measurement(),
+        status=status,
+        reason="an example of a failure",
+        samples_ns=(),
+        estimate=None,
+        energy_joules=None,
     )
 
 
@@ -95,15 +106,14 @@ def scores_every_part(objective: type[Objective]) -> None:
 
 def gives_a_failure_no_score(objective: type[Objective]) -> None:
     """Check that `score` and `scores` raise ValueError for a failure, even with samples and an estimate."""
-    complete = example_measurement()
-    bare = replace(complete, samples_ns=(), estimate=None, energy_joules=None)
     for status in Status:
-        for example in (bare, complete):
+        if status is Status.OK:
+            continue
+        failure = example_failure(status)
+        for example in (failure, replace(example_measurement(), status=status, reason=failure.reason)):
             for score in (objective().score, objective().scores):
-                if status is Status.OK:
-                    continue
                 try:
-                    given = score(replace(example, status=status, reason="an example of a failure"))
+                    given = score(example)
                 except ValueError:
                     continue
                 require(False, objective, f"scored a measurement that is {status} with {given}")
@@ -124,9 +134,8 @@ def repeats_itself(objective: type[Objective]) -> None:
 
 
 def scores_lightly(objective: type[Objective]) -> None:
-    """Check in a fresh process that scoring loads no heavy package."""
-    loaded = run_alone(_PROBE, objective)["loaded"]
-    require(not loaded, objective, f"imported {loaded} to score")
+    """Check in fresh processes that scoring loads no heavy package and gives equal scores."""
+    require_lightness(_example_score, objective)
 
 
 CHECKS: tuple[Callable[[type[Objective]], None], ...] = (
@@ -141,19 +150,14 @@ CHECKS: tuple[Callable[[type[Objective]], None], ...] = (
 )
 """Checks that `check_objective` runs, in order."""
 
-_PROBE = """
-import importlib, json, sys
-from gemmtune.engine.testing import objective_conformance as conformance
-from gemmtune.engine.testing._contract import HEAVY
-module, name = sys.argv[1:]
-getattr(importlib.import_module(module), name)().score(conformance.example_measurement())
-print(json.dumps({"loaded": [package for package in HEAVY if package in sys.modules]}))
-"""
+
+def _example_score(objective: type[Objective]) -> str:
+    return repr(objective().score(example_measurement()))
 
 
 def _score(objective: type[Objective], measurement: Measurement) -> float:
-    score: object = objective().score(measurement)
-    if isinstance(score, bool) or not isinstance(score, int | float):
-        raise ContractError(f"objective {objective.__qualname__}: scored {score!r}, not a number")
+    score = objective().score(measurement)
+    number = isinstance(score, int | float) and not isinstance(score, bool)
+    require(number, objective, f"scored {score!r}, not a number")
     require(0 < score < math.inf, objective, f"scored {measurement.samples_ns} with {score}")
-    return float(score)
+    return score

@@ -10,6 +10,7 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -18,26 +19,21 @@ from pathlib import Path
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
-from gemmtune.engine.records.errors import ContractError, ToolchainMissing
+from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.engine.testing._contract import require, run_alone
+from gemmtune.engine.testing._contract import require, require_lightness
 
 __all__ = ["CHECKS", "check_build", "check_space", "example_tasks"]
 
-_MOST_POINTS = 20_000
-"""Largest number of points checked per task."""
-_COMPARED_EVERY = 7
-"""Interval of the points that are compared between instances and processes."""
-_MOST_RULES = 40
-"""Largest number of rejection rules per space."""
-_MOST_BUILDS = 4
-"""Largest number of builds until a binary must repeat."""
-_MAX_REGISTERS_PER_THREAD = 255
-"""Largest number of 32-bit registers per thread."""
+_MOST_POINTS = 20_000  # checked per task
+_COMPARED_EVERY = 7  # interval of the points that are compared between instances and processes
+_MOST_RULES = 40  # of rejection per space
+_MOST_BUILDS = 4  # until a binary must repeat
+_MAX_REGISTERS_PER_THREAD = 255  # registers of 32 bits
 
 
 @cache
@@ -79,9 +75,9 @@ def check_space(space: type[Space]) -> None:
 def spans_its_params(space: type[Space]) -> None:
     """Check that names and values are unique, and values finite, ascending where ordered, at least one each."""
     for task in example_tasks():
-        params: object = space().params(task)
-        if not isinstance(params, tuple) or not all(isinstance(param, Param) for param in params):
-            raise ContractError(f"space {space.__qualname__}: params are {params!r}, not a tuple of Param")
+        params = space().params(task)
+        typed = isinstance(params, tuple) and all(isinstance(param, Param) for param in params)
+        require(typed, space, f"has the params {params!r}, not a tuple of Param")
         names = [param.name for param in params]
         require(all(names), space, "a param has no name")
         require(len(set(names)) == len(names), space, f"two params of one name among {', '.join(names)}")
@@ -92,12 +88,12 @@ def spans_its_params(space: type[Space]) -> None:
 def has_points_of_its_params(space: type[Space]) -> None:
     """Check that points exist, have a listed value for every param, and are unique."""
     for task in example_tasks():
-        values = {param.name: set(param.values) for param in space().params(task)}
+        listed = _listed(space, task)
         points = _points(space, task)
         require(bool(points), space, f"has no point for {task.problem.name}")
         require(len(set(points)) == len(points), space, f"has a point twice for {task.problem.name}")
         for point in points:
-            require(_has_listed_values(point, values), space, f"has the point {point}, which is not of its params")
+            require(listed(point), space, f"has the point {point}, which is not of its params")
 
 
 def explains_every_rejection(space: type[Space]) -> None:
@@ -105,9 +101,8 @@ def explains_every_rejection(space: type[Space]) -> None:
     rules = set()
     for task in example_tasks():
         for point in _points(space, task):
-            verdict: object = space().check(task, point)
-            if not isinstance(verdict, Verdict):
-                raise ContractError(f"space {space.__qualname__}: judged {point} as {verdict!r}, not with a Verdict")
+            verdict = space().check(task, point)
+            require(isinstance(verdict, Verdict), space, f"judged {point} as {verdict!r}, not with a Verdict")
             named = bool(verdict.rule) and bool(verdict.reason.strip())
             require(bool(verdict) or named, space, f"rejected {point} without a rule or a reason")
             require(bool(verdict) <= (not verdict.rule), space, f"accepted {point} by the rule {verdict.rule!r}")
@@ -125,13 +120,12 @@ def accepts_some_point(space: type[Space]) -> None:
 def has_feasible_seeds(space: type[Space]) -> None:
     """Check that seeds are points that pass `check`, each once."""
     for task in example_tasks():
-        values = {param.name: set(param.values) for param in space().params(task)}
-        seeds: object = space().seeds(task)
-        if not isinstance(seeds, tuple):
-            raise ContractError(f"space {space.__qualname__}: seeds are {seeds!r}, not a tuple")
+        listed = _listed(space, task)
+        seeds = space().seeds(task)
+        require(isinstance(seeds, tuple), space, f"has the seeds {seeds!r}, not a tuple")
         require(len(set(seeds)) == len(seeds), space, f"has a seed twice for {task.problem.name}")
         for seed in seeds:
-            require(_has_listed_values(seed, values), space, f"has the seed {seed}, which is not of its params")
+            require(listed(seed), space, f"has the seed {seed}, which is not of its params")
             verdict = space().check(task, seed)
             require(bool(verdict), space, f"rejects its seed {seed} for {task.problem.name}: {verdict.reason}")
 
@@ -139,16 +133,15 @@ def has_feasible_seeds(space: type[Space]) -> None:
 def estimates_feasible_configs(space: type[Space]) -> None:
     """Check that a prior has its model and times above 0 of feasible configs, or a reason for having none."""
     for task in example_tasks():
-        values = {param.name: set(param.values) for param in space().params(task)}
-        prior: object = space().prior(task)
-        if not isinstance(prior, Prior):
-            raise ContractError(f"space {space.__qualname__}: has the prior {prior!r}, not a Prior")
+        listed = _listed(space, task)
+        prior = space().prior(task)
+        require(isinstance(prior, Prior), space, f"has the prior {prior!r}, not a Prior")
         complete = bool(prior.model) and not prior.reason if prior.times_ns else bool(prior.reason.strip())
         require(complete, space, f"has {len(prior.times_ns)} estimates by {prior.model!r}, reason {prior.reason!r}")
         require("\n" not in prior.model + prior.reason, space, "gave more than one line for its prior")
         for config, time_ns in prior.times_ns.items():
             require(0 < time_ns < math.inf, space, f"estimates {config} at {time_ns} ns")
-            feasible = _has_listed_values(config, values) and bool(space().check(task, config))
+            feasible = listed(config) and bool(space().check(task, config))
             require(feasible, space, f"estimates {config}, which is not feasible for {task.problem.name}")
 
 
@@ -165,9 +158,8 @@ def is_stateless(space: type[Space]) -> None:
     """Check that one instance, another, and a pickled copy describe every task alike, and that none keeps state."""
     one = space()
     unused = pickle.dumps(one)
-    copy: object = pickle.loads(unused)  # noqa: S301 (our own bytes)
-    if not isinstance(copy, space):
-        raise ContractError(f"space {space.__qualname__}: pickles into {copy!r}")
+    copy: Space = pickle.loads(unused)  # noqa: S301 (our own bytes)
+    require(isinstance(copy, space), space, f"pickles into {copy!r}")
     tasks = example_tasks()
     first = [_digest(one, task) for task in tasks]
     again = [_digest(one, task) for task in reversed(tasks)][::-1]
@@ -184,14 +176,9 @@ def names_its_toolchain(space: type[Space]) -> None:
     except ToolchainMissing as missing:
         require("pip install" in str(missing), space, f"does not say what to install: {missing}")
         return
-    require(
-        Toolchain.parse(toolchain.text) == toolchain,
-        space,
-        f"has the toolchain {toolchain.text!r}, which does not read back",
-    )
-    require(
-        bool(toolchain.versions) and all(v for _, v in toolchain.versions), space, "has a toolchain without versions"
-    )
+    text, versions = toolchain.text, [version for _, version in toolchain.versions]
+    require(Toolchain.parse(text) == toolchain, space, f"has the toolchain {text!r}, which does not read back")
+    require(bool(versions) and all(versions), space, "has a toolchain without versions")
 
 
 def preloads_what_exists(space: type[Space]) -> None:
@@ -202,13 +189,7 @@ def preloads_what_exists(space: type[Space]) -> None:
 
 def describes_itself_lightly(space: type[Space]) -> None:
     """Check in fresh processes that describing loads no heavy package, leaves no file, and gives equal answers."""
-    digests = {_digest_of_all(space())}
-    for seed in ("1", "2"):
-        report = run_alone(_PROBE, space, seed)
-        require(not report["loaded"], space, f"imported {report['loaded']} to describe itself")
-        require(not report["left"], space, f"left {report['left']} in the working directory")
-        digests.add(str(report["digest"]))
-    require(len(digests) == 1, space, "describes a task differently in another process")
+    require_lightness(_digest_of_all, space)
 
 
 CHECKS: tuple[Callable[[type[Space]], None], ...] = (
@@ -302,8 +283,7 @@ def _check_refusal(space: type[Space], task: Task, config: Config, folder: Path)
     except BuildError as refusal:
         require(bool(str(refusal).strip()), space, f"refused {impossible} without a reason")
     except Exception as error:
-        broken = f"space {space.__qualname__}: building {impossible} raised {error!r}, not BuildError"
-        raise ContractError(broken) from error
+        require(False, space, f"building {impossible} raised {error!r}, not BuildError")
     else:
         require(False, space, f"built {impossible}")
     require(not any(folder.iterdir()), space, f"left files of {impossible}, which it refused")
@@ -333,8 +313,10 @@ def _check_values(space: type[Space], param: Param) -> None:
         require(ascending, space, f"{param.name} is ordered and not ascending: {values}")
 
 
-def _has_listed_values(config: Config, values: dict[str, set[Value]]) -> bool:
-    return set(config) == set(values) and all(value in values[name] for name, value in config.items())
+def _listed(space: type[Space], task: Task) -> Callable[[Config], bool]:
+    """Return a function that tells whether a config has a listed value for each param of a task."""
+    listed = {param.name: set(param.values) for param in space().params(task)}
+    return lambda config: set(config) == set(listed) and all(config[name] in listed[name] for name in config)
 
 
 def _points(space: type[Space], task: Task) -> list[Config]:
@@ -343,10 +325,7 @@ def _points(space: type[Space], task: Task) -> list[Config]:
 
 def _digest(space: Space, task: Task) -> str:
     """Return a digest of the space's answers for a task."""
-    digest = hashlib.sha256()
-    for text in _answers(space, task):
-        digest.update(text.encode() + b"\0")
-    return digest.hexdigest()
+    return hashlib.sha256("\0".join(_answers(space, task)).encode()).hexdigest()
 
 
 def _answers(space: Space, task: Task) -> Iterator[str]:
@@ -357,22 +336,7 @@ def _answers(space: Space, task: Task) -> Iterator[str]:
         yield f"{point.json} {space.artifact_key(task, point)} {space.check(task, point)}"
 
 
-def _digest_of_all(space: Space) -> str:
-    return hashlib.sha256("".join(_digest(space, task) for task in example_tasks()).encode()).hexdigest()
-
-
-_PROBE = """
-import importlib, json, os, sys
-from gemmtune.engine.records.errors import ToolchainMissing
-from gemmtune.engine.testing import space_conformance as conformance
-from gemmtune.engine.testing._contract import HEAVY
-module, name = sys.argv[1:]
-space = getattr(importlib.import_module(module), name)()
-try:
-    space.toolchain()
-except ToolchainMissing:
-    pass
-digest = conformance._digest_of_all(space)
-loaded = [package for package in HEAVY if package in sys.modules]
-print(json.dumps({"digest": digest, "loaded": loaded, "left": os.listdir()}))
-"""
+def _digest_of_all(space: type[Space]) -> str:
+    with suppress(ToolchainMissing):
+        space().toolchain()
+    return hashlib.sha256("".join(_digest(space(), task) for task in example_tasks()).encode()).hexdigest()

@@ -1,9 +1,5 @@
 """Save a compiled CuTe kernel as a file and load it again. Imports cutlass (nvidia-cutlass-dsl) and tvm_ffi.
 
-    saved = save(cute.compile(...), path, task.device)    # In a builder process.
-    kernel = load(path)                                   # In another process, which compiles nothing.
-    kernel(a, b, out, stream)                             # Torch tensors, and the address of a stream.
-
 The file is the relocatable object that the DSL exports for TVM-FFI: the host function that launches, and the cubin. So
 NVIDIA's own code makes tensor maps, grid and cluster attributes. The kernel must be compiled with TVM-FFI
 (`--enable-tvm-ffi`, or `cutlass.operators`, where it is the default).
@@ -11,25 +7,23 @@ NVIDIA's own code makes tensor maps, grid and cluster attributes. The kernel mus
 
 from __future__ import annotations
 
-import hashlib
 import re
 import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from cutlass import cute
 
-from gemmtune.engine.records.artifact import Artifact, Resources
+from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.cute.cubin import CubinError, kernels
+from gemmtune.spaces.build_result import artifact_of
+from gemmtune.spaces.cute.cubin import kernel_of
 
-__all__ = ["Compiled", "Saved", "artifact_of", "load", "save"]
+__all__ = ["Compiled", "load", "save"]
 
 _FUNCTION = "kernel"  # one name in all files, so that equal kernels are equal files
 
@@ -50,89 +44,28 @@ class Compiled(Protocol):
         """Write the object file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """Digest, resources and size of a saved kernel."""
-
-    digest: str
-    """SHA-256 of the file, in hexadecimal digits."""
-    resources: Resources
-    """Resources of a block, from the cubin; the dynamic shared memory is from the launch."""
-    code_bytes: int
-    """Bytes of machine code of the kernel."""
-
-
-def save(compiled: Compiled, path: Path, device: Device) -> Saved:
-    """Write the kernel to `path`, whole or not at all.
-
-    Raises:
-        BuildError: the kernel needs more shared memory than a block of `device` may have, or the object does not hold
-            exactly one kernel whose resources can be read.
-    """
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        exported = Path(scratch) / "kernel.o"  # the suffix chooses the format
-        compiled.export_to_c(str(exported), function_name=_FUNCTION)
-        data = exported.read_bytes()
-        try:
-            found = kernels(data)
-        except CubinError as error:
-            raise BuildError(f"the compiled object cannot be read: {error}") from None
-        if len(found) != 1:
-            raise BuildError(f"the compiled object holds {len(found)} kernels, not one")
-        (kernel,) = found
-        shared_bytes = kernel.static_shared_bytes + _dynamic_shared_bytes(str(compiled.ir_module))
-        if shared_bytes > device.shared_memory_per_block_bytes:
-            limit = device.shared_memory_per_block_bytes
-            raise BuildError(f"the binary needs {shared_bytes} B of shared memory > {limit} B per block")
-        exported.replace(path)
-    return Saved(
-        digest=hashlib.sha256(data).hexdigest(),
-        resources=Resources(
-            registers=kernel.registers,
-            shared_bytes=shared_bytes,
-            spill_bytes=kernel.frame_bytes,
-            threads=kernel.threads,
-        ),
-        code_bytes=kernel.code_bytes,
-    )
-
-
-def artifact_of(
+def save(
     space: Space,
     task: Task,
     config: Config,
-    folder: Path,
     compiled: Compiled,
+    folder: Path,
     launch: tuple[tuple[str, int | str], ...],
     started: float,
 ) -> Artifact:
-    """Save a compiled kernel in `folder`, and return its artifact.
-
-    Args:
-        space: the space that built the kernel.
-        task: the task that it was built for.
-        config: the config that it was built from.
-        folder: the folder of the object file. Each task has its own file, even if tasks share a key: a campaign deletes
-            a file once its task has measured it.
-        compiled: the result of `cute.compile`.
-        launch: values that launching needs; the size of the code is added.
-        started: time when the build began, by `time.perf_counter`.
+    """Write a compiled kernel to `folder`, whole or not at all, and return its artifact as `artifact_of` does.
 
     Raises:
-        BuildError: `save` refuses the kernel.
+        BuildError: the kernel needs more shared memory than a block of the task's device may have, or the object does
+            not hold exactly one kernel whose resources can be read.
     """
-    path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.o"
-    saved = save(compiled, path, task.device)
-    return Artifact(
-        key=space.artifact_key(task, config),
-        space=task.space,
-        path=str(path),
-        digest=saved.digest,
-        launch=(*launch, ("code_bytes", saved.code_bytes)),
-        resources=saved.resources,
-        build_seconds=time.perf_counter() - started,
-        toolchain=space.toolchain(),
-    )
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        file = Path(scratch) / "kernel.o"  # the suffix chooses the format
+        compiled.export_to_c(str(file), function_name=_FUNCTION)
+        static, code_bytes = kernel_of(file.read_bytes())
+        resources = replace(static, shared_bytes=static.shared_bytes + _dynamic_shared_bytes(str(compiled.ir_module)))
+        launch = (*launch, ("code_bytes", code_bytes))
+        return artifact_of(space, task, config, file, folder, launch, resources, started)
 
 
 def load(path: str | Path) -> Callable[..., None]:

@@ -12,11 +12,12 @@ from cutlass import operators
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config, Value
-from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.cute.artifact import artifact_of
-from gemmtune.spaces.cute.target import driver_of, reason_of, target_of
+from gemmtune.spaces.build_result import reason_of
+from gemmtune.spaces.cute.artifact import save
+from gemmtune.spaces.cute.target import driver_of, operands_of, target_of
 
 __all__ = ["arguments", "build", "design_of"]
 
@@ -47,17 +48,13 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
     except Exception as error:
         raise BuildError(reason_of(error)) from error
     launch = (("arguments", _ARGUMENT_ORDERS.get(type(operator).__name__, "a b out stream")),)
-    return artifact_of(space, task, config, folder, compiled, launch, started)
+    return save(space, task, config, compiled, folder, launch, started)
 
 
 def arguments(problem: Problem) -> Any:  # noqa: ANN401 (a type checker does not see cutlass.operators)
     """Return the problem as GemmArguments, with tensors that have no memory."""
-    return operators.GemmArguments(
-        _operand(problem.m, problem.k, problem.a_dtype, problem.a_layout),
-        _operand(problem.k, problem.n, problem.b_dtype, problem.b_layout),
-        _operand(problem.m, problem.n, problem.out_dtype, Layout.N),
-        accumulator_type=_torch(problem.acc_dtype),
-    )
+    accumulator = getattr(torch, problem.acc_dtype.torch_name)
+    return operators.GemmArguments(*operands_of(problem), accumulator_type=accumulator)
 
 
 def design_of(metadata: Any) -> dict[str, Value]:  # noqa: ANN401 (as above)
@@ -86,14 +83,3 @@ def _operator(args: Any, config: Config, target: str) -> Any:  # noqa: ANN401 (a
             f"{config}{': ' + names if names else ''}"[:500]
         )
     return found[0]
-
-
-def _operand(rows: int, columns: int, dtype: DType, layout: Layout) -> torch.Tensor:
-    if layout is Layout.N:
-        return torch.empty((rows, columns), dtype=_torch(dtype), device="meta")
-    return torch.empty((columns, rows), dtype=_torch(dtype), device="meta").t()
-
-
-def _torch(dtype: DType) -> torch.dtype:
-    found: torch.dtype = getattr(torch, dtype.torch_name)
-    return found

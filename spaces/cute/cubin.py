@@ -1,13 +1,16 @@
-"""Read the kernels of a cubin from its ELF sections, without a tool."""
+"""Read the kernel of a cubin from its ELF sections, without a tool."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
-__all__ = ["CubinError", "Kernel", "kernels"]
+from gemmtune.engine.records.artifact import Resources
+from gemmtune.engine.seams.space import BuildError
+
+__all__ = ["kernel_of"]
 
 _ELF = b"\x7fELF"
 _CUDA = 190  # e_machine of device code
@@ -20,65 +23,45 @@ _REGISTERS, _FRAME, _REQUIRED_THREADS = 0x2F, 0x11, 0x10
 _RESERVED, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
 
 
-class CubinError(Exception):
-    """The bytes hold no cubin, or a cubin that lacks required attributes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """Resources of one kernel of a cubin."""
-
-    name: str
-    """Symbol of the kernel in the cubin."""
-    registers: int
-    """32-bit registers per thread at launch."""
-    threads: int
-    """Threads per block, which the kernel requires."""
-    static_shared_bytes: int
-    """Bytes of shared memory per block, without dynamic memory and without the memory that the system keeps."""
-    frame_bytes: int
-    """Bytes of local memory per thread, the stack frame: registers that did not fit."""
-    code_bytes: int
-    """Bytes of machine code."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Section:
-    name: str
+class _Section(NamedTuple):
     data: bytes
     size: int
     info: int
 
 
-def kernels(data: bytes) -> tuple[Kernel, ...]:
-    """Return the kernels of the first cubin in `data`: a cubin, or a file that contains one uncompressed.
+def kernel_of(data: bytes) -> tuple[Resources, int]:
+    """Return the resources of the one kernel of the first cubin in `data`, and the bytes of its machine code.
+
+    The shared memory is the static one, without dynamic memory and without the memory that the system keeps. Bytes that
+    spill are those of the stack frame.
+
+    Args:
+        data: a cubin, or a file that contains one uncompressed.
 
     Raises:
-        CubinError: there is no cubin, or a kernel lacks its register count or its required block size.
+        BuildError: there is no cubin or not one kernel, or it lacks its register count or its required block size.
     """
-    sections = {section.name: section for section in _sections(data, _start(data))}
-    found = []
+    sections = dict(_sections(data, _start(data)))
     whole = dict(_attributes(sections[".nv.info"].data)) if ".nv.info" in sections else {}
-    for section in sections.values():
-        name = section.name.removeprefix(".text.")
-        if name == section.name or f".nv.info.{name}" not in sections:
-            continue
-        own = {kind: value for (kind, _), value in _attributes(sections[f".nv.info.{name}"].data)}
-        symbol = section.info & 0xFFFFFF  # the upper byte is not part of the index
-        if (_REGISTERS, symbol) not in whole or _REQUIRED_THREADS not in own:
-            raise CubinError(f"kernel {name[:80]} lacks its register count or its block size")
-        shared_bytes = sections[f".nv.shared.{name}"].size if f".nv.shared.{name}" in sections else 0
-        found.append(
-            Kernel(
-                name=name,
-                registers=whole[_REGISTERS, symbol][1],
-                threads=prod(own[_REQUIRED_THREADS][:3]),
-                static_shared_bytes=max(0, shared_bytes - (_RESERVED_BYTES if _RESERVED in sections else 0)),
-                frame_bytes=whole.get((_FRAME, symbol), (0, 0))[1],
-                code_bytes=section.size,
-            )
-        )
-    return tuple(found)
+    names = [name.removeprefix(".text.") for name in sections if name.startswith(".text.")]
+    names = [name for name in names if f".nv.info.{name}" in sections]
+    if len(names) != 1:
+        raise BuildError(f"the compiled object holds {len(names)} kernels, not one")
+    (name,) = names
+    code = sections[f".text.{name}"]
+    own = {kind: words for (kind, _), words in _attributes(sections[f".nv.info.{name}"].data)}
+    symbol = code.info & 0xFFFFFF  # the upper byte is not part of the index
+    if (_REGISTERS, symbol) not in whole or _REQUIRED_THREADS not in own:
+        reason = f"kernel {name[:80]} lacks its register count or its block size"
+        raise BuildError(f"the compiled object cannot be read: {reason}")
+    shared_bytes = sections[f".nv.shared.{name}"].size if f".nv.shared.{name}" in sections else 0
+    resources = Resources(
+        registers=whole[_REGISTERS, symbol][1],
+        shared_bytes=max(0, shared_bytes - (_RESERVED_BYTES if _RESERVED in sections else 0)),
+        spill_bytes=whole.get((_FRAME, symbol), (0, 0))[1],
+        threads=prod(own[_REQUIRED_THREADS][:3]),
+    )
+    return resources, code.size
 
 
 def _start(data: bytes) -> int:
@@ -87,18 +70,19 @@ def _start(data: bytes) -> int:
         if len(data) >= at + 64 and struct.unpack_from("<H", data, at + 18)[0] == _CUDA:
             return at
         at = data.find(_ELF, at + 1)
-    raise CubinError("no cubin among the bytes")
+    raise BuildError("the compiled object cannot be read: no cubin among the bytes")
 
 
-def _sections(data: bytes, start: int) -> Iterator[_Section]:
-    """Yield the sections of the 64-bit little-endian ELF file at `start`."""
+def _sections(data: bytes, start: int) -> Iterator[tuple[str, _Section]]:
+    """Yield the sections of the 64-bit little-endian ELF file at `start`, with their names."""
     (table,) = struct.unpack_from("<Q", data, start + 40)
     entry_bytes, count, names_index = struct.unpack_from("<HHH", data, start + 58)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + table + i * entry_bytes) for i in range(count)]
     names = start + headers[names_index][4]
     for name, _, _, _, offset, size, _, info, _, _ in headers:
         end = data.index(b"\0", names + name)
-        yield _Section(data[names + name : end].decode(), data[start + offset : start + offset + size], size, info)
+        section = data[start + offset : start + offset + size]
+        yield data[names + name : end].decode(), _Section(section, size, info)
 
 
 def _attributes(info: bytes) -> Iterator[tuple[tuple[int, int], tuple[int, ...]]]:

@@ -10,7 +10,7 @@ PersistentDenseGemmEFCOperator accumulated in fp16.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from gemmtune.engine.records.device import Device
@@ -64,48 +64,28 @@ _ACCUMULATORS = {
     DType.INT8: (_INT32,),
 }
 _OUTPUTS = {_FP32: (_BF16, _FP16, _FP32), _FP16: (_BF16, _FP16), _INT32: (_INT32, _FP32)}
-_16_BIT_ACCUMULATORS = {_BF16: (_FP32,), _FP16: (_FP32,)}
-_FLOAT_ACCUMULATORS = dict.fromkeys((_BF16, _FP16, DType.E4M3, DType.E5M2), (_FP32,))
 _FLOAT_OUTPUTS = {_FP32: (_BF16, _FP16, _FP32)}
-_BLACKWELL_TILES_M = {False: (64, 128), True: (128, 256)}
-_BLACKWELL_TILES_N = (32, 64, 128, 256)
+_PERSISTENT = Family(
+    name="PersistentDenseGemmOperator",
+    capabilities=(10,),
+    tiles_m={False: (64, 128), True: (128, 256)},
+    tiles_n=(32, 64, 128, 256),
+    accumulators=_ACCUMULATORS,
+    outputs=_OUTPUTS,
+    largest_cluster_side=16,
+    largest_cluster=16,
+    tma_store=True,
+    schedulers=("clc", "static"),
+)
 
 FAMILIES = (
-    Family(
-        name="PersistentDenseGemmOperator",
-        capabilities=(10,),
-        tiles_m=_BLACKWELL_TILES_M,
-        tiles_n=_BLACKWELL_TILES_N,
-        accumulators=_ACCUMULATORS,
-        outputs=_OUTPUTS,
-        largest_cluster_side=16,
-        largest_cluster=16,
-        tma_store=True,
-        schedulers=("clc", "static"),
-    ),
-    Family(
-        name="PersistentDenseGemmPreferredClusterOperator",
-        capabilities=(10,),
-        tiles_m=_BLACKWELL_TILES_M,
-        tiles_n=_BLACKWELL_TILES_N,
-        accumulators=_ACCUMULATORS,
-        outputs=_OUTPUTS,
-        largest_cluster_side=16,
-        largest_cluster=16,
-        smaller_cluster=(2, 1),
-        tma_store=True,
-        schedulers=("clc", "static"),
-    ),
-    Family(
+    _PERSISTENT,
+    replace(_PERSISTENT, name="PersistentDenseGemmPreferredClusterOperator", smaller_cluster=(2, 1)),
+    replace(
+        _PERSISTENT,
         name="PersistentDenseGemmEFCOperator",
-        capabilities=(10,),
-        tiles_m=_BLACKWELL_TILES_M,
-        tiles_n=_BLACKWELL_TILES_N,
-        accumulators=_ACCUMULATORS,
         outputs=_OUTPUTS | {_INT32: (_INT32, _FP32, _BF16, _FP16)},
-        largest_cluster_side=16,
-        largest_cluster=16,
-        tma_store=True,
+        schedulers=("none",),
     ),
     # Swaps the operands: the 64 rows of its tile are columns of the output, its 8 to 32 columns are rows.
     Family(
@@ -113,7 +93,7 @@ FAMILIES = (
         capabilities=(10,),
         tiles_m={False: (64,)},
         tiles_n=(8, 16, 32),
-        accumulators=_FLOAT_ACCUMULATORS,
+        accumulators=dict.fromkeys((_BF16, _FP16, DType.E4M3, DType.E5M2), (_FP32,)),
         outputs=_FLOAT_OUTPUTS,
         output_like_operands=True,
         layouts=("nt",),
@@ -135,7 +115,7 @@ FAMILIES = (
         capabilities=(8, 9, 10, 11, 12),
         tiles_m={False: (64, 128)},
         tiles_n=(64, 128),
-        accumulators=_16_BIT_ACCUMULATORS,
+        accumulators=dict.fromkeys((_BF16, _FP16), (_FP32,)),
         outputs=_FLOAT_OUTPUTS,
     ),
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from gemmtune.engine.records.artifact import Artifact
@@ -21,15 +19,12 @@ class CuteKernel:
         Raises:
             Exception: the object cannot be linked.
         """
-        function: Callable[..., None] | None = load(artifact.path)
-        self._function = function
+        self._function = load(artifact.path)
         self._output_last = dict(artifact.launch)["arguments"] == "a b stream out"
         self._device = torch.cuda.current_device()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
         """Enqueue one launch on torch's current stream."""
-        if self._function is None:
-            raise RuntimeError("the kernel is closed")
         stream = torch._C._cuda_getCurrentRawStream(self._device)  # as Inductor's own code asks for it
         if self._output_last:
             self._function(a, b, stream, out)
@@ -38,4 +33,4 @@ class CuteKernel:
 
     def close(self) -> None:
         """Drop the function, which unloads the cubin."""
-        self._function = None
+        del self._function

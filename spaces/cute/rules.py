@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.cute.families import Family
+from gemmtune.spaces.operand_rows import operand_rows
 
-__all__ = ["COPY_BYTES", "design_exists", "operands_fit", "row_bytes"]
+__all__ = ["COPY_BYTES", "design_exists", "operands_fit"]
 
 COPY_BYTES = 16
 """Bytes that the length of an operand's rows must be a multiple of, for every operator of the registry."""
@@ -27,23 +28,12 @@ def operands_fit(problem: Problem, family: Family) -> Verdict:
     layouts = [one for one in family.layouts if problem.a_dtype.itemsize > 1 or one in family.layouts_of_8_bits]
     if layout not in layouts:
         return Verdict.no("layout", f"{family.name} reads {problem.a_dtype} as {', '.join(layouts)}, not {layout}")
-    for operand, length in row_bytes(problem).items():
-        if length % COPY_BYTES:
+    for name, row in operand_rows(problem).items():
+        if row.nbytes % COPY_BYTES:
             return Verdict.no(
-                "alignment", f"rows of {operand} of {length} B are no multiple of the {COPY_BYTES} B a copy moves"
+                "alignment", f"rows of {name} of {row.nbytes} B are no multiple of the {COPY_BYTES} B a copy moves"
             )
     return Verdict.yes()
-
-
-def row_bytes(problem: Problem) -> dict[str, int]:
-    """Return the bytes of a contiguous row of each operand, by name."""
-    row_of_a = problem.k if problem.a_layout is Layout.N else problem.m
-    row_of_b = problem.n if problem.b_layout is Layout.N else problem.k
-    return {
-        "A": row_of_a * problem.a_dtype.itemsize,
-        "B": row_of_b * problem.b_dtype.itemsize,
-        "out": problem.n * problem.out_dtype.itemsize,
-    }
 
 
 def design_exists(family: Family, config: Config) -> Verdict:

@@ -1,21 +1,20 @@
-"""Answer the questions that CuTe kernels ask a GPU while they are compiled. Imports cutlass."""
+"""The GPU and the operands that CuTe kernels ask about while they are compiled. Imports cutlass and torch."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
-from functools import partial
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import cutlass.utils
+import torch
 from cutlass.cutlass_dsl import CuTeDSL
 
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.problem import DType, Layout, Problem
 
-__all__ = ["driver_of", "reason_of", "target_of"]
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+__all__ = ["driver_of", "operands_of", "target_of"]
 
 
 def target_of(device: Device) -> str:
@@ -30,32 +29,29 @@ def driver_of(device: Device) -> Iterator[None]:
     A builder must not call the driver: cuInit crashes in a process forked from one that has imported the compiler (CUDA
     13.0, nvidia-cutlass-dsl 4.8.1).
     """
+    hardware = SimpleNamespace(  # other questions raise AttributeError
+        get_max_active_clusters=lambda cluster_size, stream=None: device.max_active_clusters(cluster_size),
+        get_l2_cache_size_in_bytes=lambda: device.l2_bytes,
+        get_device_multiprocessor_count=lambda: device.sm_count,
+    )
     settings = CuTeDSL._get_dsl().envar
     settings.arch = device.arch
     try:
-        with patch.object(cutlass.utils, "HardwareInfo", partial(_Hardware, device)):
+        with patch.object(cutlass.utils, "HardwareInfo", lambda device_id=0: hardware):
             yield
     finally:
         del settings.arch  # the environment decides again
 
 
-def reason_of(error: BaseException) -> str:
-    """Return the kind of error with its first and last lines, as one line of at most 500 characters."""
-    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' … '.join(dict.fromkeys(lines[:1] + lines[-1:]))}"[:500]
+def operands_of(problem: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return A, B and out without memory, because compiling reads only their types, sizes and strides."""
+    return (
+        _operand(problem.m, problem.k, problem.a_dtype, problem.a_layout),
+        _operand(problem.k, problem.n, problem.b_dtype, problem.b_layout),
+        _operand(problem.m, problem.n, problem.out_dtype, Layout.N),
+    )
 
 
-class _Hardware:
-    """Replacement of `HardwareInfo`; other questions raise AttributeError."""
-
-    def __init__(self, device: Device, device_id: int = 0) -> None:
-        self._device = device
-
-    def get_max_active_clusters(self, cluster_size: int, stream: object = None) -> int:
-        return self._device.max_active_clusters(cluster_size)
-
-    def get_l2_cache_size_in_bytes(self) -> int:
-        return self._device.l2_bytes
-
-    def get_device_multiprocessor_count(self) -> int:
-        return self._device.sm_count
+def _operand(rows: int, columns: int, dtype: DType, layout: Layout) -> torch.Tensor:
+    stride = (columns, 1) if layout is Layout.N else (1, rows)
+    return torch.empty_strided((rows, columns), stride, dtype=getattr(torch, dtype.torch_name), device="meta")

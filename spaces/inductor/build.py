@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 from unittest.mock import patch
 
 import triton
@@ -19,6 +18,7 @@ from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.spaces.build_result import artifact_of, reason_of
 from gemmtune.spaces.inductor.render import Rendering, render
 from gemmtune.spaces.inductor.target import environment, target
 
@@ -34,21 +34,6 @@ _ARGUMENTS = {
     "ws_ptr": "workspace",
     "ks0": "m",
 }
-
-
-class _CompiledKernel(Protocol):
-    """The part of triton.compiler.CompiledKernel that is used here."""
-
-    asm: dict[str, bytes]
-    metadata: _KernelMetadata
-
-
-class _KernelMetadata(Protocol):
-    name: str
-    shared: int
-    num_warps: int
-    global_scratch_size: int
-    profile_scratch_size: int
 
 
 def build(space: Space, template: str, task: Task, config: Config, folder: Path) -> Artifact:
@@ -68,26 +53,15 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
         rendering = render(template, task.problem, config)
         binary, arguments = _compile(rendering)
-    cubin, facts = binary.asm["cubin"], binary.metadata
-    limit = task.device.shared_memory_per_block_bytes
-    if facts.shared > limit:
-        raise BuildError(f"the binary needs {facts.shared} B of shared memory > {limit} B per block")
-    if facts.profile_scratch_size:
-        raise BuildError(f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for")
-    # Each task has its own file, even if tasks share a key: a campaign deletes a file once its task has measured it.
-    # The file is written whole or not at all.
-    path = folder / f"{hashlib.sha256(f'{task.key}/{config.digest}'.encode()).hexdigest()}.cubin"
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-        file.write(cubin)
-    Path(file.name).replace(path)
-    registers, spill_bytes = _registers_and_spills(path)
-    threads = facts.num_warps * task.device.warp_size
-    return Artifact(
-        key=space.artifact_key(task, config),
-        space=task.space,
-        path=str(path),
-        digest=hashlib.sha256(cubin).hexdigest(),
-        launch=(
+        facts = binary.metadata
+        if facts.profile_scratch_size:
+            reason = f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for"
+            raise BuildError(reason)
+        file = Path(scratch) / "kernel.cubin"
+        file.write_bytes(binary.asm["cubin"])
+        registers, spill_bytes = _registers_and_spills(file)
+        threads = facts.num_warps * task.device.warp_size
+        launch: tuple[tuple[str, int | str], ...] = (
             ("entry", facts.name),
             ("arguments", " ".join(arguments)),
             *_grid(task, config, rendering),
@@ -95,11 +69,9 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
             ("shared_bytes", facts.shared),
             ("scratch_bytes", facts.global_scratch_size),
             ("workspace_bytes", rendering.workspace_bytes),
-        ),
-        resources=Resources(registers=registers, shared_bytes=facts.shared, spill_bytes=spill_bytes, threads=threads),
-        build_seconds=time.perf_counter() - started,
-        toolchain=space.toolchain(),
-    )
+        )
+        resources = Resources(registers, facts.shared, spill_bytes, threads)
+        return artifact_of(space, task, config, file, folder, launch, resources, started)
 
 
 def _grid(task: Task, config: Config, rendering: Rendering) -> tuple[tuple[str, int], ...]:
@@ -111,16 +83,16 @@ def _grid(task: Task, config: Config, rendering: Rendering) -> tuple[tuple[str, 
     return ("grid_x", x // -(-task.problem.m // block_m)), ("block_m", block_m), ("grid_y", y), ("grid_z", z)
 
 
-def _compile(rendering: Rendering) -> tuple[_CompiledKernel, list[str]]:
+def _compile(rendering: Rendering) -> tuple[Any, list[str]]:
     """Compile through Inductor's own autotuner object, and return the kernel with the names of its arguments.
 
     So signature, constants and options are Inductor's.
     """
     kernel = getattr(PyCodeCache.load_by_key_path(rendering.module_key, rendering.module_path), rendering.kernel_name)
-    compiled: list[_CompiledKernel] = []
+    compiled = []
     compiler = triton.compile
 
-    def keep(*args: object, **kwargs: object) -> _CompiledKernel:
+    def keep(*args: object, **kwargs: object) -> object:
         compiled.append(compiler(*args, **kwargs))
         return compiled[-1]
 
@@ -135,7 +107,7 @@ def _compile(rendering: Rendering) -> tuple[_CompiledKernel, list[str]]:
         ):
             kernel.precompile(warm_cache_only=True)
     except Exception as error:
-        raise BuildError(_reason(error)) from error
+        raise BuildError(reason_of(error)) from error
     finally:
         PyCodeCache.cache_clear()
     if len(compiled) != 1:
@@ -144,12 +116,6 @@ def _compile(rendering: Rendering) -> tuple[_CompiledKernel, list[str]]:
     if unknown := sorted(set(names) - set(_ARGUMENTS)):
         raise BuildError(f"Inductor's kernel takes {unknown[0]}; known: {', '.join(_ARGUMENTS)}")
     return compiled[0], [_ARGUMENTS[name] for name in names]
-
-
-def _reason(error: Exception) -> str:
-    """Return the kind of error with its first and last lines: Triton names the location first and the cause last."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' … '.join(dict.fromkeys(lines[:1] + lines[-1:]))}"[:500]
 
 
 def _registers_and_spills(cubin: Path) -> tuple[int, int]:

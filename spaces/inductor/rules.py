@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.problem import DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -17,6 +17,7 @@ from gemmtune.engine.seams.space import Space
 
 __all__ = [
     "DEFAULT_GROUP_M",
+    "TILE_PARAMS",
     "Numbers",
     "fits_in_shared_memory",
     "groups_differ",
@@ -30,6 +31,12 @@ __all__ = [
 Numbers = TypeVar("Numbers", int, NDArray[np.int64])
 """The number of one config, or an array with the numbers of many configs."""
 
+TILE_PARAMS = (
+    *(Param(name, (16, 32, 64, 128, 256)) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")),
+    Param("GROUP_M", (4, 8, 16)),
+    Param("num_stages", (1, 2, 3, 4, 5, 6, 7, 8)),
+)
+"""Parameters of every template, without `num_warps`."""
 DEFAULT_GROUP_M = 8
 """Inductor's own GROUP_M: rows of tiles that are computed together."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -52,7 +53,7 @@ def target(device: Device) -> Iterator[None]:
     # max_threads_per_block is not among the fields of torch 2.11
     properties = DeviceProperties(**{name: value for name, value in facts.items() if name in DeviceProperties._fields})
     with (
-        patch.object(triton.runtime.driver, "_active", _TargetDriver(device)),
+        patch.object(triton.runtime.driver, "_active", _driver_of(device)),
         patch.object(DeviceProperties, "create", staticmethod(lambda _: properties)),
         patch.object(torch.cuda, "get_device_capability", lambda *_: device.capability),
         patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
@@ -63,18 +64,11 @@ def target(device: Device) -> Iterator[None]:
         yield
 
 
-class _TargetDriver:
-    """Triton driver of an absent GPU: it knows its target and nothing else."""
-
-    def __init__(self, device: Device) -> None:
-        major, minor = device.capability
-        self._target = GPUTarget("cuda", major * 10 + minor, device.warp_size)
-
-    def get_current_target(self) -> GPUTarget:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cuda", 0)
+def _driver_of(device: Device) -> SimpleNamespace:
+    """Return a Triton driver of an absent GPU: it knows its target and nothing else."""
+    major, minor = device.capability
+    return SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", major * 10 + minor, device.warp_size),
+        get_current_device=lambda: 0,
+        get_active_torch_device=lambda: torch.device("cuda", 0),
+    )

@@ -21,7 +21,7 @@ from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
 
-__all__ = ["Estimates", "Proposal", "Shape", "estimates_of", "prior_of", "proposed_configs"]
+__all__ = ["Estimates", "Shape", "estimates_of", "prior_of", "proposed_configs"]
 
 _PACKAGE = "nvidia-matmul-heuristics"
 _PROGRAM = Path(__file__).with_name("program.py")
@@ -63,25 +63,11 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """Kernel that the model proposes for a task."""
-
-    shape: Shape
-    """Tile and cluster of the kernel."""
-    tile_k: int
-    """Elements of k per stage."""
-    split_k: int
-    """CTAs that share the k of one tile; 1 for a plain kernel."""
-    seconds: float
-    """Estimated time of one launch, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
 class Estimates:
     """Proposals and times of the model for one task, or the reason why there are none."""
 
-    proposals: tuple[Proposal, ...] = ()
-    """Kernels that the model proposes, best first by its own rules, which need not be by time."""
+    proposals: tuple[Shape, ...] = ()
+    """Kernels without split k that the model proposes, best first by its own rules, which need not be by time."""
     times_ns: Mapping[Shape, float] = field(default_factory=dict)
     """Estimated time of one launch of each valid shape, in nanoseconds."""
     reason: str = ""
@@ -91,12 +77,11 @@ class Estimates:
 def proposed_configs(
     task: Task, configs: Iterable[Config], shape_of: Callable[[Config], Shape | None]
 ) -> tuple[Config, ...]:
-    """Return the first config with the shape of each proposal without split k, best proposal first."""
+    """Return the first config with the shape of each proposal, best proposal first."""
     first: dict[Shape | None, Config] = {}
     for config in configs:
         first.setdefault(shape_of(config), config)
-    shapes = dict.fromkeys(proposal.shape for proposal in estimates_of(task).proposals if proposal.split_k == 1)
-    return tuple(first[shape] for shape in shapes if shape in first)
+    return tuple(first[shape] for shape in dict.fromkeys(estimates_of(task).proposals) if shape in first)
 
 
 def prior_of(task: Task, configs: Iterable[Config], shape_of: Callable[[Config], Shape | None]) -> Prior:
@@ -119,15 +104,21 @@ def estimates_of(task: Task) -> Estimates:
     if isinstance(query, str):
         return Estimates(reason=query)
     found = _answer(tuple(query.items()))
-    return found if found.proposals or found.reason else Estimates(reason=f"{_PACKAGE} proposes nothing for {task.key}")
+    return (
+        found
+        if found.times_ns or found.proposals or found.reason
+        else Estimates(reason=f"{_PACKAGE} proposes nothing for {task.key}")
+    )
 
 
 @cache
 def _answer(query: tuple[tuple[str, str | int], ...]) -> Estimates:
     """Query the model once per problem for all spaces; it may give neither proposals nor a reason."""
-    command, given = [sys.executable, "-P", _PROGRAM], json.dumps(dict(query)).encode()
+    command, given = [sys.executable, "-P", str(_PROGRAM)], json.dumps(dict(query)).encode()
     try:
-        done = subprocess.run(command, input=given, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False)  # noqa: S603 (our own interpreter, our own file)
+        done = subprocess.run(  # noqa: S603 (our own interpreter, our own file)
+            command, input=given, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         return Estimates(reason=f"{_PACKAGE} did not answer for {_TIMEOUT_SECONDS:g} s")
     try:
@@ -136,8 +127,8 @@ def _answer(query: tuple[tuple[str, str | int], ...]) -> Estimates:
         errors = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         return Estimates(reason=f"{_PACKAGE} ended with status {done.returncode}: {errors[-1][:200]}")
     return Estimates(
-        tuple(Proposal(Shape(m, n, c_m, c_n), k, split, s) for m, n, k, c_m, c_n, split, s in answer["proposals"]),
-        {Shape(m, n, c_m, c_n): seconds * 1e9 for m, n, c_m, c_n, seconds in answer["times"]},
+        tuple(Shape(*shape) for shape in answer["proposals"]),
+        {Shape(*shape): seconds * 1e9 for *shape, seconds in answer["times"]},
     )
 
 

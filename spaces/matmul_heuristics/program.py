@@ -30,12 +30,9 @@ def _answer(query: dict[str, Any]) -> dict[str, Any]:
     problem = heuristics.makeNvMatmulHeuristicsProblem(*sizes, layout, query["batch"])
     proposals = heuristics.get(problem, _MOST_PROPOSALS, precision=query["precision"])
     times = _times(heuristics, problem, query, proposals) if proposals else []
-    return {"proposals": [_proposal(p["kernel"], p["runtime"]) for p in proposals], "times": times}
-
-
-def _proposal(kernel: Any, seconds: float) -> list[float]:  # noqa: ANN401 (the library has no types)
-    tile = (kernel.cta_tile_m, kernel.cta_tile_n, kernel.cta_tile_k)
-    return [*tile, kernel.cluster_m, kernel.cluster_n, kernel.split_k, seconds]
+    kernels = [proposal["kernel"] for proposal in proposals]
+    shapes = [(k.cta_tile_m, k.cta_tile_n, k.cluster_m, k.cluster_n) for k in kernels if k.split_k == 1]
+    return {"proposals": shapes, "times": times}
 
 
 def _times(heuristics: Any, problem: Any, query: dict[str, Any], proposals: list[Any]) -> list[list[float]]:  # noqa: ANN401

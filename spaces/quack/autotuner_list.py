@@ -33,7 +33,7 @@ def listed(arch: str) -> tuple[Config, ...]:
 
 def _sm90() -> tuple[Config, ...]:
     return tuple(
-        _config(tile_m, tile_n, cluster, pingpong=pingpong, swap_ab=swap_ab, dynamic=False)
+        _config(tile_m, tile_n, *cluster, pingpong, swap_ab, False)
         for tile_m, tile_n, pingpong in _SM90_TILES
         for cluster in _SM90_CLUSTERS
         for swap_ab in (False, True)
@@ -43,25 +43,13 @@ def _sm90() -> tuple[Config, ...]:
 def _sm100() -> tuple[Config, ...]:
     tiles = [(tile_m, tile_n, cluster) for tile_m, cluster in _SM100_TILES for tile_n in _SM100_TILE_N]
     return tuple(
-        _config(tile_m, tile_n, cluster, pingpong=False, swap_ab=swap_ab, dynamic=dynamic)
+        _config(tile_m, tile_n, *cluster, False, swap_ab, dynamic)
         for tile_m, tile_n, cluster in [*tiles, (256, 512, (2, 1))]
         for swap_ab in (False, True)
         for dynamic in (True, False)
     )
 
 
-def _config(
-    tile_m: int, tile_n: int, cluster: tuple[int, int], *, pingpong: bool, swap_ab: bool, dynamic: bool
-) -> Config:
-    return Config(
-        {
-            "tile_m": tile_m,
-            "tile_n": tile_n,
-            "cluster_m": cluster[0],
-            "cluster_n": cluster[1],
-            "pingpong": pingpong,
-            "swap_ab": swap_ab,
-            "is_dynamic_persistent": dynamic,
-            "max_swizzle_size": DEFAULT_SWIZZLE,
-        }
-    )
+def _config(*values: int) -> Config:
+    names = ("tile_m", "tile_n", "cluster_m", "cluster_n", "pingpong", "swap_ab", "is_dynamic_persistent")
+    return Config({**dict(zip(names, values, strict=True)), "max_swizzle_size": DEFAULT_SWIZZLE})

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
-import torch
 from cutlass import cute
 from quack import gemm as dispatch
 from quack import gemm_interface as interface
@@ -18,11 +17,11 @@ from quack.gemm_config import GemmConfig
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import DType, Layout, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
-from gemmtune.spaces.cute.artifact import Compiled, artifact_of
-from gemmtune.spaces.cute.target import driver_of, reason_of
+from gemmtune.spaces.build_result import reason_of
+from gemmtune.spaces.cute.artifact import Compiled, save
+from gemmtune.spaces.cute.target import driver_of, operands_of
 
 __all__ = ["build"]
 
@@ -43,7 +42,7 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
         ("cluster_size", config.integer("cluster_m") * config.integer("cluster_n")),
         ("max_swizzle_size", config.integer("max_swizzle_size")),
     )
-    return artifact_of(space, task, config, folder, compiled, launch, started)
+    return save(space, task, config, compiled, folder, launch, started)
 
 
 def _compile(task: Task, config: Config) -> Compiled:
@@ -51,23 +50,11 @@ def _compile(task: Task, config: Config) -> Compiled:
 
     Sizes and strides of its tensors are symbols; the problem's strides decide which dimensions are contiguous.
     """
-    operands, major = _operands(task.problem), task.device.capability[0]
+    quacks_config = GemmConfig(**config, device_capacity=task.device.capability[0])
     with _target(task.device):
-        *_, plan = interface.gemm_tuned.fn(*operands, config=GemmConfig(**config, device_capacity=major))
+        *_, plan = interface.gemm_tuned.fn(*operands_of(task.problem), config=quacks_config)
     compiled: Compiled = plan.compiled_fn
     return compiled
-
-
-def _operands(problem: Problem) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    a = _operand(problem.m, problem.k, problem.a_dtype, problem.a_layout)
-    b = _operand(problem.k, problem.n, problem.b_dtype, problem.b_layout)
-    return a, b, _operand(problem.m, problem.n, problem.out_dtype, Layout.N)
-
-
-def _operand(rows: int, columns: int, dtype: DType, layout: Layout) -> torch.Tensor:
-    """Return a tensor without memory: QuACK reads only its sizes and strides."""
-    stride = (columns, 1) if layout is Layout.N else (1, rows)
-    return torch.empty_strided((rows, columns), stride, dtype=getattr(torch, dtype.torch_name), device="meta")
 
 
 @contextlib.contextmanager

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import DType, Layout, Op, Problem
+from gemmtune.engine.records.problem import DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.spaces.operand_rows import operand_rows
 
 __all__ = ["runs", "serves"]
 
@@ -40,13 +41,13 @@ def serves(task: Task) -> Verdict:
         )
     if task.device.arch not in _ARCHES:
         return Verdict.no("architecture", f"quack_gemm is for {' and '.join(_ARCHES)}, not for {task.device.arch}")
-    for name, extent, dtype in _contiguous(problem):
+    for name, row in operand_rows(problem).items():
         # `GemmSm100.is_valid_tensor_alignment`; on both architectures the strides that `make_fake_gemm_tensors` in
         # quack/gemm_tvm_ffi_utils.py compiles in (`div_for_dtype`).
-        if extent * dtype.itemsize % _TMA_BYTES:
+        if row.nbytes % _TMA_BYTES:
             return Verdict.no(
                 "alignment",
-                f"{name} has {extent} contiguous elements of {dtype}, {extent * dtype.itemsize} B:"
+                f"{name} has {row.length} contiguous elements of {row.dtype}, {row.nbytes} B:"
                 f" TMA needs a multiple of {_TMA_BYTES} B",
             )
     return Verdict.yes()
@@ -55,15 +56,6 @@ def serves(task: Task) -> Verdict:
 def runs(task: Task, config: Config) -> Verdict:
     """Return whether the config has a kernel for the task's architecture, which `serves` has accepted."""
     return _sm90(config) if task.device.arch == "sm_90a" else _sm100(config)
-
-
-def _contiguous(problem: Problem) -> tuple[tuple[str, int, DType], ...]:
-    """Return name, contiguous extent and element type of each operand."""
-    return (
-        ("A", problem.k if problem.a_layout is Layout.N else problem.m, problem.a_dtype),
-        ("B", problem.n if problem.b_layout is Layout.N else problem.k, problem.b_dtype),
-        ("out", problem.n, problem.out_dtype),
-    )
 
 
 def _sm90(config: Config) -> Verdict:

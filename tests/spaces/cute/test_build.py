@@ -18,7 +18,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.testing.space_conformance import check_build
-from gemmtune.spaces.cute.cubin import CubinError, kernels
+from gemmtune.spaces.cute.cubin import kernel_of
 from gemmtune.spaces.cute_gemm import CuteGemmSpace
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -262,5 +262,5 @@ def test_operands_take_no_memory():
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF" + bytes(80), bytes(1000)])
 def test_bytes_without_a_cubin_are_refused(data):
-    with pytest.raises(CubinError, match="no cubin"):
-        kernels(data)
+    with pytest.raises(BuildError, match="no cubin"):
+        kernel_of(data)

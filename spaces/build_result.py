@@ -1,0 +1,66 @@
+"""The outcome of one build: its artifact, or the reason why there is none."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from pathlib import Path
+
+from gemmtune.engine.records.artifact import Artifact, Resources
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import BuildError, Space
+
+__all__ = ["artifact_of", "reason_of"]
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def artifact_of(
+    space: Space,
+    task: Task,
+    config: Config,
+    file: Path,
+    folder: Path,
+    launch: tuple[tuple[str, int | str], ...],
+    resources: Resources,
+    started: float,
+) -> Artifact:
+    """Move a built binary to its place in `folder`, and return its artifact.
+
+    Args:
+        space: the space that built the binary.
+        task: the task that it was built for.
+        config: the config that it was built from.
+        file: the binary, in a temporary folder on the file system of `folder`.
+        folder: the folder of the build. Each task has its own file, even if tasks share a key: a campaign deletes a
+            file once its task has measured it.
+        launch: values that launching needs.
+        resources: resources of a block of the kernel.
+        started: time when the build began, by `time.perf_counter`.
+
+    Raises:
+        BuildError: the binary needs more shared memory than a block of the task's device may have.
+    """
+    limit = task.device.shared_memory_per_block_bytes
+    if resources.shared_bytes > limit:
+        raise BuildError(f"the binary needs {resources.shared_bytes} B of shared memory > {limit} B per block")
+    name = hashlib.sha256(f"{task.key}/{config.digest}".encode()).hexdigest()
+    path = file.replace(folder / f"{name}{file.suffix}")
+    return Artifact(
+        key=space.artifact_key(task, config),
+        space=task.space,
+        path=str(path),
+        digest=hashlib.sha256(path.read_bytes()).hexdigest(),
+        launch=launch,
+        resources=resources,
+        build_seconds=time.perf_counter() - started,
+        toolchain=space.toolchain(),
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """Return the kind of error with its first and last lines, as one line of at most 500 characters."""
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' … '.join(dict.fromkeys(lines[:1] + lines[-1:]))}"[:500]
