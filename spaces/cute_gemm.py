@@ -136,7 +136,7 @@ class CuteGemmSpace(Space):
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Link the object and call it through TVM-FFI."""
-        from gemmtune.spaces.cute.kernel import CuteKernel
+        from gemmtune.spaces.cute.artifact import CuteKernel
 
         return CuteKernel(artifact)
 

@@ -97,7 +97,7 @@ def has_points_of_its_params(space: type[Space]) -> None:
 
 
 def explains_every_rejection(space: type[Space]) -> None:
-    """Check that `check` returns a Verdict for every point, and that a rejection has a rule and a one-line reason."""
+    """Check that `check` accepts some point, and gives each rejection a rule and a one-line reason."""
     rules = set()
     for task in example_tasks():
         for point in _points(space, task):
@@ -109,12 +109,7 @@ def explains_every_rejection(space: type[Space]) -> None:
             require("\n" not in verdict.reason + verdict.rule, space, f"gave more than one line for {point}")
             rules.add(verdict.rule)
     require(len(rules) <= _MOST_RULES, space, f"has {len(rules)} rules > {_MOST_RULES}: put values into the reason")
-
-
-def accepts_some_point(space: type[Space]) -> None:
-    """Check that the space accepts a point of at least one example."""
-    accepted = any(space().check(task, point) for task in example_tasks() for point in _points(space, task))
-    require(accepted, space, "rejects every point of every example")
+    require("" in rules, space, "rejects every point of every example")  # an accepted point has no rule
 
 
 def has_feasible_seeds(space: type[Space]) -> None:
@@ -196,7 +191,6 @@ CHECKS: tuple[Callable[[type[Space]], None], ...] = (
     spans_its_params,
     has_points_of_its_params,
     explains_every_rejection,
-    accepts_some_point,
     has_feasible_seeds,
     estimates_feasible_configs,
     gives_each_config_its_key,

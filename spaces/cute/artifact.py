@@ -1,4 +1,4 @@
-"""Save a compiled CuTe kernel as a file and load it again. Imports cutlass (nvidia-cutlass-dsl) and tvm_ffi.
+"""Save a compiled CuTe kernel as a file, load it again and launch it. Imports torch, cutlass and tvm_ffi.
 
 The file is the relocatable object that the DSL exports for TVM-FFI: the host function that launches, and the cubin. So
 NVIDIA's own code makes tensor maps, grid and cluster attributes. The kernel must be compiled with TVM-FFI
@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
 from cutlass import cute
 
 from gemmtune.engine.records.artifact import Artifact
@@ -23,7 +24,7 @@ from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import artifact_of
 from gemmtune.spaces.cute.cubin import kernel_of
 
-__all__ = ["Compiled", "load", "save"]
+__all__ = ["Compiled", "CuteKernel", "load", "save"]
 
 _FUNCTION = "kernel"  # one name in all files, so that equal kernels are equal files
 
@@ -80,6 +81,32 @@ def load(path: str | Path) -> Callable[..., None]:
     module: Any = cute.runtime.load_module(str(path), enable_tvm_ffi=True)
     function: Callable[..., None] = module[_FUNCTION]
     return function
+
+
+class CuteKernel:
+    """Host function of one operator: it makes the tensor maps and launches, and compiles nothing."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        """Link the object; the first launch loads the cubin, and therefore must not be captured.
+
+        Raises:
+            Exception: the object cannot be linked.
+        """
+        self._function = load(artifact.path)
+        self._output_last = dict(artifact.launch)["arguments"] == "a b stream out"
+        self._device = torch.cuda.current_device()
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+        """Enqueue one launch on torch's current stream."""
+        stream = torch._C._cuda_getCurrentRawStream(self._device)  # as Inductor's own code asks for it
+        if self._output_last:
+            self._function(a, b, stream, out)
+        else:
+            self._function(a, b, out, stream)
+
+    def close(self) -> None:
+        """Drop the function, which unloads the cubin."""
+        del self._function
 
 
 def _dynamic_shared_bytes(module: str) -> int:

@@ -37,14 +37,7 @@ _ARGUMENTS = {
 
 
 def build(space: Space, template: str, task: Task, config: Config, folder: Path) -> Artifact:
-    """Render and compile `config` for the task's device, and leave the cubin in `folder`.
-
-    Args:
-        space: the space that the artifact names.
-        template: Inductor's id of the template, as `render` takes it.
-        task: the problem and the device.
-        config: values of the template's parameters.
-        folder: the folder of the cubin.
+    """Render and compile `config` with Inductor's `template`, and leave the cubin in `folder`.
 
     Raises:
         BuildError: Inductor or Triton refuse the config, or it needs more than a block may have.

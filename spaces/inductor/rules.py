@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config, Param, Value
-from gemmtune.engine.records.problem import DType, Op
+from gemmtune.engine.records.problem import DType, Op, Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.space import Space
 
 __all__ = [
     "DEFAULT_GROUP_M",
     "TILE_PARAMS",
     "Numbers",
+    "busiest_sm_traffic",
     "fits_in_shared_memory",
     "groups_differ",
     "is_wgmma",
-    "scaled_seeds",
+    "scaled_config",
     "serves",
     "template_config",
     "tile_fits",
@@ -128,23 +126,13 @@ def groups_differ(task: Task, config: Config) -> Verdict:
     return Verdict.yes()
 
 
-def scaled_seeds(space: Space, task: Task, configs: Iterable[tuple[int, int, int, int, int]]) -> tuple[Config, ...]:
-    """Return the configs that pass the space's check once scaled to the problem, least operand traffic first.
-
-    Args:
-        space: the space whose seeds they are.
-        task: the task that they are scaled to, as Inductor scales them.
-        configs: (BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps) of each.
-    """
-    sizes = task.problem
-    seeds: dict[Config, None] = {}
-    for block_m, block_n, block_k, num_stages, num_warps in configs:
-        m, n = min(block_m, _padded(sizes.m)), min(block_n, _padded(sizes.n))
-        busy_warps = min(num_warps, m * n // _ELEMENTS_PER_WARP)
-        config = template_config(m, n, min(block_k, _padded(sizes.k)), num_stages, busy_warps)
-        if space.check(task, config):
-            seeds[config] = None
-    return tuple(sorted(seeds, key=partial(_busiest_sm_traffic, task)))
+def scaled_config(
+    problem: Problem, block_m: int, block_n: int, block_k: int, num_stages: int, num_warps: int
+) -> Config:
+    """Return a config of Inductor's list, scaled to the problem as Inductor scales it."""
+    m, n = min(block_m, _padded(problem.m)), min(block_n, _padded(problem.n))
+    busy_warps = min(num_warps, m * n // _ELEMENTS_PER_WARP)
+    return template_config(m, n, min(block_k, _padded(problem.k)), num_stages, busy_warps)
 
 
 def template_config(*values: Value) -> Config:
@@ -158,7 +146,7 @@ def _padded(size: int) -> int:
     return max(1 << (size - 1).bit_length(), _MIN_BLOCK)
 
 
-def _busiest_sm_traffic(task: Task, config: Config) -> int:
+def busiest_sm_traffic(task: Task, config: Config) -> int:
     """Return the operand elements that the busiest SM loads per step of k: waves × (BLOCK_M + BLOCK_N)."""
     problem, block_m, block_n = task.problem, config.integer("BLOCK_M"), config.integer("BLOCK_N")
     tiles = problem.batch * -(-problem.m // block_m) * -(-problem.n // block_n)

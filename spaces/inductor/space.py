@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from itertools import product
 from pathlib import Path
 from typing import ClassVar
@@ -24,9 +24,10 @@ from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces.inductor.rules import (
     DEFAULT_GROUP_M,
     Numbers,
+    busiest_sm_traffic,
     fits_in_shared_memory,
     groups_differ,
-    scaled_seeds,
+    scaled_config,
     serves,
     template_config,
     tile_fits,
@@ -82,7 +83,9 @@ class InductorSpace(Space):
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """Return Inductor's list, scaled to the problem as Inductor scales it, least operand traffic first."""
-        return scaled_seeds(self, task, self.inductors_list)
+        scaled = (scaled_config(task.problem, *listed) for listed in self.inductors_list)
+        feasible = dict.fromkeys(config for config in scaled if self.check(task, config))
+        return tuple(sorted(feasible, key=partial(busiest_sm_traffic, task)))
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
         """Return how the tile fits the problem and the GPU, and the rows of tiles that GROUP_M keeps together."""

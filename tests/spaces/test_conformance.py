@@ -178,7 +178,7 @@ class PreloadsNothing(Toy):
         (OffItsParams, space_conformance.has_points_of_its_params, "not of its params"),
         (BareNo, space_conformance.explains_every_rejection, "not with a Verdict"),
         (ValueInTheRule, space_conformance.explains_every_rejection, "51 rules"),
-        (NeverContent, space_conformance.accepts_some_point, "rejects every point"),
+        (NeverContent, space_conformance.explains_every_rejection, "rejects every point"),
         (InfeasibleSeed, space_conformance.has_feasible_seeds, "rejects its seed .* TILE 3 is odd"),
         (SilentPrior, space_conformance.estimates_feasible_configs, "0 estimates by '', reason ''"),
         (NamelessModel, space_conformance.estimates_feasible_configs, "1 estimates by '', reason ''"),
