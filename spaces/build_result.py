@@ -27,18 +27,10 @@ def artifact_of(
     resources: Resources,
     started: float,
 ) -> Artifact:
-    """Move a built binary to its place in `folder`, and return its artifact.
+    """Move a built binary from a temporary folder in `folder` to a file of its task, and return its artifact.
 
-    Args:
-        space: the space that built the binary.
-        task: the task that it was built for.
-        config: the config that it was built from.
-        file: the binary, in a temporary folder on the file system of `folder`.
-        folder: the folder of the build. Each task has its own file, even if tasks share a key: a campaign deletes a
-            file once its task has measured it.
-        launch: values that launching needs.
-        resources: resources of a block of the kernel.
-        started: time when the build began, by `time.perf_counter`.
+    Tasks that share a key have files of their own too, because a campaign deletes a file once its task has measured it.
+    The build `started` at a time of `time.perf_counter`.
 
     Raises:
         BuildError: the binary needs more shared memory than a block of the task's device may have.
