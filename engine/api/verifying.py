@@ -12,7 +12,7 @@ from pathlib import Path
 from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
 from gemmtune.engine.api.table import Table
 from gemmtune.engine.api.tuning import database_url
-from gemmtune.engine.campaign.verify import Verified, open_executor, verifying_searches
+from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.verify import verify_report
@@ -87,12 +87,11 @@ def verify(
         True
     """
     content = (table if isinstance(table, Table) else Table.read(table)).record
-    searches = verifying_searches(content)
     recorded, _ = sources_of(backend)
     executor = open_executor(content, landscapes=recorded, builders=builders, notify=partial(notify, callbacks))
     folder = None if out is None else Path(out)
     with closing(executor), Database.open(database_url(database, folder)) as store:
-        result = VerifyResult(measure_again(content, margin, searches, executor, store, callbacks))
+        result = VerifyResult(measure_again(content, margin, executor, store, callbacks))
     if folder is not None:
         result.table.save(folder / "table.json")
     return result

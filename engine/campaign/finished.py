@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from gemmtune.engine.store.files import write_whole
 __all__ = ["FinishedCampaign"]
 
 
+@dataclass(frozen=True, slots=True)
 class FinishedCampaign:
     """The configs that each search of one campaign asked, by their digests, in a file.
 
@@ -26,15 +28,26 @@ class FinishedCampaign:
     matter.
     """
 
-    def __init__(self, path: Path, plan: Plan, searches: Sequence[TaskSearch], executor: Executor) -> None:
-        """Identify the campaign by what it searches, how, and how that is measured."""
-        self._path = path
-        self._plan = plan
-        self._searches = searches
-        self._executor = executor
-        how = (version("gemmtune"), plan.seed, plan.batch, plan.objective, plan.pruners, plan.limits.regret)
-        text = repr([how, executor.evidence, [self._identity(search) for search in searches]])
-        self._campaign = hashlib.sha256(text.encode()).hexdigest()
+    path: Path
+    """File of the campaign."""
+    plan: Plan
+    """Plan of the campaign."""
+    fresh: Sequence[TaskSearch]
+    """Searches of the plan's tasks."""
+    executor: Executor
+    """Executor of the campaign."""
+
+    @property
+    def _campaign(self) -> str:
+        """Digest of what the campaign searches, how, and how that is measured."""
+        plan, tasks = self.plan, []
+        for search in self.fresh:
+            task, sampler = search.task, search.sampler
+            how = f"{sampler.__module__}.{sampler.__qualname__}", search.budget, search.space.params(task)
+            fields = task.space, PROBLEM.encode(task.problem), DEVICE.encode(task.device)
+            tasks.append((fields, how, self.executor.protocol(task), self.executor.toolchain(task).text))
+        seen = version("gemmtune"), plan.seed, plan.batch, plan.objective, plan.pruners, plan.limits.regret
+        return hashlib.sha256(repr([seen, self.executor.evidence, tasks]).encode()).hexdigest()
 
     def searches(self, database: Database) -> list[TaskSearch] | None:
         """Return searches that ask what was asked, one per search; None where the samplers must be asked.
@@ -43,19 +56,19 @@ class FinishedCampaign:
             StoreError: the database cannot be read.
         """
         try:
-            content = json.loads(self._path.read_bytes())
+            content = json.loads(self.path.read_bytes())
         except (OSError, ValueError):
             return None
         if not isinstance(content, dict) or content.get("campaign") != self._campaign:
             return None
         found = []
-        for search, digests in zip(self._searches, content["asked"], strict=True):
-            protocol, toolchain = self._executor.protocol(search.task), self._executor.toolchain(search.task)
-            held = database.configs(search.task, protocol, self._executor.evidence, toolchain)
+        for search, digests in zip(self.fresh, content["asked"], strict=True):
+            protocol, toolchain = self.executor.protocol(search.task), self.executor.toolchain(search.task)
+            held = database.configs(search.task, protocol, self.executor.evidence, toolchain)
             if not all(digest in held for digest in digests):
                 return None
             configs = [held[digest] for digest in digests]
-            found.append(exhaustive_search(search.task, search.space, configs, self._plan.scores))
+            found.append(exhaustive_search(search.task, search.space, configs, self.plan.scores))
         return found
 
     def write(self) -> None:
@@ -64,13 +77,7 @@ class FinishedCampaign:
         Raises:
             UsageError: the file cannot be written.
         """
-        if any(search.cut_short for search in self._searches):
+        if any(search.cut_short for search in self.fresh):
             return
-        asked = [[trial.config.digest for trial in search.tuner.trials] for search in self._searches]
-        write_whole(self._path, (json.dumps({"campaign": self._campaign, "asked": asked}) + "\n").encode())
-
-    def _identity(self, search: TaskSearch) -> tuple[object, ...]:
-        task, sampler = search.task, search.sampler
-        fields = task.space, PROBLEM.encode(task.problem), DEVICE.encode(task.device)
-        how = f"{sampler.__module__}.{sampler.__qualname__}", search.budget, search.space.params(task)
-        return fields, how, self._executor.protocol(task), self._executor.toolchain(task).text
+        asked = [[trial.config.digest for trial in search.tuner.trials] for search in self.fresh]
+        write_whole(self.path, (json.dumps({"campaign": self._campaign, "asked": asked}) + "\n").encode())

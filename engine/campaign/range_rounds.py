@@ -14,7 +14,7 @@ See experiments/tables for what each round finds.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -24,7 +24,6 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
-from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, of_one_gemm
 from gemmtune.engine.tables.ranking import Ranking
@@ -81,21 +80,22 @@ def measure_ranges(
         run: runs searches to their end.
         rankings: returns the rankings of the problems of these searches.
     """
-    run(winner_searches(plan, searches, rankings(searches)))
+    tasks = [search.task for search in searches]
+    run(winner_searches(plan, tasks, rankings(searches)))
     found = RangeMeasurements()
     if measures:
-        found = RangeMeasurements(probe_searches(plan, searches, rankings(searches)))
+        found = RangeMeasurements(probe_searches(plan, tasks, rankings(searches)))
         run(found.probe_searches)
         ranked = rankings((*searches, *found.probe_searches))
-        found = replace(found, interior_searches=_interior_searches(plan, limits, searches, ranked, found.probed))
+        found = replace(found, interior_searches=_interior_searches(plan, limits, tasks, ranked, found.probed))
         run(found.interior_searches)
     if plan.held_out:
         ranked = rankings((*searches, *found.probe_searches, *found.interior_searches))
-        run(_held_out_searches(plan, limits, searches, ranked, found))
+        run(_held_out_searches(plan, limits, tasks, ranked, found))
     return found
 
 
-def winner_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterable[Ranking]) -> list[TaskSearch]:
+def winner_searches(plan: Plan, tasks: Iterable[Task], rankings: Iterable[Ranking]) -> list[TaskSearch]:
     """Return a search per task over the best configs of its space at every tuned m of its GEMM."""
     winners: defaultdict[tuple[Problem, str], dict[Config, None]] = defaultdict(dict)
     for ranking in rankings:
@@ -105,11 +105,12 @@ def winner_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterab
                 if best is not None:
                     winners[of_one_gemm(ranking.problem), name][best] = None
     found = []
-    for task, space in _tasks(searches):
+    for task in tasks:
         if task.space != BASELINE_SPACE and task.problem not in plan.held_out:
+            space = plan.plugins.spaces[task.space]
             configs = [c for c in winners[of_one_gemm(task.problem), task.space] if space.check(task, c)]
             if len(configs) > 1:
-                found.append(exhaustive_search(task, space, configs, plan.scores))
+                found.append(_search(plan, task, configs))
     return found
 
 
@@ -138,33 +139,32 @@ def _probed_between(less: int, more: int) -> list[int]:
     return sorted(m for power in powers for m in (power, 3 * power) if less < m < more)
 
 
-def probe_searches(plan: Plan, searches: Sequence[TaskSearch], rankings: Iterable[Ranking]) -> list[TaskSearch]:
+def probe_searches(plan: Plan, tasks: Iterable[Task], rankings: Iterable[Ranking]) -> list[TaskSearch]:
     """Return the searches at the probes, the baseline of each probe first where it has one.
 
     A config is measured at a probe if the binary built for a neighbour is correct there too. A probe without such a
     config is left out, as for kernels of a static m.
     """
     ranked = {ranking.problem: ranking for ranking in rankings}
-    tasks = [(task, space) for task, space in _tasks(searches) if task.problem not in plan.held_out]
+    tuned = [task for task in tasks if task.problem not in plan.held_out]
     found = []
-    for probe, neighbours in probe_problems((task.problem for task, _ in tasks), set(plan.held_out)).items():
+    for probe, neighbours in probe_problems((task.problem for task in tuned), set(plan.held_out)).items():
         near = [ranked[problem] for problem in neighbours if problem in ranked]
-        here = {replace(task, problem=probe): space for task, space in tasks if task.problem in neighbours}
-        baseline = {task: tuple(feasible_configs(s, task)) for task, s in here.items() if task.space == BASELINE_SPACE}
-        others = {task: _configs_of(task, s, near) for task, s in here.items() if task.space != BASELINE_SPACE}
+        here = dict.fromkeys(replace(task, problem=probe) for task in tuned if task.problem in neighbours)
+        vendor = {task: _baseline(plan, task) for task in here if task.space == BASELINE_SPACE}
+        others = {task: _best_nearby(plan, task, near) for task in here if task.space != BASELINE_SPACE}
         if any(others.values()):
-            configs = baseline | others
-            found += [exhaustive_search(t, here[t], few, plan.scores) for t, few in configs.items() if few]
+            found += [_search(plan, task, configs) for task, configs in (vendor | others).items() if configs]
     return found
 
 
-def _configs_of(task: Task, space: Space, neighbours: Iterable[Ranking]) -> tuple[Config, ...]:
+def _best_nearby(plan: Plan, task: Task, neighbours: Iterable[Ranking]) -> tuple[Config, ...]:
     """Return the best configs of the task's space at each neighbour whose binaries serve the task."""
     found: dict[Config, None] = {}
     for near in neighbours:
         own = sorted((c for c in near.contenders if c.choice.space == task.space), key=lambda c: (c.score, c.order))
         for config in (contender.choice.config for contender in own[:_PER_NEIGHBOUR]):
-            if _serves_too(space, config, replace(task, problem=near.problem), task):
+            if _serves_too(plan, config, replace(task, problem=near.problem), task):
                 found[config] = None
     return tuple(found)
 
@@ -179,48 +179,49 @@ def interior_problems(tuned: Iterable[Problem]) -> set[Problem]:
 
 
 def _interior_searches(
-    plan: Plan, limits: RangeLimits, searches: Sequence[TaskSearch], rankings: Sequence[Ranking], probed: Set[Problem]
+    plan: Plan, limits: RangeLimits, tasks: Sequence[Task], rankings: Sequence[Ranking], probed: Set[Problem]
 ) -> list[TaskSearch]:
     """Return the searches inside of ranges that run a kernel: over the baseline, and over that kernel."""
-    tasks = {(of_one_gemm(task.problem), task.space): (task, space) for task, space in _tasks(searches)}
+    by_gemm = {(of_one_gemm(task.problem), task.space): task for task in tasks}
     seen = {*plan.held_out, *(ranking.problem for ranking in rankings)}
-    unseen = _by_gemm(interior_problems(search.task.problem for search in searches) - seen)
+    unseen = _by_gemm(interior_problems(task.problem for task in tasks) - seen)
     found = []
     for row in _rows(plan, limits, rankings, probed):
         gemm, choice = of_one_gemm(row.problem), row.choice
-        if (gemm, BASELINE_SPACE) not in tasks or choice.space == BASELINE_SPACE:
+        if (gemm, BASELINE_SPACE) not in by_gemm or choice.space == BASELINE_SPACE:
             continue
-        (baseline, vendor_space), (kernel, space) = tasks[gemm, BASELINE_SPACE], tasks[gemm, choice.space]
+        kernel = by_gemm[gemm, choice.space]
         for problem in (each for each in unseen.get(gemm, ()) if row.first <= each.m <= row.last):
-            vendor, there = replace(baseline, problem=problem), replace(kernel, problem=problem)
-            if _serves_too(space, choice.config, replace(kernel, problem=row.problem), there):
-                found.append(
-                    exhaustive_search(vendor, vendor_space, tuple(feasible_configs(vendor_space, vendor)), plan.scores)
-                )
-                found.append(exhaustive_search(there, space, (choice.config,), plan.scores))
+            vendor, there = (replace(by_gemm[gemm, name], problem=problem) for name in (BASELINE_SPACE, choice.space))
+            if _serves_too(plan, choice.config, replace(kernel, problem=row.problem), there):
+                found += [_search(plan, vendor, _baseline(plan, vendor)), _search(plan, there, (choice.config,))]
     return found
 
 
 def _held_out_searches(
-    plan: Plan,
-    limits: RangeLimits,
-    searches: Sequence[TaskSearch],
-    rankings: Sequence[Ranking],
-    measured: RangeMeasurements,
+    plan: Plan, limits: RangeLimits, tasks: Iterable[Task], rankings: Sequence[Ranking], measured: RangeMeasurements
 ) -> list[TaskSearch]:
     """Return the searches at the held-out problems: over what serves them, whichever way the ranges end."""
     ways = (replace(limits, buckets=buckets) for buckets in (False, True))
     rows = [row for way in ways for row in _rows(plan, way, rankings, measured.probed, measured.interior)]
     found = []
-    for task, space in _tasks(searches):
+    for task in tasks:
         if task.problem in plan.held_out:
-            gemm, m = of_one_gemm(task.problem), task.problem.m
+            gemm, m, space = of_one_gemm(task.problem), task.problem.m, plan.plugins.spaces[task.space]
             serving = [row.choice for row in rows if of_one_gemm(row.problem) == gemm and row.first <= m <= row.last]
             own = dict.fromkeys(choice.config for choice in serving if choice.space == task.space)
             configs = [config for config in own if space.check(task, config)]
             if configs:
-                found.append(exhaustive_search(task, space, configs, plan.scores))
+                found.append(_search(plan, task, configs))
     return found
+
+
+def _search(plan: Plan, task: Task, configs: Sequence[Config]) -> TaskSearch:
+    return exhaustive_search(task, plan.plugins.spaces[task.space], configs, plan.scores)
+
+
+def _baseline(plan: Plan, task: Task) -> tuple[Config, ...]:
+    return tuple(feasible_configs(plan.plugins.spaces[task.space], task))
 
 
 def _rows(
@@ -234,10 +235,6 @@ def _rows(
     return build_ranges(rankings, limits, margin=plan.margin, held_out=held_out, probed=probed, interior=interior)
 
 
-def _tasks(searches: Iterable[TaskSearch]) -> Iterator[tuple[Task, Space]]:
-    return ((search.task, search.space) for search in searches)
-
-
 def _by_gemm(problems: Iterable[Problem]) -> dict[Problem, list[Problem]]:
     """Return the problems of each GEMM, which differ in m alone, sorted by m."""
     found: defaultdict[Problem, list[Problem]] = defaultdict(list)
@@ -246,6 +243,7 @@ def _by_gemm(problems: Iterable[Problem]) -> dict[Problem, list[Problem]]:
     return dict(found)
 
 
-def _serves_too(space: Space, config: Config, task: Task, other: Task) -> bool:
+def _serves_too(plan: Plan, config: Config, task: Task, other: Task) -> bool:
     """Return whether the config's binary for one task is its binary for another, and correct there."""
+    space = plan.plugins.spaces[task.space]
     return bool(space.check(other, config)) and space.artifact_key(task, config) == space.artifact_key(other, config)

@@ -22,6 +22,7 @@ from gemmtune.engine.scheduling.scheduler import run
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
+from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
 from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at, of_one_gemm
@@ -29,7 +30,7 @@ from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 from gemmtune.engine.tables.table_file import require_device
 
-__all__ = ["Check", "CheckedRange", "Verified", "open_executor", "verify", "verifying_searches"]
+__all__ = ["Check", "CheckedRange", "Verified", "open_executor", "verify"]
 
 WORST = 0.02
 """Loss against the best contender, a fraction, at which a choice still holds: the spread across GPUs of one model."""
@@ -108,45 +109,24 @@ def open_executor(
     if device is None:
         raise DeviceError("verify measures, and there is no GPU here (or gemmtune[triton] is not installed)")
     require_device(table, device)
-    spaces = dict.fromkeys(search.task.space for search in verifying_searches(table))
+    spaces = dict.fromkeys(space for _, space, _ in _contenders(table))
     return LocalExecutor(tuple(spaces), registry.objective(table.objective).protocol, builders=builders, notify=notify)
 
 
-def verifying_searches(table: Table) -> list[TaskSearch]:
-    """Return a search per task over its configs in the table: choices, tie band, ranges' choices, the baseline."""
-    contenders: dict[Task, dict[Config, None]] = {}
-    for problem, name, config in _contenders(table):
-        contenders.setdefault(Task(problem, table.device, name), {})[config] = None
-    objective = registry.objective(table.objective)
-    spaces = {name: registry.space(name) for name in dict.fromkeys(task.space for task in contenders)}
-    found = []
-    for task, configs in contenders.items():
-        space = spaces[task.space]
-        feasible = tuple(config for config in configs if space.check(task, config))
-        if feasible:
-            found.append(exhaustive_search(task, space, feasible, max(1, len(objective.parts))))
-    return found
-
-
 def verify(
-    table: Table,
-    margin: float,
-    searches: Sequence[TaskSearch],
-    executor: Executor,
-    database: Database,
-    callbacks: Sequence[Callback],
+    table: Table, margin: float, executor: Executor, database: Database, callbacks: Sequence[Callback]
 ) -> Verified:
     """Measure the contenders of every row and range, and check whether the table's choices still hold.
 
     Args:
         table: the table to verify.
         margin: lead over the baseline that a row needs to ship anything else, as a fraction.
-        searches: from `verifying_searches`.
         executor: from `open_executor`.
         database: keeps the measurements.
         callbacks: follow the campaign.
     """
     objective = registry.objective(table.objective)
+    searches = _searches(table, objective)
     run(searches, executor, database, objective, callbacks)
     tasks: dict[Problem, list[Task]] = {}
     for search in searches:
@@ -175,6 +155,20 @@ def verify(
         portfolio=Portfolio(LossLimits(), picks),
     )
     return Verified(checks, ranged, replace(rebuilt, ranges=_repaired_ranges(ranged, rankings, with_row, margin)))
+
+
+def _searches(table: Table, objective: Objective) -> list[TaskSearch]:
+    """Return a search per task over its configs in the table: choices, tie band, ranges' choices, the baseline."""
+    contenders: dict[Task, dict[Config, None]] = {}
+    for problem, name, config in _contenders(table):
+        contenders.setdefault(Task(problem, table.device, name), {})[config] = None
+    spaces = {name: registry.space(name) for name in dict.fromkeys(task.space for task in contenders)}
+    found = []
+    for task, configs in contenders.items():
+        feasible = [config for config in configs if spaces[task.space].check(task, config)]
+        if feasible:
+            found.append(exhaustive_search(task, spaces[task.space], feasible, max(1, len(objective.parts))))
+    return found
 
 
 def _repaired_ranges(

@@ -62,16 +62,7 @@ def run(
         GemmtuneError: the executor has nothing left to measure with.
         StoreError: the database refused.
     """
-    for callback in callbacks:
-        callback.on_begin(searches)
-    database.send_notices_to(partial(notify, callbacks))
-    normalization = GpuNormalization(database)
-    finals = None
-    if hold_finals and executor.holds_finals:
-        tasks = [search.task for search in searches]
-        finals = Finals(tasks, executor, database, objective, normalization)
-    clock = Clock(limits, executor.parallel, now)
-    _Scheduler(searches, executor, database, objective, callbacks, normalization, finals, clock, limits.regret).run()
+    _Scheduler(searches, executor, database, objective, callbacks, limits, hold_finals, now).run()
 
 
 class _Scheduler:
@@ -84,19 +75,24 @@ class _Scheduler:
         database: Database,
         objective: Objective,
         callbacks: Sequence[Callback],
-        normalization: GpuNormalization,
-        finals: Finals | None,
-        clock: Clock,
-        regret: float | None,
+        limits: Limits,
+        hold_finals: bool,
+        now: Callable[[], float],
     ) -> None:
+        for callback in callbacks:
+            callback.on_begin(searches)
+        database.send_notices_to(partial(notify, callbacks))
         self._executor = executor
         self._database = database
         self._objective = objective
         self._callbacks = callbacks
-        self._normalization = normalization
-        self._finals = finals
-        self._clock = clock
-        self._regret = regret
+        self._normalization = GpuNormalization(database)
+        self._finals: Finals | None = None
+        if hold_finals and executor.holds_finals:
+            tasks = [search.task for search in searches]
+            self._finals = Finals(tasks, executor, database, objective, self._normalization)
+        self._clock = Clock(limits, executor.parallel, now)
+        self._regret = limits.regret
         self._most_in_work = _CONFIGS_PER_WORKER * executor.parallel
         self._waiting = deque(searches)  # searches that have not begun
         self._ready = TaskPriority(searches, self._most_in_work)  # searches with a batch to submit
@@ -197,12 +193,12 @@ class _Scheduler:
                 self._ready.subtract(len(search.batch))
             search.results = {}
             search.batch = []
-            if self._regret is not None and search.tuner.evaluations and search.regret_bound <= self._regret:
-                self._end(search, f"regret at most {search.regret_bound:.2%}")
+            if self._regret is not None and search.tuner.evaluations and search.tuner.regret_bound <= self._regret:
+                self._end(search, f"regret at most {search.tuner.regret_bound:.2%}")
                 return False
             search.batch = search.tuner.next_batch()
             if not search.batch:
-                self._end(search, "budget spent" if search.budget < search.feasible else "all evaluated")
+                self._end(search, "budget spent" if search.budget < search.tuner.feasible else "all evaluated")
                 return False
             for config in search.batch:
                 known = search.known.pop(config, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.measurement import Evidence, Trial
@@ -21,6 +22,7 @@ from gemmtune.engine.store.landscapes.landscape_file import embedded, read_lands
 __all__ = ["TaskHistory"]
 
 
+@dataclass(frozen=True, slots=True)
 class TaskHistory:
     """Trials of other tasks of a space, from the database and from the shipped landscapes.
 
@@ -31,33 +33,19 @@ class TaskHistory:
     that replays them would learn its own answers.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        executor: Executor,
-        objective: Objective,
-        spaces: Mapping[str, Space],
-        *,
-        own: Collection[Task],
-        excluded: Collection[Problem] = (),
-    ) -> None:
-        """Read nothing yet.
-
-        Args:
-            database: holds the measurements.
-            executor: tells by which protocol and evidence measurements compare.
-            objective: scores the measurements.
-            spaces: the campaign's spaces by name.
-            own: the campaign's tasks.
-            excluded: problems that the campaign measures without a search.
-        """
-        self._database = database
-        self._executor = executor
-        self._objective = objective
-        self._spaces = spaces
-        self._own = own
-        self._excluded = excluded
-        self._read: dict[tuple[str, str], tuple[SourceTask, ...]] = {}
+    database: Database
+    """Database of the measurements."""
+    executor: Executor
+    """Executor whose protocol and evidence tell which measurements compare."""
+    objective: Objective
+    """Objective that scores the measurements."""
+    spaces: Mapping[str, Space]
+    """Spaces of the campaign by name."""
+    own: Collection[Task]
+    """Tasks of the campaign."""
+    excluded: Collection[Problem] = ()
+    """Problems that the campaign measures without a search."""
+    _read: dict[tuple[str, str], tuple[SourceTask, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def __call__(self, task: Task) -> tuple[SourceTask, ...]:
         """Return the trials for a task; read once per space and protocol.
@@ -65,23 +53,23 @@ class TaskHistory:
         Raises:
             StoreError: the database cannot be read.
         """
-        key = task.space, self._executor.protocol(task)
+        key = task.space, self.executor.protocol(task)
         if key not in self._read:
-            times = self._executor.evidence is Evidence.MEASURED and self._objective.unit == "ns"
+            times = self.executor.evidence is Evidence.MEASURED and self.objective.unit == "ns"
             shipped = _shipped(task) if times else ()
             self._read[key] = (*shipped, *self._measured(*key))
         return self._read[key]
 
     def _measured(self, space: str, protocol: str) -> Iterator[SourceTask]:
         """Yield the database's trials of one space and protocol, each toolchain's of a task apart."""
-        for task in self._database.tasks():
-            if task.space != space or task in self._own or task.problem in self._excluded:
+        for task in self.database.tasks():
+            if task.space != space or task in self.own or task.problem in self.excluded:
                 continue
             trials: dict[Toolchain, list[Trial]] = {}
-            for measurement in self._database.measurements(task):
-                if (measurement.protocol, measurement.evidence) == (protocol, self._executor.evidence):
-                    trials.setdefault(measurement.toolchain, []).append(trial_of(measurement, self._objective))
-            features = TaskFeatures(self._spaces[space], task)
+            for measurement in self.database.measurements(task):
+                if (measurement.protocol, measurement.evidence) == (protocol, self.executor.evidence):
+                    trials.setdefault(measurement.toolchain, []).append(trial_of(measurement, self.objective))
+            features = TaskFeatures(self.spaces[space], task)
             for comparable in trials.values():
                 yield SourceTask(tuple(comparable), features)
 

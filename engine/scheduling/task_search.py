@@ -9,7 +9,6 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.stopping import regret_bound
 from gemmtune.engine.scheduling.tuner import Tuner, check_objectives
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
@@ -104,11 +103,6 @@ class TaskSearch:
             self._tuner = Tuner(self.sampler(search), self.budget, self._batch)
         return self._tuner
 
-    @property
-    def feasible(self) -> int:
-        """Number of feasible configs."""
-        return self.tuner.feasible
-
     def close(self) -> None:
         """Drop everything but the trials. A search that has not begun ends without any."""
         if self._tuner is None:
@@ -116,11 +110,6 @@ class TaskSearch:
         self._tuner.close()
         self._configs, self._history = tuple, no_history
         self.known, self.batch, self.results = {}, [], {}
-
-    @property
-    def regret_bound(self) -> float:
-        """Fraction by which the best found may be slower than the best of the feasible set."""
-        return regret_bound(self.tuner.scores, self.tuner.evaluations, self.feasible)
 
 
 def exhaustive_search(task: Task, space: Space, configs: Sequence[Config], objectives: int = 1) -> TaskSearch:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError, UsageError
 from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.scheduling.stopping import regret_bound
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
@@ -73,9 +74,10 @@ class Tuner:
         return len(self._configs)
 
     @property
-    def scores(self) -> list[float]:
-        """First scores of the trials that were ok, in order."""
-        return [score for score in self._scores[:: self._objectives] if not math.isnan(score)]
+    def regret_bound(self) -> float:
+        """Fraction by which the best found may be slower than the best of the feasible set."""
+        scores = (score for score in self._scores[:: self._objectives] if not math.isnan(score))
+        return regret_bound(scores, self.evaluations, self.feasible)
 
     @property
     def best(self) -> Trial | None:

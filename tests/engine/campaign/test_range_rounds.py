@@ -17,7 +17,7 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.range_rounds import interior_problems, probe_problems
-from gemmtune.engine.campaign.verify import verify, verifying_searches
+from gemmtune.engine.campaign.verify import verify
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.final import Final, Finalist
@@ -288,9 +288,8 @@ def test_measurements_of_probes_do_not_change_what_samplers_ask(tmp_path):
 
 
 def verified(folder, table):
-    searches = verifying_searches(table)
     with Database.open(folder / "later.db") as database:
-        return verify(table, PLAN.margin, searches, Formula({}), database, ())
+        return verify(table, PLAN.margin, Formula({}), database, ())
 
 
 def test_ranges_are_verified_at_probes_too_and_probes_get_no_row(tmp_path, found):

@@ -10,8 +10,6 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.task_search import exhaustive_search
-from gemmtune.engine.seams import registry
 from gemmtune.engine.tables.ranges import RangeLimits
 from gemmtune.engine.tables.ranking import Contender, Ranking
 
@@ -28,16 +26,10 @@ def ranking(m, *configs):
     return Ranking(replace(GEMM, m=m), contenders, contenders[0], None)
 
 
-def search(problem, space="triton_mm"):
-    task = Task(problem, catalogue.device("H200"), space)
-    feasible = (SMALL,) if space != "aten" else (Config({}),)
-    return exhaustive_search(task, registry.space(space), feasible)
-
-
 def winners(rankings, held_out=()):
     plan = Plan(ranges=RangeLimits(), held_out=tuple(held_out))
-    searches = [search(r.problem, space) for r in rankings for space in ("aten", "triton_mm")]
-    return {s.task.problem.m: set(s.tuner.next_batch()) for s in winner_searches(plan, searches, rankings)}
+    tasks = [Task(r.problem, catalogue.device("H200"), space) for r in rankings for space in ("aten", "triton_mm")]
+    return {s.task.problem.m: set(s.tuner.next_batch()) for s in winner_searches(plan, tasks, rankings)}
 
 
 def test_the_best_of_each_m_is_measured_at_every_m():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import pytest
 
@@ -175,23 +176,22 @@ def searches(
     return found
 
 
+@dataclass(frozen=True)
 class ScriptedBackend(Backend):
     """Has searches that are given."""
 
-    device = H200
-    notes = ()
-    tasks = ()
-
-    def __init__(self, executor: ScriptedExecutor, found: list[TaskSearch]) -> None:
-        self.executor = executor
-        self.found = found
+    found: Sequence[TaskSearch] = ()
 
     def searches(self, plan, history=no_history):
-        return self.found
+        return list(self.found)
+
+
+def scripted(executor: ScriptedExecutor, found: Sequence[TaskSearch]) -> Backend:
+    return ScriptedBackend(H200, executor, PLAN.plugins.sampler, (), lambda: None, found=found)
 
 
 def executed(database: Database, executor: ScriptedExecutor, found: list[TaskSearch] | None = None) -> Result:
-    return execute(PLAN, ScriptedBackend(executor, found or searches()), database, ())
+    return execute(PLAN, scripted(executor, found or searches()), database, ())
 
 
 def shipped(result: Result) -> list[int | None]:
@@ -267,7 +267,7 @@ def test_another_toolchain_holds_a_final_of_its_own(database):
 
 def test_a_lost_final_leaves_the_campaign_whole_and_screening_ranks(database):
     executor, listener = ScriptedExecutor(loses=True), Listener()
-    result = execute(PLAN, ScriptedBackend(executor, searches()), database, [listener])
+    result = execute(PLAN, scripted(executor, searches()), database, [listener])
     assert listener.finals == [FinalNotHeld(problem, "its process ended") for problem in PROBLEMS]
     assert database.finals() == []
     assert sum(1 for _ in database.measurements()) == 2 * 21

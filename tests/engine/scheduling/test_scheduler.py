@@ -406,12 +406,12 @@ def test_a_task_is_done_when_its_regret_bound_is_under_the_target(database):
     found, listener = scheduled(database, ScriptedExecutor(2), searches(batch=8, budget=30), wanted)
     stopped = [search for search in found if len(search.tuner.trials) < 30]
     assert stopped
-    assert all(search.regret_bound <= 0.05 for search in stopped)
+    assert all(search.tuner.regret_bound <= 0.05 for search in stopped)
     ends = dict(listener.ends)
     for search in found:
-        assert ends[search.task] == f"regret at most {search.regret_bound:.2%}"
+        assert ends[search.task] == f"regret at most {search.tuner.regret_bound:.2%}"
     best = [search.tuner.best.score / (1000.0 * search.task.problem.m) - 1 for search in stopped]
-    assert all(regret <= search.regret_bound for regret, search in zip(best, stopped, strict=True))
+    assert all(regret <= search.tuner.regret_bound for regret, search in zip(best, stopped, strict=True))
 
 
 def test_with_a_regret_target_the_order_of_completion_changes_nothing(tmp_path):
