@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
+from gemmtune.engine.campaign.replayed_backend import read_all
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
@@ -41,7 +42,7 @@ def landscapes(*sources: LandscapeSource, space: str | None = None) -> tuple[Lan
         >>> first.problem.name, len(first.points), round(first.optimum_ns)
         ('1x6144x4096:bf16:nt', 348, 24000)
     """
-    found = [landscape for source in sources for landscape in _read(source)] if sources else _embedded()
+    found = [landscape for source in sources for landscape in _read(source)] if sources else read_all(embedded())
     kept = tuple(x for x in found if space is None or x.context.get("space") == space)
     if not kept:
         spaces = ", ".join(sorted({x.context.get("space", "unnamed") for x in found})) or "nothing"
@@ -78,13 +79,9 @@ def _read(source: LandscapeSource) -> Iterable[Landscape]:
     if _names_a_file(source):
         return read_landscapes(Path(source))
     sku = catalogue.device(os.fspath(source)).sku
-    recorded = [(catalogue.device(landscape.context["device"]).sku, landscape) for landscape in _embedded()]
+    recorded = [(catalogue.device(landscape.context["device"]).sku, landscape) for landscape in read_all(embedded())]
     found = [landscape for own, landscape in recorded if own == sku]
     if not found:
         skus = ", ".join(sorted({own for own, _ in recorded}))
         raise LandscapeError(f"nothing is recorded of {sku}; recorded: {skus}; the name of a file ends in .csv")
     return found
-
-
-def _embedded() -> list[Landscape]:
-    return [landscape for path in embedded() for landscape in read_landscapes(path)]

@@ -6,7 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import accumulate
 from math import inf, isfinite
 from pathlib import Path
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Study", "replay"]
 
 
+@dataclass(eq=False, repr=False)
 class Study:
     """Samplers on the same landscapes, with the same budget and seeds.
 
@@ -53,37 +55,29 @@ class Study:
         >>> figure = study.plot()
     """
 
-    def __init__(
-        self,
-        searched: Sequence[Landscape],
-        found: Mapping[str, Sequence[Replay]],
-        budget: int,
-        seeds: int,
-        settings: Mapping[str, object],
-    ) -> None:
-        """Keep the trials of each sampler, a campaign per seed."""
-        self.landscapes = tuple(searched)
-        """The landscapes that were searched, in order."""
-        self.budget = budget
-        """Evaluations per search, failures included."""
-        self.seeds = seeds
-        """Searches per sampler and landscape, with seeds 0 to seeds - 1."""
-        self.settings = dict(settings)
-        """Further arguments of `replay`, by name: batch, cold and apart."""
-        self.written: list[Path] = []
-        """Files of the last `save`."""
-        self._found = dict(found)
+    landscapes: Sequence[Landscape]
+    """The landscapes that were searched, in order."""
+    found: Mapping[str, Sequence[Replay]]
+    """Trials of each sampler by its name, a campaign per seed."""
+    budget: int
+    """Evaluations per search, failures included."""
+    seeds: int
+    """Searches per sampler and landscape, with seeds 0 to seeds - 1."""
+    settings: Mapping[str, object]
+    """Further arguments of `replay`, by name: batch, cold and apart."""
+    written: list[Path] = field(default_factory=list)
+    """Files of the last `save`."""
 
     @property
     def samplers(self) -> tuple[str, ...]:
         """Names of the samplers, in the order given."""
-        return tuple(self._found)
+        return tuple(self.found)
 
     @cached_property
     def results(self) -> Mapping[str, StudyResult]:
         """Fraction of the optimum after the whole budget per landscape, by sampler."""
         return {
-            name: study_result(self.landscapes, name, self.budget, campaigns) for name, campaigns in self._found.items()
+            name: study_result(self.landscapes, name, self.budget, campaigns) for name, campaigns in self.found.items()
         }
 
     @property
@@ -94,11 +88,11 @@ class Study:
     @cached_property
     def comparison(self) -> Comparison:
         """Best-so-far curves with their 95 % intervals, and the performance score P, by sampler and landscape."""
-        return compare(self.landscapes, self._found, self.budget)
+        return compare(self.landscapes, self.found, self.budget)
 
     def summary(self, width: int | None = None) -> str:
         """Return the results as text; several samplers side by side, in at most `width` columns."""
-        if len(self._found) == 1:
+        if len(self.found) == 1:
             return study_report(next(iter(self.results.values()))).to_text()
         return comparison_report(self.comparison).to_text(width)
 
@@ -141,7 +135,7 @@ class Study:
 
     def _evaluations(self) -> Iterable[Mapping[str, object]]:
         names = labels(self.landscapes)
-        for sampler, found in self._found.items():
+        for sampler, found in self.found.items():
             for seed, trials_of in enumerate(found):
                 for name, landscape, trials in zip(names, self.landscapes, trials_of, strict=True):
                     best = accumulate((inf if trial.score is None else trial.score for trial in trials), min)
@@ -220,29 +214,20 @@ def replay(
     searched = searchable(read_sources(sources))
     if out is not None:
         make_folder(Path(out))
-    found = {}
-    for number, (name, one) in enumerate(chosen.items()):
-        found[name] = list(
-            replays(
-                searched,
-                one,
-                budget,
-                seeds=seeds,
-                batch=batch,
-                workers=workers,
-                cold=cold,
-                apart=apart,
-                progress=_shifted(progress, number * len(searched) * seeds, len(chosen) * len(searched) * seeds),
-            )
-        )
+    found: dict[str, list[Replay]] = {}
+    of_one = len(searched) * seeds
+    for name, one in chosen.items():
+        count = partial(_count, progress, len(found) * of_one, len(chosen) * of_one)
+        options = {"seeds": seeds, "batch": batch, "workers": workers}
+        found[name] = list(replays(searched, one, budget, **options, cold=cold, apart=apart, progress=count))
     study = Study(searched, found, budget, seeds, {"batch": batch, "cold": cold, "apart": apart})
     if out is not None:
         study.save(out)
     return study
 
 
-def _shifted(progress: Callable[[int, int], None], before: int, total: int) -> Callable[[int, int], None]:
-    return lambda done, _: progress(before + done, total)
+def _count(progress: Callable[[int, int], None], before: int, total: int, done: int, _: int) -> None:
+    progress(before + done, total)
 
 
 def _chosen(samplers: Iterable[SamplerLike], workers: int) -> dict[str, type[Sampler]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
@@ -10,11 +10,10 @@ from gemmtune.engine.campaign.measured_backend import named_problems, reason_of_
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.measure.protocols import protocol
-from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
@@ -26,10 +25,8 @@ def estimated_backend(
     device: Device,
     why: str,
     *,
-    builders: int | None = None,
-    pruners: Mapping[str, Pruner] | None = None,
+    open_executor: Callable[[Mapping[str, Space]], EstimateExecutor] = EstimateExecutor,
     notes: tuple[str, ...] = (),
-    notify: Notify = log_notice,
 ) -> Backend:
     """Estimate every feasible config of the plan's tasks, but no baseline, which no model estimates.
 
@@ -39,10 +36,8 @@ def estimated_backend(
         plan: what to tune.
         device: the GPU to build for.
         why: why nothing is timed, for a person.
-        builders: builder processes; by default one per core.
-        pruners: by name, applied before and after each build.
+        open_executor: opens the executor of the spaces.
         notes: lines for a person, before the one that names the model.
-        notify: called with lines for a person while the campaign runs.
 
     Raises:
         UsageError: nothing to tune, a space estimates none of its feasible configs, the spaces have models of their
@@ -54,7 +49,7 @@ def estimated_backend(
     problems = named_problems(plan)
     spaces = {name: space for name, space in plan.plugins.spaces.items() if name in plan.spaces}
     with ExitStack() as opened:
-        executor = EstimateExecutor(spaces, builders=builders, pruners=pruners, notify=notify)
+        executor = open_executor(spaces)
         opened.callback(executor.close)
         tasks = tuple(_task(plan, executor, Task(p, device, name)) for p in problems for name in spaces)
         models = {executor.prior(each.task).model: each.task.space for each in tasks}

@@ -16,7 +16,7 @@ from gemmtune.engine.campaign.range_rounds import (
     measure_ranges,
     probe_problems,
 )
-from gemmtune.engine.campaign.result import Result, ResultReader, read_result
+from gemmtune.engine.campaign.result import Result, ResultReader
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.scheduler import run
@@ -82,4 +82,4 @@ def execute(
         measured = measure_ranges(
             plan, plan.ranges, searches, measures=measures, run=run_round, rankings=reader.rankings
         )
-    return read_result(plan, backend, searches, reader, measured)
+    return reader.result(searches, measured)

@@ -11,6 +11,7 @@ from gemmtune.engine.campaign.estimated_backend import estimated_backend
 from gemmtune.engine.campaign.measured_backend import measured_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import completed, read_all, recorded_device, replayed_backend
+from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.measure.builder import prepare_builders
 from gemmtune.engine.platform.gpu_info import present_device
@@ -128,11 +129,11 @@ def _measured(
 def _estimated(
     plan: Plan, builders: int | None, clock_mhz: int | None, notify: Notify, device: Device, reason: str
 ) -> Backend:
-    pruners = _pruners_of_builds(plan)
+    open_executor = partial(EstimateExecutor, builders=builders, pruners=_pruners_of_builds(plan), notify=notify)
     found = f"{device.name} found, but not gemmtune[triton]" if device.name in gpu_names() else f"No {device.name} here"
     notes = _unlocked(clock_mhz, "a model answers")
     try:
-        return estimated_backend(plan, device, found, builders=builders, pruners=pruners, notes=notes, notify=notify)
+        return estimated_backend(plan, device, found, open_executor=open_executor, notes=notes)
     except (UsageError, ToolchainMissing) as error:
         raise DeviceError(f"--device {device.sku}, but {reason}; nor can it be estimated: {error}") from None
 

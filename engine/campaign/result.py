@@ -27,7 +27,7 @@ from gemmtune.engine.tables.ranges import RangesReport, build_ranges, ranges_rep
 from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 
-__all__ = ["Finding", "ProblemResult", "Result", "ResultReader", "read_problem", "read_result"]
+__all__ = ["Finding", "Result", "ResultReader", "read_problem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +78,10 @@ _NOTHING: _Best = None, None
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemResult:
-    """What a campaign found for one problem."""
-
+class _ProblemResult:
     ranking: Ranking | None
-    """Contenders of the problem; None if no config was ok."""
     findings: tuple[Finding, ...]
-    """One finding per search of a space other than the baseline's, in the plan's order."""
-    measurements: tuple[Measurement, ...]
-    """Measurements of the problem that `Result` keeps."""
+    measurements: tuple[Measurement, ...]  # those that `Result` keeps
 
 
 def read_problem(
@@ -113,14 +108,66 @@ class ResultReader:
 
     def __init__(self, plan: Plan, backend: Backend, database: Database, *, keep: bool) -> None:
         """Prepare to read; nothing is read yet."""
+        self._plan = plan
         self._objective = plan.plugins.objective
         self._keeps_measurements = plan.portfolio is not None or bool(self._objective.parts)
         self._backend = backend
         self._database = database
         self._keep = keep
-        self._kept: dict[Problem, ProblemResult] = {}
+        self._kept: dict[Problem, _ProblemResult] = {}
 
-    def results(self, searches: Iterable[TaskSearch]) -> Iterator[ProblemResult]:
+    def result(self, searches: Sequence[TaskSearch], measured: RangeMeasurements) -> Result:
+        """Return the table from everything the database holds of the tasks, and what the searches found.
+
+        Args:
+            searches: the finished searches of the plan's tasks.
+            measured: what was measured for the ranges alone: it counts for no row, finding or portfolio.
+        """
+        plan, device = self._plan, self._backend.device
+        findings: dict[Task, Finding] = {}
+        kept: list[Measurement] = []
+
+        def ranked() -> Iterator[Ranking]:
+            for result in self._results(searches):
+                findings.update((Task(f.problem, device, f.space), f) for f in result.findings)
+                kept.extend(result.measurements)
+                if result.ranking is not None:
+                    yield result.ranking
+
+        rankings: Iterable[Ranking] = ranked()
+        portfolio = ranges = None
+        rows: tuple[RangeRow, ...] = ()
+        if plan.ranges is not None:
+            rankings = tuple(rankings)
+            held_out = frozenset(plan.held_out)
+            sizes = (*rankings, *self.rankings((*measured.probe_searches, *measured.interior_searches)))
+            apart = {"probed": measured.probed, "interior": measured.interior, "held_out": held_out}
+            rows = build_ranges(sizes, plan.ranges, margin=plan.margin, **apart)
+            ranges = ranges_report(rows, sizes, plan.ranges, margin=plan.margin, **apart)
+            rankings = (ranking for ranking in rankings if ranking.problem not in held_out)
+        if plan.portfolio is not None:
+            rankings = tuple(rankings)
+            portfolio = choose(rankings, plan.portfolio, margin=plan.margin, alone=_spaces_run_alone())
+        table = build_table(device, plan.objective, rankings, margin=plan.margin, portfolio=portfolio)
+        return Result(
+            replace(table, ranges=rows),
+            tuple(findings[search.task] for search in searches if search.task.space != BASELINE_SPACE),
+            tuple(kept),
+            portfolio,
+            ranges,
+            registry.name_of(self._backend.sampler),
+        )
+
+    def rankings(self, searches: Iterable[TaskSearch]) -> list[Ranking]:
+        """Return the ranking of each problem that is searched and has one, sorted by the problem's name."""
+        return [result.ranking for result in self._results(searches) if result.ranking is not None]
+
+    def forget(self, searches: Iterable[TaskSearch]) -> None:
+        """Read the results of these searches' problems again when they are next asked for."""
+        for search in searches:
+            self._kept.pop(search.task.problem, None)
+
+    def _results(self, searches: Iterable[TaskSearch]) -> Iterator[_ProblemResult]:
         """Yield the result of each problem that is searched, sorted by the problem's name."""
         of_problem: dict[Problem, list[TaskSearch]] = {}
         for search in searches:
@@ -131,16 +178,7 @@ class ResultReader:
                 self._kept[problem] = result
             yield result
 
-    def rankings(self, searches: Iterable[TaskSearch]) -> list[Ranking]:
-        """Return the ranking of each problem that is searched and has one, sorted by the problem's name."""
-        return [result.ranking for result in self.results(searches) if result.ranking is not None]
-
-    def forget(self, searches: Iterable[TaskSearch]) -> None:
-        """Read the results of these searches' problems again when they are next asked for."""
-        for search in searches:
-            self._kept.pop(search.task.problem, None)
-
-    def _read(self, problem: Problem, searches: Sequence[TaskSearch]) -> ProblemResult:
+    def _read(self, problem: Problem, searches: Sequence[TaskSearch]) -> _ProblemResult:
         device = self._backend.device
         known, finals = read_problem([search.task for search in searches], self._backend.executor, self._database)
         best = {search.task: _best(search, self._objective, known[search.task], finals) for search in searches}
@@ -160,7 +198,7 @@ class ResultReader:
             for search in searches
             if search.task.space != BASELINE_SPACE
         )
-        return ProblemResult(rankings[0] if rankings else None, tuple(findings), tuple(kept))
+        return _ProblemResult(rankings[0] if rankings else None, tuple(findings), tuple(kept))
 
     def _finding(
         self, search: TaskSearch, known: Mapping[Config, Measurement], best: _Best, baseline_score: float | None
@@ -180,57 +218,6 @@ class ResultReader:
             fraction_of_optimum=None if optimum is None else optimum / score if score else 0.0,
             stopped_after=tuple(len(m.samples_ns) for m in measured if m.estimate is not None and m.estimate.stopped),
         )
-
-
-def read_result(
-    plan: Plan,
-    backend: Backend,
-    searches: Sequence[TaskSearch],
-    reader: ResultReader,
-    measured: RangeMeasurements,
-) -> Result:
-    """Return the table from everything the database holds of the tasks, and what the searches found.
-
-    Args:
-        plan: what was tuned.
-        backend: what answered.
-        searches: the finished searches of the plan's tasks.
-        reader: reads the problems' results.
-        measured: what was measured for the ranges alone: it counts for no row, finding or portfolio.
-    """
-    findings: dict[Task, Finding] = {}
-    kept: list[Measurement] = []
-
-    def ranked() -> Iterator[Ranking]:
-        for result in reader.results(searches):
-            findings.update((Task(f.problem, backend.device, f.space), f) for f in result.findings)
-            kept.extend(result.measurements)
-            if result.ranking is not None:
-                yield result.ranking
-
-    rankings: Iterable[Ranking] = ranked()
-    portfolio = ranges = None
-    rows: tuple[RangeRow, ...] = ()
-    if plan.ranges is not None:
-        rankings = tuple(rankings)
-        held_out = frozenset(plan.held_out)
-        sizes = (*rankings, *reader.rankings((*measured.probe_searches, *measured.interior_searches)))
-        apart = {"probed": measured.probed, "interior": measured.interior, "held_out": held_out}
-        rows = build_ranges(sizes, plan.ranges, margin=plan.margin, **apart)
-        ranges = ranges_report(rows, sizes, plan.ranges, margin=plan.margin, **apart)
-        rankings = (ranking for ranking in rankings if ranking.problem not in held_out)
-    if plan.portfolio is not None:
-        rankings = tuple(rankings)
-        portfolio = choose(rankings, plan.portfolio, margin=plan.margin, alone=_spaces_run_alone())
-    table = build_table(backend.device, plan.objective, rankings, margin=plan.margin, portfolio=portfolio)
-    return Result(
-        replace(table, ranges=rows),
-        tuple(findings[search.task] for search in searches if search.task.space != BASELINE_SPACE),
-        tuple(kept),
-        portfolio,
-        ranges,
-        registry.name_of(backend.sampler),
-    )
 
 
 def _spaces_run_alone() -> frozenset[str]:
