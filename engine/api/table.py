@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.dataframe import config_columns, dataframe
@@ -26,7 +26,7 @@ __all__ = ["Table", "read_table"]
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(TableRecord):
     """The best configs of one GPU: a row per problem, with ranked choices and their evidence.
 
     Example:
@@ -40,8 +40,10 @@ class Table:
         >>> paths = table.export("inductor", "out")
     """
 
-    record: TableRecord
-    """The record behind the table, for functions that take one."""
+    @classmethod
+    def of(cls, record: TableRecord) -> Table:
+        """Return the table of a record."""
+        return cls(record.device, record.rows, record.objective, record.ranges)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Table:
@@ -50,7 +52,7 @@ class Table:
         Raises:
             TableError: the file is missing, damaged, edited, or of a newer schema.
         """
-        return cls(table_file.read_table(Path(path)))
+        return cls.of(table_file.read_table(Path(path)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table's file, whole or not at all; equal tables give equal bytes.
@@ -58,27 +60,7 @@ class Table:
         Raises:
             UsageError: the folder is missing or not writable; an earlier file stays as it was.
         """
-        table_file.write_table(Path(path), self.record)
-
-    @property
-    def device(self) -> Device:
-        """The GPU that the rows hold for."""
-        return self.record.device
-
-    @property
-    def objective(self) -> str:
-        """Name of the objective that was minimised."""
-        return self.record.objective
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """The rows, one per problem, sorted by the problem's name."""
-        return self.record.rows
-
-    @property
-    def ranges(self) -> tuple[RangeRow, ...]:
-        """The choices for ranges of m, sorted by problem and m; empty unless ranges were tuned."""
-        return self.record.ranges
+        table_file.write_table(Path(path), self)
 
     def lookup(self, problem: str | Problem) -> Choice | None:
         """Return the kernel to run for a problem: of its own row, else of the range of m that covers it.
@@ -107,7 +89,7 @@ class Table:
             TableError: the consumer cannot be given this table, or it has estimated rows and `estimated` is False.
             UsageError: the folder cannot be written.
         """
-        files = export_table(registry.exporter(consumer), self.record, estimated=estimated)
+        files = export_table(registry.exporter(consumer), self, estimated=estimated)
         return write_all(files, Path(folder) / consumer)
 
     def diff(self, other: Table) -> TableDiff:
@@ -117,11 +99,11 @@ class Table:
             DeviceError: the tables are of two GPUs.
             TableError: the tables minimise two objectives.
         """
-        return diff_tables(self.record, other.record)
+        return diff_tables(self, other)
 
     def require_device(self, device: Device) -> None:
         """Raise DeviceError, naming both GPUs, where the table is not for `device`."""
-        table_file.require_device(self.record, device)
+        table_file.require_device(self, device)
 
     def to_dataframe(self) -> DataFrame:
         """Return the choices as a pandas DataFrame: one line per problem and choice, best first, times in ns.

@@ -56,7 +56,7 @@ class TuneResult:
     @property
     def table(self) -> Table:
         """The table to ship."""
-        return Table(self.campaign.table)
+        return Table.of(self.campaign.table)
 
     @property
     def rows(self) -> tuple[Row, ...]:

@@ -38,7 +38,7 @@ class VerifyResult:
     @property
     def table(self) -> Table:
         """The table with the new times; rows that do not hold are replaced by their best contender."""
-        return Table(self.record.repaired)
+        return Table.of(self.record.repaired)
 
     @property
     def report(self) -> Report:
@@ -86,7 +86,7 @@ def verify(
         >>> gt.verify(table, backend=recorded).holds
         True
     """
-    content = (table if isinstance(table, Table) else Table.read(table)).record
+    content = table if isinstance(table, Table) else Table.read(table)
     recorded, _ = sources_of(backend)
     executor = open_executor(content, landscapes=recorded, builders=builders, notify=partial(notify, callbacks))
     folder = None if out is None else Path(out)

@@ -198,7 +198,7 @@ def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
         if row.fastest is not None:
             for config in row.tie_band:
                 yield row.problem, row.fastest.space, config
-    baselines = _baselines(table)
+    baselines = {of_one_gemm(row.problem): row.baseline for row in table.rows}
     for ranged in table.ranges:
         for problem in _sizes(ranged, table):
             yield problem, ranged.choice.space, ranged.choice.config
@@ -207,17 +207,12 @@ def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
                 yield problem, baseline.space, baseline.config
 
 
-def _baselines(table: Table) -> dict[Problem, Choice | None]:
-    """Return the baseline of each GEMM, whatever its m."""
-    return {of_one_gemm(row.problem): row.baseline for row in table.rows}
-
-
 def _sizes(row: RangeRow, table: Table) -> Iterator[Problem]:
     """Yield the problems to measure a range at: tuned m with a row, and the probes of a GEMM with one."""
     problems = {tuned.problem for tuned in table.rows}
     tuned = (replace(row.problem, m=m) for m, _ in row.tuned)
     yield from (problem for problem in tuned if problem in problems)
-    if of_one_gemm(row.problem) in _baselines(table):
+    if of_one_gemm(row.problem) in map(of_one_gemm, problems):
         yield from (replace(row.problem, m=m) for m, _ in row.probed)
 
 

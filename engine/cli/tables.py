@@ -38,7 +38,7 @@ def show(
     if source.endswith(".json"):
         if optuna is not None:
             raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
-        output.show(table_report(Table.read(source).record), as_json=as_json)
+        output.show(table_report(Table.read(source)), as_json=as_json)
         return
     with Database.open(source, create=False) as store:
         if optuna is not None:

@@ -23,7 +23,7 @@ def table() -> gt.Table:
 def test_a_problem_between_the_rows_is_served_by_its_range(table):
     row = table.rows[0]
     between = RangeRow(row.problem, 16, 512, row.choices[0], tuned=((16, 0.0),))
-    ranged = gt.Table(replace(table.record, ranges=(between,)))
+    ranged = replace(table, ranges=(between,))
     assert ranged.lookup("100x4096x4096:bf16:nt") == row.choices[0]
     assert ranged.lookup("513x4096x4096:bf16:nt") is None
     assert ranged.lookup("100x4096x4097:bf16:nt") is None
@@ -47,7 +47,7 @@ def test_export_writes_below_the_folder_and_names_what_there_is(table, tmp_path)
 
 def test_a_table_differs_from_another_in_its_rows(table):
     assert table.diff(table).same
-    shorter = gt.Table(replace(table.record, rows=table.rows[:1]))
+    shorter = replace(table, rows=table.rows[:1])
     assert table.diff(shorter).gone == table.rows[1:]
     assert shorter.diff(table).added == table.rows[1:]
     with pytest.raises(DeviceError, match="H100"):
