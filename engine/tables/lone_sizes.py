@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from gemmtune.engine.tables.segments import LEAST_DYNAMIC_M, Segment, Size, Span, fast_enough, spans
+from gemmtune.engine.tables.segments import LEAST_DYNAMIC_M, Segment, Size, Span, fast_enough, merged, spans
 
 __all__ = ["without_lone_sizes"]
 
@@ -83,13 +83,7 @@ def _moved(segments: Sequence[Segment], sizes: Sequence[Size], giver: int, taker
     contents = [list(segment.sizes) for segment in segments]
     contents[giver] = [size for size in contents[giver] if size not in sizes]
     contents[taker] = sorted([*contents[taker], *sizes], key=lambda size: size.m)
-    found: list[Segment] = []
-    for segment, inside in zip(segments, contents, strict=True):
-        if inside and found and found[-1].key == segment.key:
-            found[-1] = Segment((*found[-1].sizes, *inside), segment.key)
-        elif inside:
-            found.append(Segment(tuple(inside), segment.key))
-    return found
+    return merged(Segment(tuple(inside), segment.key) for segment, inside in zip(segments, contents, strict=True))
 
 
 def _extended(segments: Sequence[Segment], found: Sequence[Span]) -> list[Span]:

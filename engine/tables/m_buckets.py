@@ -22,10 +22,9 @@ def rounded_up(m: int) -> int:
 def rounded_loss(row: Row, by_m: Mapping[int, Row]) -> float | None:
     """Return the largest loss of a row's first choice at the sizes that round up to its m.
 
-    The loss is known only if m is a power of two and the table has a row at m/2. At every size from m/2 to m, the
-    choice must have been measured beside the best choice, with one toolchain and protocol. The loss at a size is the
-    upper end of the choice's interval over the lower end of the best one's, minus 1. Sizes that were not measured stay
-    unknown: more rows make the statement stronger.
+    The loss is known only if m is a power of two and the table has a row at m/2. At every row from m/2 to m, the choice
+    must have been measured beside the best choice, with one toolchain and protocol. The loss is the upper end of the
+    choice's interval over the lower end of the best one's, minus 1.
 
     Args:
         row: the row, with choices of a single space if the consumer runs no other.

@@ -75,12 +75,9 @@ def choose(
     """Choose few configs per space and family that keep every problem within the limits of its own best.
 
     A problem is served in the space of its fastest choice if that may ship, and in every space of `alone` that has a
-    contender. Where the baseline ships there is nothing to compile.
-
-    Any measured config may serve, not only winners. Its score must be within `limits.worst` of the best of its space,
-    and it must be allowed to ship instead of the baseline. A config with fewer than FULL_COVERAGE_SAMPLES launches
-    must keep the limit with the upper end of its interval. A config with a single launch has no interval, and counts
-    only where the best has no more launches.
+    contender. Any config that may ship serves if its score is within `limits.worst` of the best of its space; one with
+    fewer than FULL_COVERAGE_SAMPLES launches, by the upper end of its interval. A config with a single launch has no
+    interval, and counts only where the best has no more launches.
 
     Args:
         rankings: rankings of all problems.

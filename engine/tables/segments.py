@@ -1,23 +1,33 @@
 """Segments: neighbouring sizes of one GEMM that one choice serves, and the m at which each segment ends.
 
 A kernel's time does not always grow with m, so a choice serves only sizes at which it was measured and loses little.
-Between two segments the end lies where the losses of both choices should cross, if losses change with the logarithm of
-m. It is rounded to a power of two, so that the products of one model end their ranges at the same m. Without a power of
-two between them, the lesser size is the end. Nothing is served below the least size or above the greatest.
+Between two segments the end lies where the losses of both choices should cross, in the logarithm of m. It is rounded to
+a power of two, if one lies between; else the lesser size is the end. Nothing is served below the least size or above
+the greatest.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from gemmtune.engine.tables.m_buckets import rounded_up
 from gemmtune.engine.tables.ranking import Contender, Ranking
 
-__all__ = ["LEAST_DYNAMIC_M", "Key", "Segment", "Size", "Span", "fast_enough", "key_of", "make_segments", "spans"]
+__all__ = [
+    "LEAST_DYNAMIC_M",
+    "Key",
+    "Segment",
+    "Size",
+    "Span",
+    "fast_enough",
+    "key_of",
+    "make_segments",
+    "merged",
+    "spans",
+]
 
 Key = tuple[str, str]
 """Identity of a choice at any m: its space, and its config as JSON."""
@@ -101,10 +111,7 @@ def spans(segments: Sequence[Segment], *, buckets: bool) -> list[Span]:
 
 
 def fast_enough(size: Size, worst: float) -> set[Key]:
-    """Return the choices that are not slower than the baseline at a size.
-
-    Few launches may flatter a choice, so the upper end of its interval may exceed the baseline by `worst` at most.
-    """
+    """Return the choices not slower than the baseline, whose interval exceeds it by `worst` at most."""
     baseline = size.ranking.baseline
     return {key_of(c) for c in size.ranking.contenders if baseline is None or _not_slower(c, baseline, worst)}
 
@@ -151,12 +158,9 @@ def _bucket_segments(sizes: Sequence[Size]) -> list[Segment]:
     A bucket takes the choice with the smallest worst loss of those measured at all of its sizes. If there is none, its
     greatest size decides.
     """
-    of_bucket: defaultdict[int, list[Size]] = defaultdict(list)
-    for size in sizes:
-        of_bucket[rounded_up(size.m)].append(size)
     segments: list[Segment] = []
-    for bucket in sorted(of_bucket):
-        inside = of_bucket[bucket]
+    for _, of_bucket in groupby(sizes, key=lambda size: rounded_up(size.m)):
+        inside = list(of_bucket)
         keys = set.intersection(*(set(size.losses) for size in inside))
         if not keys:
             inside = inside[-1:]
@@ -164,11 +168,17 @@ def _bucket_segments(sizes: Sequence[Size]) -> list[Segment]:
         served = key_of(inside[-1].served_by)
         worst_losses = {key: max(size.losses[key] for size in inside) for key in keys}
         key = min(keys, key=lambda k: (worst_losses[k], k != served, k))
-        if segments and segments[-1].key == key:
-            segments[-1] = Segment((*segments[-1].sizes, *inside), key)
-        else:
-            segments.append(Segment(tuple(inside), key))
-    return segments
+        segments.append(Segment(tuple(inside), key))
+    return merged(segments)
+
+
+def merged(segments: Iterable[Segment]) -> list[Segment]:
+    """Merge neighbouring segments of one choice, and drop those without sizes."""
+    kept = (segment for segment in segments if segment.sizes)
+    return [
+        Segment(tuple(size for segment in of_key for size in segment.sizes), key)
+        for key, of_key in groupby(kept, key=lambda segment: segment.key)
+    ]
 
 
 def _end(one: Segment, other: Segment) -> int:

@@ -71,13 +71,8 @@ class Key(NamedTuple):
 class CuteTable:
     """Rows of one file that belong to one space.
 
-    Warns, each message once, as a TableWarning:
-
-    | found | rows |
-    |---|---|
-    | other versions of the packages than those that were timed | apply. |
-    | another GPU | none applies. |
-    | estimated rows, which were never timed | apply. |
+    A TableWarning, each once, tells of other versions of the packages, of estimated rows, and of another GPU, on which
+    no row applies.
     """
 
     def __init__(self, path: Path, space: str, *, exact: bool = False) -> None:

@@ -1,7 +1,6 @@
 """Products of a callable and the guards on its m, as the installed torch sees them. Needs torch, and no GPU.
 
-AOTAutograd's graphs, forward and backward, are recorded before Inductor lowers them. Tensors are on the meta device, so
-that a model of any size is traced in seconds.
+AOTAutograd's graphs are recorded before Inductor lowers them, with tensors on the meta device.
 """
 
 from __future__ import annotations
