@@ -93,7 +93,7 @@ class RayMachines:
             self._add_nodes()
 
     def close(self) -> None:
-        """End the actors."""
+        """End the actors and their processes."""
         self.workers.close()
         self.builders.close()
         self._folder.cleanup()

@@ -94,7 +94,7 @@ def test_a_recorded_failure_is_answered_with_its_reason(executor):
 
 def test_a_replay_holds_no_final(executor):
     assert not executor.holds_finals
-    with pytest.raises(ContractError, match="ReplayExecutor was asked for a final of 2 configs: holds_finals=False"):
+    with pytest.raises(ContractError, match="ReplayExecutor was asked for a final"):
         executor.hold_final([(TASK, Config({"x": 1})), (TASK, Config({"x": 2}))])
 
 
