@@ -96,8 +96,7 @@ class Estimate:
     def at_level(self, level: ReferenceLevel | None) -> Estimate:
         """Return this estimate scaled to the GPU of `level`, by the ratio of the reference kernel's times.
 
-        The estimate is returned unchanged if a level is missing or the levels belong to different reference kernels.
-        On one GPU it is unchanged too, because levels of two processes differ by noise alone.
+        It is unchanged on one GPU, without a level, and for different reference kernels.
         """
         own = self.level
         if level is None or own is None or own.reference != level.reference or own.board == level.board:
@@ -118,11 +117,9 @@ class Reading:
     estimate: Estimate | None = None
     """Time estimated from the samples; None unless the status is ok."""
     outliers: tuple[int, ...] = ()
-    """Positions in `samples_ns` of outliers, and of final samples that the estimate ignores because the GPU was
-    throttled or a second look replaced them. The samples are kept."""
+    """Positions in `samples_ns` of outliers, and of final samples that the estimate ignores."""
     drift: float = 1.0
-    """Time of the reference kernel beside the samples over its time at set-up, by which the estimate is divided; 1
-    without correction."""
+    """Divisor of the estimate: the reference kernel's time over its time at set-up; 1 without correction."""
     energy_joules: float | None = None
     """Energy of one launch in joules; None if the protocol does not measure it."""
     error_norm: float | None = None

@@ -122,8 +122,7 @@ class Problem:
     bias: Bias = Bias.NONE
     """Bias of an addmm, with alpha and beta of 1; by default a vector."""
     dynamic_m: bool = False
-    """Whether the kernel takes m at launch, as in Inductor's graphs of dynamic shapes. It differs from the kernel that
-    is compiled for one m."""
+    """Whether the kernel takes m at launch, as in Inductor's graphs of dynamic shapes."""
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's workload, relative to the other problems."""
 
@@ -203,8 +202,7 @@ class Problem:
         """Parse `[BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:FIELD=VALUE...]`; the defaults are bf16, nt and mm.
 
         DTYPE is the type of both operands and of the output; `tf32` is fp32 with tf32 products allowed. For a DTYPE of
-        8 bits the output is bf16, or int32 for int8. A FIELD of this record overrides the default (`out_dtype=fp32`,
-        `bias=matrix`, `dynamic_m=true`).
+        8 bits the output is bf16, or int32 for int8. A FIELD overrides the default (`out_dtype=fp32`, `bias=matrix`).
 
         Raises:
             ProblemError: the text is malformed or a size is out of bounds.

@@ -43,8 +43,7 @@ class Row:
     problem: Problem
     """Problem that the choices solve."""
     choices: tuple[Choice, ...]
-    """Choices, best first. The first is the baseline unless another one beats it beyond the noise and a margin. A
-    config that a portfolio picked comes before the others of its space."""
+    """Choices, best first; the baseline is first unless another beats it beyond the noise and a margin."""
     baseline: Choice | None
     """Choice of the vendor library, always measured; None only if a landscape lacks it."""
     margin: float
@@ -54,8 +53,7 @@ class Row:
     regret_bound: float | None = None
     """Largest slowdown of the fastest against the best finalist, as a fraction; None without a final."""
     loss: float = 0.0
-    """Score of the first choice over the fastest score, minus 1; 0 if the first is the fastest. The loss is accepted to
-    run the baseline, or a config that other problems share."""
+    """Score of the first choice over the fastest score, minus 1: accepted for the baseline or a shared config."""
 
     @property
     def fastest(self) -> Choice | None:
@@ -80,8 +78,7 @@ class RangeRow:
     held_out: tuple[tuple[int, float], ...] = ()
     """Pairs of m and loss for tuned m that had no influence on ranges and choices."""
     probed: tuple[tuple[int, float], ...] = ()
-    """Pairs of m and loss for m between tuned ones, measured with both neighbours' best configs and the vendor library
-    instead of a search. A range has at least one tuned or probed m."""
+    """Pairs of m and loss for m between tuned ones, measured with both neighbours' best configs and the baseline."""
 
     @property
     def worst_loss(self) -> float:

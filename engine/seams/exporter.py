@@ -28,8 +28,7 @@ class Exporter(ABC):
     """Name of a space and a config of it that the consumer supports, which the conformance checks export."""
 
     spaces: ClassVar[tuple[str, ...]] = ()
-    """Names of the spaces whose kernels the consumer runs; empty for any space. A table without a choice of one of
-    these spaces is not exported to the consumer."""
+    """Names of the spaces whose kernels the consumer runs; empty for any space."""
 
     @abstractmethod
     def export(self, table: Table) -> Mapping[str, str]:

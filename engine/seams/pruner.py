@@ -46,8 +46,7 @@ class Pruner(ABC):
     """
 
     judges_launches: ClassVar[bool] = False
-    """Whether launches are evidence for it. Such a pruner runs only on recorded landscapes, because an executor that
-    measures shows no launches: it stops slow candidates itself (`measure/deciding/screening.py`)."""
+    """Whether launches are evidence for it; such a pruner runs only on recorded landscapes, which show launches."""
 
     @abstractmethod
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:

@@ -39,8 +39,7 @@ class Sampler(ABC):
     """
 
     multi_objective: ClassVar[bool] = False
-    """Whether the sampler searches for a Pareto front. Only such a sampler receives a Search with `objectives` above 1,
-    whose successful trials have that many `scores`, each to minimise."""
+    """Whether the sampler searches for a Pareto front; only then a Search may have `objectives` above 1."""
 
     learns: ClassVar[bool] = False
     """Whether the sampler uses `Search.history`, which is empty for every other sampler."""

@@ -43,9 +43,9 @@ class TaskFeatures:
         new = [config for config in configs if config not in self._rows]
         if new:
             columns = dict(self._space.features_of(self._task, new))
-            if self._estimates:
-                # A config that the model does not know counts as slow as the slowest config that it knows.
-                columns["estimate"] = np.array([self._estimates.get(config, self._slowest) for config in new])
+            if estimates := self._estimates:
+                slowest = max(estimates.values())  # stands for a config that the model does not know
+                columns["estimate"] = np.array([estimates.get(config, slowest) for config in new])
             columns |= {name: np.full(len(new), value) for name, value in self._constants.items()}
             self._names = tuple(columns)
             rows = np.stack(list(columns.values()), axis=1)
@@ -59,10 +59,6 @@ class TaskFeatures:
         times = self._space.prior(self._task).times_ns
         fastest = min(times.values(), default=1.0)
         return {config: math.log2(time / fastest) for config, time in times.items()}
-
-    @cached_property
-    def _slowest(self) -> float:
-        return max(self._estimates.values())
 
     @cached_property
     def _constants(self) -> Mapping[str, float]:

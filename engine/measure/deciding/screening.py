@@ -16,7 +16,7 @@ _LARGEST_LEAD = 0.10
 
 @dataclass(frozen=True, slots=True)
 class LaunchLimits:
-    """Limits on the launches that screenings and finals spend. Evidence for each: see experiments/measurement."""
+    """Limits on the launches that screenings and finals spend; see experiments/measurement."""
 
     slowness_limits: tuple[float, ...] = (5.0, 1.5, 1.1)
     """Multiples of the leader's time that end a screening: of one launch, the faster of two, the fastest of three."""
@@ -69,10 +69,8 @@ def screen(timer: Timer, drift: Drift, leader: Estimate | None, limits: LaunchLi
 
     Single launches end the screening of a candidate far behind the leader. Blocks are added until the candidate's
     interval lies below the leader's, or above it by more than `limits.margin`, or the limits are reached. The estimate
-    comes from the blocks if there are any: a single launch follows a pause of the GPU and is slower.
-
-    A block is measured again if the reference moved since the block before, at most `limits.most_repeats` times. Such
-    a block does not count towards the limits. Its samples stay in the result beside their own reference launches.
+    comes from the blocks if there are any. A block is measured again if the reference moved since the block before, at
+    most `limits.most_repeats` times; its samples stay in the result.
     """
     samples: list[float] = []
     reference: list[float] = []

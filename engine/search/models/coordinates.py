@@ -27,8 +27,7 @@ def param_coordinates(encoding: Encoding) -> Reals:
     """Return the parameters as coordinates from 0 to 1, shape (configs, coordinates).
 
     An ordered parameter is one coordinate: the index of its value among the values that occur. Irregular integers
-    get a second coordinate, the number of times that two divides the value, because hardware prefers 96 to 97. An
-    unordered parameter of more than two values has one coordinate per value.
+    get a second one, the number of times that two divides the value. An unordered parameter has one per value.
     """
     columns: list[Reals] = []
     for axis, (values, ordered) in enumerate(zip(encoding.values, encoding.ordered, strict=True)):
