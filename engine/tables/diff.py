@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.tables.ranges import of_one_gemm
 from gemmtune.engine.tables.ranking import faster
@@ -84,9 +83,9 @@ def terms(choice: Choice) -> tuple[str, str]:
     return choice.evidence.value, choice.protocol
 
 
-def _range_key(row: RangeRow) -> tuple[Problem, int, int, str, str]:
+def _range_key(row: RangeRow) -> tuple[object, ...]:
     """Return the GEMM, ends and choice of a range."""
-    return of_one_gemm(row.problem), row.first, row.last, row.choice.space, row.choice.config.json
+    return of_one_gemm(row.problem), row.first, row.last, row.choice.space, row.choice.config
 
 
 def _kind(before: Choice, after: Choice) -> str:

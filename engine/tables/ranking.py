@@ -76,7 +76,7 @@ class Ranking:
     def beats(self, one: Contender, other: Contender) -> bool:
         """Return whether `one` is faster than `other` beyond the noise.
 
-        The leader of the final beats every finalist outside its tie band. All other pairs are judged by `faster`.
+        The leader of the final beats every finalist outside its tie band; `faster` judges all other pairs.
         """
         if self.led_by_final and one is self.fastest and other.finalist is not None:
             return other.finalist.behind[0] > 0
@@ -119,7 +119,7 @@ def rank(
     - a config that gave a wrong result on the problem once, or that a final refuted, is left out.
 
     The finalists of the last final by the objective's protocol rank first, in its order and by its times. The others
-    follow by score, then by space and the config's JSON.
+    follow by score, then by space and the config's JSON. Rankings are sorted by the problem's name.
 
     Args:
         device: the GPU of the measurements.
@@ -127,9 +127,6 @@ def rank(
         measurements: measurements in any order.
         baseline_space: space of the vendor library.
         finals: finals in the order in which they were held; those of other devices are ignored.
-
-    Returns:
-        Rankings sorted by the problem's name.
 
     Raises:
         DeviceError: a measurement was made on another device; the message names both.

@@ -9,7 +9,7 @@ Source of the names: cutlass/operators/metadata/design (nvidia-cutlass-operators
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 
@@ -29,18 +29,18 @@ __all__ = ["CuteExporter", "problem_key"]
 _SCHEMA = 1
 _KERNEL = {"cute_gemm": "operator", "quack_gemm": "gemm_config"}
 """Field that names the kernel in its dispatcher's terms, by space."""
-# Params of the space cute_gemm, and the classes of its schedulers.
-_OPERATOR = (
-    "operator",
-    "mma_tiler_m",
-    "mma_tiler_n",
-    "cluster_shape_m",
-    "cluster_shape_n",
-    "use_2cta_instrs",
-    "use_tma_store",
-    "tile_scheduler",
+_EXAMPLE = Config(
+    {
+        "operator": "Sm90StaticPersistentGemmOperator",
+        "mma_tiler_m": 128,
+        "mma_tiler_n": 128,
+        "cluster_shape_m": 2,
+        "cluster_shape_n": 1,
+        "use_2cta_instrs": False,
+        "use_tma_store": False,
+        "tile_scheduler": "none",
+    }
 )
-_EXAMPLE = ("Sm90StaticPersistentGemmOperator", 128, 128, 2, 1, False, False, "none")
 _SCHEDULERS = {
     "static": "StaticPersistentTileSchedulerMetadata",
     "clc": "CLCDynamicPersistentTileSchedulerMetadata",
@@ -70,7 +70,7 @@ class CuteExporter(Exporter):
     """Export `cute_table.json`, its loaders `gemmtune_cutlass.py` and `gemmtune_quack.py`, and their reader."""
 
     spaces = tuple(_KERNEL)
-    example = ("cute_gemm", Config(dict(zip(_OPERATOR, _EXAMPLE, strict=True))))
+    example = ("cute_gemm", _EXAMPLE)
 
     def export(self, table: Table) -> Mapping[str, str]:
         """Export the best choice of each CuTe space that a row has; `left_out` counts the rows without one.
@@ -176,7 +176,7 @@ def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> d
 
 def _operator(problem: Problem, config: Config) -> dict[str, object]:
     """Return what identifies the operator among those that serve the problem: its class and its varying design."""
-    _require(problem, config, "cute_gemm", _OPERATOR)
+    _require(problem, config, "cute_gemm", set(_EXAMPLE))
     scheduler = config["tile_scheduler"]
     if scheduler not in _SCHEDULERS:
         raise TableError(f"{problem.name}: tile_scheduler={scheduler!r} is not one of {', '.join(_SCHEDULERS)}")
@@ -192,10 +192,9 @@ def _operator(problem: Problem, config: Config) -> dict[str, object]:
     }
 
 
-def _require(problem: Problem, config: Config, space: str, params: tuple[str, ...]) -> None:
-    if set(config) != set(params):
-        differing = ", ".join(sorted(set(config) ^ set(params)))
-        raise TableError(f"{problem.name}: {config!r} is not a config of {space}: see {differing}")
+def _require(problem: Problem, config: Config, space: str, params: Iterable[str]) -> None:
+    if differing := sorted(set(config) ^ set(params)):
+        raise TableError(f"{problem.name}: {config!r} is not a config of {space}: see {', '.join(differing)}")
 
 
 def _loader(source: str) -> str:

@@ -59,9 +59,8 @@ def kwargs_of(problem: Problem, choice: Choice) -> dict[str, int]:
     """
     space, config = choice.space, choice.config
     wanted = _TRITON_PARAMS if space in _TRITON_SPACES else ()
-    if set(config) != set(wanted):
-        differing = ", ".join(sorted(set(config) ^ set(wanted)))
-        raise TableError(f"{problem.name}: {config!r} is not a config of {space}: see {differing}")
+    if differing := sorted(set(config) ^ set(wanted)):
+        raise TableError(f"{problem.name}: {config!r} is not a config of {space}: see {', '.join(differing)}")
     try:
         return {name: config.integer(name) for name in wanted}
     except TypeError as error:
