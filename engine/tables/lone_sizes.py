@@ -1,7 +1,7 @@
 """Lone sizes: no range of a dynamic m serves a single size.
 
 The guards of such a range would pin m, which torch refuses for a dimension marked dynamic (ConstraintViolationError).
-The rule is decided here, once, when the ranges are made: exporters and loaders read ranges that keep it. In this order,
+In this order,
 
 1. the size joins a neighbour, or the nearest size of a neighbour joins it, whichever loses less. The choice must have
    been measured there, not be slower than the baseline, and lose at most twice the limit;

@@ -10,9 +10,8 @@ __all__ = ["cut_sizes"]
 def cut_sizes(ranges: Sequence[tuple[int, int]], least: int, greatest: int) -> list[tuple[int | None, int, int]]:
     """Cut the sizes of a graph at the ends of one product's ranges; no part has a single size, if there are more.
 
-    Ranges of a table never serve a lone size. Still, one may be left here: another product of the graph may have cut
-    its sizes, and the graph's m may be a multiple of its size. Guards on a lone size would pin m, which torch refuses
-    for a dimension marked dynamic. A lone size joins the part after it, the greatest size the part before it.
+    Guards on a lone size would pin m, which torch refuses for a dimension marked dynamic. Another product of the graph,
+    or an m that is a multiple of its size, may leave one. It joins the next part, the greatest size the one before.
 
     Args:
         ranges: first and last size of each range, in order and without overlap.

@@ -26,18 +26,18 @@ _OPS = ("mm", "addmm", "bmm")
 
 @dataclass(frozen=True, slots=True)
 class TracedProduct:
-    """One product of a graph."""
+    """One product of a graph. A size is a number, or an expression of `m`."""
 
     role: str
     """Part of the graph: `forward` or `backward`."""
     op: str
     """Operation: mm, addmm or bmm."""
     m: str
-    """Rows of the first factor: a number, or an expression of `m`."""
+    """Rows of the first factor."""
     k: str
-    """Columns of the first factor, a number or an expression."""
+    """Columns of the first factor."""
     n: str
-    """Columns of the second factor, a number or an expression."""
+    """Columns of the second factor."""
     layout: str
     """Layouts of both factors, as in a problem's name."""
 
