@@ -10,12 +10,11 @@ from typing import Annotated, cast
 import typer
 
 from gemmtune.engine.cli.campaigns import record, tune
-from gemmtune.engine.cli.databases import merge, status
 from gemmtune.engine.cli.descriptions import describe_space, doctor, explain
 from gemmtune.engine.cli.output import complain
 from gemmtune.engine.cli.stopping import Stopped, stoppable
 from gemmtune.engine.cli.studies import compare, replay
-from gemmtune.engine.cli.tables import diff, export, show, verify, warmup
+from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify, warmup
 from gemmtune.engine.records.errors import GemmtuneError
 
 __all__ = ["main"]

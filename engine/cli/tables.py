@@ -1,8 +1,10 @@
-"""The commands around a finished table: show, verify, diff, export and warmup."""
+"""The commands that read tables and databases: show, verify, diff, export, warmup, status and merge."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -14,16 +16,18 @@ from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
-from gemmtune.engine.report.database import database_report
+from gemmtune.engine.report.database import database_report, merge_report
 from gemmtune.engine.report.diff import diff_report
 from gemmtune.engine.report.progress.display import progress_bar, show_progress
+from gemmtune.engine.report.status import status_report
 from gemmtune.engine.report.table import table_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.store.merge import merge as merge_databases
 from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
-__all__ = ["diff", "export", "show", "verify", "warmup"]
+__all__ = ["diff", "export", "merge", "show", "status", "verify", "warmup"]
 
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
 _WARM_HELP = "Function that takes m and calls the compiled model with an input of that m; imported from this folder."
@@ -134,6 +138,35 @@ def warmup(
         raise TableError(str(error)) from None
     write_whole(out, artifacts)
     print(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
+
+
+def status(
+    database: Annotated[str, typer.Argument(metavar="DB", help="The campaign's database: file or URL.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a campaign is, from another terminal.
+
+    Reads the campaign's database and changes nothing.
+    """
+    with Database.open(database, create=False) as store:
+        report = status_report(store, datetime.now(UTC))
+    output.show(report, as_json=as_json)
+
+
+def merge(
+    into: Annotated[str, typer.Argument(metavar="INTO", help="The database to add to: file or URL.")],
+    sources: Annotated[list[str], typer.Argument(metavar="FROM", help="The databases to read: files or URLs.")],
+    as_json: AsJson = False,
+) -> None:
+    """Add the measurements of several databases to one.
+
+    Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was.
+    """
+    with ExitStack() as opened:
+        others = {s: opened.enter_context(Database.open(s, create=False)) for s in dict.fromkeys(sources)}
+        target = opened.enter_context(Database.open(into))
+        merged = {source: merge_databases(target, other) for source, other in others.items()}
+    output.show(merge_report(merged), as_json=as_json)
 
 
 def _write_studies(store: Database, url: str, as_json: bool) -> None:
