@@ -110,10 +110,7 @@ class Comparison:
         Raises:
             KeyError: no such arm or landscape.
         """
-        for curve in self.curves:
-            if (curve.arm, curve.landscape) == (arm, landscape):
-                return curve
-        raise KeyError((arm, landscape))
+        return {(curve.arm, curve.landscape): curve for curve in self.curves}[arm, landscape]
 
     def to_json(self) -> dict[str, object]:
         """Return the object that `gemmtune compare` writes."""

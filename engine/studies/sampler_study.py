@@ -103,11 +103,7 @@ def replays(
 
     Raises:
         UnknownPlugin: no sampler of that name.
-        ValueError: budget, seeds, batch or workers is below 1.
     """
-    for name, value in {"budget": budget, "seeds": seeds, "batch": batch, "workers": workers}.items():
-        if value < 1:
-            raise ValueError(f"{name}={value} is below 1")
     # An unknown name fails here, not in a worker process.
     kind = registry.sampler(sampler) if isinstance(sampler, str) else sampler
     search = partial(_replay, landscapes, kind, budget, batch, cold, apart)

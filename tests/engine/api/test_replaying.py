@@ -69,8 +69,9 @@ def test_what_cannot_be_replayed_is_refused(monkeypatch):
         gt.replay(SMALL, "anneal")
     with pytest.raises(LandscapeError, match="no landscape is named"):
         gt.replay([])
-    with pytest.raises(UsageError, match="seeds=0 is below 1"):
-        gt.replay(SMALL, seeds=0)
+    for name in ("budget", "seeds", "batch", "workers"):
+        with pytest.raises(UsageError, match=f"{name}=0 is below 1"):
+            gt.replay(SMALL, **{name: 0})
     with pytest.raises(UsageError, match="no sampler is named; known: auto"):
         gt.replay(SMALL, [])
     with pytest.raises(UsageError, match="two samplers are named InOrder"):
