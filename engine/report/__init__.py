@@ -1,1 +1,1 @@
-"""What a person, or a program, is shown: progress while it runs, tables when it is done."""
+"""Report progress and results to people and programs."""

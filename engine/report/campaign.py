@@ -22,6 +22,7 @@ from gemmtune.engine.report.layout import (
     readable,
     readable_unit,
     speedup,
+    tally,
 )
 from gemmtune.engine.report.pareto import Scored, front_json, front_sections
 from gemmtune.engine.report.portfolio import portfolio_report
@@ -169,7 +170,7 @@ def _racing(findings: Sequence[Finding]) -> dict[str, int] | None:
 def _rows_text(plan: Plan, result: Result) -> str:
     """Return the number of rows per space, the held-out problems, and problems for which nothing worked."""
     spaces = Counter(row.choices[0].space for row in result.table.rows)
-    text = f"rows of the table: {', '.join(f'{n} {space}' for space, n in sorted(spaces.items())) or 'none'}"
+    text = f"rows of the table: {tally(dict(sorted(spaces.items()))) or 'none'}"
     if plan.held_out:
         text += f"; {count(len(plan.held_out), 'problem')} held out, without a row"
     failed = [p.name for p in unserved(result.table, result.measurements) if p not in plan.held_out]

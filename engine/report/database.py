@@ -10,7 +10,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import Grid, Report, bound, config_text, count, json_fields, microseconds
+from gemmtune.engine.report.layout import Grid, Report, bound, config_text, count, json_fields, microseconds, tally
 from gemmtune.engine.report.pareto import Scored, front_json, front_sections
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
@@ -96,7 +96,7 @@ def _tasks_grid(tasks: Sequence[_TaskSummary]) -> Grid:
         columns["protocol"] = [each.protocol for each in tasks]
     columns["evals"] = [str(each.evaluations) for each in tasks]
     columns["best µs"] = [microseconds(each.best_ns) for each in tasks]
-    columns["failed"] = [", ".join(f"{n} {status}" for status, n in each.failures.items()) or "-" for each in tasks]
+    columns["failed"] = [tally(each.failures) or "-" for each in tasks]
     columns["best config"] = [config_text(each.task, each.best) for each in tasks]
     return Grid(columns, ("task", "evidence", "protocol", "failed", "best config"))
 

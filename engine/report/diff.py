@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.table import Choice, RangeRow, Row
-from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import Grid, Report, config_text, count, json_fields, microseconds
+from gemmtune.engine.report.layout import Grid, Report, choice_text, count, json_fields, microseconds
 from gemmtune.engine.report.ranges import range_row_json, range_text
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
 
@@ -49,14 +48,11 @@ def diff_report(found: TableDiff, device: Device) -> Report:
 def _row(
     kind: str, row: Row, before: tuple[str, str], after: tuple[str, str], device: Device, shift: str = "-"
 ) -> list[str]:
-    first = row.choices[0]
-    config = config_text(Task(row.problem, device, first.space), first.config)
-    return [kind, row.problem.name, *before, *after, shift, config]
+    return [kind, row.problem.name, *before, *after, shift, choice_text(device, row.problem, row.choices[0])]
 
 
 def _range(kind: str, row: RangeRow, before: tuple[str, str], after: tuple[str, str], device: Device) -> list[str]:
-    config = config_text(Task(row.problem, device, row.choice.space), row.choice.config)
-    return [kind, range_text(row), *before, *after, "-", config]
+    return [kind, range_text(row), *before, *after, "-", choice_text(device, row.problem, row.choice)]
 
 
 def _ran(row: Row) -> tuple[str, str]:

@@ -9,8 +9,10 @@ from functools import cache
 from itertools import chain
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
@@ -19,14 +21,17 @@ __all__ = [
     "Grid",
     "Report",
     "bound",
+    "choice_text",
     "config_text",
     "count",
     "json_fields",
+    "json_value",
     "microseconds",
     "readable",
     "readable_unit",
     "span",
     "speedup",
+    "tally",
 ]
 
 _GAP = "  "
@@ -76,7 +81,7 @@ class Report:
 
     def to_json(self) -> dict[str, object]:
         """Return the object for programs as JSON values."""
-        return {name: _json_value(value) for name, value in self.record.items()}
+        return {name: json_value(value) for name, value in self.record.items()}
 
 
 def json_fields(record: object, *names: str) -> dict[str, object]:
@@ -92,6 +97,11 @@ def config_text(task: Task, config: Config | None) -> str:
     order = [param.name for param in space.params(task)] if space else []
     names = [*(name for name in order if name in config), *(name for name in config if name not in order)]
     return " ".join(f"{name}={config[name]}" for name in names)
+
+
+def choice_text(device: Device, problem: Problem, choice: Choice) -> str:
+    """Return the config of a choice in a table of this device as text."""
+    return config_text(Task(problem, device, choice.space), choice.config)
 
 
 def microseconds(time_ns: float | None) -> str:
@@ -130,18 +140,24 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _json_value(value: object) -> object:
+def tally(numbers: Mapping[str, int]) -> str:
+    """Return `3 build_failed, 1 timed_out`; empty without numbers."""
+    return ", ".join(f"{number} {name}" for name, number in numbers.items())
+
+
+def json_value(value: object) -> object:
+    """Return a value as `json.dumps` takes it: a problem by name, an enum by value, records and containers by parts."""
     match value:
         case Problem():
             return value.name
         case Enum():
             return value.value
         case Mapping():
-            return {str(key): _json_value(each) for key, each in value.items()}
+            return {str(key): json_value(each) for key, each in value.items()}
         case tuple() | list():
-            return [_json_value(each) for each in value]
+            return [json_value(each) for each in value]
     if is_dataclass(value):
-        return {field.name: _json_value(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: json_value(getattr(value, field.name)) for field in fields(value)}
     return value
 
 

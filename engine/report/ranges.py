@@ -7,8 +7,7 @@ from statistics import fmean
 
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow, Table
-from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import Grid, config_text, count, json_fields
+from gemmtune.engine.report.layout import Grid, choice_text, count, json_fields
 from gemmtune.engine.tables.ranges import RangesReport, SizeLoss
 
 __all__ = ["losses_json", "losses_text", "range_row_json", "range_rows", "range_text"]
@@ -24,7 +23,7 @@ def range_rows(table: Table) -> Grid:
         "loss at tuned m": [_losses(row.tuned) for row in rows],
         "probed m": [_losses(row.probed) for row in rows],
         "held-out m": [_losses(row.held_out) for row in rows],
-        "config": [config_text(Task(row.problem, table.device, row.choice.space), row.choice.config) for row in rows],
+        "config": [choice_text(table.device, row.problem, row.choice) for row in rows],
     }
     return Grid(columns, tuple(columns))
 

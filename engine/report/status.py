@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import BASELINE_SPACE
-from gemmtune.engine.report.layout import Grid, Report, bound, count, microseconds, speedup
+from gemmtune.engine.report.layout import Grid, Report, bound, count, microseconds, speedup, tally
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.queries import MeasurementCount
@@ -36,14 +36,6 @@ class _Problem:
     regret_bound: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Worker:
-    """Measurements of one worker."""
-
-    measured: int
-    last_at: str
-
-
 def status_report(database: Database, now: datetime) -> Report:
     """Report the progress of each problem, the most recently measured first, and of each worker.
 
@@ -62,11 +54,11 @@ def status_report(database: Database, now: datetime) -> Report:
         title += f"; {count(len(finals), 'final')}" if finals else ""
         title += f"; last measured {_ago(last_at, now)}"
         title += f", {last_minute} in the last minute" if last_minute else ""
-        title += f"\nfailed: {_counts(failures)}" if failures else ""
+        title += f"\nfailed: {tally(failures)}" if failures else ""
         columns = {
             "worker": list(workers),
-            "measured": [str(worker.measured) for worker in workers.values()],
-            "last": [_ago(worker.last_at, now) for worker in workers.values()],
+            "measured": [str(measured) for measured, _ in workers.values()],
+            "last": [_ago(last, now) for _, last in workers.values()],
         }
         sections = [_problems_grid(problems), Grid(columns, ("worker", "last"))]
     record = {
@@ -77,7 +69,7 @@ def status_report(database: Database, now: datetime) -> Report:
         "last_measured_at": last_at,
         "failures": failures,
         "problems": problems,
-        "workers": workers,
+        "workers": {name: {"measured": measured, "last_at": last} for name, (measured, last) in workers.items()},
     }
     return Report(record, [title, *sections])
 
@@ -91,7 +83,7 @@ def _problems_grid(problems: Sequence[_Problem]) -> Grid:
         f"{BASELINE_SPACE} µs": [microseconds(p.baseline_ns) for p in problems],
         f"vs {BASELINE_SPACE}": [speedup(p.baseline_ns, p.best_ns) for p in problems],
         "evals": [str(p.evaluations) for p in problems],
-        "failed": [_counts(p.failures) or "-" for p in problems],
+        "failed": [tally(p.failures) or "-" for p in problems],
         "final": [bound(p.regret_bound) for p in problems],
     }
     return Grid(columns, ("problem", "evidence", "protocol", "failed"))
@@ -120,16 +112,13 @@ def _problem(key: _Key, counts: Sequence[MeasurementCount], regret_bound: float 
     return _Problem(*key, evaluations, dict(sorted(failures.items())), space, best_ns, baseline_ns, regret_bound)
 
 
-def _workers(counts: Sequence[MeasurementCount]) -> dict[str, _Worker]:
-    found: dict[str, _Worker] = {}
+def _workers(counts: Sequence[MeasurementCount]) -> dict[str, tuple[int, str]]:
+    """Return the measurements of each worker and the time of its last one, the most recent first."""
+    found: dict[str, tuple[int, str]] = {}
     for each in counts:
-        before = found.get(each.worker, _Worker(0, ""))
-        found[each.worker] = _Worker(before.measured + each.number, max(before.last_at, each.last_at))
-    return dict(sorted(found.items(), key=lambda item: item[1].last_at, reverse=True))
-
-
-def _counts(failures: dict[str, int]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in failures.items())
+        measured, last_at = found.get(each.worker, (0, ""))
+        found[each.worker] = measured + each.number, max(last_at, each.last_at)
+    return dict(sorted(found.items(), key=lambda item: item[1][1], reverse=True))
 
 
 def _ago(at: str, now: datetime) -> str:

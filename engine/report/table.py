@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Table
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
-from gemmtune.engine.report.layout import Grid, Report, bound, config_text, count, json_fields, microseconds
+from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, count, json_fields, microseconds
 from gemmtune.engine.report.ranges import range_row_json, range_rows
 
 __all__ = ["table_report"]
@@ -34,8 +34,7 @@ def table_report(table: Table) -> Report:
         columns["evidence"] = evidence
     elif evidence:
         title += f", {evidence[0]}"
-    tasks = [Task(row.problem, table.device, row.choices[0].space) for row in rows]
-    columns["config"] = [config_text(task, choice.config) for task, choice in zip(tasks, first, strict=True)]
+    columns["config"] = [choice_text(table.device, row.problem, row.choices[0]) for row in rows]
     interval = ("time_ns", "low_ns", "high_ns", "samples")
     record = {
         "device": table.device.sku,

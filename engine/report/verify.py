@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gemmtune.engine.campaign.verify import Check, Verified
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import Grid, Report, config_text, count, json_fields, microseconds
+from gemmtune.engine.report.layout import Grid, Report, choice_text, count, json_fields, microseconds
 from gemmtune.engine.report.ranges import range_text
 from gemmtune.engine.tables.ranges import of_one_gemm
 
@@ -67,7 +66,7 @@ def _line(check: Check, name: str, device: Device) -> list[str]:
         microseconds(check.time_ns),
         "-" if check.loss is None else f"{check.loss:.1%}",
         "yes" if check.holds else "no" if check.loss is not None else "does not work",
-        config_text(Task(check.problem, device, choice.space), choice.config),
+        choice_text(device, check.problem, choice),
     ]
 
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.report.layout import json_fields, json_value
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
@@ -57,12 +58,9 @@ class EventFile(Callback):
         self._write(
             "measured",
             task=measurement.task.key,
-            config=dict(measurement.config),
-            status=measurement.status.value,
+            **json_fields(measurement, "config", "status"),
             score=score,
-            reason=measurement.reason,
-            worker=measurement.worker,
-            build_seconds=measurement.build_seconds,
+            **json_fields(measurement, "reason", "worker", "build_seconds"),
             known=known,
         )
 
@@ -75,7 +73,7 @@ class EventFile(Callback):
             why=reason,
             evaluations=len(search.tuner.trials),
             score=None if best is None else best.score,
-            config=None if best is None else dict(best.config),
+            config=None if best is None else best.config,
         )
 
     def on_final(self, final: Final | FinalNotHeld) -> None:
@@ -83,11 +81,9 @@ class EventFile(Callback):
         if isinstance(final, FinalNotHeld):
             self._write("final", problem=final.problem.name, reason=final.reason)
             return
-        leader = {"space": final.leader.task.space, "config": dict(final.leader.config)}
+        leader = {"space": final.leader.task.space, "config": final.leader.config}
         time_ns = final.leader.estimate.time_ns
-        self._write(
-            "final", problem=final.problem.name, leader=leader, time_ns=time_ns, regret_bound=final.regret_bound
-        )
+        self._write("final", problem=final.problem, leader=leader, time_ns=time_ns, regret_bound=final.regret_bound)
 
     def on_notice(self, line: str) -> None:
         """Write `notice`: its text."""
@@ -99,15 +95,9 @@ class EventFile(Callback):
         if load is None or (self._load_at and (now - self._load_at).total_seconds() < _LOAD_SECONDS):
             return
         self._load_at = now
-        self._write(
-            "load",
-            queued=load.queued,
-            building=load.building,
-            timing=load.timing,
-            workers=dict(load.workers),
-            seconds_left=seconds_left,
-        )
+        fields = json_fields(load, "queued", "building", "timing", "workers")
+        self._write("load", **fields, seconds_left=seconds_left)
 
     def _write(self, event: str, **facts: object) -> None:
         record = {"event": event, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **facts}
-        self._file.write(json.dumps(record, ensure_ascii=True) + "\n")
+        self._file.write(json.dumps(json_value(record)) + "\n")

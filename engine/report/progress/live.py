@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.task import BASELINE_SPACE
-from gemmtune.engine.report.layout import readable, readable_unit
+from gemmtune.engine.report.layout import readable, readable_unit, speedup
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams.executor import Load
@@ -81,9 +81,8 @@ class LiveView(Callback):
             table.add_column(name, justify="left" if name in ("problem", "") else "right", no_wrap=True)
         room = max(1, self._console.height - _OTHER_LINES - min(len(state.workers), self._console.height // 3))
         for problem, of in islice(reversed(state.problems.items()), room):
-            lead = f"{of.baseline / of.best:.3f}×" if of.best is not None and of.baseline is not None else "-"
-            scores = readable(of.best, state.unit), readable(of.baseline, state.unit)
-            table.add_row(problem.name, *scores, lead, f"{of.done}/{of.total}", "" if of.tasks else "done")
+            scores = readable(of.best, state.unit), readable(of.baseline, state.unit), speedup(of.baseline, of.best)
+            table.add_row(problem.name, *scores, f"{of.done}/{of.total}", "" if of.tasks else "done")
         return table
 
 

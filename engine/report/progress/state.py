@@ -10,7 +10,7 @@ from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
-from gemmtune.engine.report.layout import count, readable, readable_unit
+from gemmtune.engine.report.layout import count, readable, readable_unit, speedup, tally
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
@@ -173,13 +173,13 @@ class CampaignState(Callback):
             return problem.name
         best = f"{problem.name} {readable(state.best, self.unit)} {readable_unit(self.unit)}"
         if state.baseline is not None:
-            best += f", {state.baseline / state.best:.3f}× {BASELINE_SPACE}"
+            best += f", {speedup(state.baseline, state.best)} {BASELINE_SPACE}"
         return best
 
     @property
     def failures_text(self) -> str:
         """Failures per status, `3 build_failed, 1 timed_out`; empty without failures."""
-        return ", ".join(f"{number} {status}" for status, number in sorted(self.failures.items()))
+        return tally(dict(sorted(self.failures.items())))
 
     @property
     def load_text(self) -> str:
