@@ -33,12 +33,9 @@ __all__ = ["WrittenStudy", "studies_report", "write_studies"]
 class WrittenStudy:
     """One study of an Optuna storage."""
 
-    name: str
-    """Task, evidence and protocol of the study."""
+    name: str  # task, evidence and protocol
     trials: int
-    """Trials in the study."""
-    new: int
-    """Trials that were added now."""
+    new: int  # trials that were added now
 
 
 def write_studies(
@@ -152,20 +149,19 @@ def _identity(attributes: Mapping[str, object]) -> tuple[object, object]:
     return attributes.get("config"), attributes.get("toolchain")
 
 
-def _distributions(task: Task, group: Iterable[Measurement]) -> dict[str, BaseDistribution]:
+def _distributions(task: Task, group: Sequence[Measurement]) -> dict[str, BaseDistribution]:
     """Return the distribution per param, over the space's values if it is installed and over the measured ones."""
     try:
         params = {param.name: param for param in registry.space(task.space).params(task)}
     except GemmtuneError:  # the space is not installed, or does not know the task
         params = {}
-    found: dict[str, dict[Value, None]] = {}
-    for measurement in group:
-        for name, value in measurement.config.items():
-            found.setdefault(name, {})[value] = None
-    return {name: _distribution(params.get(name), tuple(values)) for name, values in found.items()}
+    names = dict.fromkeys(name for m in group for name in m.config)
+    return {
+        name: _distribution(params.get(name), {m.config[name] for m in group if name in m.config}) for name in names
+    }
 
 
-def _distribution(param: Param | None, found: Sequence[Value]) -> BaseDistribution:
+def _distribution(param: Param | None, found: Iterable[Value]) -> BaseDistribution:
     """Return a range for ordered numbers, logarithmic unless they are evenly spaced; otherwise a choice."""
     known = param.values if param is not None else ()
     values = (*known, *sorted((v for v in found if v not in known), key=repr))
@@ -194,11 +190,7 @@ def _storage(url: str) -> Iterator[optuna.storages.RDBStorage]:
         if measurements_table.name in tables:
             raise StoreError(f"{engine.url!r} holds measurements: give Optuna a storage of its own")
         storage = optuna.storages.RDBStorage(url)
-    except (
-        SQLAlchemyError,
-        ImportError,
-        RuntimeError,
-    ) as error:  # RuntimeError if another version of Optuna made the storage
+    except (SQLAlchemyError, ImportError, RuntimeError) as error:  # RuntimeError: another version of Optuna made it
         raise StoreError(f"Optuna cannot open storage {url}: {reason(error)}") from None
     try:
         yield storage
