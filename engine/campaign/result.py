@@ -32,7 +32,7 @@ __all__ = ["Finding", "Result", "ResultReader", "read_problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a campaign found for one task."""
+    """Best config of one task, and an account of its search."""
 
     problem: Problem
     """GEMM that was tuned."""
