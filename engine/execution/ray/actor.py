@@ -19,7 +19,17 @@ from gemmtune.engine.processes.process_pool import Notify, Outcome, ProcessPool,
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.errors import GemmtuneError
 
-__all__ = ["JobActor", "MakeWorker", "Reply", "pack_job", "take_binary", "unpack_job", "with_binary"]
+__all__ = [
+    "BuilderActor",
+    "JobActor",
+    "MakeWorker",
+    "Reply",
+    "WorkerActor",
+    "pack_job",
+    "take_binary",
+    "unpack_job",
+    "with_binary",
+]
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -118,6 +128,14 @@ class JobActor:
         for outcome in outcomes:
             _, future = self._jobs.pop(id(outcome.job))
             future.set_result(outcome)
+
+
+class BuilderActor(JobActor):
+    """An actor of builders, under the name that Ray and `ps` show."""
+
+
+class WorkerActor(JobActor):
+    """An actor of a GPU worker, under the name that Ray and `ps` show."""
 
 
 def pack_job(job: object) -> bytes:

@@ -101,10 +101,12 @@ class Cluster:
             raise UsageError(f"the cluster's GPUs do not answer in {seconds}: {first_line(error)}") from None
         return list(dict.fromkeys(device for device in devices if device is not None))
 
-    def start(self, make_worker: MakeWorker[Any, Any], node: Node, cpus: float, gpus: float) -> Any:  # noqa: ANN401
-        """Start a `JobActor` on a node, and again whenever it ends; it takes calls at once."""
+    def start(
+        self, actor: type[JobActor], make_worker: MakeWorker[Any, Any], node: Node, cpus: float, gpus: float
+    ) -> Any:  # noqa: ANN401 (an actor has no type)
+        """Start an actor on a node, and again whenever it ends; it takes calls at once."""
         options = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": _on(node), "max_restarts": -1}
-        return ray.remote(JobActor).options(**options).remote(make_worker)
+        return ray.remote(actor).options(**options).remote(make_worker)
 
     def close(self) -> None:
         """End the connection, and the cluster if it was started here."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from gemmtune.engine.execution.dispatcher import Dispatcher
 from gemmtune.engine.execution.pipeline import BuildMeasurePipeline
-from gemmtune.engine.execution.ray.actor import MakeWorker
+from gemmtune.engine.execution.ray.actor import BuilderActor, JobActor, MakeWorker, WorkerActor
 from gemmtune.engine.execution.ray.actor_handle import ActorHandle
 from gemmtune.engine.execution.ray.cluster import Cluster, Node
 from gemmtune.engine.execution.workers import Builders, GpuWorkers, measured_provenance, problem_of
@@ -105,13 +105,13 @@ class RayMachines:
                 self._known.add(node.id)
                 builders, workers = self._plan_actors(node)
                 for plan in builders:
-                    self.builders.add(plan.name, self._start(plan, node))
+                    self.builders.add(plan.name, self._start(BuilderActor, plan, node))
                 for plan in workers:
-                    self.workers.add(plan.name, self._start(plan, node))
+                    self.workers.add(plan.name, self._start(WorkerActor, plan, node))
 
-    def _start(self, plan: ActorPlan, node: Node) -> ActorHandle[Any, Any]:
-        actor = self._cluster.start(plan.make_worker, node, plan.cpus, plan.gpus)
-        return ActorHandle(plan.name, actor, Path(self._folder.name), self._wake, self._notify)
+    def _start(self, actor: type[JobActor], plan: ActorPlan, node: Node) -> ActorHandle[Any, Any]:
+        started = self._cluster.start(actor, plan.make_worker, node, plan.cpus, plan.gpus)
+        return ActorHandle(plan.name, started, Path(self._folder.name), self._wake, self._notify)
 
 
 class RayExecutor(BuildMeasurePipeline):

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 BEGIN = """
 import ray
 
+from gemmtune.engine.execution.ray.actor import BuilderActor
 from gemmtune.engine.execution.ray.cluster import Cluster
 from gemmtune.engine.measure.builder import builder_pool
 
@@ -32,7 +33,7 @@ def make_builders(folder, notify):
 
 if __name__ == "__main__":
     cluster = Cluster(cpus=1)
-    actor = cluster.start(make_builders, cluster.nodes()[0], 1, 0)
+    actor = cluster.start(BuilderActor, make_builders, cluster.nodes()[0], 1, 0)
     print(ray.get(actor.begin.remote(), timeout=120).size)
     ray.get(actor.close.remote(), timeout=60)
     cluster.close()
@@ -49,13 +50,14 @@ def test_an_actor_of_its_own_cluster_starts_builders(tmp_path, own_ray):
 
 
 def test_the_driver_receives_what_an_actor_raises(cluster, monkeypatch, tmp_path):
+    from gemmtune.engine.execution.ray.actor import JobActor
     from gemmtune.engine.execution.ray.actor_handle import ActorHandle
 
     monkeypatch.syspath_prepend(Path(__file__).parent)
     import ray_toys
 
     there = Event()
-    handle = ActorHandle("toy", cluster.start(ray_toys.raises, cluster.nodes()[0], 0, 0), tmp_path, there)
+    handle = ActorHandle("toy", cluster.start(JobActor, ray_toys.raises, cluster.nodes()[0], 0, 0), tmp_path, there)
     assert there.wait(60)
     with pytest.raises(GemmtuneError, match=r"^toy is lost: OSError: no room on /scratch$"):
         handle.collect()
