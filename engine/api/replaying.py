@@ -17,12 +17,12 @@ from gemmtune.engine.api.landscapes import LandscapeSource, read_sources
 from gemmtune.engine.api.output_folder import make_folder, write_all
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.report.curves import check_drawing, curves_html, curves_picture, curves_png
 from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.dataframe import dataframe
 from gemmtune.engine.studies.comparison import Comparison, compare
+from gemmtune.engine.studies.curves import curves_html, curves_picture, curves_png, require_plotly
 from gemmtune.engine.studies.sampler_study import (
     Replay,
     SamplerLike,
@@ -97,22 +97,17 @@ class Study:
         return comparison_report(self.comparison).to_text(width)
 
     def plot(self) -> Figure:
-        """Return the best-so-far curves as a matplotlib figure; a notebook draws it.
-
-        Raises:
-            ToolchainMissing: matplotlib or plotly is not installed.
-        """
-        check_drawing()
+        """Return the best-so-far curves as a matplotlib figure; a notebook draws it."""
         return curves_picture(self.comparison)
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write comparison.json, curves.png and curves.html to `folder`; return their paths.
 
         Raises:
-            ToolchainMissing: matplotlib or plotly is not installed.
+            ToolchainMissing: plotly is not installed.
             UsageError: the folder cannot be written.
         """
-        check_drawing()
+        require_plotly()
         contents: dict[str, str | bytes] = {
             "comparison.json": json.dumps(self.to_json(), indent=1) + "\n",
             "curves.png": curves_png(self.comparison),
@@ -210,7 +205,7 @@ def replay(
             raise UsageError(f"{name}={value} is below 1")
     chosen = _chosen([sampler] if isinstance(sampler, str | type) else sampler, workers)
     if out is not None:  # before hours of searching, not after
-        check_drawing()
+        require_plotly()
     searched = searchable(read_sources(sources))
     if out is not None:
         make_folder(Path(out))

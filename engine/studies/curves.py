@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import io
 import math
-from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.errors import ToolchainMissing
-from gemmtune.engine.report.layout import count
 from gemmtune.engine.studies.comparison import Comparison
 
-if TYPE_CHECKING:  # both take long to import, and neither must be installed
+if TYPE_CHECKING:  # both take long to import, and plotly need not be installed
     from matplotlib.figure import Figure as Picture
     from plotly.graph_objects import Figure as Page
 
-__all__ = ["check_drawing", "curves_html", "curves_page", "curves_picture", "curves_png"]
+__all__ = ["curves_html", "curves_page", "curves_picture", "curves_png", "require_plotly"]
 
 _X_TITLE, _Y_TITLE = "evaluations, failures included", "optimum / best found"
 _PALETTE = (
@@ -25,17 +24,14 @@ _PALETTE = (
 _COLUMNS = 3
 
 
-def check_drawing() -> None:
-    """Check that the libraries which draw curves are installed.
+def require_plotly() -> None:
+    """Check that plotly, which draws the page, is installed.
 
     Raises:
-        ToolchainMissing: matplotlib or plotly is not installed.
+        ToolchainMissing: plotly is not installed.
     """
-    try:
-        import_module("matplotlib")
-        import_module("plotly")
-    except ImportError as error:
-        raise ToolchainMissing(f"compare needs {error.name} to draw curves: pip install 'gemmtune[study]'") from None
+    if find_spec("plotly") is None:
+        raise ToolchainMissing("compare needs plotly to draw curves: pip install 'gemmtune[study]'")
 
 
 def curves_picture(comparison: Comparison) -> Picture:
@@ -110,7 +106,7 @@ def curves_html(comparison: Comparison) -> str:
 def _titles(comparison: Comparison) -> dict[str, str]:
     """Return the title of each landscape's panel; with several landscapes, their mean comes first."""
     number = len(comparison.landscapes)
-    mean = {"": f"mean of {count(number, 'landscape')}"} if number > 1 else {}
+    mean = {"": f"mean of {number} landscapes"} if number > 1 else {}
     return mean | {name: name for name in comparison.landscapes}
 
 
