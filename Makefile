@@ -2,6 +2,7 @@
 # make test   set up .venv for development and run the tests; ARGS="-k name" goes to pytest
 # make lint   style, types and import rules
 # make docs   write docs/commands.md from the command line and check all documents
+# make develop  set up .venv for development, and no more
 # make clean  remove .venv and everything built; `out/` holds measurements and stays
 #
 # PYTHON=python3.12 chooses the Python of a new .venv.
@@ -9,6 +10,8 @@
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
+# One more than there are cores: many tests wait for processes they have killed.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input --constraint constraints.txt
 
 # An install is done when its stamp exists. A stamp's name holds a checksum of what the install reads, so a checkout that
@@ -19,14 +22,14 @@ TRITON := .venv/.triton-$(KEY)
 DEV := .venv/.dev-$(KEY)
 READY := $(if $(wildcard /dev/nvidia0),$(TRITON),$(CORE))
 
-.PHONY: tune test lint docs clean
+.PHONY: tune test lint docs clean develop
 .NOTPARALLEL:
 
 tune: $(READY)
 	@$(BIN)/gemmtune tune --out out
 
 test: $(DEV)
-	@$(BIN)/pytest --numprocesses auto --dist loadgroup $(ARGS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
 
 lint: $(DEV)
 	@$(BIN)/ruff check .
@@ -37,6 +40,8 @@ lint: $(DEV)
 docs: $(DEV)
 	@TERM=dumb $(BIN)/python -m typer gemmtune.engine.cli utils docs --name gemmtune --output docs/commands.md >/dev/null
 	@$(BIN)/pytest --quiet --no-header --numprocesses 0 tests/docs
+
+develop: $(DEV)
 
 clean:
 	@echo "removing .venv and what was built"

@@ -30,7 +30,7 @@ class Overdoes(ExhaustiveSampler):
 
 class GivesUp(ExhaustiveSampler):
     def ask(self, count):
-        return super().ask(count) if self._next < 10 else []
+        return super().ask(count) if len(self._left) > len(self.search.feasible) - 10 else []
 
 
 class DependsOnEarlierSearches(ExhaustiveSampler):
