@@ -1,9 +1,9 @@
-# make tune   set up .venv and tune: the recorded problems, or this machine's NVIDIA GPU if it has one
-# make test   set up .venv for development and run the tests; ARGS="-k name" goes to pytest
-# make lint   style, types and import rules
-# make docs   write docs/commands.md from the command line and check all documents
-# make develop  set up .venv for development, and no more
-# make clean  remove .venv and everything built; `out/` holds measurements and stays
+# make tune      set up .venv and tune: the recorded problems, or this machine's NVIDIA GPU if it has one
+# make test      set up .venv for development and run the tests; ARGS="-k name" goes to pytest
+# make lint      style, types and import rules
+# make docs      write docs/commands.md from the command line and check all documents
+# make develop   set up .venv for development, and no more
+# make clean     remove .venv and everything built; `out/` holds measurements and stays
 #
 # PYTHON=python3.12 chooses the Python of a new .venv.
 

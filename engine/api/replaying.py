@@ -180,7 +180,7 @@ def replay(
         UnknownPlugin: no sampler has that name.
         UsageError: a number is below 1, two samplers share a name, or `out` cannot be written.
         LandscapeError: a landscape is malformed, or none has two feasible configs.
-        ToolchainMissing: `out` is given, and matplotlib or plotly is not installed.
+        ToolchainMissing: `out` is given, and plotly is not installed.
 
     Example:
         >>> import gemmtune as gt
