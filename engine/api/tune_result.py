@@ -21,6 +21,7 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.tables.table_file import write_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -113,8 +114,8 @@ class TuneResult:
         out = Path(folder)
         make_folder(out)
         table, summary = out / "table.json", out / "summary.txt"
-        self.table.save(table)
-        exported, self.notes = _export(Table.read(table), out)  # the file is what ships
+        shipped = write_table(table, self.campaign.table)
+        exported, self.notes = _export(Table.of(shipped), out)
         self.written = [table, *exported, summary]
         write_whole(summary, f"{self.summary()}\n".encode())
         return self.written

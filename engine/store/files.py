@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import secrets
+import stat
+import time
+from contextlib import suppress
+from glob import escape
 from pathlib import Path
 
 from gemmtune.engine.records.errors import UsageError
 
 __all__ = ["file_stem", "write_whole"]
+
+_STALE_SECONDS = 3600.0
+"""Age at which a hidden file is stale; writing takes seconds."""
 
 
 def file_stem(file: Path) -> str:
@@ -18,12 +26,14 @@ def file_stem(file: Path) -> str:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file; an existing one stays until the new content is on disk, and stays if that fails.
 
+    The content goes to a hidden file beside `path` first. Such files of writers that were killed are removed.
+
     Raises:
         UsageError: the folder is missing or not writable, or the disk is full; nothing was changed.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with temporary.open("wb") as stream:
+        with temporary.open("xb") as stream:  # a new file: a link that somebody planted is not followed
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
@@ -33,3 +43,14 @@ def write_whole(path: Path, content: bytes) -> None:
     finally:
         if temporary.is_file():
             temporary.unlink()
+    for left in path.parent.glob(f".{escape(path.name)}.*.part"):
+        _remove_stale(left)
+
+
+def _remove_stale(file: Path) -> None:
+    """Remove a hidden file of this user that is so old that its writer must be dead."""
+    with suppress(OSError):
+        found = file.lstat()
+        own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if own and time.time() - found.st_mtime > _STALE_SECONDS:
+            file.unlink()

@@ -55,14 +55,19 @@ def table_sha256(table: Table) -> str:
     return _hash(_content(table))
 
 
-def write_table(path: Path, table: Table) -> None:
-    """Write the table's file, whole or not at all.
+def write_table(path: Path, table: Table) -> Table:
+    """Write the table's file, whole or not at all, and return the table as `read_table` will.
+
+    A file at `path` stays as it is where an error is raised.
 
     Raises:
-        TableError: two rows are for one problem, or a number is not finite.
-        UsageError: the folder is missing or not writable; a file at `path` stays as it is.
+        TableError: `read_table` would refuse the file.
+        UsageError: the folder is missing or not writable.
     """
-    write_whole(path, table_text(table).encode())
+    text = table_text(table)
+    read = parse_table(text, f"cannot write {path}")
+    write_whole(path, text.encode())
+    return read
 
 
 def read_table(path: Path) -> Table:
