@@ -62,7 +62,7 @@ def execute(
 
     searches = backend.searches(plan, history)
     record = FinishedCampaign(finished, plan, searches, executor) if finished else None
-    repeated = record.searches(database) if record else None
+    repeated = record.searches(database, partial(notify, callbacks)) if record else None
     # The range rounds of a finished campaign measured more at each problem. That calls for no further final.
     finals = repeated is None or plan.ranges is None
     run_searches(repeated or searches, limits=plan.limits, hold_finals=finals)

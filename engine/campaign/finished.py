@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeGuard
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
@@ -49,20 +50,30 @@ class FinishedCampaign:
         seen = version("gemmtune"), plan.seed, plan.batch, plan.objective, plan.pruners, plan.limits.regret
         return hashlib.sha256(repr([seen, self.executor.evidence, tasks]).encode()).hexdigest()
 
-    def searches(self, database: Database) -> list[TaskSearch] | None:
+    def searches(self, database: Database, notify: Callable[[str], None]) -> list[TaskSearch] | None:
         """Return searches that ask what was asked, one per search; None where the samplers must be asked.
+
+        Args:
+            database: holds the measurements of the campaign.
+            notify: called with one line if the file is damaged.
 
         Raises:
             StoreError: the database cannot be read.
         """
         try:
             content = json.loads(self.path.read_bytes())
-        except (OSError, ValueError):
+        except FileNotFoundError:
             return None
-        if not isinstance(content, dict) or content.get("campaign") != self._campaign:
+        except (OSError, ValueError, RecursionError):
+            content = None
+        if isinstance(content, dict) and content.get("campaign") not in (None, self._campaign):
+            return None
+        asked = content.get("asked") if isinstance(content, dict) else None
+        if not _fits(asked, self.fresh):
+            notify(f"{self.path} is damaged and ignored: the samplers are asked again, nothing is measured twice")
             return None
         found = []
-        for search, digests in zip(self.fresh, content["asked"], strict=True):
+        for search, digests in zip(self.fresh, asked, strict=True):
             protocol, toolchain = self.executor.protocol(search.task), self.executor.toolchain(search.task)
             held = database.configs(search.task, protocol, self.executor.evidence, toolchain)
             if not all(digest in held for digest in digests):
@@ -81,3 +92,18 @@ class FinishedCampaign:
             return
         asked = [[trial.config.digest for trial in search.tuner.trials] for search in self.fresh]
         write_whole(self.path, (json.dumps({"campaign": self._campaign, "asked": asked}) + "\n").encode())
+
+
+def _fits(asked: object, searches: Sequence[TaskSearch]) -> TypeGuard[list[list[str]]]:
+    """Return whether `asked` holds, per search, distinct digests within the search's budget."""
+    return (
+        isinstance(asked, list)
+        and len(asked) == len(searches)
+        and all(
+            isinstance(digests, list)
+            and 0 < len(digests) <= search.budget
+            and all(isinstance(digest, str) for digest in digests)
+            and len(set(digests)) == len(digests)
+            for digests, search in zip(asked, searches, strict=True)
+        )
+    )

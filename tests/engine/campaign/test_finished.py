@@ -29,10 +29,14 @@ class Listener(Callback):
 
     def __init__(self):
         self.known, self.new = 0, 0
+        self.notices = []
 
     def on_measurement(self, measurement, score, *, known):
         self.known += known
         self.new += not known
+
+    def on_notice(self, line):
+        self.notices.append(line)
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +133,37 @@ def test_a_campaign_that_ran_out_of_time_continues(tmp_path, recorded):
     assert again.new == ALL - heard.new
 
 
-@pytest.mark.parametrize("content", ["", "[]", json.dumps({"campaign": "another", "asked": []})])
-def test_a_file_of_something_else_is_ignored(tmp_path, recorded, content):
-    (tmp_path / "asked.json").write_text(content)
+def test_the_file_of_another_campaign_is_ignored_without_a_word(tmp_path, recorded):
+    (tmp_path / "asked.json").write_text(json.dumps({"campaign": "another", "asked": []}))
     _, heard = executed(tmp_path, recorded)
-    assert heard.new == ALL
+    assert (heard.new, heard.notices) == (ALL, [])
     assert executed(tmp_path, recorded)[1].known == ALL
+
+
+DAMAGED = {
+    "empty": lambda asked: None,
+    "no key": lambda asked: ...,
+    "null": lambda asked: None,
+    "a search short": lambda asked: asked[1:],
+    "a number": lambda asked: [7, *asked[1:]],
+    "numbers": lambda asked: [[7] * len(asked[0]), *asked[1:]],
+    "nested": lambda asked: [[[digest] for digest in asked[0]], *asked[1:]],
+    "empty lists": lambda asked: [[] for _ in asked],
+    "twice": lambda asked: [asked[0][:1] * 2, *asked[1:]],
+    "above the budget": lambda asked: [[str(n) for n in range(1000)], *asked[1:]],
+}
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "[" * 100_000, b"\xff", *DAMAGED])
+def test_a_damaged_file_is_ignored_with_one_line(tmp_path, recorded, damage):
+    path = tmp_path / "asked.json"
+    first, _ = executed(tmp_path, recorded)
+    kept = path.read_bytes()
+    content = json.loads(kept)
+    content["asked"] = DAMAGED[damage](content["asked"]) if damage in DAMAGED else None
+    text = json.dumps({key: value for key, value in content.items() if value is not ...}).encode()
+    path.write_bytes(text if damage in DAMAGED else damage if isinstance(damage, bytes) else damage.encode())
+    again, heard = executed(tmp_path, recorded)
+    assert (again, heard.new) == (first, 0)
+    assert heard.notices == [f"{path} is damaged and ignored: the samplers are asked again, nothing is measured twice"]
+    assert path.read_bytes() == kept
