@@ -5,21 +5,24 @@
 # make develop   set up .venv for development, and no more
 # make clean     remove .venv and everything built; `out/` holds measurements and stays
 #
-# PYTHON=python3.12 chooses the Python of a new .venv.
+# PYTHON=python3.14 chooses the Python of a new .venv. CONSTRAINTS= VENV=.venv-newest uses the newest of every dependency,
+# in an environment of its own.
 
 PYTHON ?= python3
 ARGS ?=
-BIN := .venv/bin
+VENV ?= .venv
+CONSTRAINTS ?= constraints.txt
+BIN := $(VENV)/bin
 # One more than there are cores: many tests wait for processes they have killed.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input --constraint constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input $(CONSTRAINTS:%=--constraint %)
 
 # An install is done when its stamp exists. A stamp's name holds a checksum of what the install reads, so a checkout that
 # only touches these files installs nothing again, and one that changes them does.
-KEY := $(shell cat pyproject.toml constraints.txt | cksum | cut -d ' ' -f 1)
-CORE := .venv/.core-$(KEY)
-TRITON := .venv/.triton-$(KEY)
-DEV := .venv/.dev-$(KEY)
+KEY := $(shell cat pyproject.toml $(CONSTRAINTS) | cksum | cut -d ' ' -f 1)
+CORE := $(VENV)/.core-$(KEY)
+TRITON := $(VENV)/.triton-$(KEY)
+DEV := $(VENV)/.dev-$(KEY)
 READY := $(if $(wildcard /dev/nvidia0),$(TRITON),$(CORE))
 
 .PHONY: tune test lint docs clean develop
@@ -44,20 +47,20 @@ docs: $(DEV)
 develop: $(DEV)
 
 clean:
-	@echo "removing .venv and what was built"
-	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@echo "removing $(VENV) and what was built"
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Runs under any Python, so that an old one gets the message and not a syntax error.
-CHECK = $(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 13) else \
-	"gemmtune needs Python 3.11 to 3.13 and $(PYTHON) is %d.%d; choose another: make PYTHON=python3.12" % v)'
+CHECK = $(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v <= (3, 14) else \
+	"gemmtune needs Python 3.11 to 3.14 and $(PYTHON) is %d.%d; choose another: make PYTHON=python3.12" % v)'
 
 # $(call install,EXTRAS,STAMPS,FLAGS). Without build isolation: the build uses the setuptools pinned here, and fetches none.
 define install
 @$(BIN)/python -m pip --version >/dev/null 2>&1 || \
-	{ $(CHECK) && echo "creating .venv with $(PYTHON)" && $(PYTHON) -m venv --clear .venv; }
-@rm -f .venv/.core-* .venv/.triton-* .venv/.dev-*
-@echo "installing gemmtune$(1) into .venv"
+	{ $(CHECK) && echo "creating $(VENV) with $(PYTHON)" && $(PYTHON) -m venv --clear $(VENV); }
+@rm -f $(VENV)/.core-* $(VENV)/.triton-* $(VENV)/.dev-*
+@echo "installing gemmtune$(1) into $(VENV)"
 @$(INSTALL) --upgrade pip setuptools
 @$(INSTALL) $(3) --no-build-isolation --editable '.$(1)'
 @touch $(2)
