@@ -25,6 +25,7 @@ __all__ = [
     "TOOLCHAIN",
     "AsText",
     "compact_json",
+    "decode_json",
     "estimate_fields",
     "estimate_of",
     "storable",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_raw_decode = json.JSONDecoder().raw_decode
 
 
 class AsText(TypeDecorator[_T]):
@@ -50,14 +52,27 @@ class AsText(TypeDecorator[_T]):
         """Return the text to store."""
         return None if value is None else self.encode(value)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> _T | None:
-        """Return the value of a stored text."""
-        return None if value is None else self.decode(value)
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[str | None], _T | None]:
+        """Return the function that reads a stored text; `process_result_value` would be called through two others."""
+        decode = self.decode
+        return lambda text: None if text is None else decode(text)
 
 
 def compact_json(value: object) -> str:
     """Return JSON without spaces."""
     return json.dumps(value, separators=(",", ":"))
+
+
+def decode_json(text: str) -> Any:  # noqa: ANN401 (JSON)
+    """Return the value of JSON without white space around it, in half the time of `json.loads`.
+
+    Raises:
+        ValueError: the text is something else.
+    """
+    value, end = _raw_decode(text)
+    if end != len(text):
+        raise ValueError(f"{text[:100]!r} is not one JSON value")
+    return value
 
 
 def storable(text: str) -> str:
@@ -94,7 +109,7 @@ def _reader(kind: Callable[..., _T]) -> Callable[[str], _T]:
     """Return a function that reads a record from JSON; a field that an older row lacks has its default."""
 
     def read(text: str) -> _T:
-        found = json.loads(text).items()
+        found = decode_json(text).items()
         return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in found})
 
     return read
@@ -102,17 +117,17 @@ def _reader(kind: Callable[..., _T]) -> Callable[[str], _T]:
 
 @lru_cache(2**12)  # many rows share few problems
 def _problem(text: str) -> Problem:
-    return Problem.from_fields(json.loads(text))
+    return Problem.from_fields(decode_json(text))
 
 
 @lru_cache(2**12)
 def _toolchain(text: str) -> Toolchain:
-    return toolchain_of(json.loads(text))
+    return toolchain_of(decode_json(text))
 
 
 PROBLEM = AsText(lambda problem: compact_json(problem.to_fields()), _problem)
 DEVICE = AsText(_device_text, lru_cache(_reader(Device)))
 TOOLCHAIN = AsText(lambda toolchain: compact_json(toolchain.versions), _toolchain)
-ESTIMATE = AsText(lambda estimate: compact_json(estimate_fields(estimate)), lambda text: estimate_of(json.loads(text)))
+ESTIMATE = AsText(lambda estimate: compact_json(estimate_fields(estimate)), lambda text: estimate_of(decode_json(text)))
 DEVICE_STATE = AsText(_record_text, _reader(DeviceState))
 RESOURCES = AsText(_record_text, _reader(Resources))

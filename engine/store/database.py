@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, func, insert, inspect, select, true
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, inspect, select, true
 from sqlalchemy.exc import SQLAlchemyError
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -204,7 +204,7 @@ class Database:
         last = 0
         while found := self._rows(page.where(columns.id > last)):
             yield from map(_measurement, found)
-            last = found[-1]["id"]
+            last = found[-1].id
 
     def to_dataframe(
         self, workload: Task | Problem | str | None = None, *, space: str | None = None, device: str | None = None
@@ -219,14 +219,15 @@ class Database:
 
     def known(self, task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain) -> dict[Config, Measurement]:
         """Return what need not be measured again, failures included, by config and in insertion order."""
-        known = queries.known(select(schema.measurements), task, protocol, evidence, toolchain)
-        return {row["config"]: rows.measurement_of(row, task, toolchain) for row in self._rows(known)}
+        known = queries.known(select(*rows.MEASUREMENT_COLUMNS), task, protocol, evidence, toolchain)
+        found = (rows.measurement_of(row, task, toolchain) for row in self._rows(known))
+        return {measurement.config: measurement for measurement in found}
 
     def configs(self, task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain) -> dict[str, Config]:
         """Return the configs of `known` by their digests, without decoding the measurements."""
         columns = schema.measurements.c
         known = queries.known(select(columns.config_digest, columns.config), task, protocol, evidence, toolchain)
-        return {row["config_digest"]: row["config"] for row in self._rows(known)}
+        return {row.config_digest: row.config for row in self._rows(known)}
 
     def add_final(self, final: Final) -> bool:
         """Store a final, and return whether it was new; an equal one is stored once."""
@@ -278,7 +279,7 @@ class Database:
         number = select(func.count()).select_from(schema.measurements).where(condition)
         return self._transactions.read(lambda connection: int(connection.execute(number).scalar_one()))
 
-    def _rows(self, statement: Select[Any]) -> Sequence[RowMapping]:
+    def _rows(self, statement: Select[Any]) -> Sequence[Row[Any]]:
         return self._transactions.read(lambda connection: _rows(connection, statement))
 
 
@@ -311,8 +312,8 @@ def _has_tables(connection: Connection, name: str) -> bool:
     return True
 
 
-def _rows(connection: Connection, statement: Select[Any]) -> Sequence[RowMapping]:
-    return connection.execute(statement).mappings().all()
+def _rows(connection: Connection, statement: Select[Any]) -> Sequence[Row[Any]]:
+    return connection.execute(statement).all()
 
 
 def _id(connection: Connection, record: Task | Toolchain) -> int:
@@ -328,8 +329,8 @@ def _id(connection: Connection, record: Task | Toolchain) -> int:
 
 def _tasks(connection: Connection) -> dict[int, Task]:
     found = _rows(connection, select(schema.tasks).order_by(schema.tasks.c.id))
-    return {row["id"]: rows.task_of(row) for row in found}
+    return {row.id: rows.task_of(row) for row in found}
 
 
-def _measurement(row: RowMapping) -> Measurement:
-    return rows.measurement_of(row, rows.task_of(row), row["versions"])
+def _measurement(row: Row[Any]) -> Measurement:
+    return rows.measurement_of(row, rows.task_of(row), row.versions)

@@ -13,13 +13,19 @@ from gemmtune.engine.records.measurement import Evidence, ReferenceLevel, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import schema
+from gemmtune.engine.store.serialization import MEASUREMENT_COLUMNS
 
 __all__ = ["MEASUREMENTS", "MeasurementCount", "counts", "fastest", "known", "levels", "task_ids", "toolchain_id"]
 
 _JSON = JSON().with_variant(Text(), "sqlite")  # SQLite holds JSON in columns of text
 
 MEASUREMENTS = (
-    select(schema.measurements, *schema.tasks.c["space", "problem", "device"], schema.toolchains.c.versions)
+    select(
+        *MEASUREMENT_COLUMNS,
+        schema.measurements.c.id,
+        *schema.tasks.c["space", "problem", "device"],
+        schema.toolchains.c.versions,
+    )
     .select_from(schema.measurements)
     .join(schema.tasks, isouter=True)  # an outer join keeps SQLite from ordering the measurements by task
     .join(schema.toolchains, isouter=True)

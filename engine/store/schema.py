@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from functools import lru_cache
 
 from sqlalchemy import Column, Double, ForeignKey, Integer, MetaData, Table, Text, UniqueConstraint
 
@@ -16,7 +16,8 @@ __all__ = ["METADATA", "VERSION", "finals", "measurements", "schema_version", "t
 VERSION = 3
 """Version of the tables below; a change to them adds 1. Databases of other versions are refused."""
 
-_NUMBERS = AsText(types.compact_json, lambda text: tuple(json.loads(text)))
+_NUMBERS = AsText(types.compact_json, lambda text: tuple(types.decode_json(text)))
+_CONFIG = AsText(lambda config: config.json, lru_cache(2**14)(Config.from_json))  # tasks share configs and hashes
 
 METADATA = MetaData()
 
@@ -56,7 +57,7 @@ measurements = Table(
     Column("protocol", Text, nullable=False),
     Column("evidence", AsText(str, Evidence), nullable=False),
     Column("toolchain_id", ForeignKey(toolchains.c.id), nullable=False),
-    Column("config", AsText(lambda config: config.json, Config.from_json), nullable=False),
+    Column("config", _CONFIG, nullable=False),
     Column("status", AsText(str, Status), nullable=False),
     Column("reason", AsText(types.storable, str), nullable=False),
     Column("samples_ns", _NUMBERS, nullable=False),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
+from typing import Any
 
-from sqlalchemy import RowMapping
+from sqlalchemy import Row
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
@@ -13,16 +13,25 @@ from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import schema
-from gemmtune.engine.store.column_types import compact_json, estimate_fields, estimate_of, storable, toolchain_of
+from gemmtune.engine.store.column_types import (
+    compact_json,
+    decode_json,
+    estimate_fields,
+    estimate_of,
+    storable,
+    toolchain_of,
+)
 
-__all__ = ["final_of", "final_row", "measurement_of", "measurement_row", "task_of"]
+__all__ = ["MEASUREMENT_COLUMNS", "final_of", "final_row", "measurement_of", "measurement_row", "task_of"]
 
-_FIELDS = [field.name for field in fields(Measurement) if field.name in schema.measurements.c]
+_FIELDS = tuple(field.name for field in fields(Measurement) if field.name in schema.measurements.c)
+MEASUREMENT_COLUMNS = schema.measurements.c[_FIELDS]
+"""Columns that `measurement_of` expects first in a row."""
 
 
-def task_of(row: RowMapping) -> Task:
+def task_of(row: Row[Any]) -> Task:
     """Return the task of a row that has the columns of `tasks`."""
-    return Task(row["problem"], row["device"], row["space"])
+    return Task(row.problem, row.device, row.space)
 
 
 def measurement_row(measurement: Measurement, task_id: int, toolchain_id: int) -> dict[str, object]:
@@ -31,9 +40,10 @@ def measurement_row(measurement: Measurement, task_id: int, toolchain_id: int) -
     return ids | {name: getattr(measurement, name) for name in _FIELDS}
 
 
-def measurement_of(row: RowMapping, task: Task, toolchain: Toolchain) -> Measurement:
-    """Return the measurement of a row of `measurements`."""
-    return Measurement(task=task, toolchain=toolchain, **{name: row[name] for name in _FIELDS})
+def measurement_of(row: Row[Any], task: Task, toolchain: Toolchain) -> Measurement:
+    """Return the measurement of a row that begins with MEASUREMENT_COLUMNS."""
+    # Access by position: a look-up by name takes a third of the time of reading a row.
+    return Measurement(task=task, toolchain=toolchain, **dict(zip(_FIELDS, row, strict=False)))
 
 
 def final_row(final: Final) -> dict[str, object]:
@@ -63,10 +73,10 @@ def final_row(final: Final) -> dict[str, object]:
     }
 
 
-def final_of(row: RowMapping) -> Final:
+def final_of(row: Row[Any]) -> Final:
     """Return the final of a row of `finals`."""
-    problem, device = row["problem"], row["device"]
-    content = json.loads(row["content"])
+    problem, device = row.problem, row.device
+    content = decode_json(row.content)
     finalists = (
         Finalist(
             task=Task(problem, device, finalist["space"]),
@@ -83,4 +93,4 @@ def final_of(row: RowMapping) -> Final:
         FailedFinalist(Task(problem, device, out["space"]), Config(out["config"]), out["reason"])
         for out in content["refuted"]
     )
-    return Final(tuple(finalists), row["protocol"], row["worker"], row["created_at"], tuple(refuted))
+    return Final(tuple(finalists), row.protocol, row.worker, row.created_at, tuple(refuted))
