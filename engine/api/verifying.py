@@ -15,7 +15,7 @@ from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
 from gemmtune.engine.report.layout import Report
-from gemmtune.engine.report.verify import verify_report
+from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.ranking import SHIP_MARGIN

@@ -17,10 +17,9 @@ from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseU
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.report.database import database_report, merge_report
-from gemmtune.engine.report.diff import diff_report
 from gemmtune.engine.report.progress.display import progress_bar, show_progress
 from gemmtune.engine.report.status import status_report
-from gemmtune.engine.report.table import table_report
+from gemmtune.engine.report.tables import diff_report, table_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole

@@ -24,9 +24,8 @@ from gemmtune.engine.report.layout import (
     speedup,
     tally,
 )
+from gemmtune.engine.report.losses import portfolio_report, ranges_json, ranges_text
 from gemmtune.engine.report.pareto import Scored, front_json, front_sections
-from gemmtune.engine.report.portfolio import portfolio_report
-from gemmtune.engine.report.ranges import losses_json, losses_text
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.rows import unserved
 
@@ -38,19 +37,14 @@ def campaign_report(
 ) -> Report:
     """Report each task, the Pareto fronts of an objective with parts, the table, and the files.
 
-    Args:
-        plan: plan of the campaign.
-        device: GPU that the table is for.
-        result: table and findings of the campaign.
-        notes: lines on what could not be exported.
-        written: files of the campaign.
+    `notes` are lines on what could not be exported, `written` the files of the campaign.
     """
     objective, findings = plan.plugins.objective, result.findings
     evidence = {m.evidence for m in result.measurements}
     mean, racing = _mean_fraction(findings), _racing(findings)
     portfolio = None
     if result.portfolio is not None:
-        portfolio = portfolio_report(result.portfolio, device, result.measurements)
+        portfolio = portfolio_report(result.portfolio, device, plan.plugins.spaces, result.measurements)
     scored = [_scored(finding, objective, result) for finding in findings]
     record = {
         "device": device.sku,
@@ -63,7 +57,7 @@ def campaign_report(
         "racing": racing,
         "rows": len(result.table.rows),
         "portfolio": portfolio and portfolio.to_json(),
-        "ranges": result.ranges and losses_json(result.ranges),
+        "ranges": result.ranges and ranges_json(result.ranges),
         "tasks": [
             _finding_json(finding) | {"front": front_json(objective.parts, of)}
             for finding, of in zip(findings, scored, strict=True)
@@ -92,7 +86,7 @@ def campaign_report(
     if portfolio is not None:
         lines.append(portfolio.to_text())
     if result.ranges is not None and plan.ranges is not None:
-        lines.append(losses_text(result.ranges, buckets=plan.ranges.buckets))
+        lines.append(ranges_text(result.ranges, buckets=plan.ranges.buckets))
     lines += notes
     if written:
         lines += ["written:", *(f"  {path}" for path in written)]

@@ -10,7 +10,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType, Layout, Op, Problem
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import Grid, Report, json_fields, span
-from gemmtune.engine.report.ranges import range_row_json
+from gemmtune.engine.report.tables import range_row_json
 from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, product_ranges, rows_of
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
 from gemmtune.engine.tables.inductor.products import Traced

@@ -11,7 +11,7 @@ from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Status
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.report.database import database_report
-from gemmtune.engine.report.table import table_report
+from gemmtune.engine.report.tables import table_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
 

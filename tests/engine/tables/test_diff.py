@@ -10,7 +10,7 @@ from gemmtune.engine.records.errors import DeviceError, TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.report.diff import diff_report
+from gemmtune.engine.report.tables import diff_report
 from gemmtune.engine.tables.diff import diff_tables
 
 CHOICE = Choice("triton_mm", Config({"x": 1}), 1000.0, 995.0, 1005.0, 32, Evidence.MEASURED, "torch 2.11.0", "graph")

@@ -10,12 +10,14 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.portfolio import portfolio_report
+from gemmtune.engine.report.losses import portfolio_report
+from gemmtune.engine.seams import registry
 from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
 
 DEVICE = catalogue.device("H200")
 OWN = [Config({"BLOCK_M": size}) for size in (64, 128)]
 SHARED = Config({"BLOCK_M": 256})
+SPACES = {name: registry.space(name) for name in ("quack_gemm", "triton_mm")}
 SECONDS = {OWN[0]: 1.0, OWN[1]: 2.5, SHARED: 2.0}
 
 
@@ -48,7 +50,7 @@ def measured(space, **lacking):
 
 
 def test_kernels_that_serve_all_sizes_are_built_once():
-    record = portfolio_report(portfolio("quack_gemm"), DEVICE, measured("quack_gemm")).to_json()
+    record = portfolio_report(portfolio("quack_gemm"), DEVICE, SPACES, measured("quack_gemm")).to_json()
     assert (record["configs_before"], record["configs"]) == (2, 1)
     assert (record["kernels_before"], record["kernels"]) == (2, 1)
     assert (record["build_seconds_before"], record["build_seconds"]) == (3.5, 2.0)
@@ -58,7 +60,7 @@ def test_kernels_that_serve_all_sizes_are_built_once():
 
 
 def test_kernels_that_have_their_size_compiled_in_are_built_for_each():
-    text = portfolio_report(portfolio("triton_mm"), DEVICE, measured("triton_mm")).to_text()
+    text = portfolio_report(portfolio("triton_mm"), DEVICE, SPACES, measured("triton_mm")).to_text()
     assert text == (
         "portfolio: 1 config for 2 choices instead of 2; loss 0.80% at worst (upper end of the intervals 1.20%), "
         "0.50% in the weighted mean\nto compile: 2 kernels, 4.0 s, instead of 2, 3.5 s"
@@ -67,10 +69,12 @@ def test_kernels_that_have_their_size_compiled_in_are_built_for_each():
 
 def test_missing_build_seconds_are_reported_as_not_recorded():
     unknown = measured("triton_mm", seconds=None)
-    assert portfolio_report(portfolio("triton_mm"), DEVICE, unknown).to_json()["build_seconds"] is None
-    assert "2 kernels, seconds not recorded" in portfolio_report(portfolio("triton_mm"), DEVICE, unknown).to_text()
+    assert portfolio_report(portfolio("triton_mm"), DEVICE, SPACES, unknown).to_json()["build_seconds"] is None
+    assert (
+        "2 kernels, seconds not recorded" in portfolio_report(portfolio("triton_mm"), DEVICE, SPACES, unknown).to_text()
+    )
 
 
 def test_empty_portfolio_compiles_nothing():
-    assert "nothing is compiled" in portfolio_report(Portfolio(LossLimits(), ()), DEVICE, []).to_text()
-    assert portfolio_report(Portfolio(LossLimits(), ()), DEVICE, []).to_json()["configs"] == 0
+    assert "nothing is compiled" in portfolio_report(Portfolio(LossLimits(), ()), DEVICE, SPACES, []).to_text()
+    assert portfolio_report(Portfolio(LossLimits(), ()), DEVICE, SPACES, []).to_json()["configs"] == 0

@@ -1,0 +1,240 @@
+"""Reports on tables: of one, of the difference between two, and of a verification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gemmtune.engine.campaign.verify import Check, Verified
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, count, json_fields, microseconds
+from gemmtune.engine.tables.diff import Change, TableDiff, terms
+from gemmtune.engine.tables.ranges import of_one_gemm
+
+__all__ = ["diff_report", "range_row_json", "table_report", "verify_report"]
+
+_DIFF_HEADERS = ("change", "problem", "ran", "µs", "runs", "µs now", "shift", "config")
+_VERIFY_HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "config")
+_LEFT = ("change", "problem", "run", "ran", "runs", "holds", "evidence", "config")
+_NOTHING = ("-", "-")
+
+
+def table_report(table: Table) -> Report:
+    """Report each row of a table: what production should run, and how sure that is."""
+    rows = table.rows
+    first = [row.choices[0] for row in rows]
+    columns = {
+        "problem": [row.problem.name for row in rows],
+        "run": [choice.space for choice in first],
+        "µs": [microseconds(choice.time_ns) for choice in first],
+        "95 % interval": [_interval(choice) for choice in first],
+        f"{BASELINE_SPACE} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
+        "margin": [f"{row.margin:+.1%}" for row in rows],
+        "ties": [str(len(row.tie_band)) for row in rows],
+    }
+    if any(row.regret_bound is not None for row in rows):
+        columns["regret"] = [bound(row.regret_bound) for row in rows]
+    if any(row.loss for row in rows):
+        columns["loss"] = [f"{row.loss:.2%}" for row in rows]
+    title = f"{table.device.name}: {count(len(rows), 'row')}, objective {table.objective}"
+    evidence = [choice.evidence.value for choice in first]
+    if len(set(evidence)) > 1:
+        columns["evidence"] = evidence
+    elif evidence:
+        title += f", {evidence[0]}"
+    columns["config"] = [choice_text(table.device, row.problem, row.choices[0]) for row in rows]
+    interval = ("time_ns", "low_ns", "high_ns", "samples")
+    record = {
+        "device": table.device.sku,
+        "objective": table.objective,
+        "rows": [
+            {
+                "problem": row.problem.name,
+                "margin": row.margin,
+                "ties": len(row.tie_band),
+                "regret_bound": row.regret_bound,
+                "loss": row.loss,
+                "choices": [json_fields(c, "space", "config", *interval, "evidence") for c in row.choices],
+                "baseline_ns": row.baseline.time_ns if row.baseline else None,
+            }
+            for row in rows
+        ],
+        "ranges": [range_row_json(row) for row in table.ranges],
+    }
+    ranges = [_ranges_grid(table)] if table.ranges else []
+    return Report(record, [title, Grid(columns, _LEFT), *ranges])
+
+
+def diff_report(found: TableDiff, device: Device) -> Report:
+    """Report each row that differs between two tables of `device`: what ran, what runs, and its config."""
+
+    def line(
+        kind: str,
+        row: Row | RangeRow,
+        before: tuple[str, str] = _NOTHING,
+        after: tuple[str, str] = _NOTHING,
+        shift: str = "-",
+    ) -> list[str]:
+        name = _range_text(row) if isinstance(row, RangeRow) else row.problem.name
+        return [kind, name, *before, *after, shift, choice_text(device, row.problem, _first(row))]
+
+    rows = {"added": found.added, "gone": found.gone}
+    changes = {"winner": found.winner, "terms": found.terms, "time": found.time}
+    ranges = {"ranges_added": found.ranges_added, "ranges_gone": found.ranges_gone}
+    lines = [
+        *(line("added", row, after=_ran(row)) for row in found.added),
+        *(line("gone", row, before=_ran(row)) for row in found.gone),
+        *(line(kind, c.after, _ran(c.before), _ran(c.after), _shift(c)) for kind, of in changes.items() for c in of),
+        *(line("range added", row, after=_ran(row)) for row in found.ranges_added),
+        *(line("range gone", row, before=_ran(row)) for row in found.ranges_gone),
+    ]
+    record = {
+        "same": found.same,
+        **{
+            name: [{"problem": row.problem.name, "choice": _choice_json(row.choices[0])} for row in of]
+            for name, of in rows.items()
+        },
+        **{name: [_change_json(change) for change in of] for name, of in changes.items()},
+        **{name: [range_row_json(row) for row in of] for name, of in ranges.items()},
+    }
+    if not lines:
+        return Report(record, ["no difference"])
+    return Report(record, [count(len(lines), "difference"), Grid.of_rows(_DIFF_HEADERS, lines, _LEFT)])
+
+
+def verify_report(found: Verified) -> Report:
+    """Report each row, the ranges that do not hold, and what was repaired."""
+    device = found.repaired.device
+    lines = [_line(check, check.problem.name, device) for check in found.rows]
+    lines += [
+        _line(check, f"{_range_text(its.row)} at {check.problem.m}", device)
+        for its in found.ranges
+        for check in its.checks
+        if not check.holds
+    ]
+    holding = f"{count(sum(check.holds for check in found.rows), 'row')} of {len(found.rows)} hold"
+    if found.ranges:
+        holding += f", {count(sum(its.holds for its in found.ranges), 'range')} of {len(found.ranges)}"
+    record = {
+        "holds": found.holds,
+        "rows": [_check_json(check) for check in found.rows],
+        "ranges": [
+            json_fields(its.row, "problem", "first", "last")
+            | {"holds": its.holds, "sizes": [_check_json(check) for check in its.checks]}
+            for its in found.ranges
+        ],
+    }
+    return Report(record, [Grid.of_rows(_VERIFY_HEADERS, lines, _LEFT), "; ".join([holding, *_repaired(found)])])
+
+
+def range_row_json(row: RangeRow) -> dict[str, object]:
+    """Return one range for programs; losses are per m."""
+    losses = {name: dict(getattr(row, name)) for name in ("tuned", "held_out", "probed")}
+    return json_fields(row, "problem", "first", "last") | json_fields(row.choice, "space", "config") | losses
+
+
+def _interval(choice: Choice) -> str:
+    """Return the 95 % interval in µs; a dash for an estimate, whose error is unknown."""
+    if choice.evidence is Evidence.ESTIMATED:
+        return "-"
+    return f"{microseconds(choice.low_ns)}–{microseconds(choice.high_ns)}"
+
+
+def _ranges_grid(table: Table) -> Grid:
+    """Return a line per range: the m it serves, what runs there, and its losses at measured m."""
+    rows = table.ranges
+    columns = {
+        "GEMM": [_any_m(row.problem) for row in rows],
+        "m": [f"{row.first}–{row.last}" for row in rows],
+        "run": [row.choice.space for row in rows],
+        "loss at tuned m": [_losses(row.tuned) for row in rows],
+        "probed m": [_losses(row.probed) for row in rows],
+        "held-out m": [_losses(row.held_out) for row in rows],
+        "config": [choice_text(table.device, row.problem, row.choice) for row in rows],
+    }
+    return Grid(columns, tuple(columns))
+
+
+def _range_text(row: RangeRow) -> str:
+    """Return the GEMM and the m of a range: `mx4096x4096:bf16:nt, m 17–32`."""
+    return f"{_any_m(row.problem)}, m {row.first}–{row.last}"
+
+
+def _any_m(problem: Problem) -> str:
+    """Return the problem's name with m in place of its m."""
+    sizes, _, rest = problem.name.partition(":")
+    *batch, _, n, k = sizes.split("x")
+    return f"{'x'.join((*batch, 'm', n, k))}:{rest}"
+
+
+def _losses(losses: Sequence[tuple[int, float]]) -> str:
+    return ", ".join(f"{m}: {loss:.1%}" for m, loss in losses) or "-"
+
+
+def _first(row: Row | RangeRow) -> Choice:
+    return row.choice if isinstance(row, RangeRow) else row.choices[0]
+
+
+def _ran(row: Row | RangeRow) -> tuple[str, str]:
+    """Return the space that runs, and its time in µs; a range has no time of its own."""
+    choice = _first(row)
+    return choice.space, "-" if isinstance(row, RangeRow) else microseconds(choice.time_ns)
+
+
+def _shift(change: Change) -> str:
+    """Return the change of the time; a dash where the two times are not comparable."""
+    before, after = change.before.choices[0], change.after.choices[0]
+    return f"{after.time_ns / before.time_ns - 1:+.1%}" if terms(before) == terms(after) else "-"
+
+
+def _change_json(change: Change) -> dict[str, object]:
+    before, after = change.before.choices[0], change.after.choices[0]
+    return {"problem": change.after.problem.name, "before": _choice_json(before), "after": _choice_json(after)}
+
+
+def _choice_json(choice: Choice) -> dict[str, object]:
+    times = ("time_ns", "low_ns", "high_ns")
+    return json_fields(choice, "space", "config", *times, "evidence", "protocol", "toolchain")
+
+
+def _repaired(found: Verified) -> list[str]:
+    """Return what was replaced, rebuilt and dropped; nothing for a table that holds."""
+    failed = {check.problem for check in found.rows if not check.holds}
+    replaced = len(failed & {row.problem for row in found.repaired.rows})
+    ranged = {of_one_gemm(row.problem) for row in found.repaired.ranges}
+    broken = [its.row for its in found.ranges if not its.holds]
+    probed = {of_one_gemm(its.row.problem) for its in found.ranges if its.row.probed}
+    rebuilt = {of_one_gemm(row.problem) for row in broken} & probed & ranged
+    dropped = sum(of_one_gemm(row.problem) not in rebuilt for row in broken)
+    repaired = {
+        f"{count(replaced, 'row')} replaced by {'its' if replaced == 1 else 'their'} best contender": replaced,
+        f"{count(len(failed) - replaced, 'row')} dropped (no contender works)": len(failed) - replaced,
+        f"ranges of {count(len(rebuilt), 'GEMM')} rebuilt": len(rebuilt),
+        f"{count(dropped, 'range')} dropped (no probes: tune again)": dropped,
+    }
+    return [text for text, number in repaired.items() if number]
+
+
+def _line(check: Check, name: str, device: Device) -> list[str]:
+    choice = check.choice
+    return [
+        name,
+        choice.space,
+        microseconds(choice.time_ns),
+        microseconds(check.time_ns),
+        "-" if check.loss is None else f"{check.loss:.1%}",
+        "yes" if check.holds else "no" if check.loss is not None else "does not work",
+        choice_text(device, check.problem, choice),
+    ]
+
+
+def _check_json(check: Check) -> dict[str, object]:
+    return {
+        "problem": check.problem.name,
+        **json_fields(check.choice, "space", "config"),
+        "said_ns": check.choice.time_ns,
+        **json_fields(check, "time_ns", "loss", "holds"),
+    }
