@@ -20,11 +20,10 @@ from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import Portfolio, choose
 from gemmtune.engine.tables.ranges import RangesReport, build_ranges, ranges_report
-from gemmtune.engine.tables.ranking import Ranking, rank
+from gemmtune.engine.tables.ranking import Contender, Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 
 __all__ = ["Finding", "Result", "ResultReader", "read_problem"]
@@ -39,7 +38,7 @@ class Finding:
     space: str
     """Name of the space that was searched."""
     config: Config | None
-    """Fastest config; None if no config was ok."""
+    """Best config that the database holds, as the table ranks it; None if no config was ok."""
     score: float | None
     """Score of the config, in the objective's unit."""
     baseline_score: float | None
@@ -50,6 +49,8 @@ class Finding:
     """Number of evaluations by status; ok is left out."""
     fraction_of_optimum: float | None
     """Recorded optimum over the best score found, 0 if none was; None where no optimum is known."""
+    found_here: bool = True
+    """Whether this campaign evaluated the config; another campaign that shares the database may have found it."""
     stopped_after: tuple[int, ...] = ()
     """Launches of each config that racing stopped early."""
 
@@ -71,10 +72,6 @@ class Result:
     """Losses of the ranges of m; None without ranges."""
     sampler: str = ""
     """Name of the sampler that searched the spaces."""
-
-
-_Best = tuple[Config, float] | tuple[None, None]
-_NOTHING: _Best = None, None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,31 +176,34 @@ class ResultReader:
             yield result
 
     def _read(self, problem: Problem, searches: Sequence[TaskSearch]) -> _ProblemResult:
-        device = self._backend.device
         known, finals = read_problem([search.task for search in searches], self._backend.executor, self._database)
-        best = {search.task: _best(search, self._objective, known[search.task], finals) for search in searches}
-        _, baseline_score = best.get(Task(problem, device, BASELINE_SPACE), _NOTHING)
         measurements = [m for found in known.values() for m in found.values()]
+        rankings = rank(self._backend.device, self._objective, measurements, BASELINE_SPACE, finals=finals)
+        ranking = rankings[0] if rankings else None
+        best = {task: ranking.best_of(task.space) if ranking else None for task in known}
         kept = measurements
         if not self._keeps_measurements:
             kept = [
-                next(iter(found.values())) if config is None else found[config]
-                for task, found in known.items()
-                for config, _ in (best[task],)
+                found[contender.choice.config] if contender else next(iter(found.values()))
+                for found, contender in zip(known.values(), best.values(), strict=True)
                 if found
             ]
-        rankings = rank(device, self._objective, measurements, BASELINE_SPACE, finals=finals)
+        baseline = ranking.baseline if ranking else None
         findings = (
-            self._finding(search, known[search.task], best[search.task], baseline_score)
+            self._finding(search, known[search.task], best[search.task], baseline)
             for search in searches
             if search.task.space != BASELINE_SPACE
         )
-        return _ProblemResult(rankings[0] if rankings else None, tuple(findings), tuple(kept))
+        return _ProblemResult(ranking, tuple(findings), tuple(kept))
 
     def _finding(
-        self, search: TaskSearch, known: Mapping[Config, Measurement], best: _Best, baseline_score: float | None
+        self,
+        search: TaskSearch,
+        known: Mapping[Config, Measurement],
+        best: Contender | None,
+        baseline: Contender | None,
     ) -> Finding:
-        config, score = best
+        config, score = (best.choice.config, best.score) if best else (None, None)
         optimum = self._backend.optimum(search.task)
         trials = search.tuner.trials
         measured = (known[trial.config] for trial in trials if trial.config in known)
@@ -212,10 +212,11 @@ class ResultReader:
             space=search.task.space,
             config=config,
             score=score,
-            baseline_score=baseline_score,
+            baseline_score=baseline.score if baseline else None,
             evaluations=len(trials),
             failures=dict(Counter(trial.status.value for trial in trials if trial.status is not Status.OK)),
             fraction_of_optimum=None if optimum is None else optimum / score if score else 0.0,
+            found_here=config is None or any(trial.config == config for trial in trials),
             stopped_after=tuple(len(m.samples_ns) for m in measured if m.estimate is not None and m.estimate.stopped),
         )
 
@@ -224,21 +225,3 @@ def _spaces_run_alone() -> frozenset[str]:
     """Return the spaces of consumers without a vendor library: each needs a config for every problem."""
     consumed = (registry.exporter(name).spaces for name in registry.names(Exporter))
     return frozenset(space for spaces in consumed if BASELINE_SPACE not in spaces for space in spaces)
-
-
-def _best(
-    search: TaskSearch, objective: Objective, known: Mapping[Config, Measurement], finals: Sequence[Final]
-) -> _Best:
-    """Return the best config of a task that may ship, and its score: by the last final, else by the search's trials.
-
-    A config that failed in any final is left out. A final counts for binaries of the toolchain that it timed.
-    """
-    failed = {out.config for final in finals for out in final.failed if out.task == search.task}
-    for finalist in finals[-1].finalists if finals else ():  # the best first
-        measured = known.get(finalist.config) if finalist.task == search.task else None
-        if measured and measured.toolchain == finalist.toolchain and finalist.config not in failed:
-            in_final = replace(measured, samples_ns=finalist.samples_ns, estimate=finalist.estimate)
-            return finalist.config, objective.score(in_final)
-    scored = [(t.config, t.score) for t in search.tuner.trials if t.score is not None and t.config not in failed]
-    # Equal scores, which estimates often have, are ordered as in the table.
-    return min(scored, key=lambda trial: (trial[1], trial[0].json), default=(None, None))

@@ -73,7 +73,7 @@ def campaign_report(
     sections: list[str | Grid] = [f"{title}\nsampler {result.sampler}, budget {plan.budget}, seed {plan.seed}"]
     if findings:
         columns = _columns(plan, device, result, objective, evidence)
-        sections.append(Grid(columns, ("problem", "space", "ships", "best config")))
+        sections.append(Grid(columns, ("problem", "space", "ships", "found by", "best config")))
     for finding, of in zip(findings, scored, strict=True):
         if of:
             sections += front_sections(Task(finding.problem, device, finding.space), objective.parts, of)
@@ -82,6 +82,9 @@ def campaign_report(
         launches = "1 launch" if racing["median_launches"] == 1 else f"{racing['median_launches']} launches"
         timed = count(racing["timed"], "config")
         lines.append(f"racing stopped {racing['stopped']} of {timed} early, after {launches} in the median")
+    if others := sum(not finding.found_here for finding in findings):
+        best = f"{others} of {count(len(findings), 'best config')}"
+        lines.append(f"{best} {'was' if others == 1 else 'were'} found by other campaigns that share the database")
     lines.append(_rows_text(plan, result))
     if portfolio is not None:
         lines.append(portfolio.to_text())
@@ -119,6 +122,8 @@ def _columns(
     if any(f.failures for f in findings):
         columns["failed"] = [str(sum(f.failures.values())) for f in findings]
     columns["ships"] = [ships.get(f.problem, "-") for f in findings]
+    if not all(f.found_here for f in findings):
+        columns["found by"] = ["this campaign" if f.found_here else "another" for f in findings]
     columns["best config"] = [config_text(Task(f.problem, device, f.space), f.config) for f in findings]
     return columns
 
@@ -174,4 +179,4 @@ def _rows_text(plan: Plan, result: Result) -> str:
 def _finding_json(finding: Finding) -> dict[str, object]:
     scores = ("score", "baseline_score", "evaluations", "failures", "fraction_of_optimum")
     fields = json_fields(finding, "problem", "space", "config", *scores)
-    return fields | {"stopped_early": len(finding.stopped_after)}
+    return fields | {"stopped_early": len(finding.stopped_after), "found_here": finding.found_here}
