@@ -13,10 +13,10 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.finals import Finals
-from gemmtune.engine.scheduling.scoring import score_of, trial_of
-from gemmtune.engine.scheduling.stopping import Clock, Limits
+from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_priority import TaskPriority
 from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.scheduling.tuner import score_of, trial_of
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
@@ -91,9 +91,11 @@ class _Scheduler:
         if hold_finals and executor.holds_finals:
             tasks = [search.task for search in searches]
             self._finals = Finals(tasks, executor, database, objective, self._normalization)
-        self._clock = Clock(limits, executor.parallel, now)
-        self._regret = limits.regret
-        self._most_in_work = _CONFIGS_PER_WORKER * executor.parallel
+        self._limits = limits
+        self._gpus = executor.parallel
+        self._now = now
+        self._started = now()
+        self._most_in_work = _CONFIGS_PER_WORKER * self._gpus
         self._waiting = deque(searches)  # searches that have not begun
         self._ready = TaskPriority(searches, self._most_in_work)  # searches with a batch to submit
         self._active: dict[Task, TaskSearch] = {}  # searches with a submitted batch
@@ -117,7 +119,7 @@ class _Scheduler:
             if self._ask(search):
                 self._ready.add(search)
         while self._in_work < self._most_in_work and (self._waiting or self._ready):
-            if self._clock.over:
+            if self._seconds_left == 0.0:
                 self._stop()
             elif self._ready and (not self._waiting or self._in_work < self._most_in_work // 2):
                 self._submit(self._ready.take())
@@ -145,6 +147,10 @@ class _Scheduler:
     def _in_work(self) -> int:
         """Number of configs that the executor has."""
         return sum(len(search.batch) - len(search.results) for search in self._active.values())
+
+    @property
+    def _seconds_left(self) -> float | None:
+        return self._limits.seconds_left(self._gpus, self._now() - self._started)
 
     def _stop(self) -> None:
         """End every search that has nothing submitted, because time is over."""
@@ -175,7 +181,7 @@ class _Scheduler:
                     callback.on_final(final)
         load = self._executor.load()
         for callback in self._callbacks:
-            callback.on_load(load, self._clock.seconds_left)
+            callback.on_load(load, self._seconds_left)
         for task in dict.fromkeys(measurement.task for measurement in measured):
             if len(self._active[task].results) == len(self._active[task].batch):
                 self._complete.append(self._active.pop(task))
@@ -193,7 +199,8 @@ class _Scheduler:
                 self._ready.subtract(len(search.batch))
             search.results = {}
             search.batch = []
-            if self._regret is not None and search.tuner.evaluations and search.tuner.regret_bound <= self._regret:
+            regret = self._limits.regret
+            if regret is not None and search.tuner.evaluations and search.tuner.regret_bound <= regret:
                 self._end(search, f"regret at most {search.tuner.regret_bound:.2%}")
                 return False
             search.batch = search.tuner.next_batch()

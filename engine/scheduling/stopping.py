@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["Clock", "Limits", "regret_bound"]
+__all__ = ["Limits", "regret_bound"]
 
 _BEST = 5
 """Number of configs whose mean distance is the scale of the tail; see experiments/scheduling."""
@@ -33,32 +33,11 @@ class Limits:
             if value is not None and not value > 0:
                 raise UsageError(f"{name}={value} is not above 0")
 
-
-class Clock:
-    """The time that a campaign may still search."""
-
-    def __init__(self, limits: Limits, gpus: int, now: Callable[[], float]) -> None:
-        """Start the clock.
-
-        Args:
-            limits: the campaign's.
-            gpus: number of the executor's GPUs.
-            now: returns the seconds of a monotonic clock.
-        """
-        ends = [limits.seconds, None if limits.gpu_seconds is None else limits.gpu_seconds / gpus]
-        self._limit = min((end for end in ends if end is not None), default=None)
-        self._now = now
-        self._started = now()
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Seconds until searching ends; None without a time limit."""
-        return None if self._limit is None else max(0.0, self._limit - (self._now() - self._started))
-
-    @property
-    def over(self) -> bool:
-        """Whether the time to search is over."""
-        return self.seconds_left == 0.0
+    def seconds_left(self, gpus: int, elapsed_seconds: float) -> float | None:
+        """Return the time until searching ends, s, on so many GPUs; None without a time limit."""
+        ends = [self.seconds, None if self.gpu_seconds is None else self.gpu_seconds / gpus]
+        limit = min((end for end in ends if end is not None), default=None)
+        return None if limit is None else max(0.0, limit - elapsed_seconds)
 
 
 def regret_bound(scores: Iterable[float], evaluations: int, feasible: int) -> float:

@@ -11,7 +11,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
-from gemmtune.engine.scheduling.scoring import trial_of
+from gemmtune.engine.scheduling.tuner import trial_of
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.space import Space

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ContractError, UsageError
-from gemmtune.engine.records.measurement import Status, Trial
+from gemmtune.engine.records.measurement import Measurement, Status, Trial
 from gemmtune.engine.scheduling.stopping import regret_bound
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 
-__all__ = ["Tuner", "check_objectives"]
+__all__ = ["Tuner", "check_objectives", "score_of", "trial_of"]
 
 
 class Tuner:
@@ -175,3 +176,29 @@ def check_objectives(sampler: type[Sampler], objectives: int) -> None:
         f"sampler {registry.name_of(sampler)} takes one objective, the search has {objectives}; "
         f"samplers for several: {several}"
     )
+
+
+def trial_of(measurement: Measurement, objective: Objective) -> Trial:
+    """Return the config with its status and scores.
+
+    Raises:
+        ContractError: the score is no finite number above 0.
+    """
+    score = score_of(measurement, objective)
+    scores = () if score is None or not objective.parts else objective.scores(measurement)
+    return Trial(measurement.config, measurement.status, score, scores)
+
+
+def score_of(measurement: Measurement, objective: Objective) -> float | None:
+    """Return the objective's score, to minimise; None for a measurement that is not ok.
+
+    Raises:
+        ContractError: the score is no finite number above 0.
+    """
+    if measurement.status is not Status.OK:
+        return None
+    score = objective.score(measurement)
+    if not 0 < score < math.inf:
+        name = type(objective).__qualname__
+        raise ContractError(f"objective {name} gave {measurement.config} the score {score}, not a number above 0")
+    return score

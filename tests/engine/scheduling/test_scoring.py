@@ -8,7 +8,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status, Trial
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.scoring import trial_of
+from gemmtune.engine.scheduling.tuner import trial_of
 from gemmtune.engine.seams import registry
 
 LATENCY = registry.objective("latency")

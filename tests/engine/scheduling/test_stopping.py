@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.scheduling.stopping import Clock, Limits
-
-
-class Hands:
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def __call__(self) -> float:
-        return self.at
+from gemmtune.engine.scheduling.stopping import Limits
 
 
 @pytest.mark.parametrize(
@@ -26,20 +18,11 @@ class Hands:
     ],
 )
 def test_time_is_over_at_the_first_limit(limits, gpus, seconds):
-    hands = Hands()
-    clock = Clock(limits, gpus, hands)
-    assert (clock.seconds_left, clock.over) == (seconds, False)
-    hands.at += seconds - 1
-    assert (clock.seconds_left, clock.over) == (1, False)
-    hands.at += 2
-    assert (clock.seconds_left, clock.over) == (0, True)
+    assert [limits.seconds_left(gpus, elapsed) for elapsed in (0, seconds - 1, seconds + 1)] == [seconds, 1, 0]
 
 
 def test_without_a_limit_on_time_it_is_never_over():
-    hands = Hands()
-    clock = Clock(Limits(regret=0.01), 1, hands)
-    hands.at += 1e9
-    assert (clock.seconds_left, clock.over) == (None, False)
+    assert Limits(regret=0.01).seconds_left(1, 1e9) is None
 
 
 @pytest.mark.parametrize("name", ["seconds", "gpu_seconds", "regret"])
