@@ -1,15 +1,17 @@
-"""Build configs in processes that see no GPU."""
+"""Build configs in processes that see no GPU; tasks of one campaign share binaries."""
 
 from __future__ import annotations
 
 import hashlib
+import pickle
+import shutil
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from gemmtune.engine.measure.shared_builds import SharedBuilds
 from gemmtune.engine.processes.child_process import start_context
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice
 from gemmtune.engine.records.artifact import Artifact
@@ -18,7 +20,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
 
-__all__ = ["BuildFailure", "BuildJob", "builder_pool", "prepare_builders"]
+__all__ = ["BuildFailure", "BuildJob", "SharedBuilds", "builder_pool", "prepare_builders"]
 
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # a build must not depend on the GPU that happens to be there
 
@@ -105,3 +107,39 @@ class _Builder:
         if artifact.path:
             self._shared_builds.add(artifact)
         return artifact
+
+
+class SharedBuilds:
+    """Artifacts by key, in a folder that all builder processes of a campaign share.
+
+    Each task gets a copy in a file of its own, which is deleted once it is measured.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def find(self, key: str, folder: Path, name: str) -> Artifact | None:
+        """Copy the binary of this key into `folder` and return its artifact; None if the key is unknown.
+
+        The copy is called `name`, with the suffix of the original.
+        """
+        try:
+            stored: Artifact = pickle.loads(self._entry(key).read_bytes())  # noqa: S301 (written by `add`)
+        except FileNotFoundError:
+            return None
+        copy = folder / f"{name}{Path(stored.path).suffix}"
+        shutil.copyfile(stored.path, copy)
+        return replace(stored, path=str(copy))
+
+    def add(self, artifact: Artifact) -> None:
+        """Store a copy of the artifact, atomically; if several builders store one key at once, the last one stays."""
+        self._folder.mkdir(exist_ok=True)
+        suffix = Path(artifact.path).suffix
+        with tempfile.NamedTemporaryFile(dir=self._folder, suffix=suffix, delete=False) as file:
+            file.write(Path(artifact.path).read_bytes())
+        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as entry:
+            entry.write(pickle.dumps(replace(artifact, path=file.name)))
+        Path(entry.name).replace(self._entry(artifact.key))
+
+    def _entry(self, key: str) -> Path:
+        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.artifact"

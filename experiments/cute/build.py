@@ -19,8 +19,7 @@ from pathlib import Path
 
 from problems import CUTE_SPACES, tasks, thinned
 
-from gemmtune.engine.measure.builder import BuildJob, builder_pool
-from gemmtune.engine.measure.shared_builds import SharedBuilds
+from gemmtune.engine.measure.builder import BuildJob, SharedBuilds, builder_pool
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gemmtune.engine.measure.shared_builds import SharedBuilds
+from gemmtune.engine.measure.builder import SharedBuilds
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 
 
