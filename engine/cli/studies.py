@@ -12,7 +12,7 @@ from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.display import progress_bar
-from gemmtune.engine.report.studies import comparison_report
+from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 
@@ -46,10 +46,7 @@ def replay(
         study = replay_samplers(
             files, sampler, budget=budget, seeds=seeds, batch=batch, workers=workers, cold=cold, progress=count
         )
-    if as_json:
-        output.print_json(study.results[sampler].to_json())
-    else:
-        print(study.summary())
+    output.show(study_report(study.results[sampler]), as_json=as_json)
 
 
 def compare(

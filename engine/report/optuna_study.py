@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from warnings import catch_warnings, simplefilter
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy import create_engine, inspect
 from sqlalchemy.exc import SQLAlchemyError
@@ -22,6 +20,7 @@ from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import Report, count
 from gemmtune.engine.seams import registry
+from gemmtune.engine.search.quiet_optuna import quiet_optuna
 from gemmtune.engine.store.connection import reason
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import measurements as measurements_table
@@ -54,9 +53,7 @@ def write_studies(
     Raises:
         StoreError: the storage cannot be opened, holds other tables, or has a study with other parameters.
     """
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # no line per study
-    with catch_warnings(), _storage(url) as storage:
-        simplefilter("ignore", ExperimentalWarning)  # names of metrics are experimental
+    with quiet_optuna(), _storage(url) as storage:
         written = []
         for task in database.tasks():
             groups: dict[tuple[str, str], list[Measurement]] = {}

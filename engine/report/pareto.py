@@ -30,10 +30,7 @@ def pareto_front(scored: Iterable[Scored]) -> list[Scored]:
 def front_sections(task: Task, parts: Sequence[str], scored: Sequence[Scored]) -> list[str | Grid]:
     """Return the front of a task for a person: a title and a line per config.
 
-    Args:
-        task: task that was searched.
-        parts: names of the objective's parts with their units: `latency ns`, `energy J`.
-        scored: every config that was ok, with its scores.
+    `parts` are names of the objective's parts with their units: `latency ns`, `energy J`.
     """
     members = pareto_front(scored)
     columns = {}

@@ -14,15 +14,7 @@ __all__ = ["space_report"]
 def space_report(
     task: Task, params: tuple[Param, ...], found: EnumeratedSpace, seeds: tuple[Config, ...], prior: Prior
 ) -> Report:
-    """Report the params, the number of points, and each rule's rejections with an example.
-
-    Args:
-        task: task of the space.
-        params: params of the space.
-        found: points, feasible configs, and rejections per rule.
-        seeds: configs that every search starts with.
-        prior: times that a model expects.
-    """
+    """Report the params, the number of points, each rule's rejections with an example, and a model's estimates."""
     estimates = f"{len(prior.times_ns)} estimated by {prior.model}" if prior.times_ns else prior.reason
     points = f"{count(found.points, 'point')}, {len(found.feasible)} feasible, {count(len(seeds), 'seed')}"
     columns = {"param": [p.name for p in params], "values": [" ".join(map(str, p.values)) for p in params]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmtune.engine.report.layout import Grid, Report, count
+from gemmtune.engine.report.layout import Grid, Report, count, json_fields
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult
 
@@ -15,7 +15,8 @@ def study_report(result: StudyResult) -> Report:
     rows.append(["mean", f"{result.fraction_of_optimum:.4f}"])
     terms = f"sampler {result.sampler}, budget {result.budget}, {count(result.seeds, 'seed')}"
     grid = Grid.of_rows(["problem", "of optimum"], rows, left=("problem",))
-    return Report(result.to_json(), [f"{terms}: optimum / best found", grid])
+    record = json_fields(result, "sampler", "budget", "seeds", "fraction_of_optimum", "problems")
+    return Report(record, [f"{terms}: optimum / best found", grid])
 
 
 def comparison_report(result: Comparison) -> Report:

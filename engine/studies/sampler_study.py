@@ -46,28 +46,11 @@ class StudyResult:
         """Mean fraction over problems and seeds."""
         return fmean(self.problems.values())
 
-    def to_json(self) -> dict[str, object]:
-        """Return the object that `gemmtune replay --json` prints."""
-        return {
-            "sampler": self.sampler,
-            "budget": self.budget,
-            "seeds": self.seeds,
-            "fraction_of_optimum": self.fraction_of_optimum,
-            "problems": dict(self.problems),
-        }
-
 
 def study_result(
     searched: Sequence[Landscape], sampler: SamplerLike, budget: int, found: Sequence[Replay]
 ) -> StudyResult:
-    """Return how close to the optimum a sampler got, as a mean over the seeds per landscape.
-
-    Args:
-        searched: landscapes of each replay, in order.
-        sampler: the sampler that was replayed.
-        budget: evaluations that each search had.
-        found: one replay per seed, at least one.
-    """
+    """Return how close to the optimum a sampler got, as a mean over the seeds, at least one, per landscape."""
     means = [
         fmean(_fraction(landscape, replay[number]) for replay in found) for number, landscape in enumerate(searched)
     ]
@@ -88,18 +71,10 @@ def replays(
 ) -> Iterator[Replay]:
     """Search every landscape in order, once per seed; yield one replay per seed.
 
-    Within a replay, a sampler that learns is given the earlier searches of the same space, each with the same budget.
-
-    Args:
-        landscapes: recorded tasks; every recorded config is feasible unless it was invalid.
-        sampler: a registered name or a Sampler class; worker processes must be able to import the class.
-        budget: evaluations per search, at least 1.
-        seeds: searches per landscape, at least 1.
-        batch: configs asked for at once.
-        workers: processes; the result does not depend on it.
-        cold: withhold the seeds of the space that a landscape names; a landscape of no registered space has none.
-        apart: withhold the earlier searches.
-        progress: called with the searches done and their total.
+    Within a replay, a sampler that learns is given the earlier searches of the same space, each with the same budget,
+    unless they are kept `apart`. `cold` withholds the seeds of the space that a landscape names. The result does not
+    depend on the number of `workers`, processes that must be able to import the sampler's class. `progress` is called
+    with the searches done and their total.
 
     Raises:
         UnknownPlugin: no sampler of that name.

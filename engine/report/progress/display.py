@@ -29,14 +29,8 @@ _WAITING_SECONDS = 0.5  # without an event before a line says "waiting"
 def show_progress(*, quiet: bool, unit: str = "ns") -> Iterator[tuple[Callback, ...]]:
     """Show a campaign's progress while the block runs.
 
-    A campaign of ten seconds or more, or one that was interrupted, ends with a line that sums it up.
-
-    Args:
-        quiet: show nothing.
-        unit: unit of the scores.
-
-    Yields:
-        The callbacks to give to the campaign.
+    A campaign of ten seconds or more, or one that was interrupted, ends with a line that sums it up. Yield the
+    callbacks to give to the campaign, whose scores are in `unit`.
     """
     if quiet:
         yield ()

@@ -68,11 +68,9 @@ def test_kernels_that_have_their_size_compiled_in_are_built_for_each():
 
 
 def test_missing_build_seconds_are_reported_as_not_recorded():
-    unknown = measured("triton_mm", seconds=None)
-    assert portfolio_report(portfolio("triton_mm"), DEVICE, SPACES, unknown).to_json()["build_seconds"] is None
-    assert (
-        "2 kernels, seconds not recorded" in portfolio_report(portfolio("triton_mm"), DEVICE, SPACES, unknown).to_text()
-    )
+    report = portfolio_report(portfolio("triton_mm"), DEVICE, SPACES, measured("triton_mm", seconds=None))
+    assert report.to_json()["build_seconds"] is None
+    assert "2 kernels, seconds not recorded" in report.to_text()
 
 
 def test_empty_portfolio_compiles_nothing():

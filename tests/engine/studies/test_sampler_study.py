@@ -13,6 +13,7 @@ from gemmtune.engine.records.errors import LandscapeError, UnknownPlugin
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import Search
+from gemmtune.engine.report.studies import study_report
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.studies.sampler_study import StudyResult, replays, searchable, study_result
@@ -121,7 +122,7 @@ def test_names_shared_within_a_file_are_prefixed_by_space_or_number():
 
 
 def test_json_object_has_the_documented_keys():
-    printed = json.dumps(replay_study([landscape([10.0, 20.0])], FromSeed, 1, seeds=2).to_json())
+    printed = json.dumps(study_report(replay_study([landscape([10.0, 20.0])], FromSeed, 1, seeds=2)).to_json())
     assert printed == (
         '{"sampler": "FromSeed", "budget": 1, "seeds": 2, "fraction_of_optimum": 0.75, "problems": {"p": 0.75}}'
     )
