@@ -13,7 +13,6 @@ Example:
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def __getattr__(name: str) -> object:
     """Import a public name on its first use (PEP 562)."""
     found: object
     if name == "__version__":
-        found = version("gemmtune")
+        found = import_module("importlib.metadata").version("gemmtune")
     elif name == "testing":
         found = import_module("gemmtune.engine.testing")
     elif name in _MODULES:

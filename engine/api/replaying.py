@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gemmtune.engine.api.landscapes import LandscapeSource, read_sources
 from gemmtune.engine.api.output_folder import make_folder, write_all
+from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.report.studies import comparison_report, study_report
@@ -201,8 +202,7 @@ def replay(
     """
     counts = {"budget": budget, "seeds": seeds, "batch": batch, "workers": workers}
     for name, value in counts.items():
-        if value < 1:
-            raise UsageError(f"{name}={value} is below 1")
+        checked(value, name, int, least=1)
     chosen = _chosen([sampler] if isinstance(sampler, str | type) else sampler, workers)
     if out is not None:  # before hours of searching, not after
         require_plotly()

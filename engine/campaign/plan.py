@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE
@@ -76,11 +77,8 @@ class Plan:
             UnknownPlugin: no plug-in has one of the names.
         """
         for name, least in (("budget", 1), ("batch", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if value < least:
-                raise UsageError(f"{name}={value} is below {least}")
-        if not self.margin >= 0:
-            raise UsageError(f"margin={self.margin} is not a fraction from 0 on, such as 0.02")
+            checked(getattr(self, name), name, int, least=least)
+        checked(self.margin, "margin", float, least=0)
         if not self.spaces:
             raise UsageError("no space to search; the default is triton_mm")
         names = Counter(problem.name for problem in (*self.problems, *self.held_out))

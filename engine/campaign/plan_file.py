@@ -30,13 +30,14 @@ dynamic_m = true
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.io.numbers import checked, shown
+from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.stopping import Limits
@@ -48,8 +49,6 @@ __all__ = ["read_plan"]
 _T = TypeVar("_T")
 _KINDS: dict[type, str] = {
     bool: "true or false",
-    int: "an integer",
-    float: "a number",
     str: "a text",
     list: "a list of tables",
     dict: "a table of m, n, k, ...",
@@ -67,12 +66,7 @@ def read_plan(path: Path) -> Plan:
     Raises:
         UsageError: it is missing, not TOML, or has an unknown key, a value of the wrong kind or one out of bounds.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"cannot read campaign {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"campaign {path} is not TOML: {error}") from None
+    content = parse_toml(read_text(path, "campaign"), f"campaign {path}")
     try:
         return _plan(content)
     except UsageError as error:
@@ -112,7 +106,7 @@ def _losses(key: str, value: object, kind: type[Any]) -> object:
         return kind() if value else None
     known = {field.name: type(field.default) for field in fields(kind)}
     if not isinstance(value, dict):
-        raise UsageError(f"{key}={value!r} is not true, false or a table of {' and '.join(known)}")
+        raise UsageError(f"{key}={shown(value)} is not true, false or a table of {' and '.join(known)}")
     _check_keys(value, known, f" in {key}")
     return kind(**{name: _checked(f"{key}.{name}", each, known[name]) for name, each in value.items()})
 
@@ -130,8 +124,8 @@ def _texts(key: str, value: object) -> list[str]:
 
 def _checked(key: str, value: object, kind: type[_T]) -> _T:
     """Return a value that is of the kind, or an integer where a number is due."""
-    if kind is float and type(value) is int:
-        value = float(value)
+    if kind in (int, float):
+        return checked(value, key, kind)  # type: ignore[type-var]
     if type(value) is not kind:
-        raise UsageError(f"{key}={value!r} is not {_KINDS[kind]}")
+        raise UsageError(f"{key}={shown(value)} is not {_KINDS[kind]}")
     return value

@@ -3,69 +3,39 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
-from importlib.metadata import version
-from typing import Annotated, cast
 
-import typer
-
-from gemmtune.engine.cli.campaigns import record, tune
-from gemmtune.engine.cli.descriptions import describe_space, doctor, explain
-from gemmtune.engine.cli.output import complain
-from gemmtune.engine.cli.stopping import Stopped, stoppable
-from gemmtune.engine.cli.studies import compare, replay
-from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify, warmup
+from gemmtune.engine.cli.stopping import SIGNALS, Stopped, stoppable
+from gemmtune.engine.io.printing import print_notice, silence
 from gemmtune.engine.records.errors import GemmtuneError
 
 __all__ = ["main"]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"gemmtune {version('gemmtune')}")
-        raise typer.Exit
-
-
-app = typer.Typer(
-    name="gemmtune",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for _command in (tune, record, replay, compare, show, verify, diff, export, warmup, status, merge):  # order of --help
-    app.command()(_command)
-app.command("space")(describe_space)
-app.command()(doctor)
-app.command()(explain)
-
-
-@app.callback()
-def _gemmtune(
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
-    ] = False,
-) -> None:
-    """Find the fastest config of a GEMM kernel for every shape, and ship the answer as a table."""
-
-
-# The base class of typer's errors about a command line, in click or in typer's own copy of click.
-_CommandLineError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
-
-
 def main() -> None:
     """Run the command line; end a wrong use with one line on stderr and exit status 2."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the imports are done, half a second
+    from gemmtune.engine.cli import commands
+
     try:
         with stoppable():
-            status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
-        sys.exit(status)
+            status = commands.run(sys.argv[1:])
     except GemmtuneError as error:
-        complain(str(error))
-        sys.exit(2)
-    except _CommandLineError as error:
-        command = error.ctx.command_path if error.ctx else "gemmtune"
-        complain(f"{error.format_message().rstrip('.')}; see {command} --help")
-        sys.exit(2)
+        status = _refused(str(error))
+    except OSError as error:  # a full disk, or an output that is closed
+        name = f"{error.filename}: " if error.filename else "cannot write the output: "
+        status = _refused(f"{name}{error.strerror or error}")
     except Stopped as stopped:
         command = shlex.join(["gemmtune", *sys.argv[1:]])
-        complain(f"stopped; what was measured is kept, and tune and record go on where they were: {command}")
-        sys.exit(128 + stopped.signal)
+        print_notice(
+            f"gemmtune: stopped; what was measured is kept, and tune and record go on where they were: {command}"
+        )
+        status = 128 + stopped.signal
+    silence()
+    sys.exit(status)
+
+
+def _refused(reason: str) -> int:
+    print_notice(f"gemmtune: {reason}")
+    return 2

@@ -15,6 +15,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, LockClocks, Problems, Replayed
+from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.report.progress.display import show_progress
 from gemmtune.engine.report.progress.json_lines import EventFile
 from gemmtune.engine.scheduling.callbacks import Callback
@@ -139,4 +140,4 @@ def record(
             out=out,
         )
     for path, landscapes in written.items():
-        print(f"{path}: {len(landscapes)} problems, {sum(len(each.points) for each in landscapes)} configs")
+        print_text(f"{path}: {len(landscapes)} problems, {sum(len(each.points) for each in landscapes)} configs")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
-from collections.abc import Mapping
 
+from gemmtune.engine.io.printing import print_json, print_notice, print_text
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.scheduling.callbacks import Callback
 
-__all__ = ["NoticePrinter", "columns", "complain", "print_json", "show"]
+__all__ = ["NoticePrinter", "columns", "show"]
 
 
 class NoticePrinter(Callback):
@@ -18,12 +17,7 @@ class NoticePrinter(Callback):
 
     def on_notice(self, line: str) -> None:
         """Print the line on stderr."""
-        print(line, file=sys.stderr)
-
-
-def complain(message: str) -> None:
-    """Print one line on stderr that says what went wrong."""
-    print(f"gemmtune: {' '.join(message.split())}", file=sys.stderr)
+        print_notice(line)
 
 
 def show(report: Report, *, as_json: bool) -> None:
@@ -31,14 +25,9 @@ def show(report: Report, *, as_json: bool) -> None:
     if as_json:
         print_json(report.to_json())
     else:
-        print(report.to_text(columns()))
-
-
-def print_json(record: Mapping[str, object]) -> None:
-    """Print one JSON object for programs."""
-    print(json.dumps(record, indent=2, ensure_ascii=False))
+        print_text(report.to_text(columns()))
 
 
 def columns() -> int | None:
     """Return the columns of the terminal; None for a file or a pipe, which have no limit."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None

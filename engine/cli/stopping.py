@@ -1,17 +1,22 @@
-"""End a command in order on SIGINT and SIGTERM."""
+"""End a command in order on SIGINT, SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Stopped", "stoppable"]
+__all__ = ["SIGNALS", "Stopped", "stoppable"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command: Ctrl-C, a scheduler's request, a lost terminal."""
+_DEAF_SECONDS = 1.0  # after a signal, while the command ends
 
 
 class Stopped(BaseException):
-    """SIGINT or SIGTERM; not an Exception, so that no handler takes it for a failure of a job."""
+    """A signal of `SIGNALS`; not an Exception, so that no handler takes it for a failure of a job."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -21,17 +26,29 @@ class Stopped(BaseException):
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Raise Stopped on SIGINT and SIGTERM while the block runs, so that its processes end; ignored signals stay so."""
+    """Raise Stopped on a signal while the block runs, so that its processes end; ignored signals stay so.
+
+    Further signals are ignored for a second, and all of them once the block has ended by one.
+    """
+    stopped_at = -_DEAF_SECONDS
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        raise Stopped(number)
+        nonlocal stopped_at
+        now = time.monotonic()
+        if now - stopped_at >= _DEAF_SECONDS:
+            stopped_at = now
+            raise Stopped(number)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, stop)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
         yield
+    except Stopped:
+        before = dict.fromkeys(before, signal.SIG_IGN)
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

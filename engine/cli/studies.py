@@ -10,6 +10,7 @@ import typer
 from gemmtune.engine.api.replaying import replay as replay_samplers
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import AsJson
+from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.display import progress_bar
 from gemmtune.engine.report.studies import comparison_report, study_report
@@ -84,7 +85,7 @@ def compare(
             progress=count,
         )
     if as_json:
-        output.print_json(study.to_json())
+        print_json(study.to_json())
     else:
-        print(comparison_report(study.comparison).to_text(output.columns()))
-        print("\n" + "\n".join(map(str, study.written)))
+        report = comparison_report(study.comparison).to_text(output.columns())
+        print_text("\n".join([report, "", *map(str, study.written)]))

@@ -14,6 +14,7 @@ from gemmtune.engine.api.table import Table
 from gemmtune.engine.api.verifying import verify as verify_table
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
+from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.report.database import database_report, merge_report
@@ -78,7 +79,7 @@ def verify(
         )
     output.show(found.report, as_json=as_json)
     if not as_json:
-        print(f"written: {out / 'table.json'}")
+        print_text(f"written: {out / 'table.json'}")
     raise typer.Exit(0 if found.holds else 1)
 
 
@@ -112,7 +113,7 @@ def export(
     if device is not None:
         content.require_device(catalogue.device(device))
     for path in content.export(to, out or table.parent, estimated=estimated):
-        print(path)
+        print_text(str(path))
 
 
 def warmup(
@@ -136,7 +137,7 @@ def warmup(
     except (OSError, TypeError, ValueError, RuntimeError) as error:
         raise TableError(str(error)) from None
     write_whole(out, artifacts)
-    print(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
+    print_text(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 
 
 def status(

@@ -8,6 +8,7 @@ from enum import Enum
 from functools import cache
 from itertools import chain
 
+from gemmtune.engine.io.printing import visible
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import GemmtuneError
@@ -77,7 +78,7 @@ class Report:
 
     def to_text(self, width: int | None = None) -> str:
         """Return the sections with a blank line between; wide tables are wrapped to `width` columns."""
-        return "\n\n".join(each if isinstance(each, str) else each.to_text(width) for each in self.sections)
+        return visible("\n\n".join(each if isinstance(each, str) else each.to_text(width) for each in self.sections))
 
     def to_json(self) -> dict[str, object]:
         """Return the object for programs as JSON values."""

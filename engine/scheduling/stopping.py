@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.io.numbers import checked
 
 __all__ = ["Limits", "regret_bound"]
 
@@ -27,11 +27,11 @@ class Limits:
     """Regret bound, a fraction, at which the search of a task ends; see `regret_bound`."""
 
     def __post_init__(self) -> None:
-        """Refuse limits that are not above 0."""
+        """Refuse limits that are not above 0 or not finite."""
         for name in ("seconds", "gpu_seconds", "regret"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"{name}={value} is not above 0")
+            if value is not None:
+                checked(value, name, float, above=0)
 
     def seconds_left(self, gpus: int, elapsed_seconds: float) -> float | None:
         """Return the time until searching ends, s, on so many GPUs; None without a time limit."""

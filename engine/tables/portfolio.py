@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
+from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
 from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
@@ -29,8 +29,7 @@ class LossLimits:
     def __post_init__(self) -> None:
         """Refuse limits below 0."""
         for name in ("worst", "mean"):
-            if not getattr(self, name) >= 0:
-                raise UsageError(f"portfolio: {name}={getattr(self, name)} is not a fraction from 0 on, such as 0.02")
+            checked(getattr(self, name), f"portfolio.{name}", float, least=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sys import float_info
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError
@@ -76,13 +77,7 @@ def read_table(path: Path) -> Table:
     Raises:
         TableError: the file cannot be read, or is no valid table (see `parse_table`).
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise TableError(f"{path}: not a table: it is not UTF-8 text") from None
-    except OSError as error:
-        raise TableError(f"{path}: cannot be read: {error.strerror}") from error
-    return parse_table(text, str(path))
+    return parse_table(read_text(path, "table", TableError), str(path))
 
 
 def parse_table(text: str, source: str) -> Table:
@@ -97,7 +92,9 @@ def parse_table(text: str, source: str) -> Table:
             that is unknown or missing, a value out of bounds, or two rows for one problem.
     """
     try:
-        record = _load(text)
+        record = parse_json(text, "the table", TableError)
+        if not isinstance(record, dict):
+            raise TableError("not a table: its JSON is not an object")
         _require_schema(record)
         names = set(_hints(Table))
         _require_fields(record, "the table", {*names, "schema", "gemmtune", "sha256"})
@@ -158,33 +155,6 @@ def _dump(record: Mapping[str, object]) -> str:
 
 def _hash(content: Mapping[str, object]) -> str:
     return hashlib.sha256(_dump(content).encode()).hexdigest()
-
-
-def _load(text: str) -> dict[str, object]:
-    body = text.strip()
-    try:
-        record = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        if not body:
-            raise TableError("the file is empty") from None
-        if body.startswith("{") and (not body.endswith("}") or error.pos >= len(text.rstrip())):
-            raise TableError(f"truncated: it ends at line {len(text.splitlines())} inside the table") from None
-        raise TableError(f"not a table: no JSON at line {error.lineno}: {error.msg}") from None
-    if not isinstance(record, dict):
-        raise TableError("not a table: its JSON is not an object")
-    return record
-
-
-def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise TableError(f"field {next(k for k in keys if keys.count(k) > 1)!r} stands twice in one object")
-    return record
-
-
-def _refuse_constant(text: str) -> float:
-    raise TableError(f"{text} is not a finite number")
 
 
 def _require_schema(record: Mapping[str, object]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress
 
+from gemmtune.engine.io.printing import print_notice
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.report.layout import count
@@ -47,7 +47,7 @@ def show_progress(*, quiet: bool, unit: str = "ns") -> Iterator[tuple[Callback, 
         completed = True
     finally:
         if state.done and (not completed or state.seconds >= _LINE_SECONDS):
-            _write_line(state.summary)
+            print_notice(state.summary)
 
 
 @contextmanager
@@ -90,7 +90,7 @@ class LineWriter(Callback):
 
     def on_notice(self, line: str) -> None:
         """Write the line at once."""
-        _write_line(line)
+        print_notice(line)
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Write that the campaign waits, if a line is due and nothing happens."""
@@ -105,9 +105,4 @@ class LineWriter(Callback):
         now = self._state.clock()
         if now - self._written >= _LINE_SECONDS:
             self._written = now
-            _write_line("; ".join(filter(None, [self._state.work_text, self._state.load_text, text()])))
-
-
-def _write_line(line: str) -> None:
-    """Print a line on standard error, at once."""
-    print(line, file=sys.stderr, flush=True)
+            print_notice("; ".join(filter(None, [self._state.work_text, self._state.load_text, text()])))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
+from gemmtune.engine.io.printing import print_notice
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
@@ -34,8 +37,9 @@ class EventFile(Callback):
         Raises:
             UsageError: the file cannot be written.
         """
+        self._path = path
         try:
-            self._file = path.open("a", encoding="utf-8", buffering=1)
+            self._file: TextIO | None = path.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
             raise UsageError(f"cannot write events to {path}: {error.strerror}; name another file") from None
         self._load_at: datetime | None = None
@@ -47,7 +51,8 @@ class EventFile(Callback):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._write("over", reason="done" if kind is None else f"{kind.__name__.lstrip('_')}: {error}")
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
 
     def on_begin(self, searches: Sequence[TaskSearch]) -> None:
         """Write `began`: evaluations per task."""
@@ -100,4 +105,12 @@ class EventFile(Callback):
 
     def _write(self, event: str, **facts: object) -> None:
         record = {"event": event, "at": datetime.now(UTC).isoformat(timespec="milliseconds"), **facts}
-        self._file.write(json.dumps(json_value(record)) + "\n")
+        if self._file is None:
+            return
+        try:
+            self._file.write(json.dumps(json_value(record)) + "\n")
+        except OSError as error:  # a full disk must not end the campaign
+            print_notice(f"events are no longer written to {self._path}: {error.strerror}; the campaign goes on")
+            with suppress(OSError):
+                self._file.close()
+            self._file = None

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from gemmtune.engine.io.printing import visible
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.layout import readable, readable_unit, speedup
@@ -41,7 +42,7 @@ class LiveView(Callback):
 
     def on_notice(self, line: str) -> None:
         """Print the line above the view."""
-        self.live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.live.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Draw the state, unless it was drawn a moment ago."""
@@ -82,7 +83,7 @@ class LiveView(Callback):
         room = max(1, self._console.height - _OTHER_LINES - min(len(state.workers), self._console.height // 3))
         for problem, of in islice(reversed(state.problems.items()), room):
             scores = readable(of.best, state.unit), readable(of.baseline, state.unit), speedup(of.baseline, of.best)
-            table.add_row(problem.name, *scores, f"{of.done}/{of.total}", "" if of.tasks else "done")
+            table.add_row(visible(problem.name), *scores, f"{of.done}/{of.total}", "" if of.tasks else "done")
         return table
 
 

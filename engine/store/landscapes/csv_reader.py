@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import io
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
+from gemmtune.engine.io.numbers import MOST_INTEGER, parse_number
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.errors import LandscapeError, ProblemError
@@ -20,12 +19,23 @@ from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.store.files import file_stem
 
-__all__ = ["BUILD_SECONDS", "COST_SECONDS", "RESOURCES", "parse", "read_status", "recorded_param"]
+__all__ = [
+    "BUILD_SECONDS",
+    "COST_SECONDS",
+    "LEAST_NS",
+    "MOST_NS",
+    "RESOURCES",
+    "parse",
+    "read_status",
+    "recorded_param",
+]
 
 RESOURCES = {f"build.{field.name}": field.name for field in fields(Resources)}
 """Columns of the resources that a block occupies, each with its field of `Resources`."""
 BUILD_SECONDS = "build.seconds"
 """Column of the build time, in seconds."""
+LEAST_NS, MOST_NS = 1e-6, 1e18
+"""Shortest and longest believable time, in nanoseconds; the longest is about thirty years."""
 COST_SECONDS = "cost.seconds"
 """Column of the total cost of an evaluation, in seconds."""
 
@@ -49,6 +59,8 @@ _FOREIGN_STATUS = {
     "compilationfailedconfig": Status.BUILD_FAILED,
     "runtimefailedconfig": Status.RUN_FAILED,
 }
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_MOST_CHARACTERS = 2**20  # of a line
 _T = TypeVar("_T")
 
 
@@ -59,7 +71,7 @@ def parse(file: Path, text: str) -> tuple[Landscape, ...]:
         LandscapeError: the text breaks the format.
     """
     try:
-        lines = csv.reader(io.StringIO(text, newline=""))
+        lines = csv.reader(_lines(file, text))
         names = [name.strip() for name in next(lines, [])]
         _check_header(file, names)
         rows = [_row(file, lines.line_num, names, cells) for cells in lines if cells]
@@ -72,6 +84,14 @@ def parse(file: Path, text: str) -> tuple[Landscape, ...]:
     for row in rows:
         tasks.setdefault(tuple(row.cells[name] for name in identity), []).append(row)
     return tuple(_landscape(names, task_rows) for task_rows in tasks.values())
+
+
+def _lines(file: Path, text: str) -> Iterator[str]:
+    """Yield the lines of the text with their ends; refuse one that is too long to be a row."""
+    for number, line in enumerate(_LINE.finditer(text), 1):
+        if line.end() - line.start() > _MOST_CHARACTERS:
+            raise LandscapeError(f"{file}, line {number} has more than {_MOST_CHARACTERS} characters; is it CSV?")
+        yield line[0]
 
 
 def read_status(text: str) -> tuple[Status, str]:
@@ -220,24 +240,26 @@ def _times(row: _Row) -> tuple[float, tuple[float, ...]]:
 
 def _nanoseconds(text: str, power: int) -> float:
     try:
-        nanoseconds = float(f"{text}e{power}")  # float(text) * 1000 would round: a written time must read back equal
+        nanoseconds = parse_number(f"{text}e{power}")  # text as a float × 1000 would round: times must read back equal
     except ValueError:
-        nanoseconds = float(text) * 10**power  # the text has an exponent, or is no number
-    if not 0 < nanoseconds < math.inf:
+        nanoseconds = parse_number(text) * 10**power  # the text has an exponent, or is no number
+    if not LEAST_NS <= nanoseconds <= MOST_NS:
         raise ValueError(text)
-    return nanoseconds
+    return float(nanoseconds)
 
 
 def _whole_number(text: str) -> int:
-    if not text.isdecimal():
+    number = parse_number(text)
+    if not isinstance(number, int) or not 0 <= number <= MOST_INTEGER:
         raise ValueError(text)
-    return int(text)
+    return number
 
 
 def _duration(text: str) -> float:
-    if not 0 <= float(text) < math.inf:
+    seconds = parse_number(text)
+    if not 0 <= seconds <= MOST_NS / 1e9:
         raise ValueError(text)
-    return float(text)
+    return float(seconds)
 
 
 @lru_cache(2**14)
@@ -247,10 +269,9 @@ def _config(params: tuple[str, ...], texts: tuple[str, ...]) -> Config:
 
 
 def _value(text: str) -> Value:
-    if re.fullmatch(r"[+-]?\d{1,18}", text):
-        return int(text)
-    if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", text):
-        return float(text)
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
-    return text
+    try:
+        return parse_number(text)
+    except ValueError:
+        return text

@@ -20,11 +20,11 @@ from __future__ import annotations
 import csv
 import gzip
 import os
-import zlib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
+from gemmtune.engine.io.reading import read_text
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store import recorded
@@ -42,17 +42,7 @@ def read_landscapes(path: str | os.PathLike[str]) -> tuple[Landscape, ...]:
             file, the line, the column, the value and the way out.
     """
     file = Path(path)
-    try:
-        data = file.read_bytes()
-        text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise LandscapeError(f"no landscape file {file}") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise LandscapeError(f"{file} is not whole gzip ({error}); the name of a plain CSV ends in .csv") from None
-    except UnicodeDecodeError as error:
-        raise LandscapeError(f"{file} is not text in UTF-8 ({error}); the name of a gzip CSV ends in .csv.gz") from None
-    except OSError as error:
-        raise LandscapeError(f"cannot read landscape {file}: {error.strerror}") from None
+    text = read_text(file, "landscape", LandscapeError)
     if file.name.removesuffix(".gz").endswith(".json"):
         return (tuner_json.parse(file, text),)
     return csv_reader.parse(file, text)

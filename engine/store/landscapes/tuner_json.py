@@ -18,18 +18,18 @@ kernel_tuner/file_utils.py, version 1.5.0; results-schema.json of github.com/odg
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from gemmtune.engine.io.numbers import checked, shown
+from gemmtune.engine.io.reading import parse_json
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.store.files import file_stem
-from gemmtune.engine.store.landscapes.csv_reader import read_status, recorded_param
+from gemmtune.engine.store.landscapes.csv_reader import LEAST_NS, MOST_NS, read_status, recorded_param
 
 __all__ = ["parse"]
 
@@ -63,13 +63,9 @@ def parse(file: Path, text: str) -> Landscape:
 
 def _load(file: Path, text: str) -> Mapping[str, object]:
     stripped = text.strip()
-    try:
-        return _object(str(file), json.loads(stripped))
-    except json.JSONDecodeError as error:
-        try:  # the cache of a run that goes on, or was broken off, ends behind an entry and its comma
-            return _object(str(file), json.loads(stripped.removesuffix(",") + "}}"))
-        except json.JSONDecodeError:
-            raise LandscapeError(f"{file} is not JSON: {error}") from None
+    if stripped.endswith(","):  # the cache of a run that goes on, or was broken off, ends behind an entry
+        stripped = stripped.removesuffix(",") + "}}"
+    return _object(str(file), parse_json(stripped, str(file), LandscapeError))
 
 
 def _parse_cache(file: Path, found: Mapping[str, object]) -> Landscape:
@@ -92,7 +88,7 @@ def _cache_point(where: str, names: Sequence[str], entry: Mapping[str, object]) 
     if failure is not None:
         status, _ = read_status(failure)
         return Point(config, status, None, reason=failure, cost_seconds=cost_seconds)
-    time_ns = _number(f"{where}, time", entry.get("time"), above=0) * _UNITS_NS["ms"]
+    time_ns = _time_ns(f"{where}, time", entry.get("time"), _UNITS_NS["ms"])
     samples_ns = _samples_ns(f"{where}, times", entry.get("times", []), _UNITS_NS["ms"])
     return Point(config, Status.OK, time_ns, samples_ns, cost_seconds=cost_seconds)
 
@@ -130,7 +126,7 @@ def _t4_time_ns(where: str, result: Mapping[str, object], samples_ns: Sequence[f
     for name in (*objectives, "time"):
         unit_ns = _UNITS_NS.get(str(measured[name].get("unit", "")).lower()) if name in measured else None
         if unit_ns is not None:
-            return _number(f"{where}, measurement {name}", measured[name].get("value"), above=0) * unit_ns
+            return _time_ns(f"{where}, measurement {name}", measured[name].get("value"), unit_ns)
     if samples_ns:
         return fmean(samples_ns)
     known = ", ".join(f"{name} [{m.get('unit', '')}]" for name, m in measured.items()) or "none"
@@ -154,35 +150,34 @@ def _config(where: str, values: Mapping[str, object]) -> Config:
     plain: dict[str, Value] = {}
     for name, value in values.items():
         if not isinstance(value, bool | int | float | str):
-            raise LandscapeError(f"{where}, {name}: expected true, false, a number or a text, found {value!r}")
-        plain[name] = value
+            raise LandscapeError(f"{where}, {name}: expected true, false, a number or a text, found {shown(value)}")
+        plain[name] = checked(value, f"{where}, {name}", float, error=LandscapeError) if type(value) is float else value
     return Config(plain)
 
 
 def _sum(where: str, times: Mapping[str, object], names: Sequence[str]) -> float | None:
     """Return the sum of those entries of `times` that are there, in the file's unit; None if there are none."""
-    found = [_number(f"{where}, {name}", times[name]) for name in names if name in times]
+    given = [(f"{where}, {name}", times[name]) for name in names if name in times]
+    found = [checked(time, name, float, least=0, most=MOST_NS, error=LandscapeError) for name, time in given]
     return sum(found) if found else None
 
 
 def _samples_ns(where: str, launches: object, unit_ns: float) -> tuple[float, ...]:
-    return tuple(_number(where, launch, above=0) * unit_ns for launch in _array(where, launches))
+    return tuple(_time_ns(where, launch, unit_ns) for launch in _array(where, launches))
+
+
+def _time_ns(where: str, time: object, unit_ns: float) -> float:
+    least, most = LEAST_NS / unit_ns, MOST_NS / unit_ns
+    return checked(time, where, float, least=least, most=most, error=LandscapeError) * unit_ns
 
 
 def _object(where: str, found: object) -> Mapping[str, object]:
     if not isinstance(found, Mapping):
-        raise LandscapeError(f"{where}: expected an object, found {found!r}")
+        raise LandscapeError(f"{where}: expected an object, found {shown(found)}")
     return found
 
 
 def _array(where: str, found: object) -> Sequence[object]:
     if not isinstance(found, list):
-        raise LandscapeError(f"{where}: expected an array, found {found!r}")
+        raise LandscapeError(f"{where}: expected an array, found {shown(found)}")
     return found
-
-
-def _number(where: str, found: object, *, above: float = -math.inf) -> float:
-    if isinstance(found, bool) or not isinstance(found, int | float) or not above < found < math.inf:
-        bound = "" if above == -math.inf else f" above {above:g}"
-        raise LandscapeError(f"{where}: expected a number{bound}, found {found!r}")
-    return float(found)

@@ -70,7 +70,7 @@ def test_what_cannot_be_replayed_is_refused(monkeypatch):
     with pytest.raises(LandscapeError, match="no landscape is named"):
         gt.replay([])
     for name in ("budget", "seeds", "batch", "workers"):
-        with pytest.raises(UsageError, match=f"{name}=0 is below 1"):
+        with pytest.raises(UsageError, match=f"{name}=0 is not an integer from 1 on"):
             gt.replay(SMALL, **{name: 0})
     with pytest.raises(UsageError, match="no sampler is named; known: auto"):
         gt.replay(SMALL, [])

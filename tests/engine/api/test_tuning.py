@@ -125,11 +125,11 @@ def test_without_a_gpu_a_notice_says_that_recordings_answer():
     [
         ({"problems": "16x"}, ProblemError, "malformed problem '16x'"),
         ({"problems": [DECODE, DECODE]}, UsageError, "named 2 times"),
-        ({"problems": DECODE, "budget": 0}, UsageError, "budget=0 is below 1"),
+        ({"problems": DECODE, "budget": 0}, UsageError, "budget=0 is not an integer from 1 on"),
         ({"problems": DECODE, "space": "triton"}, UsageError, "no space 'triton'; known: aten"),
         ({"problems": DECODE, "sampler": "anneal"}, UsageError, "no sampler 'anneal'"),
         ({"problems": DECODE, "backend": "H300"}, DeviceError, "no device 'H300'"),
-        ({"problems": DECODE, "backend": "none.csv"}, LandscapeError, "no landscape file none.csv"),
+        ({"problems": DECODE, "backend": "none.csv"}, LandscapeError, "cannot read landscape none.csv"),
         ({"problems": DECODE, "hold_out": [MIDDLE], "backend": RECORDED}, UsageError, "no ranges to check"),
     ],
 )

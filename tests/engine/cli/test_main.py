@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine import cli
+from gemmtune.engine.cli.commands import app
 from gemmtune.engine.store.database import Database
 
 NO_GPU = "No GPU found; using the recorded landscapes.\n"
@@ -50,7 +50,7 @@ def test_the_version_is_printed_and_python_m_is_the_console_script(tmp_path, scr
     assert subprocess.run(module, capture_output=True, text=True, check=True, cwd=tmp_path).stdout == expected
 
 
-@pytest.mark.parametrize("command", cli.app.registered_commands, ids=lambda command: command.callback.__name__)
+@pytest.mark.parametrize("command", app.registered_commands, ids=lambda command: command.callback.__name__)
 def test_a_summary_fits_its_line_and_no_default_is_shown_twice(command, script, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     summary = inspect.getdoc(command.callback).splitlines()[0]

@@ -28,5 +28,5 @@ def test_without_a_limit_on_time_it_is_never_over():
 @pytest.mark.parametrize("name", ["seconds", "gpu_seconds", "regret"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
 def test_a_limit_out_of_bounds_is_refused(name, value):
-    with pytest.raises(UsageError, match=rf"{name}={value} is not above 0"):
+    with pytest.raises(UsageError, match=rf"{name}={value} is not a number above 0"):
         Limits(**{name: value})

@@ -179,5 +179,5 @@ def test_the_table_does_not_depend_on_the_order_of_the_measurements():
 
 @pytest.mark.parametrize(("limits", "caught"), [((-0.1, 0.0), "worst=-0.1"), ((0.02, float("nan")), "mean=nan")])
 def test_limits_below_zero_or_nan_are_refused(limits, caught):
-    with pytest.raises(UsageError, match=f"portfolio: {caught} is not a fraction from 0 on"):
+    with pytest.raises(UsageError, match=rf"portfolio\.{caught} is not a number from 0 on"):
         LossLimits(*limits)

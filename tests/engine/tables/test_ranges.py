@@ -389,5 +389,5 @@ def test_no_range_of_a_dynamic_m_has_one_size_for_any_measurements(seed, buckets
 
 
 def test_a_limit_below_0_is_refused():
-    with pytest.raises(UsageError, match=r"ranges: worst=-0\.1 is not a fraction from 0 on"):
+    with pytest.raises(UsageError, match=r"ranges\.worst=-0\.1 is not a number from 0 on"):
         RangeLimits(worst=-0.1)

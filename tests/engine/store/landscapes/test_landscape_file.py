@@ -187,7 +187,7 @@ def test_a_malformed_file_is_refused_in_one_line_that_says_where(tmp_path, text,
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path):
-    with pytest.raises(LandscapeError, match=r"no landscape file .*nowhere\.csv"):
+    with pytest.raises(LandscapeError, match=r"cannot read landscape .*nowhere\.csv: No such file"):
         read_landscapes(tmp_path / "nowhere.csv")
     with pytest.raises(LandscapeError, match="cannot read landscape"):
         read_landscapes(tmp_path)

@@ -1,0 +1,67 @@
+"""Every command of the command line, and how its arguments are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, cast
+
+import typer
+
+from gemmtune.engine.cli.campaigns import record, tune
+from gemmtune.engine.cli.descriptions import describe_space, doctor, explain
+from gemmtune.engine.cli.studies import compare, replay
+from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify, warmup
+from gemmtune.engine.io.printing import print_text
+from gemmtune.engine.io.reading import is_text
+from gemmtune.engine.records.errors import UsageError
+
+__all__ = ["app", "run"]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_text(f"gemmtune {version('gemmtune')}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="gemmtune",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+for _command in (tune, record, replay, compare, show, verify, diff, export, warmup, status, merge):  # order of --help
+    app.command()(_command)
+app.command("space")(describe_space)
+app.command()(doctor)
+app.command()(explain)
+
+
+@app.callback()
+def _gemmtune(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Find the fastest config of a GEMM kernel for every shape, and ship the answer as a table."""
+
+
+# The base class of typer's errors about a command line, in click or in typer's own copy of click.
+_CommandLineError = cast("type[typer.BadParameter]", typer.BadParameter.__base__)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command; return its exit status.
+
+    Raises:
+        GemmtuneError: the command line or what it names is wrong.
+    """
+    for argument in arguments:
+        if not is_text(argument):
+            raise UsageError(f"argument {argument!r} is not UTF-8; rename the file")
+    try:
+        return int(app(list(arguments) or ["--help"], standalone_mode=False) or 0)
+    except _CommandLineError as error:
+        command = error.ctx.command_path if error.ctx else "gemmtune"
+        raise UsageError(f"{error.format_message().rstrip('.')}; see {command} --help") from None

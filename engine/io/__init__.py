@@ -1,0 +1,1 @@
+"""Numbers, files and output of the outside world: the one place that checks each."""

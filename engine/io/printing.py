@@ -1,0 +1,68 @@
+"""Write to standard output and standard error, whatever they are and whatever the text holds."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+
+__all__ = ["print_json", "print_notice", "print_text", "silence", "visible"]
+
+_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+
+
+def visible(text: str) -> str:
+    """Return a text whose control characters stand as escapes, so that a terminal shows and does not obey them."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_text(text: str) -> None:
+    """Print lines on standard output, at once; a character that its encoding lacks stands as an escape.
+
+    Raises:
+        OSError: standard output is closed, or its disk is full.
+    """
+    _write(sys.stdout, visible(text))
+
+
+def print_json(record: Mapping[str, object]) -> None:
+    """Print one JSON object on standard output; raises as `print_text`."""
+    text = json.dumps(record, indent=2, ensure_ascii=False).translate(_JSON_ESCAPES)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(record, indent=2)
+    _write(sys.stdout, text)
+
+
+def print_notice(line: str) -> None:
+    """Print one line on standard error, at once; where that fails, nobody can be told and work goes on."""
+    try:
+        _write(sys.stderr, visible(" ".join(line.split())))
+    except OSError:
+        silence()
+
+
+def silence() -> None:
+    """Give up the standard streams that fail, so that Python does not complain of them at exit."""
+    for name in ("stdout", "stderr"):
+        stream: TextIO | None = getattr(sys, name)
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (open until the end)
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:  # closed before Python started
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    stream.flush()
