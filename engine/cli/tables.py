@@ -44,7 +44,7 @@ def show(
             raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
         output.show(table_report(Table.read(source)), as_json=as_json)
         return
-    with Database.open(source, create=False) as store:
+    with Database.open(source, read_only=True) as store:
         if optuna is not None:
             _write_studies(store, optuna, as_json)
         else:
@@ -148,7 +148,7 @@ def status(
 
     Reads the campaign's database and changes nothing.
     """
-    with Database.open(database, create=False) as store:
+    with Database.open(database, read_only=True) as store:
         report = status_report(store, datetime.now(UTC))
     output.show(report, as_json=as_json)
 
@@ -163,7 +163,7 @@ def merge(
     Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was.
     """
     with ExitStack() as opened:
-        others = {s: opened.enter_context(Database.open(s, create=False)) for s in dict.fromkeys(sources)}
+        others = {s: opened.enter_context(Database.open(s, read_only=True)) for s in dict.fromkeys(sources)}
         target = opened.enter_context(Database.open(into))
         merged = {source: merge_databases(target, other) for source, other in others.items()}
     output.show(merge_report(merged), as_json=as_json)

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store.dialects import begin, is_connection_loss
+from gemmtune.engine.store.sqlite_reader import SqliteReader, unwritable
 
 __all__ = ["Transactions", "reason"]
 
@@ -26,12 +27,13 @@ class Transactions:
     database that was never reached is an error at once.
     """
 
-    def __init__(self, engine: Engine, patience_seconds: float) -> None:
+    def __init__(self, engine: Engine, patience_seconds: float, reader: SqliteReader | None = None) -> None:
         """Keep the engine without connecting.
 
         Args:
             engine: the engine of the database.
             patience_seconds: how long to try to reach a lost server again.
+            reader: makes the engine's connections to a SQLite file that is only read.
         """
         self.engine = engine
         self.name = engine.url.render_as_string(hide_password=True)
@@ -39,6 +41,7 @@ class Transactions:
         """Function that receives one line when the database is lost, and one when it is back."""
         self._patience_seconds = patience_seconds
         self._reached = False
+        self._reader = reader
 
     def read(self, work: Callable[[Connection], _T]) -> _T:
         """Return the result of `work`.
@@ -65,9 +68,11 @@ class Transactions:
                     begin(connection, write=write)
                     result = work(connection)
             except SQLAlchemyError as error:
+                if self._changed():
+                    continue
                 if not self._reached or not is_connection_loss(self.engine, error):
                     verb = "open" if not self._reached else "write to" if write else "read"
-                    raise StoreError(f"cannot {verb} database {self.name}: {reason(error)}") from error
+                    raise StoreError(f"cannot {verb} database {self.name}: {reason(error, self.engine)}") from error
                 now = time.monotonic()
                 if lost_at is None:
                     lost_at = now
@@ -79,17 +84,28 @@ class Transactions:
                 time.sleep(pause)
                 pause = min(2 * pause, longest)
                 continue
+            if self._changed():
+                continue
             self._reached = True
             if lost_at is not None:
                 away = time.monotonic() - lost_at
                 self.notify(f"database {self.name} is back after {away:.1f} s, with all that was stored")
             return result
 
+    def _changed(self) -> bool:
+        """Return whether a file was written while it was read without locks; the next connection locks."""
+        if self._reader is None or not self._reader.changed():
+            return False
+        self.engine.dispose()
+        return True
 
-def reason(error: Exception) -> str:
-    """Return on one line why a database refused."""
+
+def reason(error: Exception, engine: Engine | None = None) -> str:
+    """Return on one line why a database refused, and what helps if the engine tells."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     text = " ".join(str(cause).split())
+    if text == "attempt to write a readonly database" and engine is not None and engine.url.database:
+        return "; ".join(filter(None, (text, unwritable(engine.url.database))))
     if text == "unable to open database file":
         return f"{text}; its folder must exist and be writable"
     if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":

@@ -25,6 +25,7 @@ from gemmtune.engine.store.connection import Transactions, reason
 from gemmtune.engine.store.dataframe import dataframe_of
 from gemmtune.engine.store.dialects import insert_new, make_engine, set_wal, url_of
 from gemmtune.engine.store.queries import MeasurementCount
+from gemmtune.engine.store.sqlite_reader import SqliteReader
 
 if TYPE_CHECKING:
     import pandas
@@ -61,13 +62,14 @@ class Database:
 
     @classmethod
     def open(
-        cls, url: str | os.PathLike[str], *, create: bool = True, patience_seconds: float = _PATIENCE_SECONDS
+        cls, url: str | os.PathLike[str], *, read_only: bool = False, patience_seconds: float = _PATIENCE_SECONDS
     ) -> Database:
         """Open a database, and make its tables where there are none.
 
         Args:
             url: path of a SQLite file, or a URL such as `postgresql://user:password@host/name`.
-            create: False to refuse a database that does not exist or is empty.
+            read_only: True to write nothing, and to refuse a database that does not exist or is empty. The folder of a
+                SQLite file stays as it is and need not be writable.
             patience_seconds: how long to wait for a server that was lost, once it has been reached.
 
         Raises:
@@ -78,15 +80,18 @@ class Database:
         try:
             parsed = url_of(name)
             name = parsed.render_as_string(hide_password=True)
-            engine = make_engine(parsed)
+            file = parsed.database if parsed.get_backend_name() == "sqlite" and not parsed.query else None
+            reader = SqliteReader(file) if file and read_only else None
+            engine = make_engine(parsed, reader)
+        except UnicodeEncodeError:
+            raise StoreError(f"cannot open database {name!a}: its name is not UTF-8 text") from None
         except (SQLAlchemyError, ImportError) as error:
             raise StoreError(f"cannot open database {name}: {reason(error)}") from None
-        sqlite_file = engine.url.database if engine.dialect.name == "sqlite" else None
-        if sqlite_file and not create and not Path(sqlite_file).exists():
-            raise StoreError(f"no database {sqlite_file}; `gemmtune tune` makes one")
-        transactions = Transactions(engine, patience_seconds)
+        if file and read_only and not Path(file).exists():
+            raise StoreError(f"no database {file}; `gemmtune tune` makes one")
+        transactions = Transactions(engine, patience_seconds, reader)
         try:
-            _prepare(transactions, create)
+            _prepare(transactions, read_only)
         except StoreError:
             engine.dispose()
             raise
@@ -283,13 +288,17 @@ class Database:
         return self._transactions.read(lambda connection: _rows(connection, statement))
 
 
-def _prepare(transactions: Transactions, create: bool) -> None:
+def _prepare(transactions: Transactions, read_only: bool) -> None:
     """Check the schema, and make the tables where there are none."""
     if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
         return
-    if not create:
+    if read_only:
         raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
-    set_wal(transactions.engine)
+    try:
+        set_wal(transactions.engine)
+    except SQLAlchemyError as error:
+        name = transactions.name
+        raise StoreError(f"cannot open database {name}: {reason(error, transactions.engine)}") from None
 
     def write(connection: Connection) -> None:
         if not _has_tables(connection, transactions.name):  # another process may have been faster

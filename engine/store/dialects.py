@@ -10,6 +10,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from gemmtune.engine.store.sqlite_reader import SqliteReader
+
 __all__ = ["begin", "insert_new", "is_connection_loss", "make_engine", "set_wal", "url_of"]
 
 _LOCK = 0x67656D6D  # "gemm"; the number of an advisory lock holds for the whole database
@@ -35,8 +37,12 @@ def url_of(text: str) -> URL:
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
 
-def make_engine(url: URL) -> Engine:
+def make_engine(url: URL, reader: SqliteReader | None = None) -> Engine:
     """Return an engine whose connections are durable and notice a lost server.
+
+    Args:
+        url: the database.
+        reader: makes the connections to a SQLite file that is only read.
 
     Raises:
         SQLAlchemyError: no driver serves the URL.
@@ -47,6 +53,8 @@ def make_engine(url: URL) -> Engine:
     engine = create_engine(url)
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _configure_sqlite)
+        if reader is not None:
+            event.listen(engine, "do_connect", reader.connect)
     return engine
 
 
@@ -73,13 +81,9 @@ def begin(connection: Connection, *, write: bool) -> None:
 
 def set_wal(engine: Engine) -> None:
     """Let readers and one writer use a SQLite file at the same time; the file keeps the setting."""
-    if engine.dialect.name != "sqlite":
-        return
-    connection = engine.raw_connection()  # no transaction: the mode cannot change inside one
-    try:
-        connection.cursor().execute("PRAGMA journal_mode=WAL")
-    finally:
-        connection.close()
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:  # no transaction: the mode cannot change inside one
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
 
 
 def is_connection_loss(engine: Engine, error: SQLAlchemyError) -> bool:

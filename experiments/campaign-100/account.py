@@ -46,7 +46,7 @@ def account(watched: Watched, out: Path, events: Path, have: Resources, truths: 
     """
     happened = [e for e in _events(events) if watched.began <= e["seconds"] <= watched.ended + 1]
     measured = sum(e["event"] == "measured" and not e["known"] for e in happened)
-    with Database.open(out / "measurements.db", create=False) as store:
+    with Database.open(out / "measurements.db", read_only=True) as store:
         measurements = list(store.measurements())
         finals = store.finals()
     phases = _phases(watched, happened)

@@ -28,7 +28,7 @@ PARTS = {"render": "rendering", "_compile": "compiling", "_registers_and_spills"
 
 
 def main() -> None:
-    with Database.open(sys.argv[1], create=False) as store:
+    with Database.open(sys.argv[1], read_only=True) as store:
         built = [m for m in store.measurements() if m.task.space == "triton_mm" and m.status is Status.OK]
     chosen = random.Random(0).sample(sorted(built, key=lambda m: (m.task.key, m.config.json)), min(NUMBER, len(built)))
     spent: Counter[str] = Counter()

@@ -116,7 +116,7 @@ def again(out: Path, left: float, given: argparse.Namespace) -> str:
 
 def held(folder: Path) -> tuple[int, int, object]:
     """Return measurements and finals of the database, and the table's rows."""
-    with Database.open(folder / "measurements.db", create=False) as store:
+    with Database.open(folder / "measurements.db", read_only=True) as store:
         number = len(store)
         return number, len(store.finals()), read_table(folder / "table.json").rows
 

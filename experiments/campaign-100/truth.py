@@ -105,7 +105,7 @@ def lane(out: Path, left: deque[str], uuid: str, lanes: int, end: float) -> None
 
 def swept(database: Path, name: str) -> Landscape:
     """Return the problem's measurements in the database without samples, so that the landscape stays small."""
-    with Database.open(database, create=False) as store:
+    with Database.open(database, read_only=True) as store:
         [task] = [t for t in store.tasks() if (t.problem.name, t.space) == (name, "triton_mm")]
         measured = {m.config: m for m in store.measurements(task)}
         finals = store.finals(task.problem)

@@ -120,7 +120,7 @@ class Campaign:
     def rows(self) -> list[tuple]:
         """Return the measurements, sorted."""
         try:
-            with Database.open(self.database, create=False) as store:
+            with Database.open(self.database, read_only=True) as store:
                 return sorted(
                     (m.task.key, m.config.json, m.status, m.samples_ns, m.created_at, m.worker)
                     for m in store.measurements()
@@ -131,7 +131,7 @@ class Campaign:
     def measured(self) -> int:
         """Return the number of measurements."""
         try:
-            with Database.open(self.database, create=False) as store:
+            with Database.open(self.database, read_only=True) as store:
                 return len(store)
         except GemmtuneError:
             return 0

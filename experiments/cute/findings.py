@@ -43,7 +43,7 @@ def findings(device: Device, names: tuple[str, ...], database: Path, limit: int 
     """Return all results per task, the quality of its prior, and the ranks of the configs that QuACK tunes among."""
     objective = registry.objective("latency")
     found = {"tasks": defaultdict(dict), "prior": defaultdict(dict), "listed": {}}
-    with Database.open(database, create=False) as store:
+    with Database.open(database, read_only=True) as store:
         for task, configs in tasks(device, names).items():
             name, toolchain = task.problem.name, registry.space(task.space).toolchain()
             known = store.known(task, objective.protocol, Evidence.MEASURED, toolchain)

@@ -73,7 +73,7 @@ def test_every_campaign_ships_the_best_of_all(tuned):
 
 def test_summary_report_show_table_and_exports_agree(tuned):
     path, results = tuned
-    with Database.open(path, create=False) as database:
+    with Database.open(path, read_only=True) as database:
         stored = {each["task"]: each for each in database_report(database).to_json()["tasks"]}
     for result, folder in results:
         table = gt.read_table(folder / "table.json")

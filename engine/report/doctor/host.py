@@ -169,7 +169,7 @@ def database_check(url: str) -> Check:
             return fault("database", f"{url} cannot be made: {folder} is not writable", "name another with --database")
         return fine("database", f"none at {url} yet; `gemmtune tune` makes it")
     try:
-        with Database.open(url, create=False) as store:
+        with Database.open(url, read_only=True) as store:
             held = len(store)
     except StoreError as error:
         reason, _, way_out = str(error).partition("; ")

@@ -60,7 +60,7 @@ def test_without_a_folder_only_a_database_is_written(tmp_path, monkeypatch):
     result = gt.tune(DECODE, backend=RECORDED, sampler="random", budget=8)
     assert list(tmp_path.iterdir()) == []
     assert Path(result.database).name == "measurements.db"
-    with gt.Database.open(result.database, create=False) as database:
+    with gt.Database.open(result.database, read_only=True) as database:
         assert len(list(database.measurements())) == 9
     assert result.written == []
     assert "written" not in result.summary()

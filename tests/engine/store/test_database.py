@@ -411,13 +411,13 @@ def test_a_password_is_not_shown():
     assert "secret" not in str(caught.value)
 
 
-def test_without_create_a_missing_or_empty_database_is_refused(path):
+def test_a_missing_or_empty_database_is_not_read(path):
     with pytest.raises(StoreError, match=r"no database .*gemmtune\.db"):
-        Database.open(path, create=False)
+        Database.open(path, read_only=True)
     assert not path.exists()
     path.touch()
     with pytest.raises(StoreError, match="is empty"):
-        Database.open(path, create=False)
+        Database.open(path, read_only=True)
 
 
 BATCH = 16

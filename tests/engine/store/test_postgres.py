@@ -86,7 +86,7 @@ def test_everything_reads_back_in_insertion_order(url):
         assert [database.add(given[:2]), database.add(given[2:]), database.add([])] == [2, 2, 0]
         database.add_final(FINAL)
     escaped = replace(FAILED, reason="off by 0.3\nat [0, 1] \\x00 \\udcff")
-    with Database.open(url, create=False) as database:
+    with Database.open(url, read_only=True) as database:
         assert list(database.measurements()) == [given[0], escaped, *given[2:]]
         assert list(database.measurements(OTHER)) == [given[2]]
         assert list(database.known(TASK, "cold_l2", Evidence.MEASURED, TOOLCHAIN).values()) == [
@@ -129,7 +129,7 @@ def test_a_batch_that_fails_leaves_nothing_and_the_next_one_works(url):
 
 def test_an_empty_newer_or_foreign_database_is_refused(postgres_server, url):
     with pytest.raises(StoreError, match="is empty; `gemmtune tune` fills one"):
-        Database.open(url, create=False)
+        Database.open(url, read_only=True)
     Database.open(url).close()
     postgres_server.execute("UPDATE schema_version SET version = 99", url)
     with pytest.raises(StoreError, match=rf"has schema 99, this gemmtune knows schema {VERSION};"):

@@ -28,7 +28,7 @@ def test_every_gpu_measures_and_every_problem_has_its_final(tmp_path, executor):
     command = [sys.executable, "-P", "-m", "gemmtune", "tune", *named, "--fleet", executor, "--budget", "24"]
     done = subprocess.run([*command, "--out", tmp_path], capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stderr
-    with Database.open(tmp_path / "measurements.db", create=False) as store:
+    with Database.open(tmp_path / "measurements.db", read_only=True) as store:
         measured, finals = list(store.measurements()), store.finals()
     assert len(measured) == len({(m.task, m.config) for m in measured}) == 25 * len(PROBLEMS)
     assert {m.evidence for m in measured} == {Evidence.MEASURED}
