@@ -8,6 +8,9 @@
 # PYTHON=python3.14 chooses the Python of a new .venv. CONSTRAINTS= VENV=.venv-newest uses the newest of every dependency,
 # in an environment of its own.
 
+# Python writes the bytecode of what it imports, whatever the caller's environment says: tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 ARGS ?=
 VENV ?= .venv
@@ -32,7 +35,7 @@ tune: $(READY)
 	@$(BIN)/gemmtune tune --out out
 
 test: $(DEV)
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup $(ARGS)
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations 15 $(ARGS)
 
 lint: $(DEV)
 	@$(BIN)/ruff check .

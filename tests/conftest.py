@@ -1,6 +1,12 @@
-"""How tests share a machine: a file's run in one process, and those that need the GPU one after the other.
+"""Share the machine between tests, and import the modules of experiments.
 
-And how they reach the modules of an experiment.
+`make test` runs the tests of one file in one process, and the files that take longest first. Mark what takes longer
+than 5 seconds, with the seconds it takes on a core of its own:
+
+    pytestmark = pytest.mark.slow(20)   a file whose tests share a fixture: it stays together and starts early
+    @pytest.mark.slow(20)               a test, or a case of `parametrize`, that runs apart from the rest of its file
+
+Tests that need the GPU run one after the other, in one process.
 """
 
 from __future__ import annotations
@@ -16,11 +22,12 @@ from types import SimpleNamespace
 import pytest
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
+_NO_BRACKETS = str.maketrans("[]@", "()_")  # xdist looks for a group behind the last bracket
 
 
 @pytest.fixture(scope="module")
 def modules_of() -> Iterator[Callable[..., SimpleNamespace]]:
-    """Imports modules of an experiment, which are no package's: they are forgotten again behind the file's tests."""
+    """Import modules of an experiment, which belong to no package; they are forgotten after the file's tests."""
     with ExitStack() as stack:
 
         def imported(experiment: str, *names: str) -> SimpleNamespace:
@@ -32,7 +39,7 @@ def modules_of() -> Iterator[Callable[..., SimpleNamespace]]:
 
 @pytest.fixture(autouse=True, scope="module")
 def _memory_given_back() -> Iterator[None]:
-    """A file's tests give the GPU's memory back: the next one's may be another process's, timed in what is left."""
+    """Give the GPU's memory back after a file: the next one may run in another process and be timed in what is left."""
     yield
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
@@ -40,12 +47,35 @@ def _memory_given_back() -> Iterator[None]:
         torch.cuda.empty_cache()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which writes the groups into the tests' names
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Group them for `--dist loadgroup`: a worker's bench takes much of the GPU's memory, and times what it finds."""
-    if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            group = "gpu" if item.get_closest_marker("gpu") else item.nodeid.partition("::")[0]
+    """Name the group of each test for `--dist loadgroup`, and put the groups that take longest first."""
+    if not getattr(config.option, "loadgroup", False):
+        return
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(_group(item), []).append(item)
+    for group, members in groups.items():
+        for item in members:
             item.add_marker(pytest.mark.xdist_group(group))
+    items[:] = [item for members in sorted(groups.values(), key=_seconds, reverse=True) for item in members]
+
+
+def _group(item: pytest.Item) -> str:
+    """Return the tests' group: tests of one group run one after the other in one process.
+
+    Benches on a GPU take much of its memory and would disturb each other's times.
+    """
+    if item.get_closest_marker("gpu"):
+        return "gpu"
+    alone = any(mark.name == "slow" for mark in item.own_markers)
+    return item.nodeid.translate(_NO_BRACKETS) if alone else item.nodeid.partition("::")[0]
+
+
+def _seconds(group: list[pytest.Item]) -> float:
+    """Return about how long a group takes: what its `slow` marks say, and 0.1 s for each test without one."""
+    marked = {node: mark.args[0] for item in group for node, mark in item.iter_markers_with_node("slow")}
+    return 0.1 * len(group) + sum(marked.values())
 
 
 @contextmanager
