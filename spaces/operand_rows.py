@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.verdict import Verdict
 
-__all__ = ["OperandRow", "operand_rows"]
+__all__ = ["OperandRow", "aligned", "operand_rows"]
 
 
 class OperandRow(NamedTuple):
@@ -30,3 +32,13 @@ def operand_rows(problem: Problem) -> dict[str, OperandRow]:
         "B": OperandRow(problem.n if problem.b_layout is Layout.N else problem.k, problem.b_dtype),
         "out": OperandRow(problem.n, problem.out_dtype),
     }
+
+
+def aligned(problem: Problem, step_bytes: int, copy: str, names: Sequence[str] = ("A", "B", "out")) -> Verdict:
+    """Return whether the rows of the named operands are multiples of the bytes that a `copy`, such as TMA, moves."""
+    for name in names:
+        nbytes = operand_rows(problem)[name].nbytes
+        if nbytes % step_bytes:
+            reason = f"rows of {name} of {nbytes} B are no multiple of the {step_bytes} B that {copy} needs"
+            return Verdict.no("alignment", reason)
+    return Verdict.yes()

@@ -13,7 +13,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.inductor.rules import TILE_PARAMS, Numbers, is_wgmma
 from gemmtune.spaces.inductor.space import InductorSpace
-from gemmtune.spaces.operand_rows import operand_rows
+from gemmtune.spaces.operand_rows import aligned
 
 __all__ = ["TritonMmTmaSpace"]
 
@@ -61,17 +61,11 @@ class TritonMmTmaSpace(InductorSpace):
         if major == _DATACENTER_BLACKWELL:
             # `tuned_mm` asks `use_triton_blackwell_tma_template` first.
             return Verdict.no("architecture", f"Inductor has another persistent template for {device.arch}")
-        rows = operand_rows(problem)
-        for name in ("A", "B"):
-            if rows[name].nbytes % _TMA_BYTES:
-                return Verdict.no(
-                    "alignment",
-                    f"rows of {name} of {rows[name].nbytes} B are no multiple of the {_TMA_BYTES} B that TMA needs",
-                )
-        if problem.m == 1:
+        loads = aligned(problem, _TMA_BYTES, "TMA", ("A", "B"))
+        if loads and problem.m == 1:
             # `is_transposed` is true for such an A, and then the stride of its descriptor would be one element.
             return Verdict.no("one row", "Inductor takes an A of one row for a transposed one, which TMA cannot read")
-        return Verdict.yes()
+        return loads
 
     def shared_bytes(self, task: Task, values: Mapping[str, Numbers]) -> Numbers:
         """Return the bytes of shared memory of the operand tiles in the pipeline, and of one barrier per buffer.

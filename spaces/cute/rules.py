@@ -6,7 +6,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.cute.families import Family
-from gemmtune.spaces.operand_rows import operand_rows
+from gemmtune.spaces.operand_rows import aligned
 
 __all__ = ["COPY_BYTES", "design_exists", "operands_fit"]
 
@@ -28,12 +28,7 @@ def operands_fit(problem: Problem, family: Family) -> Verdict:
     layouts = [one for one in family.layouts if problem.a_dtype.itemsize > 1 or one in family.layouts_of_8_bits]
     if layout not in layouts:
         return Verdict.no("layout", f"{family.name} reads {problem.a_dtype} as {', '.join(layouts)}, not {layout}")
-    for name, row in operand_rows(problem).items():
-        if row.nbytes % COPY_BYTES:
-            return Verdict.no(
-                "alignment", f"rows of {name} of {row.nbytes} B are no multiple of the {COPY_BYTES} B a copy moves"
-            )
-    return Verdict.yes()
+    return aligned(problem, COPY_BYTES, "a copy")
 
 
 def design_exists(family: Family, config: Config) -> Verdict:

@@ -6,7 +6,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import DType, Op
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces.operand_rows import operand_rows
+from gemmtune.spaces.operand_rows import aligned
 
 __all__ = ["runs", "serves"]
 
@@ -41,16 +41,9 @@ def serves(task: Task) -> Verdict:
         )
     if task.device.arch not in _ARCHES:
         return Verdict.no("architecture", f"quack_gemm is for {' and '.join(_ARCHES)}, not for {task.device.arch}")
-    for name, row in operand_rows(problem).items():
-        # `GemmSm100.is_valid_tensor_alignment`; on both architectures the strides that `make_fake_gemm_tensors` in
-        # quack/gemm_tvm_ffi_utils.py compiles in (`div_for_dtype`).
-        if row.nbytes % _TMA_BYTES:
-            return Verdict.no(
-                "alignment",
-                f"{name} has {row.length} contiguous elements of {row.dtype}, {row.nbytes} B:"
-                f" TMA needs a multiple of {_TMA_BYTES} B",
-            )
-    return Verdict.yes()
+    # `GemmSm100.is_valid_tensor_alignment`; on both architectures the strides that `make_fake_gemm_tensors` in
+    # quack/gemm_tvm_ffi_utils.py compiles in (`div_for_dtype`).
+    return aligned(problem, _TMA_BYTES, "TMA")
 
 
 def runs(task: Task, config: Config) -> Verdict:
