@@ -24,7 +24,7 @@ def make_folder(folder: Path) -> None:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}; name another folder with --out") from None
+        raise UsageError(f"cannot write to {folder}: {error.strerror}; name another folder") from None
 
 
 def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:

@@ -70,7 +70,7 @@ def named_problems(plan: Plan) -> tuple[Problem, ...]:
         UsageError: there is none.
     """
     if not plan.problems:
-        raise UsageError("no problem to tune: name one, for example --problem 2048x4096x4096:bf16:nt")
+        raise UsageError("no problem to tune: name one, for example 2048x4096x4096:bf16:nt")
     return (*plan.problems, *plan.held_out)
 
 

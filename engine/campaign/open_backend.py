@@ -69,7 +69,7 @@ def open_backend(
         ToolchainMissing: Ray is not installed, or a space cannot build.
     """
     if clock_mhz is not None and cluster != "local":
-        raise UsageError(f"--lock-clocks locks GPUs of this machine, and --fleet {cluster} measures on a cluster's")
+        raise UsageError(f"locked clocks are for GPUs of this machine, and fleet {cluster} measures on a cluster's")
     connection = _connected(cluster, ray_address)
     if connection is None and builds and not landscapes and gpu_names():
         prepare_builders(plan.spaces)
@@ -83,7 +83,7 @@ def open_backend(
     recorded = recorded_device(found)
     if device not in (None, recorded):
         if landscapes:
-            raise DeviceError(f"--device {device.sku}, but the landscapes are of {recorded.sku}")
+            raise DeviceError(f"device {device.sku} is wanted, but the landscapes are of {recorded.sku}")
         return estimated(device, f"there is no GPU here and the recorded landscapes are of {recorded.sku}")
     spaces = {landscape.context["space"] for landscape in found}
     missing = ", ".join(name for name in plan.spaces if name not in spaces)
@@ -135,7 +135,7 @@ def _estimated(
     try:
         return estimated_backend(plan, device, found, open_executor=open_executor, notes=notes)
     except (UsageError, ToolchainMissing) as error:
-        raise DeviceError(f"--device {device.sku}, but {reason}; nor can it be estimated: {error}") from None
+        raise DeviceError(f"device {device.sku} is wanted, but {reason}; nor can it be estimated: {error}") from None
 
 
 def _unlocked(clock_mhz: int | None, answers: str) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def _cluster_device(cluster: Cluster, wanted: Device | None) -> Device | None:
     if wanted is not None and wanted.sku in skus:
         return wanted
     if len(skus) > 1:
-        raise DeviceError(f"the cluster has {' and '.join(skus)}, and a campaign is of one: choose it with --device")
+        raise DeviceError(f"the cluster has {' and '.join(skus)}, and a campaign is of one: name the device")
     return devices[0] if devices else None
 
 
@@ -176,7 +176,7 @@ def _pruners_of_builds(plan: Plan) -> dict[str, Pruner]:
     for name, pruner in plan.plugins.pruners.items():
         if pruner.judges_launches:
             raise UsageError(
-                f"--pruner {name} judges the launches of recorded landscapes; on a GPU every launch races against the "
-                f"task's best already: leave it out, or add --replay FILE"
+                f"pruner {name} judges the launches of recorded landscapes; on a GPU every launch races against the "
+                f"task's best already: leave it out, or replay a landscape file"
             )
     return dict(plan.plugins.pruners)

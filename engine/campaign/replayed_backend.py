@@ -123,7 +123,7 @@ def recorded_device(landscapes: Sequence[Landscape]) -> Device:
                 f"to measure samplers on it: gemmtune replay {landscape.source}"
             )
         if "device" not in landscape.context:
-            raise LandscapeError(f"{landscape.source} has no column task.device: name the device with --device")
+            raise LandscapeError(f"{landscape.source} has no column task.device: name the device")
     found = sorted({landscape.context["device"] for landscape in landscapes})
     if len(found) != 1:
         raise LandscapeError(

@@ -40,7 +40,7 @@ def comparison_report(result: Comparison) -> Report:
         if found is not None and found[1] > result.budget
     ]
     if short:
-        sections.append(f"P looks at more evaluations than --budget {result.budget}: {', '.join(short)}")
+        sections.append(f"P looks at more evaluations than the budget of {result.budget}: {', '.join(short)}")
     return Report(result.to_json(), sections)
 
 

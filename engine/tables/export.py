@@ -31,7 +31,7 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
     if rows and not estimated:
         raise TableError(
             f"{len(rows)} of {len(table.rows)} rows are estimated, not timed ({rows[0].problem.name}): tune on an "
-            f"{table.device.name}, or ask for them with gemmtune export --estimated"
+            f"{table.device.name}, or allow estimated rows (gemmtune export --estimated)"
         )
     return exporter.export(table)
 

@@ -65,7 +65,7 @@ def test_compare_reads_other_tuners_files_and_gives_the_same_bytes_again(run):
 
 def test_compare_says_what_budget_the_score_needs(run, hills):
     _, out, _ = run("compare", hills, "--samplers", "random", "--budget", "3", "--seeds", "2")
-    assert "P looks at more evaluations than --budget 3: " in out
+    assert "P looks at more evaluations than the budget of 3: " in out
     assert json.loads(Path("comparison/comparison.json").read_text())["courses"][0]["score"] is None
 
 

@@ -178,8 +178,8 @@ def test_a_table_that_a_consumer_cannot_be_given_is_not_exported(refused, tmp_pa
 
 @pytest.mark.parametrize("out", ["small.csv/out", "small.csv", "/proc/gemmtune"])
 def test_an_output_folder_that_cannot_be_written(refused, out):
-    refused(["tune", "--problem", DECODE, "--out", out], f"cannot write to {out}", "--out")
-    refused(["export", "out/table.json", "--out", out], f"cannot write to {out}", "--out")
+    refused(["tune", "--problem", DECODE, "--out", out], f"cannot write to {out}", "name another folder")
+    refused(["export", "out/table.json", "--out", out], f"cannot write to {out}", "name another folder")
 
 
 def test_a_database_where_none_can_be(refused):
@@ -209,4 +209,4 @@ def test_a_fleet_that_is_none_is_refused_with_those_there_are(run, refusal):
 
 
 def test_clocks_are_locked_on_this_machine_only(run, refusal):
-    refusal(run("tune", "--fleet", "ray", "--lock-clocks", "1500"), "--lock-clocks locks GPUs of this machine")
+    refusal(run("tune", "--fleet", "ray", "--lock-clocks", "1500"), "locked clocks are for GPUs of this machine")

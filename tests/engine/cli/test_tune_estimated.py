@@ -114,5 +114,5 @@ def test_a_pruner_of_launches_is_refused_where_launches_race(run, toy_priced):
     arguments = ("tune", "--device", "B200", "--space", toy_priced, "--problem", DECODE, "--budget", "2")
     status, _, err = run(*arguments, "--pruner", "wilcoxon")
     assert status == 2
-    assert "--pruner wilcoxon judges the launches of recorded landscapes" in err
+    assert "pruner wilcoxon judges the launches of recorded landscapes" in err
     assert "add --replay FILE" in err

@@ -38,8 +38,8 @@ def test_an_estimated_row_is_refused_unless_requested():
     with pytest.raises(TableError) as refused:
         export_table(Names(), table)
     assert str(refused.value) == (
-        "1 of 3 rows are estimated, not timed (16x4096x4096:bf16:nt): tune on an NVIDIA H200, or ask for them with "
-        "gemmtune export --estimated"
+        "1 of 3 rows are estimated, not timed (16x4096x4096:bf16:nt): tune on an NVIDIA H200, or allow estimated "
+        "rows (gemmtune export --estimated)"
     )
     assert export_table(Names(), table, estimated=True) == Names().export(table)
 
