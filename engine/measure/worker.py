@@ -27,12 +27,8 @@ def worker_pool(
 ) -> ProcessPool[MeasureJob | FinalJob, Reading | FinalReading]:
     """Return a pool of one process on the first visible GPU, with a spare process that has imported everything.
 
-    Args:
-        protocol: timing protocol of all jobs.
-        spaces: names of the spaces whose kernels the process loads.
-        name: name of the GPU, for messages.
-        environment: variables set in the process, which may select its GPU.
-        notify: receives a line for each job that runs again and each start that failed.
+    The process loads kernels of `spaces`; `environment` may select its GPU, which messages call `name`. `notify`
+    receives a line for each job that runs again and each start that failed.
     """
     return ProcessPool(
         partial(_make_bench, protocol),

@@ -103,14 +103,7 @@ class ChildProcess:
         make_handler: Callable[[], Callable[..., object]],
         environment: Mapping[str, str],
     ) -> None:
-        """Start the process.
-
-        Args:
-            context: start method.
-            imports: modules that the process imports at once.
-            make_handler: picklable; the process calls it after `begin`.
-            environment: variables that are set in the process before anything else.
-        """
+        """Start the process; it sets the environment, then imports, and calls `make_handler`, which is picklable."""
         self.connection, theirs = context.Pipe()
         lifeline_theirs, self._lifeline = context.Pipe(duplex=False)
         self._process = context.Process(

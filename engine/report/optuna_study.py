@@ -43,12 +43,8 @@ def write_studies(
     """Write one study per task, evidence and protocol, with one trial per measurement; existing trials stay.
 
     A trial's values are the time in µs and, where it was measured, the energy in mJ. A failed measurement is a trial
-    with the state FAIL. Reasons and all other measured figures are user attributes.
-
-    Args:
-        database: database to read.
-        url: URL of the Optuna storage, such as `sqlite:///studies.db`.
-        progress: called with the trials done and their number, per study.
+    with the state FAIL. Reasons and all other measured figures are user attributes. `url` names the Optuna storage,
+    such as `sqlite:///studies.db`; `progress` is called with the trials done and their number, per study.
 
     Raises:
         StoreError: the storage cannot be opened, holds other tables, or has a study with other parameters.

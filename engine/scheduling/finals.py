@@ -28,15 +28,7 @@ class Finals:
         objective: Objective,
         normalization: GpuNormalization,
     ) -> None:
-        """Expect the searches of these tasks to end.
-
-        Args:
-            tasks: all tasks of the campaign.
-            executor: holds the finals.
-            database: holds the measurements and the finals of earlier runs.
-            objective: scores the measurements.
-            normalization: makes the measurements of several GPUs comparable.
-        """
+        """Expect the searches of these tasks to end, which are all tasks of the campaign."""
         self._executor = executor
         self._database = database
         self._objective = objective

@@ -32,11 +32,7 @@ class LandscapeSearch:
     """
 
     def __init__(self, landscape: Landscape, *, cold: bool = False) -> None:
-        """Look up the seeds and features of the landscape's task.
-
-        Args:
-            landscape: the recorded points.
-            cold: whether the space's seeds are kept from the sampler.
+        """Look up the seeds and features of the landscape's task; `cold` keeps the seeds from the sampler.
 
         Raises:
             DeviceError: the landscape names a registered space, and a device that the catalogue does not know.

@@ -22,12 +22,7 @@ class TaskPriority:
     """
 
     def __init__(self, searches: Sequence[TaskSearch], in_work: int) -> None:
-        """Begin without any search that has a batch.
-
-        Args:
-            searches: all searches of the campaign, in the plan's order.
-            in_work: configs that the executor has at a time, at most.
-        """
+        """Begin without any search that has a batch; `in_work` is the most configs that the executor has at a time."""
         self._in_work = in_work
         self._number = {search.task: number for number, search in enumerate(searches)}
         self._evaluations_left = sum(search.budget for search in searches)

@@ -49,8 +49,8 @@ class TaskSearch:
         """Describe the search; nothing is enumerated yet.
 
         Args:
-            task: what is searched.
-            space: the task's space.
+            task: task to search.
+            space: space of the task.
             configs: returns the feasible configs in the order of enumeration; called once, when the search begins.
             sampler: proposes the configs.
             budget: evaluations to spend, at most the number of configs.

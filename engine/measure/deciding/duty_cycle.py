@@ -12,6 +12,8 @@ __all__ = ["DUTY", "DutyCycle", "DutyCycleTimer"]
 DUTY = 0.15
 """Share of busy GPU time from which on more rest changes nothing; see experiments/measurement."""
 
+_BURST_SECONDS = 0.004
+"""Busy time beyond that share before a rest is due, in seconds."""
 _RESTS_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 """Rests before a slow block is measured again, in seconds; the first is short, for blocks that no clock explains."""
 
@@ -19,25 +21,10 @@ _RESTS_SECONDS = (0.001, 0.005, 0.01, 0.02, 0.04, 0.08)
 class DutyCycle:
     """Keep the share of busy GPU time low over tens of milliseconds; see experiments/measurement."""
 
-    def __init__(
-        self,
-        now: Callable[[], float],
-        rest: Callable[[float], None],
-        duty: float = DUTY,
-        burst_seconds: float = 0.004,
-    ) -> None:
-        """Start with a rested GPU.
-
-        Args:
-            now: a clock, in seconds.
-            rest: waits for a number of seconds.
-            duty: share of the time that the GPU may be busy.
-            burst_seconds: busy time beyond that share before a rest is due.
-        """
+    def __init__(self, now: Callable[[], float], rest: Callable[[float], None]) -> None:
+        """Start with a rested GPU; `now` is a clock and `rest` waits, both in seconds."""
         self._now = now
         self._rest = rest
-        self._duty = duty
-        self._burst_seconds = burst_seconds
         self._excess_seconds = 0.0
         self._updated_at = now()
 
@@ -45,13 +32,13 @@ class DutyCycle:
         """Record that the GPU was busy for this long until now, and rest if that exceeds the burst."""
         self._update()
         self._excess_seconds += busy_seconds
-        if self._excess_seconds > self._burst_seconds:
-            self._rest((self._excess_seconds - self._burst_seconds / 2) / self._duty)
+        if self._excess_seconds > _BURST_SECONDS:
+            self._rest((self._excess_seconds - _BURST_SECONDS / 2) / DUTY)
             self._update()
 
     def _update(self) -> None:
         now = self._now()
-        self._excess_seconds = max(0.0, self._excess_seconds - self._duty * (now - self._updated_at))
+        self._excess_seconds = max(0.0, self._excess_seconds - DUTY * (now - self._updated_at))
         self._updated_at = now
 
 

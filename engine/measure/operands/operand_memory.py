@@ -27,12 +27,9 @@ class OperandMemory:
     def __init__(
         self, device: torch.device, output_sizes: Sequence[int], operand_sizes: Callable[[], Sequence[int]]
     ) -> None:
-        """Allocate the region for outputs.
+        """Allocate the region for outputs, in the first of `output_sizes` that fits; without any it is empty.
 
-        Args:
-            device: device of all regions.
-            output_sizes: sizes to try for the outputs in bytes, largest first; without any the region is empty.
-            operand_sizes: returns the sizes to try for a kind of values, and is called when that kind is first needed.
+        `operand_sizes` returns the sizes to try for a kind of values, in bytes, when that kind is first needed.
         """
         self.device = device
         self._operand_sizes = operand_sizes

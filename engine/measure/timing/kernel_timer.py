@@ -158,10 +158,7 @@ class KernelTimer:
     def __init__(self, kernel: Kernel, timing: TimingSetup, run: Run | None = None) -> None:
         """Prepare without launching anything; the kernel must have run once before it is timed, so that it is loaded.
 
-        Args:
-            kernel: enqueues one launch.
-            timing: timing setup of the kernel's problem.
-            run: run that each sample times, in executables of the kernel's own; by default one launch, in shared ones.
+        Each sample times a `run` in executables of the kernel's own; by default one launch, in shared ones.
         """
         self._kernel = kernel
         self._timing = timing

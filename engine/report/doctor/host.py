@@ -32,12 +32,7 @@ _ANSWER_SECONDS = 3.0
 
 
 def examine(database: str, environment: Mapping[str, str]) -> list[Check]:
-    """Check this machine; change no setting and start nothing.
-
-    Args:
-        database: file or URL.
-        environment: variables such as CC, CXX and RAY_ADDRESS.
-    """
+    """Check this machine, with variables such as CC, CXX and RAY_ADDRESS; change no setting and start nothing."""
     gpu = gpu_checks()
     has_gpu = gpu[0].level is Level.OK
     return [
@@ -51,12 +46,7 @@ def examine(database: str, environment: Mapping[str, str]) -> list[Check]:
 
 
 def package_checks(requirements: Sequence[str], has_gpu: bool) -> list[Check]:
-    """Check that each package is installed, in a version that gemmtune knows.
-
-    Args:
-        requirements: requirements of a distribution, from `importlib.metadata.requires`.
-        has_gpu: whether torch must be a CUDA build.
-    """
+    """Check that each required package is installed, in a version that gemmtune knows; a GPU needs torch for CUDA."""
     wanted: dict[str, tuple[SpecifierSet, str]] = {}  # name: bounds, and the first extra that requires it
     for requirement in map(Requirement, requirements):
         extra = _extra(requirement)

@@ -4,7 +4,7 @@ import pytest
 
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.deciding.clock_drift import Drift
-from gemmtune.engine.measure.deciding.duty_cycle import DutyCycle, DutyCycleTimer
+from gemmtune.engine.measure.deciding.duty_cycle import DUTY, DutyCycle, DutyCycleTimer
 
 
 class Clock:
@@ -26,34 +26,34 @@ class Clock:
         duty_cycle.add_busy(seconds)
 
 
-def cycle(clock, **options):
-    return DutyCycle(clock.now, clock.rest, **options)
+def cycle(clock):
+    return DutyCycle(clock.now, clock.rest)
 
 
 def test_a_gpu_under_constant_load_is_brought_down_to_the_duty_cycle():
     clock = Clock()
-    duty_cycle = cycle(clock, duty=0.5, burst_seconds=0.01)
+    duty_cycle = cycle(clock)
     for _ in range(1000):
         clock.busy(duty_cycle, 0.002)
-    assert 2.0 / clock.seconds == pytest.approx(0.5, rel=0.01)
+    assert 2.0 / clock.seconds == pytest.approx(DUTY, rel=0.01)
     assert max(clock.rests) < 0.03
 
 
 def test_a_gpu_that_waits_for_its_host_gets_no_rests():
     clock = Clock()
-    duty_cycle = cycle(clock, duty=0.5, burst_seconds=0.01)
+    duty_cycle = cycle(clock)
     for _ in range(1000):
         clock.seconds += 0.001
-        clock.busy(duty_cycle, 0.0009)
+        clock.busy(duty_cycle, 0.0001)
     assert clock.rests == []
 
 
 def test_a_burst_after_a_rest_gets_no_rest():
     clock = Clock()
-    duty_cycle = cycle(clock, duty=0.5, burst_seconds=0.01)
+    duty_cycle = cycle(clock)
     clock.seconds += 100.0
     for _ in range(8):
-        clock.busy(duty_cycle, 0.002)
+        clock.busy(duty_cycle, 0.0005)
     assert clock.rests == []
 
 
@@ -103,6 +103,6 @@ def test_the_duty_cycle_counts_all_launches_of_a_run():
             return Block((1e6,) * 8, (1e5,) * 8, run=5)  # 40.8 ms
 
     clock = Clock()
-    timer = DutyCycleTimer(Runs(), Drift(1e5), cycle(clock, duty=0.1, burst_seconds=0.0), clock.rest)
+    timer = DutyCycleTimer(Runs(), Drift(1e5), cycle(clock), clock.rest)
     timer.block(0)
-    assert clock.rests == [pytest.approx(0.408)]
+    assert clock.rests == [pytest.approx((0.0408 - 0.002) / DUTY)]
