@@ -75,7 +75,8 @@ class FinishedCampaign:
         found = []
         for search, digests in zip(self.fresh, asked, strict=True):
             protocol, toolchain = self.executor.protocol(search.task), self.executor.toolchain(search.task)
-            held = database.configs(search.task, protocol, self.executor.evidence, toolchain)
+            known = database.known(search.task, protocol, self.executor.evidence, toolchain, digests)
+            held = {config.digest: config for config in known}
             if not all(digest in held for digest in digests):
                 return None
             configs = [held[digest] for digest in digests]

@@ -62,7 +62,7 @@ def _tasks(
     plan: Plan, device: Device, landscapes: Sequence[Landscape], answers: ReplayExecutor
 ) -> Iterator[TaskConfigs]:
     recorded = {
-        name: [x.problem for x in landscapes if x.problem is not None and x.context["space"] == name]
+        name: dict.fromkeys(x.problem for x in landscapes if x.problem is not None and x.context["space"] == name)
         for name in plan.plugins.spaces
     }
     problems = plan.problems or tuple(dict.fromkeys(p for name in plan.spaces for p in recorded[name]))

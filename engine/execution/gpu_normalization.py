@@ -7,6 +7,7 @@ database keeps samples and estimates as they were measured.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gemmtune.engine.records.config import Config
@@ -33,26 +34,28 @@ class GpuNormalization:
         self._database = database
         self._levels: dict[tuple[Problem, Device, str], dict[tuple[str, str], float]] = {}
 
-    def known(self, task: Task, executor: Executor) -> dict[Config, Measurement]:
+    def known(
+        self, task: Task, executor: Executor, configs: Sequence[Config] | None = None
+    ) -> dict[Config, Measurement]:
         """Return the stored measurements of a task as the executor measures it, normalized, in insertion order.
 
-        Failures are included.
+        Failures are included. Of `configs` alone, where they are given.
 
         Raises:
             StoreError: the database cannot be read.
         """
+        digests = None if configs is None else [config.digest for config in configs]
         protocol, toolchain = executor.protocol(task), executor.toolchain(task)
-        known = self._database.known(task, protocol, executor.evidence, toolchain)
+        known = self._database.known(task, protocol, executor.evidence, toolchain, digests)
         return {config: self.normalize(measurement) for config, measurement in known.items()}
 
     def normalize(self, measurement: Measurement) -> Measurement:
         """Return a measurement with its estimate scaled; the database must hold the measurement already."""
         estimate = measurement.estimate
-        if estimate is None:
+        if estimate is None or estimate.level is None:
             return measurement
         levels = self._problem_levels(measurement.task.problem, measurement.task.device, measurement.protocol)
-        if estimate.level is not None:
-            levels.setdefault((estimate.level.reference, estimate.level.board), estimate.level.time_ns)
+        levels.setdefault((estimate.level.reference, estimate.level.board), estimate.level.time_ns)
         return replace(measurement, estimate=_scaled(estimate, levels))
 
     def normalize_final(self, final: Final) -> Final:

@@ -133,7 +133,6 @@ class _Scheduler:
     def _begin_next(self) -> None:
         """Begin the next search of the plan, and submit its first batch."""
         search = self._waiting.popleft()
-        search.known = self._normalization.known(search.task, self._executor)
         if search.tuner.notice:
             notify(self._callbacks, f"{search.task.key}: {search.tuner.notice}")
         if not self._ask(search):
@@ -207,11 +206,10 @@ class _Scheduler:
             if not search.batch:
                 self._end(search, "budget spent" if search.budget < search.tuner.feasible else "all evaluated")
                 return False
-            for config in search.batch:
-                known = search.known.pop(config, None)
-                if known is not None:
-                    search.results[config] = known
-                    self._report(known, known=True)
+            known = self._normalization.known(search.task, self._executor, search.batch)
+            search.results = {config: known[config] for config in search.batch if config in known}
+            for measurement in search.results.values():
+                self._report(measurement, known=True)
         return True
 
     def _end(self, search: TaskSearch, reason: str) -> None:

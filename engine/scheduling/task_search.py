@@ -67,8 +67,6 @@ class TaskSearch:
         self.space = space
         self.sampler = sampler
         self.budget = budget
-        self.known: dict[Config, Measurement] = {}
-        """Measurements that the database held when the search began and that the sampler has not asked for yet."""
         self.batch: list[Config] = []
         """Configs that are being evaluated, in the order they were asked."""
         self.results: dict[Config, Measurement] = {}
@@ -109,7 +107,7 @@ class TaskSearch:
             self._tuner = Tuner(ExhaustiveSampler(Search(params=(), feasible=(), seeds=(), budget=0, seed=0)), 0)
         self._tuner.close()
         self._configs, self._history = tuple, no_history
-        self.known, self.batch, self.results = {}, [], {}
+        self.batch, self.results = [], {}
 
 
 def exhaustive_search(task: Task, space: Space, configs: Sequence[Config], objectives: int = 1) -> TaskSearch:

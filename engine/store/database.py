@@ -132,7 +132,7 @@ class Database:
         records = dict.fromkeys(record for m in measurements for record in (m.task, m.toolchain))
 
         def write(connection: Connection) -> tuple[int, dict[Task | Toolchain, int]]:
-            ids = {record: self._ids.get(record) or _id(connection, record) for record in records}
+            ids = {record: self._ids.get(record) or _stored_id(connection, record) for record in records}
             batch = [rows.measurement_row(m, ids[m.task], ids[m.toolchain]) for m in measurements]
             return insert_new(connection, schema.measurements, batch), ids
 
@@ -222,17 +222,40 @@ class Database:
         """
         return dataframe_of(self.measurements(workload, space=space, device=device))
 
-    def known(self, task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain) -> dict[Config, Measurement]:
-        """Return what need not be measured again, failures included, by config and in insertion order."""
-        known = queries.known(select(*rows.MEASUREMENT_COLUMNS), task, protocol, evidence, toolchain)
-        found = (rows.measurement_of(row, task, toolchain) for row in self._rows(known))
-        return {measurement.config: measurement for measurement in found}
+    def known(
+        self,
+        task: Task,
+        protocol: str,
+        evidence: Evidence,
+        toolchain: Toolchain,
+        digests: Sequence[str] | None = None,
+    ) -> dict[Config, Measurement]:
+        """Return what need not be measured again, failures included, by config and in insertion order.
 
-    def configs(self, task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain) -> dict[str, Config]:
-        """Return the configs of `known` by their digests, without decoding the measurements."""
-        columns = schema.measurements.c
-        known = queries.known(select(columns.config_digest, columns.config), task, protocol, evidence, toolchain)
-        return {row.config_digest: row.config for row in self._rows(known)}
+        Args:
+            task: task that was measured.
+            protocol: name of the timing protocol.
+            evidence: evidence of the measurements.
+            toolchain: toolchain of the binaries.
+            digests: digests of the configs to look for; None for all configs.
+        """
+
+        def read(connection: Connection) -> list[Row[Any]]:
+            for record in (task, toolchain):
+                if record not in self._ids:
+                    if (found := _find_id(connection, record)) is None:
+                        return []
+                    self._ids[record] = found
+            ids: dict[str, object] = {"task_id": self._ids[task], "toolchain_id": self._ids[toolchain]}
+            terms = ids | {"protocol": protocol, "evidence": evidence}
+            if digests is None:
+                return list(connection.execute(queries.KNOWN, terms))
+            pages = (digests[start : start + _PAGE] for start in range(0, len(digests), _PAGE))
+            results = (connection.execute(queries.KNOWN_OF_CONFIGS, terms | {"digests": page}) for page in pages)
+            return [row for result in results for row in result]
+
+        found = (rows.measurement_of(row, task, toolchain) for row in self._transactions.read(read))
+        return {measurement.config: measurement for measurement in found}
 
     def add_final(self, final: Final) -> bool:
         """Store a final, and return whether it was new; an equal one is stored once."""
@@ -325,15 +348,21 @@ def _rows(connection: Connection, statement: Select[Any]) -> Sequence[Row[Any]]:
     return connection.execute(statement).all()
 
 
-def _id(connection: Connection, record: Task | Toolchain) -> int:
+def _find_id(connection: Connection, record: Task | Toolchain) -> int | None:
+    """Return the id of a task or toolchain; None where it is not stored."""
+    query = queries.TASK_ID if isinstance(record, Task) else queries.TOOLCHAIN_ID
+    found: int | None = connection.execute(query, rows.identity(record)).scalar()
+    return found
+
+
+def _stored_id(connection: Connection, record: Task | Toolchain) -> int:
     """Return the id of a task or toolchain, which is stored if it is new."""
-    if isinstance(record, Task):
-        table, stored = schema.tasks, queries.task_ids(record)
-        row = {"key": record.key, "space": record.space, "problem": record.problem, "device": record.device}
-    else:
-        table, stored, row = schema.toolchains, queries.toolchain_id(record), {"versions": record}
-    found = connection.execute(stored).scalar()
-    return found or int(connection.execute(insert(table).returning(table.c.id), row).scalar_one())
+    found = _find_id(connection, record)
+    if found is not None:
+        return found
+    table = schema.tasks if isinstance(record, Task) else schema.toolchains
+    row = rows.identity(record) | ({"key": record.key} if isinstance(record, Task) else {})
+    return int(connection.execute(insert(table).returning(table.c.id), row).scalar_one())
 
 
 def _tasks(connection: Connection) -> dict[int, Task]:

@@ -6,24 +6,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, Connection, Select, Text, cast, func, select
+from sqlalchemy import JSON, ColumnElement, Connection, Select, Text, bindparam, cast, func, select
 
-from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.measurement import Evidence, ReferenceLevel, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.serialization import MEASUREMENT_COLUMNS
 
-__all__ = ["MEASUREMENTS", "MeasurementCount", "counts", "fastest", "known", "levels", "task_ids", "toolchain_id"]
+__all__ = [
+    "KNOWN",
+    "KNOWN_OF_CONFIGS",
+    "MEASUREMENTS",
+    "TASK_ID",
+    "TOOLCHAIN_ID",
+    "MeasurementCount",
+    "counts",
+    "fastest",
+    "levels",
+    "task_ids",
+]
 
+_TASK_FIELDS = ("space", "problem", "device")
 _JSON = JSON().with_variant(Text(), "sqlite")  # SQLite holds JSON in columns of text
 
 MEASUREMENTS = (
     select(
         *MEASUREMENT_COLUMNS,
         schema.measurements.c.id,
-        *schema.tasks.c["space", "problem", "device"],
+        *schema.tasks.c[_TASK_FIELDS],
         schema.toolchains.c.versions,
     )
     .select_from(schema.measurements)
@@ -31,6 +42,21 @@ MEASUREMENTS = (
     .join(schema.toolchains, isouter=True)
 )
 """Query of every measurement with its task and toolchain."""
+
+
+_HELD = schema.measurements.c
+KNOWN = (
+    select(*MEASUREMENT_COLUMNS)
+    .where(*(_HELD[name] == bindparam(name) for name in ("task_id", "protocol", "evidence", "toolchain_id")))
+    .order_by(_HELD.id)
+)
+"""Query of the comparable measurements of one task, in insertion order."""
+KNOWN_OF_CONFIGS = KNOWN.where(_HELD.config_digest.in_(bindparam("digests", expanding=True)))
+"""Query of those among them whose configs have one of the digests."""
+TASK_ID = select(schema.tasks.c.id).where(*(schema.tasks.c[name] == bindparam(name) for name in _TASK_FIELDS))
+"""Query of the id of one task."""
+TOOLCHAIN_ID = select(schema.toolchains.c.id).where(schema.toolchains.c.versions == bindparam("versions"))
+"""Query of the id of one toolchain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +97,6 @@ def task_ids(
     if device is not None:
         statement = statement.where(_field(columns.device, "sku").as_string() == device)
     return statement
-
-
-def toolchain_id(toolchain: Toolchain) -> Select[Any]:
-    """Select the id of a toolchain."""
-    columns = schema.toolchains.c
-    return select(columns.id).where(columns.versions == toolchain)
-
-
-def known(columns: Select[Any], task: Task, protocol: str, evidence: Evidence, toolchain: Toolchain) -> Select[Any]:
-    """Select columns of the measurements of a task and a toolchain by a protocol, in insertion order."""
-    held = schema.measurements.c
-    return (
-        columns.where(held.task_id == task_ids(task).scalar_subquery())
-        .where(held.toolchain_id == toolchain_id(toolchain).scalar_subquery())
-        .where(held.protocol == protocol, held.evidence == evidence)
-        .order_by(held.id)
-    )
 
 
 def fastest(tasks: Select[Any], evidence: Evidence, protocol: str) -> Select[tuple[int]]:

@@ -22,11 +22,18 @@ from gemmtune.engine.store.column_types import (
     toolchain_of,
 )
 
-__all__ = ["MEASUREMENT_COLUMNS", "final_of", "final_row", "measurement_of", "measurement_row", "task_of"]
+__all__ = ["MEASUREMENT_COLUMNS", "final_of", "final_row", "identity", "measurement_of", "measurement_row", "task_of"]
 
 _FIELDS = tuple(field.name for field in fields(Measurement) if field.name in schema.measurements.c)
 MEASUREMENT_COLUMNS = schema.measurements.c[_FIELDS]
 """Columns that `measurement_of` expects first in a row."""
+
+
+def identity(record: Task | Toolchain) -> dict[str, object]:
+    """Return the columns that tell a task or a toolchain from all others."""
+    if isinstance(record, Task):
+        return {"space": record.space, "problem": record.problem, "device": record.device}
+    return {"versions": record}
 
 
 def task_of(row: Row[Any]) -> Task:
