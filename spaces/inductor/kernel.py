@@ -16,7 +16,7 @@ __all__ = ["TritonKernel"]
 
 _STATIC_SHARED_BYTES = 48 * 1024  # a block may have this much without opting in
 _OPERANDS = ("a", "b", "out", "bias")
-# Behind the user's arguments, Triton 3.6 and 3.7 take pointers to global scratch (`scratch_bytes` per block) and to
+# Behind the user's arguments, Triton 3.6 to 3.9 take pointers to global scratch (`scratch_bytes` per block) and to
 # scratch for profiling, which stays null.
 _SCRATCH = ("scratch", "profile")
 _SLOT_BYTES = ctypes.sizeof(ctypes.c_uint64)  # for pointers, and for m: an i32 is the lower half of its slot

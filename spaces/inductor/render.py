@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import sympy
 import torch
 from torch._dynamo.source import ConstantSource
 from torch._inductor import config as inductor_config
 from torch._inductor import ir
+from torch._inductor.choices import InductorChoices
 from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel.bmm import bmm_template
 from torch._inductor.kernel.mm import mm_template, persistent_tma_mm_template
 from torch._inductor.kernel_inputs import MMKernelInputs
-from torch._inductor.template_heuristics.registry import get_template_heuristic
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
@@ -76,10 +75,16 @@ def render(template: str, problem: Problem, config: Config) -> Rendering:
             graph.name_to_buffer[operand.get_name()] = operand
         scalars: dict[str, float | int] = {"alpha": 1, "beta": 1} if problem.op is Op.ADDMM else {}
         inputs = MMKernelInputs([ir.StorageBox(operand) for operand in operands], scalars=scalars)
+        # Releases of torch derive different options from the operands, so they come from Inductor's first config. Among
+        # the derived options, only EVEN_K depends on the config.
+        even_k = problem.k % config.integer("BLOCK_K") == 0
+        own = {**config, "EVEN_K": even_k}
+        first = next(InductorChoices().get_ktc(inputs, _TEMPLATES[template], str(problem.op), own))
         choice = _TEMPLATES[template].generate(
             input_nodes=tuple(inputs.nodes()),
             layout=inputs.output_layout(flexible=False),
-            **_options(template, problem, config, inputs),
+            **first.params.to_kwargs(),
+            **first.extra_kwargs,
         )
     if choice is None:
         raise BuildError("Inductor renders nothing for this config")
@@ -92,18 +97,6 @@ def render(template: str, problem: Problem, config: Config) -> Rendering:
         grid=(int(x), int(y), int(z)),
         workspace_bytes=request.workspace_size or 0,
     )
-
-
-def _options(template: str, problem: Problem, config: Config, inputs: MMKernelInputs) -> Mapping[str, Any]:
-    """Return the options of Inductor's first config, with the values of `config` in place of its own.
-
-    Versions of torch derive different options from the operands, so they come from Inductor. Among the derived options,
-    only EVEN_K depends on the config.
-    """
-    heuristic = get_template_heuristic(template, "cuda", str(problem.op))
-    first = next(heuristic.get_template_configs(inputs, str(problem.op))).to_kwargs()
-    even_k = problem.k % config.integer("BLOCK_K") == 0
-    return {**first, **config, "EVEN_K": even_k, **heuristic.get_extra_kwargs(inputs, str(problem.op))}
 
 
 def _m(problem: Problem, shapes: ShapeEnv) -> int | sympy.Expr:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.platform.ptxas import current_ptxas, ptxas_release, triton_ptxas
+from gemmtune.engine.platform.releases import fp_fusion
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
@@ -96,12 +98,17 @@ class InductorSpace(Space):
         return tiled_features(task, configs, self.shared_bytes)
 
     def toolchain(self) -> Toolchain:
-        """Return the versions of torch and Triton, and of ptxas if Inductor has Triton run another than its own."""
-        toolchain = toolchain_of("torch", "triton")
+        """Return the versions of torch and Triton, and what changes their kernels.
+
+        These are a ptxas other than Triton's own, and Triton's setting not to fuse multiplications and additions.
+        """
+        versions = list(toolchain_of("torch", "triton").versions)
         ptxas = current_ptxas()
-        if ptxas is None or ptxas == triton_ptxas():
-            return toolchain
-        return Toolchain(tuple(sorted((*toolchain.versions, ("ptxas", ptxas_release(ptxas))))))
+        if ptxas is not None and ptxas != triton_ptxas():
+            versions.append(("ptxas", ptxas_release(ptxas)))
+        if not fp_fusion(os.environ):
+            versions.append(("fp_fusion", "off"))
+        return Toolchain(tuple(sorted(versions)))
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Render the template through Inductor and cross-compile it for the task's device."""

@@ -14,10 +14,10 @@ import triton
 from torch._inductor import utils
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.hints import DeviceProperties
-from torch._inductor.template_heuristics import triton as heuristics
 from triton.backends.compiler import GPUTarget
 
 from gemmtune.engine.platform.ptxas import PTXAS_VARIABLE, current_ptxas
+from gemmtune.engine.platform.releases import FP_FUSION_VARIABLE, fp_fusion, template_heuristics
 from gemmtune.engine.records.device import Device
 
 __all__ = ["environment", "target"]
@@ -27,8 +27,12 @@ _FIRST_WITH_TMA = (9, 0)
 
 @contextlib.contextmanager
 def environment(folder: str) -> Iterator[None]:
-    """Set Inductor's ptxas, and put the caches into a folder of this build, so that they are temporary and private."""
-    values = {"TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": os.path.join(folder, "triton")}
+    """Set Inductor's ptxas, say whether to fuse, and put the caches into a private, temporary folder of this build."""
+    values = {
+        "TORCHINDUCTOR_CACHE_DIR": folder,
+        "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
+        FP_FUSION_VARIABLE: str(int(fp_fusion(os.environ))),
+    }
     if ptxas := current_ptxas():
         values[PTXAS_VARIABLE] = str(ptxas)
     with patch.dict(os.environ, values):
@@ -59,7 +63,7 @@ def target(device: Device) -> Iterator[None]:
         patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
         # both cache their first answer, which may be about another GPU or none
         patch.object(utils, "get_max_num_sms", lambda: device.sm_count),
-        patch.object(heuristics, "has_triton_stable_tma_api", lambda: device.capability >= _FIRST_WITH_TMA),
+        patch.object(template_heuristics(), "has_triton_stable_tma_api", lambda: device.capability >= _FIRST_WITH_TMA),
     ):
         yield
 

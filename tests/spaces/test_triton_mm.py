@@ -222,6 +222,15 @@ def test_values_of_a_dynamic_m_share_a_binary(more):
     assert len(others | {key(16)}) == 7  # of 2³¹ elements an index takes 64 bits
 
 
+def test_kernels_whose_additions_are_not_fused_have_another_toolchain(monkeypatch):
+    pytest.importorskip("triton")
+    usual = SPACE.toolchain()
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    assert SPACE.toolchain() == usual
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
+    assert set(SPACE.toolchain().versions) - set(usual.versions) == {("fp_fusion", "off")}
+
+
 def test_the_toolchain_names_torch_triton_and_ptxas():
     try:
         installed = {"torch": version("torch"), "triton": version("triton")}

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
+from gemmtune.engine.platform.releases import source_hash
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import DType, Op, Problem
@@ -19,7 +20,7 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.lookup import lookup_table
-from gemmtune.engine.tables.inductor.templates import kwargs_of, source_hash, template_of
+from gemmtune.engine.tables.inductor.templates import kwargs_of, template_of
 
 __all__ = ["InductorExporter", "product_key"]
 

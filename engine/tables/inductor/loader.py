@@ -1,4 +1,4 @@
-"""Loader of a gemmtune table for PyTorch Inductor. Needs torch alone; tested with torch 2.11 to 2.13.
+"""Loader of a gemmtune table for PyTorch Inductor. Needs torch alone.
 
     import gemmtune_inductor
     gemmtune_inductor.install()                     # before the first torch.compile
@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import copyreg
 import hashlib
+import inspect
 import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from itertools import count, pairwise
 from pathlib import Path
 from threading import Lock
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
+from torch._inductor import choices as inductor_choices
 from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import custom_backend_passes, init_backend_registration
@@ -40,9 +41,7 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.kernel.bmm import aten_bmm, bmm_template
 from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm, mm_template, persistent_tma_mm_template
 from torch._inductor.kernel_inputs import MMKernelInputs
-from torch._inductor.kernel_template_choice import KernelTemplateChoice
 from torch._inductor.select_algorithm import ExternKernelChoice
-from torch._inductor.template_heuristics.params import DictKernelTemplateParams
 from torch._inductor.utils import _use_autotune_backend, can_use_tma, use_aten_gemm_kernels
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
 __all__ = ["install", "options", "sizes", "uninstall", "warm_up"]
 
-_TESTED_TORCH = ("2.11", "2.12", "2.13")
 _SCHEMA = 1
 _LOGIC = 3  # part of the cache key: add 1 whenever this file compiles a row to something else
 _POLICIES = ("strict", "warn", "ignore")
@@ -78,6 +76,7 @@ _TEMPLATES_OF = {
     "bmm": {"aten::bmm", "triton::bmm"},
 }
 _TMA = "triton::mm_persistent_tma"
+_OPTIONS = {"max_autotune_gemm": True, "shape_padding": False}
 _LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
 _NO_END = 2**63 - 1
 _log = logging.getLogger("gemmtune")
@@ -89,13 +88,14 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
         gemmtune_inductor.install("tables/h200/inductor_table.json", policy="strict")
 
     A second call replaces the first one's table. Code compiled before stays as it is; compile caches on disk tell
-    tables apart. While compiling, a warning names rows that Inductor's settings rule out, each once. An untested
-    version of torch is warned of, too.
+    tables apart. While compiling, a warning names rows that Inductor's settings rule out, each once.
 
-    | policy | torch, triton or a template's source differs | the GPU differs |
+    Under any torch and Triton, rows apply wherever their template has the source that was timed.
+
+    | policy | rows whose template's source differs or is not known | the GPU differs |
     |---|---|---|
     | `warn` | warn once, use the rows | warn once, use no row. |
-    | `strict` | warn once, use no row | warn once, use no row. |
+    | `strict` | warn once, use no such row | warn once, use no row. |
     | `ignore` | use the rows | use the rows. |
 
     | miss | a product without a row |
@@ -113,7 +113,7 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
         TypeError: a part of the file has the wrong type.
         ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row; or
             `policy` or `miss` is unknown.
-        RuntimeError: another choices handler is in place.
+        RuntimeError: another choices handler is in place, or this torch asks none in the way that this file knows.
     """
     if policy not in _POLICIES:
         raise ValueError(f"policy={policy!r} is not one of {', '.join(_POLICIES)}")
@@ -127,14 +127,18 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
             raise RuntimeError(
                 f"Inductor already chooses by {current.__module__}.{current.__qualname__}: remove it first"
             )
-        if not torch.__version__.startswith(tuple(f"{v}." for v in _TESTED_TORCH)):
-            known = ", ".join(_TESTED_TORCH)
-            warnings.warn(f"gemmtune's table was tested with torch {known}, not {torch.__version__}", stacklevel=2)
-        other = _differences(table) if policy != "ignore" else []
-        if other:
-            then = "no row applies" if policy == "strict" else "verify it with gemmtune verify, or tune again"
-            warnings.warn(f"gemmtune's table was made with {'; '.join(other)}: {then}", stacklevel=2)
-        _activate(_TableChoices(table, policy, miss, stale=bool(other)), f"{policy}:{miss}:{table.sha256}")
+        if lacking := _lacking():
+            raise RuntimeError(f"torch {torch.__version__} has no {lacking}: export the table with a newer gemmtune")
+        changed = _changed_templates(table) if policy != "ignore" else []
+        if changed:
+            made = "; ".join(f"{package} {', '.join(its)}" for package, its in sorted(table.made_with.items()))
+            then = "their rows do not apply" if policy == "strict" else "verify it with gemmtune verify, or tune again"
+            warnings.warn(
+                f"gemmtune's table was made with another source of {', '.join(changed)} than torch {torch.__version__} "
+                f"has ({made or 'its versions are not known'}): {then}",
+                stacklevel=2,
+            )
+        _activate(_TableChoices(table, policy, miss, refused=changed if policy == "strict" else ()))
 
 
 def uninstall() -> None:
@@ -147,8 +151,13 @@ def options() -> dict[str, bool]:
     """Return settings for `torch.compile(options=...)` that allow every row of a table.
 
     model = torch.compile(model, options=gemmtune_inductor.options())
+
+    A setting that this torch no longer has is left out, with a warning.
     """
-    return {"max_autotune_gemm": True, "shape_padding": False}
+    gone = [name for name in _OPTIONS if not hasattr(config, name)]
+    if gone:
+        warnings.warn(f"torch {torch.__version__} has no setting {', '.join(gone)}", stacklevel=2)
+    return {name: value for name, value in _OPTIONS.items() if name not in gone}
 
 
 def sizes(path: str | Path | None = None) -> tuple[int, ...]:
@@ -242,10 +251,14 @@ class _Product:
 class _TableChoices(InductorChoices):
     """Inductor's choices, one per product: the table's or ATen."""
 
-    def __init__(self, table: _Table, policy: str, miss: str, *, stale: bool) -> None:
+    def __init__(self, table: _Table, policy: str, miss: str, *, refused: Sequence[str]) -> None:
         self._table, self._policy, self._miss = table, policy, miss
-        self._rows = {} if stale and policy == "strict" else table.rows
+        self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
         self._messages: set[str] = set()
+
+    def uuid(self) -> str:
+        """Return the table's part of every compile cache key."""
+        return f"gemmtune-table:{_LOGIC}:{self._policy}:{self._miss}:{self._table.sha256}"
 
     def get_template_configs(
         self,
@@ -286,8 +299,7 @@ class _TableChoices(InductorChoices):
         aten = [t for t in offered if t is not aten_bias_addmm][:1] or (
             [_ATEN[op_name]] if op_name in _ATEN else templates
         )
-        if aten_bias_addmm in templates and not _is_split():
-            # torch 2.11 offers an expanded bias to both; only this one runs cuBLAS's fused epilogue.
+        if _is_complete(templates):  # both are offered an expanded bias; only this one runs cuBLAS's fused epilogue
             found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
             if found:
                 return found
@@ -311,7 +323,7 @@ class _TableChoices(InductorChoices):
         The row was timed, so its template is used even where Inductor leaves it out: for a large k, on GPUs under
         68 SMs, and TMA without `enable_persistent_tma_matmul`, which from torch 2.12 on gives each m its own graph.
         """
-        if (config.max_autotune or config.max_autotune_gemm) and _use_autotune_backend("TRITON"):
+        if _is_autotuning() and _use_autotune_backend("TRITON"):
             if row.template != _TMA or can_use_tma(*product.factors):
                 return _TRITON[row.template]
             self._warn(f"gemmtune's table has a {_TMA} row whose operands TMA cannot load here; ATen runs")
@@ -329,17 +341,11 @@ class _TableChoices(InductorChoices):
 
         This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results.
         """
-        base = next(self.get_ktc(kernel_inputs, template, op_name), None)
-        if base is None:
+        tuned = {**row.kwargs, "EVEN_K": k % row.kwargs["BLOCK_K"] == 0}
+        made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
+        if made is None:
             return None
-        derived = {**base.params.to_kwargs(), "EVEN_K": k % row.kwargs["BLOCK_K"] == 0}
-        made = KernelTemplateChoice(
-            template=template,
-            params=DictKernelTemplateParams({**derived, **row.kwargs}),
-            extra_kwargs=base.extra_kwargs,
-            layout=kernel_inputs.output_layout(flexible=False),
-            inputs=base.inputs,
-        )
+        made.layout = kernel_inputs.output_layout(flexible=False)
         return made.choice
 
     def _is_other_gpu(self, device: torch.device) -> bool:
@@ -384,8 +390,8 @@ def _product(kernel_inputs: KernelInputs, op_name: str) -> _Product | None:
         return None
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
     dtype = str(dtypes[0]).removeprefix("torch.")
-    if dtype == "float32" and torch.backends.cuda.matmul.fp32_precision == "tf32":
-        dtype = "tf32"
+    if dtype == "float32" and (precision := torch.backends.cuda.matmul.fp32_precision) not in ("ieee", "none"):
+        dtype = precision  # no row has another one than tf32
     kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
     parts = (op_name, dtype, "".join(layouts), f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}", bias, kind)
     return _Product(m, hint, ":".join(parts), count_k, kernel_inputs.mat1mat2())
@@ -466,20 +472,25 @@ def _may_guard(m: sympy.Expr, *, ends: bool) -> bool:
     return not ends or bool(m.free_symbols & guarded)
 
 
-def _is_split() -> bool:
-    """Return whether Inductor asks for an addmm more than once: for ATen, torch 2.13 for a subgraph, for templates."""
-    major, minor = torch.__version__.split(".")[:2]
-    return (int(major), int(minor)) >= (2, 12) and bool(config.max_autotune or config.max_autotune_gemm)
+def _is_autotuning() -> bool:
+    return any(getattr(config, name, False) for name in ("max_autotune", "max_autotune_gemm"))
+
+
+def _is_complete(templates: list[_Template]) -> bool:
+    """Return whether Inductor asks once for all that an addmm may run, as torch 2.11 does: bias_addmm comes first."""
+    return templates[:1] == [aten_bias_addmm]
 
 
 def _is_for_aten(op_name: str, templates: list[_Template]) -> bool:
-    if op_name != "addmm" or not _is_split():
-        return True
-    return aten_addmm in templates if use_aten_gemm_kernels() else _is_for_templates(op_name, templates)
+    """Return whether ATen answers: an autotuned addmm is asked for ATen, maybe for a subgraph, and for templates."""
+    if op_name == "addmm" and use_aten_gemm_kernels():
+        return aten_addmm in templates
+    return _is_for_templates(op_name, templates)
 
 
 def _is_for_templates(op_name: str, templates: list[_Template]) -> bool:
-    if op_name != "addmm" or not _is_split():
+    """Return whether a template answers, see `_is_for_aten`."""
+    if op_name != "addmm" or not _is_autotuning() or _is_complete(templates):
         return True
     named = {template.uid for template in templates}
     return not named or not named <= {"aten::addmm", "aten::bias_addmm", "contiguous_addmm"}
@@ -488,8 +499,8 @@ def _is_for_templates(op_name: str, templates: list[_Template]) -> bool:
 class _CacheTag(CustomGraphModulePass):
     """Pass for a device that does not exist: it never runs, but its uuid is part of every compile cache key."""
 
-    def __init__(self, digest: str) -> None:
-        self._uuid = f"gemmtune-table:{_LOGIC}:{digest}"
+    def __init__(self, uuid: str) -> None:
+        self._uuid = uuid
 
     def __call__(self, gm: torch.fx.GraphModule) -> None:
         """Leave the graph as it is."""
@@ -498,28 +509,35 @@ class _CacheTag(CustomGraphModulePass):
         return self._uuid
 
 
-_TAG_DEVICE = "gemmtune"
+_NAME = "gemmtune"
+_register = getattr(inductor_choices, "register_inductor_choices", None)
+_unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
 _lock = Lock()
 _installs = count(1)
 _replaced: list[tuple[str, Any]] = []  # at most one: the name and the default that install replaced
 
 
-def _activate(handler: _TableChoices, digest: str) -> None:
-    """Put the handler and the cache tag where every thread finds them. Called under the lock.
+def _activate(handler: _TableChoices) -> None:
+    """Put the handler and its uuid where every thread finds them. Called under the lock.
 
-    The documented ways hold for the calling thread alone (`V.set_choices_handler`, since torch 2.12 also the configs).
-    A thread keeps the handler it resolved under the name `_key`, so each install changes the name. torch hashes the
-    process's backend passes in order into its cache keys (FxGraphHashDetails), so the tag comes last.
+    torch 2.15 has a registry of handlers, whose uuids are part of its cache keys. Other ways that it documents hold for
+    the calling thread alone (`V.set_choices_handler`, since torch 2.12 also the configs). There the default handler is
+    replaced, and a backend pass carries the uuid. torch hashes the process's passes in order into its cache keys
+    (FxGraphHashDetails), so ours comes last. A thread keeps the handler it resolved under the name `_key`, in the
+    registry, too, so each install changes the name.
 
     These keys also hold memory formats, pickled as attributes of any imported module that has a `torch`. That module
     differs between processes, so a reducer names torch itself.
     """
-    init_backend_registration()
     choices = virtualized._choices
     _replaced.append((choices._key, choices._default))
     choices._key = f"{choices._key}_gemmtune_{next(_installs)}"
-    choices._default = lambda: handler
-    custom_backend_passes[_TAG_DEVICE] = _CacheTag(digest)
+    if _register and _unregister:
+        _register(_NAME, lambda: handler)
+    else:
+        choices._default = lambda: handler
+        init_backend_registration()
+        custom_backend_passes[_NAME] = _CacheTag(handler.uuid())
     copyreg.pickle(torch.memory_format, _name_in_torch)
 
 
@@ -530,36 +548,35 @@ def _name_in_torch(memory_format: torch.memory_format) -> str:
 def _restore() -> None:
     if _replaced:
         virtualized._choices._key, virtualized._choices._default = _replaced.pop()
-        del custom_backend_passes[_TAG_DEVICE]
+        if _register and _unregister:
+            _unregister(_NAME)
+        else:
+            del custom_backend_passes[_NAME]
         del copyreg.dispatch_table[torch.memory_format]
 
 
-def _differences(table: _Table) -> list[str]:
-    """Return texts on packages and template sources that differ from those the rows were timed with."""
-    found = []
-    for package, theirs in sorted(table.made_with.items()):
-        ours = _installed(package)
-        if ours not in [_released(package, its) for its in theirs]:
-            found.append(f"{package} {' and '.join(theirs)}, here is {ours or 'none'}")
+def _lacking() -> str:
+    """Return the first part of Inductor that the handler needs and this torch lacks; empty if it has all."""
+    asked, answered = (
+        [*inspect.signature(getattr(its, "get_template_configs", _lacking)).parameters]
+        for its in (InductorChoices, _TableChoices)
+    )
+    has = {
+        "InductorChoices.get_template_configs with the known parameters": asked == answered,
+        "InductorChoices.get_ktc": hasattr(InductorChoices, "get_ktc"),
+        "virtualized._choices with _key and _default": {"_key", "_default"} <= set(vars(virtualized._choices)),
+    }
+    return next((name for name, is_there in has.items() if not is_there), "")
+
+
+def _changed_templates(table: _Table) -> list[str]:
+    """Return the templates whose rows were timed with another source than this torch has, or with an unknown one."""
     used = {row.template for rows in table.rows.values() for row in rows}
-    for template, hashes in sorted(table.templates.items()):
-        if template in used and _TRITON[template].src_hash not in hashes:
-            found.append(f"another source of {template} than this torch has")
-    return found
-
-
-def _installed(package: str) -> str | None:
-    if package == "torch":
-        return _released(package, str(torch.__version__))
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _released(package: str, its: str) -> str:
-    """Return torch's version without a suffix for CUDA, which only some wheels have (2.11.0+cu130)."""
-    return its.partition("+")[0] if package == "torch" else its
+    return [
+        name
+        for name, template in _TRITON.items()
+        if name in used and list(table.templates.get(name, ())) != [template.src_hash]
+    ]
 
 
 def _read(path: str | Path | None) -> _Table:

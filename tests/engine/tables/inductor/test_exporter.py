@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from gemmtune.engine.platform.releases import source_hash
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
@@ -12,7 +13,6 @@ from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.inductor.exporter import InductorExporter, product_key
 from gemmtune.engine.tables.inductor.lookup import lookup_keys
-from gemmtune.engine.tables.inductor.templates import source_hash
 from gemmtune.engine.tables.table_file import table_sha256
 from gemmtune.engine.testing.exporter_conformance import example_table
 

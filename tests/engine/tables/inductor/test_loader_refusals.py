@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from gemmtune.engine.platform.releases import source_hash
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
 from gemmtune.engine.tables.inductor.exporter import InductorExporter, product_key
-from gemmtune.engine.tables.inductor.templates import source_hash
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
@@ -30,10 +31,11 @@ def choice(toolchain):
     return Choice("triton_mm", Config(TILES), 100.0, 99.0, 101.0, 32, Evidence.MEASURED, toolchain, "events-cold-l2")
 
 
-def exported(toolchain=""):
-    row = Row(PROBLEM, (choice(toolchain),), None, 0.0, ())
+def exported(toolchain=None, *more):
+    toolchain = f"torch {version('torch')}" if toolchain is None else toolchain
+    rows = tuple(Row(problem, (choice(toolchain),), None, 0.0, ()) for problem in (PROBLEM, *more))
     ranged = RangeRow(replace(PROBLEM, m=256), 65, 256, choice(toolchain), ((256, 0.0),))
-    table = replace(example_table(), rows=(row,), ranges=(ranged,))
+    table = replace(example_table(), rows=rows, ranges=(ranged,))
     return InductorExporter().export(table)["inductor_table.json"]
 
 
@@ -190,58 +192,84 @@ def test_another_handler_is_not_replaced(loader, file):
         loader.install(file)
 
 
-def test_an_untested_torch_warns(loader, file, monkeypatch):
-    file.write_text(exported())
-    monkeypatch.setattr("torch.__version__", "2.99.0")
-    with pytest.warns(UserWarning, match=r"tested with torch 2\.11, 2\.12, 2\.13, not 2\.99\.0"):
-        loader.install(file)
+def said(caught):
+    return [str(w.message) for w in caught if "gemmtune" in str(w.message)]
 
 
-@pytest.mark.parametrize(("policy", "rows"), [("warn", 1), ("strict", 0)])
-def test_another_torch_and_triton_warn_once_and_the_policy_decides(loader, file, policy, rows):
+def applying():
+    """Return the templates of the rows that the installed handler may use."""
     from torch._inductor.virtualized import V
 
-    file.write_text(exported("torch 2.8.0, triton 3.4.0"))
-    with pytest.warns(UserWarning, match=r"made with torch 2\.8\.0, here is .*; triton 3\.4\.0, here is") as caught:
-        loader.install(file, policy=policy)
-    assert len(caught) == 1
-    assert len(V.choices._rows) == rows
+    return {row.template for rows in V.choices._rows.values() for row in rows}
 
 
-@pytest.mark.parametrize(("made_with", "here"), [("2.13.0", "2.13.0+cu130"), ("2.13.0+cu130", "2.13.0")])
-def test_a_cuda_suffix_makes_no_other_version_of_torch(loader, file, monkeypatch, recwarn, made_with, here):
-    from torch._inductor.virtualized import V
-
-    monkeypatch.setattr("torch.__version__", here)
-    monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash=source_hash("triton::mm", "2.13.0")))
-    file.write_text(exported(f"torch {made_with}"))
+def test_other_versions_with_the_same_template_source_are_used_without_a_warning(loader, file, monkeypatch, recwarn):
+    source = source_hash("triton::mm", "2.14.1")
+    monkeypatch.setattr("torch.__version__", "2.99.0+cu140")
+    monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash=source))
+    file.write_text(exported("torch 2.14.1+cu130, triton 3.8.0"))
     loader.install(file, policy="strict")
-    assert [str(w.message) for w in recwarn if "gemmtune" in str(w.message)] == []
-    assert len(V.choices._rows) == 1
+    assert (said(recwarn), applying()) == ([], {"triton::mm"})
 
 
-def test_the_policy_ignore_does_not_warn_of_another_torch(loader, file, recwarn):
-    file.write_text(exported("torch 2.8.0, triton 3.4.0"))
-    loader.install(file, policy="ignore")
-    assert [str(w.message) for w in recwarn if "gemmtune" in str(w.message)] == []
-
-
-def test_another_source_of_a_template_warns(loader, file, monkeypatch):
-    import torch
-
-    file.write_text(exported(f"torch {torch.__version__}"))
+@pytest.mark.parametrize(("policy", "rows"), [("warn", {"triton::mm", "triton::bmm"}), ("strict", {"triton::bmm"})])
+def test_another_source_of_a_template_warns_once_and_the_policy_decides(loader, file, monkeypatch, policy, rows):
+    file.write_text(exported(None, Problem.parse("6x64x96x200:bf16:nt:bmm")))
     monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash="0" * 64))
-    with pytest.warns(UserWarning, match="made with another source of triton::mm than this torch has: verify it"):
+    with pytest.warns(
+        UserWarning, match=r"made with another source of triton::mm than torch .* has \(torch "
+    ) as caught:
+        loader.install(file, policy=policy)
+    assert (len(caught), applying()) == (1, rows)
+
+
+@pytest.mark.parametrize("toolchain", ["", "torch 9.8.0, triton 7.6.0"])
+def test_a_template_whose_source_is_not_known_counts_as_changed(loader, file, toolchain):
+    file.write_text(exported(toolchain))
+    with pytest.warns(UserWarning, match="another source of triton::mm than torch .*: their rows do not apply"):
+        loader.install(file, policy="strict")
+    assert applying() == set()
+
+
+def test_rows_of_two_torches_with_different_sources_count_as_changed(loader, file):
+    record = json.loads(exported())
+    record["templates"]["triton::mm"].append("0" * 64)
+    file.write_text(sealed(record))
+    with pytest.warns(UserWarning, match="another source of triton::mm"):
         loader.install(file)
+
+
+def test_the_policy_ignore_does_not_warn_of_another_source(loader, file, recwarn):
+    file.write_text(exported("torch 9.8.0, triton 7.6.0"))
+    loader.install(file, policy="ignore")
+    assert (said(recwarn), applying()) == ([], {"triton::mm"})
 
 
 def test_the_template_sources_of_the_installed_torch_are_known(loader, file, recwarn):
-    import torch
-
-    file.write_text(exported(f"torch {torch.__version__}"))
+    file.write_text(exported())
     assert json.loads(file.read_text())["templates"].keys() == {"triton::mm"}
     loader.install(file)
-    assert [str(w.message) for w in recwarn if "gemmtune" in str(w.message)] == []
+    assert said(recwarn) == []
+
+
+def test_a_torch_that_asks_its_handler_in_another_way_is_refused(loader, file, monkeypatch):
+    from torch._inductor.choices import InductorChoices
+
+    file.write_text(exported())
+    monkeypatch.setattr(InductorChoices, "get_template_configs", lambda self, request: [])
+    with pytest.raises(RuntimeError, match=r"torch .* has no InductorChoices\.get_template_configs with"):
+        loader.install(file)
+    monkeypatch.undo()
+    monkeypatch.delattr(InductorChoices, "get_ktc")
+    with pytest.raises(RuntimeError, match=r"has no InductorChoices\.get_ktc: export the table with a newer gemmtune"):
+        loader.install(file)
+    assert chooser() == "InductorChoices"
+
+
+def test_a_setting_that_is_gone_is_left_out_with_a_warning(loader, monkeypatch):
+    monkeypatch.setitem(loader._OPTIONS, "shape_margins", False)
+    with pytest.warns(UserWarning, match=r"torch .* has no setting shape_margins"):
+        assert loader.options() == {"max_autotune_gemm": True, "shape_padding": False}
 
 
 @pytest.mark.parametrize(("asked", "message"), [({"policy": "lax"}, "policy='lax'"), ({"miss": "best"}, "miss='best'")])
@@ -269,16 +297,18 @@ def test_the_cache_key_is_the_same_whatever_was_installed_before(loader, file):
     from torch._inductor.codecache import FxGraphHashDetails
 
     def key():
-        return FxGraphHashDetails(None, [], {}, []).custom_backend_passes
+        details = FxGraphHashDetails(None, [], {}, [])
+        return *details.custom_backend_passes, str(details.inductor_config.get("inductor_choices_class"))
 
     file.write_text(exported())
+    before = key()
     loader.install(file)
     first = key()
     loader.install(file)
     assert key() == first
-    assert first[-1].startswith("gemmtune-table:")
+    assert [part for part in first if "gemmtune-table:" in str(part)]
     loader.uninstall()
-    assert not any(key())
+    assert key() == before
 
 
 def test_the_sizes_to_warm_up_are_those_of_the_rows_and_one_beyond(loader, file):
