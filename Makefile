@@ -2,6 +2,7 @@
 # make test      set up .venv for development and run the tests; ARGS="-k name" goes to pytest
 # make lint      style, types and import rules
 # make docs      write docs/commands.md from the command line and check all documents
+# make releases  run the tests that depend on torch under each supported release; large downloads, see tests/releases/run.py
 # make develop   set up .venv for development, and no more
 # make clean     remove .venv and everything built; `out/` holds measurements and stays
 #
@@ -28,7 +29,7 @@ TRITON := $(VENV)/.triton-$(KEY)
 DEV := $(VENV)/.dev-$(KEY)
 READY := $(if $(wildcard /dev/nvidia0),$(TRITON),$(CORE))
 
-.PHONY: tune test lint docs clean develop
+.PHONY: tune test lint docs releases clean develop
 .NOTPARALLEL:
 
 tune: $(READY)
@@ -46,6 +47,9 @@ lint: $(DEV)
 docs: $(DEV)
 	@TERM=dumb $(BIN)/python -m typer gemmtune.engine.cli utils docs --name gemmtune --output docs/commands.md >/dev/null
 	@$(BIN)/pytest --quiet --no-header --numprocesses 0 tests/docs
+
+releases:
+	@$(PYTHON) tests/releases/run.py $(ARGS)
 
 develop: $(DEV)
 

@@ -1,8 +1,9 @@
 """Count benchmarks of every supported torch with a table, without a GPU. Usage: versions.py --out FILE PYTHON...
 
 Each PYTHON is an interpreter with one torch and its triton, and nothing of gemmtune. lowering.py explains the counts.
-The table has ranges of m, made by hand, for every product of both programs that a row can serve: Triton configs at some
-m, ATen at others. The exit status is 1 if any version asked for a benchmark with the table.
+The tables have ranges of m, made by hand, for every product of both programs that a row can serve: Triton configs at
+some m, ATen at others. One says that it was made under the PYTHON's torch, one under the oldest. The exit status is 1
+if any version asked for a benchmark with a table.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.tables.inductor.exporter import InductorExporter
 
 SUMMED = ("graphs", "products", "lookups", "triton", "aten", "benchmarks")
+OLDEST = "torch 2.11.0, triton 3.6.0"
 HERE = Path(__file__).parent
 ASKED = "import torch, triton; print(f'torch {torch.__version__}, triton {triton.__version__}')"
 
@@ -40,24 +42,25 @@ def main() -> int:
     arms = []
     for python in given.pythons:
         toolchain = subprocess.run([python, "-c", ASKED], capture_output=True, text=True, check=True).stdout.strip()
-        for arm in ("table", "no table"):
+        for arm, made_with in (("table", toolchain), ("older table", OLDEST), ("no table", "")):
             print(f"== {toolchain}: {arm}", flush=True)
-            arms.append({"toolchain": toolchain, "arm": arm, "rows": lowered(python, toolchain, table=arm == "table")})
+            arms.append({"toolchain": toolchain, "arm": arm, "rows": lowered(python, made_with)})
     found = {"date": datetime.now(UTC).date().isoformat(), "arms": arms}
     given.out.write_text(compact(json.dumps(found, indent=1)) + "\n")
     print("\n".join(summary(arms)))
-    with_table = [row for arm in arms if arm["arm"] == "table" for row in arm["rows"]]
+    with_table = [row for arm in arms if arm["arm"] != "no table" for row in arm["rows"]]
     return int(any(row["benchmarks"] or row["several"] for row in with_table))
 
 
-def lowered(python: str, toolchain: str, *, table: bool) -> list[dict]:
-    """Return the counts of lowering.py, from a process with caches of its own."""
+def lowered(python: str, made_with: str) -> list[dict]:
+    """Return the counts of lowering.py with a table of that toolchain, from a process with caches of its own."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for file, text in InductorExporter().export(by_hand(toolchain)).items():
-            (folder / file).write_text(text, encoding="utf-8")
+        if made_with:
+            for file, text in InductorExporter().export(by_hand(made_with)).items():
+                (folder / file).write_text(text, encoding="utf-8")
         caches = {"TORCHINDUCTOR_CACHE_DIR": f"{name}/inductor", "TRITON_CACHE_DIR": f"{name}/triton"}
-        command = [python, str(HERE / "lowering.py"), name if table else "-", f"{name}/counts.json"]
+        command = [python, str(HERE / "lowering.py"), name if made_with else "-", f"{name}/counts.json"]
         subprocess.run(command, cwd=name, env={**os.environ, **caches}, check=True)
         return json.loads((folder / "counts.json").read_text())
 
