@@ -1,7 +1,5 @@
 """Compute robust statistics of launch times: no assumed distribution, and no effect of single outliers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from math import comb, floor, isfinite, sqrt

@@ -1,7 +1,5 @@
 """Run the command line: `python -m gemmtune`."""
 
-from __future__ import annotations
-
 from gemmtune.engine.cli import main
 
 if __name__ == "__main__":

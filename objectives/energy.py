@@ -1,7 +1,5 @@
 """Rank configs by their energy per launch."""
 
-from __future__ import annotations
-
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams.objective import Objective

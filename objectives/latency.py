@@ -1,7 +1,5 @@
 """Rank configs by their latency on a cold L2: the default objective."""
 
-from __future__ import annotations
-
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.seams.objective import Objective
 

@@ -1,7 +1,5 @@
 """Rank configs by latency, and give samplers latency and energy for a Pareto front."""
 
-from __future__ import annotations
-
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.objectives.energy import Energy
 from gemmtune.objectives.latency import Latency

@@ -1,7 +1,5 @@
 """Rank configs by their latency on a warm L2, for inputs that were just written."""
 
-from __future__ import annotations
-
 from gemmtune.objectives.latency import Latency
 
 __all__ = ["LatencyWarm"]

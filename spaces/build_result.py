@@ -1,7 +1,5 @@
 """The outcome of one build: its artifact, or the reason why there is none."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import time

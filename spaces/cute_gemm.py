@@ -1,7 +1,5 @@
 """Space of NVIDIA's CuTe GEMMs: the operators that the dispatcher of nvidia-cutlass-operators calls."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from math import gcd

@@ -1,7 +1,5 @@
 """Contiguous rows of a GEMM's operands, whose length decides how a kernel may copy them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

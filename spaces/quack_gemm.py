@@ -1,7 +1,5 @@
 """Space of QuACK's persistent GEMM for Hopper and Blackwell, which `quack.gemm_interface.gemm` runs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Space of Inductor's `triton::mm` and `triton::bmm` templates: the kernels that torch.compile deploys."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Inductor offers it if `enable_persistent_tma_matmul` is set; gemmtune's loader runs its rows without that setting too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gemmtune.engine.records.config import Param

@@ -1,7 +1,5 @@
 """Run jobs in the worker process: load, check and time kernels. Imports torch and uses the GPU."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress

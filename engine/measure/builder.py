@@ -1,7 +1,5 @@
 """Build configs in processes that see no GPU; tasks of one campaign share binaries."""
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import shutil

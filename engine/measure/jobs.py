@@ -1,7 +1,5 @@
 """Define the jobs of a worker process and the readings it returns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gemmtune.engine.records.artifact import Artifact

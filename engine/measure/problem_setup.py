@@ -1,7 +1,5 @@
 """Prepare problems for measuring: operands, reference results and reference levels. Imports torch."""
 
-from __future__ import annotations
-
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Define the timing protocols. A protocol's name is stored with every measurement."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gemmtune.engine.records.errors import ContractError

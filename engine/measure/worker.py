@@ -1,7 +1,5 @@
 """Start the worker process, the only process that uses its GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

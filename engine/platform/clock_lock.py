@@ -4,8 +4,6 @@ A process of its own holds the lock, and restores the clocks as soon as its stan
 the campaign ends, even by SIGKILL. It runs as `python -m gemmtune.engine.platform.clock_lock UUID MHZ`.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Check the results of CUDA driver calls. Needs cuda-bindings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from cuda.bindings import driver

@@ -1,7 +1,5 @@
 """Query the CUDA driver for the GPUs of this machine."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import replace
 from functools import cache

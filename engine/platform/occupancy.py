@@ -3,8 +3,6 @@
 The answer is that of `cutlass.utils.HardwareInfo.get_max_active_clusters`, which CuTe's dispatchers call.
 """
 
-from __future__ import annotations
-
 from cuda.bindings import driver
 
 from gemmtune.engine.platform.cuda_driver import checked

@@ -5,8 +5,6 @@ otherwise production compiles another binary than the one that was timed. On Bla
 Source: `_set_triton_ptxas_path` in torch/_inductor/runtime/compile_tasks.py.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

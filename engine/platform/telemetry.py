@@ -1,7 +1,5 @@
 """Read clocks, temperature, power, throttle reasons and energy of a GPU from NVML."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Read installed versions from package metadata, without importing the packages."""
 
-from __future__ import annotations
-
 from importlib.metadata import PackageNotFoundError, version
 
 from gemmtune.engine.records.artifact import Toolchain

@@ -1,7 +1,5 @@
 """One child process of a pool: the loop that runs in it, and the handle that its parent holds."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import multiprocessing

@@ -3,8 +3,6 @@
 Imported modules stay, and collecting among them takes a fifth of torch's import time. Forked processes collect again.
 """
 
-from __future__ import annotations
-
 import gc
 
 gc.disable()

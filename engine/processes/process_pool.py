@@ -5,8 +5,6 @@ process only when the next process is ready. If none can start, the machine is a
 the job again, gives up the slot and raises an error.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import select

@@ -1,7 +1,5 @@
 """Summary of a finished campaign."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reports of `gemmtune show` on a database and of `gemmtune merge`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

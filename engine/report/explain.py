@@ -1,7 +1,5 @@
 """Reports of `gemmtune explain`: which m of a layer or a callable share a graph, and what cuts them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata

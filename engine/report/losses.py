@@ -1,7 +1,5 @@
 """Losses of sharing configs, between problems and over ranges of m, in the summary of a campaign."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """Write a database as Optuna studies, for optuna-dashboard and Optuna's plots. Imports optuna."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Pareto fronts: the configs of a task that no other config beats in every part of an objective."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gemmtune.engine.records.config import Config

@@ -1,7 +1,5 @@
 """Report of `gemmtune space`: a space for one problem."""
 
-from __future__ import annotations
-
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.task import Task

@@ -1,7 +1,5 @@
 """Report of `gemmtune status`: progress of a campaign, read from its database."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reports of `gemmtune replay` and `gemmtune compare`."""
 
-from __future__ import annotations
-
 from gemmtune.engine.report.layout import Grid, Report, count, json_fields
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult

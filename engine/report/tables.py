@@ -1,7 +1,5 @@
 """Reports on tables: of one, of the difference between two, and of a verification."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gemmtune.engine.campaign.verify import Check, Verified

@@ -1,7 +1,5 @@
 """The base class of everything that follows a running campaign."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gemmtune.engine.records.final import Final, FinalNotHeld

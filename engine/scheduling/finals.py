@@ -1,7 +1,5 @@
 """Send the best configs of each problem to a final."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization

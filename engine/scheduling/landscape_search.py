@@ -1,7 +1,5 @@
 """Search one recorded landscape with a sampler."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

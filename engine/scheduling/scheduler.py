@@ -1,7 +1,5 @@
 """Run many searches on one executor: keep it busy, store every measurement, inform the callbacks."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Decide when searching stops before every task has spent its budget."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Trials of other tasks, for samplers that learn from them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Choose which task gets the next batch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush

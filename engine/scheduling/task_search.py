@@ -1,7 +1,5 @@
 """The search of one task within a campaign, with the batch that is being evaluated."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 

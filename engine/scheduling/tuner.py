@@ -1,7 +1,5 @@
 """Drive a sampler as a state machine: batches out, trials in, no I/O."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Sequence

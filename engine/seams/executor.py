@@ -1,7 +1,5 @@
 """The contract of an executor, which turns submitted configs into measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

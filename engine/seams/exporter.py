@@ -1,7 +1,5 @@
 """Contract of an exporter, which writes a table as the files that a consumer loads."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Contract of an objective, which names the timing protocol and scores measurements."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 

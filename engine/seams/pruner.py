@@ -1,7 +1,5 @@
 """Contract of a pruner, which drops candidates early."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Registry that finds plug-ins by name through Python entry points, gemmtune's own included."""
 
-from __future__ import annotations
-
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Contract of a sampler, which decides which configs to evaluate next."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Feasible configs as integer vectors, with distances, steps and neighbours."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain

@@ -1,7 +1,5 @@
 """Feasible configs of a task, and the reasons that exclude the others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Optuna without its log messages and warnings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from warnings import catch_warnings, simplefilter

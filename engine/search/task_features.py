@@ -1,7 +1,5 @@
 """Numbers known of a task's configs before any of them is built."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property

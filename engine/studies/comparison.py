@@ -1,7 +1,5 @@
 """Compare samplers on recorded landscapes: best-so-far curves, evaluations to a goal, and the performance score."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Turn the measurements of a swept space into a landscape."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from gemmtune.engine.records.config import Config

@@ -5,8 +5,6 @@ doi 10.1016/j.future.2024.05.021. The package autotuning_methodology 1.1.0 defin
 to random parts of the data; this module fits all data, so that a score is reproducible: see experiments/peers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -14,8 +14,6 @@ Example:
     >>> gt.testing.check_sampler(InOrder)
 """
 
-from __future__ import annotations
-
 from gemmtune.engine.testing.exporter_conformance import check_exporter, example_table
 from gemmtune.engine.testing.objective_conformance import check_objective, example_measurement
 from gemmtune.engine.testing.pruner_conformance import check_pruner

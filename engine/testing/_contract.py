@@ -1,7 +1,5 @@
 """Helpers of the conformance checks: a requirement, and a comparison with fresh processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Conformance checks for exporters, which need only the exporter's class."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

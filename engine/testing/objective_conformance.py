@@ -1,7 +1,5 @@
 """Conformance checks for objectives, which need only the objective's class."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

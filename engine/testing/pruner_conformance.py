@@ -1,7 +1,5 @@
 """Conformance checks for pruners, which need only the pruner's class."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

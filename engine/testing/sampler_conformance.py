@@ -1,7 +1,5 @@
 """Conformance checks for samplers, which need only the sampler's class."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Conformance checks for spaces, which need only the space's class; `check_build` needs what the space builds with."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.util

@@ -5,8 +5,6 @@ NVIDIA's own code makes tensor maps, grid and cluster attributes. The kernel mus
 (`--enable-tvm-ffi`, or `cutlass.operators`, where it is the default).
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Callable

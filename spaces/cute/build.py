@@ -1,7 +1,5 @@
 """Compile operators of NVIDIA's registry for a GPU that need not be present. Imports cutlass.operators."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Features of a cluster of tiles on a problem and a GPU, comparable between problems."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2

@@ -1,7 +1,5 @@
 """Read the kernel of a cubin from its ELF sections, without a tool."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from math import prod

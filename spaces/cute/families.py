@@ -7,8 +7,6 @@ because they do not compile: operands of 8 bits on Hopper that do not lie along 
 PersistentDenseGemmEFCOperator accumulated in fp16.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache

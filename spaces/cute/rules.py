@@ -1,7 +1,5 @@
 """Constraints of NVIDIA's CuTe operators, each stated once."""
 
-from __future__ import annotations
-
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.verdict import Verdict

@@ -1,7 +1,5 @@
 """The GPU and the operands that CuTe kernels ask about while they are compiled. Imports cutlass and torch."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace

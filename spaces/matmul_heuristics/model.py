@@ -4,8 +4,6 @@ The model knows a kernel by its tile and its cluster, in CTAs; a space says whic
 the kernels of one problem, and do not compare problems: they are 1.7 times longer for fp16 than for bf16.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ It is a process of its own, because the library is native code that has crashed 
 it is run by its path. Written for nvidia-matmul-heuristics 0.1.0.27.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

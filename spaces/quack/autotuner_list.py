@@ -4,8 +4,6 @@ Source: `_get_sm90_configs` and `_get_sm100_configs` in quack/gemm_config.py 0.6
 out, because `prune_invalid_gemm_configs` in quack/gemm_interface.py drops them.
 """
 
-from __future__ import annotations
-
 from gemmtune.engine.records.config import Config
 
 __all__ = ["DEFAULT_SWIZZLE", "listed"]

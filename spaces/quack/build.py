@@ -1,7 +1,5 @@
 """Trace and compile QuACK's kernel for a GPU that need not be present. Imports torch, cutlass and quack."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterator

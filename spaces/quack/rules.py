@@ -1,7 +1,5 @@
 """Constraints of QuACK's kernels, each with its source in quack-kernels 0.6.5."""
 
-from __future__ import annotations
-
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import DType, Op
 from gemmtune.engine.records.task import Task

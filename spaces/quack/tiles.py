@@ -1,7 +1,5 @@
 """Tiles of a config of QuACK, and the order in which it computes them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from gemmtune.engine.records.config import Config

@@ -1,7 +1,5 @@
 """Estimate times from blocks of launches, in which a candidate alternates with the reference kernel."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, hypot, sqrt

@@ -1,7 +1,5 @@
 """Follow the GPU's clocks by the reference kernel: when they are steady, and how far they have drifted since."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Keep the GPU's duty cycle low, so that no power limit slows the launches that are timed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from gemmtune.engine.measure.deciding.blocks import Block, Timer

@@ -1,7 +1,5 @@
 """Hold a final: time finalists in rounds of one block each, until the ranking is decided."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import exp, expm1
 

@@ -1,7 +1,5 @@
 """Screen candidates against the leader, and spend launches on undecided ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from gemmtune.engine.measure.deciding.blocks import Block, Timer, estimate_of_blocks

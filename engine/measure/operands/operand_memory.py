@@ -1,7 +1,5 @@
 """Place operands in memory that all problems share, scattered and equal in every process. Imports torch."""
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect, insort
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Make the tensors of a problem on the GPU. Imports torch."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass

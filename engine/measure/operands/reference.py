@@ -1,7 +1,5 @@
 """Check kernel outputs against a product in float64. Imports torch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 Torch's own graphs can be neither joined nor updated, which saves most of the host's time per kernel.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 

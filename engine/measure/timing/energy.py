@@ -1,7 +1,5 @@
 """Measure the energy per launch with NVML's energy counter. Imports torch."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

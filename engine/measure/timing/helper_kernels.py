@@ -1,7 +1,5 @@
 """Launch the two helper kernels of timing, and hold a stream at a barrier. Imports torch."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager

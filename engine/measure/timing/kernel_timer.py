@@ -9,8 +9,6 @@ executables of its own. Finals time short kernels in runs of several launches be
 of events. See experiments/measurement.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

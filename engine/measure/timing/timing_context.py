@@ -1,7 +1,5 @@
 """Hold the streams, events and helper kernels that all timers of one GPU share. Imports torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -1,7 +1,5 @@
 """Check the GPU: its kind, the templates that Inductor offers on it, and its clocks."""
 
-from __future__ import annotations
-
 import os
 
 import pynvml

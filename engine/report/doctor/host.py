@@ -1,7 +1,5 @@
 """Check this machine: the GPU, packages, compilers, Ray and the database. Imports no optional package."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Report of `gemmtune doctor`: checks with their remedies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum

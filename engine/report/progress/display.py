@@ -1,7 +1,5 @@
 """Show progress on standard error: a live view on a terminal, plain lines elsewhere."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

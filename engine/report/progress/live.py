@@ -1,7 +1,5 @@
 """Live view of a running campaign on a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

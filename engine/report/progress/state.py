@@ -1,7 +1,5 @@
 """Progress of a running campaign: counts, rates, bests, and the same facts as text."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

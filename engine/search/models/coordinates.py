@@ -1,7 +1,5 @@
 """Configs as points of a unit cube, so that a model can measure how alike two of them are."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Gaussian process over a finite set of configs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

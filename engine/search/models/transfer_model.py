@@ -1,7 +1,5 @@
 """Prediction of a task's times from the measurements of other tasks, by trees."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial

@@ -3,8 +3,6 @@
 A config is a trial and a launch is a step: at each step a pruner compares trials after equally many launches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median

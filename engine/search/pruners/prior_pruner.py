@@ -1,7 +1,5 @@
 """Pruner that drops configs whose estimated time is slow, before they are built."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from bisect import bisect_left

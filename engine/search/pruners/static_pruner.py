@@ -1,7 +1,5 @@
 """Pruner that drops kernels whose binary spills registers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gemmtune.engine.records.measurement import Measurement

@@ -1,7 +1,5 @@
 """Choice of the sampler that suits a search."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gemmtune.engine.records.config import Config

@@ -1,7 +1,5 @@
 """Steady-state genetic algorithm over the feasible set."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every config in the order of enumeration."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gemmtune.engine.records.config import Config

@@ -4,8 +4,6 @@ Optuna samples boxes, not feasible sets. Where it proposes an infeasible or repe
 the nearest config left is enqueued instead. So the sampler learns from the point that was measured.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """Uniform random search, the reference for every other sampler."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from gemmtune.engine.records.search import Search

@@ -1,7 +1,5 @@
 """Bayesian optimisation that starts from the measurements of other tasks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
