@@ -21,6 +21,7 @@ import csv
 import gzip
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -42,10 +43,7 @@ def read_landscapes(path: str | os.PathLike[str]) -> tuple[Landscape, ...]:
             file, the line, the column, the value and the way out.
     """
     file = Path(path)
-    text = read_text(file, "landscape", LandscapeError)
-    if file.name.removesuffix(".gz").endswith(".json"):
-        return (tuner_json.parse(file, text),)
-    return csv_reader.parse(file, text)
+    return _parsed(file, read_text(file, "landscape", LandscapeError))
 
 
 def write_landscapes(path: str | os.PathLike[str], landscapes: Sequence[Landscape]) -> None:
@@ -75,3 +73,10 @@ def embedded(space: str | None = None) -> tuple[Path, ...]:
 def _holds(path: Path, space: str) -> bool:
     with gzip.open(path, "rt", encoding="utf-8", newline="") as stream:
         return any(row.get("task.space") == space for row in csv.DictReader(stream))
+
+
+@lru_cache(maxsize=4)  # one parse takes a second, and campaigns of one process replay the same files
+def _parsed(file: Path, text: str) -> tuple[Landscape, ...]:
+    if file.name.removesuffix(".gz").endswith(".json"):
+        return (tuner_json.parse(file, text),)
+    return csv_reader.parse(file, text)
