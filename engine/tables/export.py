@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from importlib.resources import files
 
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.table_file import table_sha256
 
-__all__ = ["export_table", "sealed_json"]
+__all__ = ["export_table", "sealed_json", "standalone"]
+
+_IMPORT = re.compile(r"^from (?P<module>gemmtune\.[\w.]+)(?P<names> import (?:\([^)]*\)|[^(\n]*)\n)", re.MULTILINE)
+"""An import from this package, whose names may stand on several lines."""
+_ALL = re.compile(r"^__all__ = \[[^\]]*\]\n\n", re.MULTILINE)
 
 
 def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -> Mapping[str, str]:
@@ -36,16 +42,17 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
     return exporter.export(table)
 
 
-def sealed_json(table: Table, schema: int, content: Mapping[str, object]) -> str:
-    """Return an export's JSON text, whose `sha256` is of the other fields as compact JSON with sorted keys.
+def sealed_json(table: Table, schema: int, content: Mapping[str, object], parse: Callable[[object], object]) -> str:
+    """Return an export's JSON text, sealed by its `sha256`.
 
     Args:
         table: table to export; its hash, device and objective are written.
         schema: number of the export's schema.
         content: further fields.
+        parse: check of the loader.
 
     Raises:
-        TableError: two rows are for one problem, or a number is not finite.
+        TableError: the loader would refuse the text, two rows are for one problem, or a number is not finite.
     """
     fields = {
         "schema": schema,
@@ -55,6 +62,34 @@ def sealed_json(table: Table, schema: int, content: Mapping[str, object]) -> str
         "objective": table.objective,
         **content,
     }
-    body = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    sealed = {**fields, "sha256": hashlib.sha256(body.encode()).hexdigest()}
+    try:
+        sealed = {**fields, "sha256": seal_of(fields)}
+        parse(sealed)
+    except (TypeError, ValueError) as error:
+        raise TableError(f"cannot be exported: {error}") from None
     return json.dumps(sealed, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def standalone(module: str, shipped: Mapping[str, str] | None = None) -> str:
+    """Return a module's text without imports from gemmtune: the modules themselves stand in their place.
+
+    Args:
+        module: full name of a module, whose imports from gemmtune stand at its top.
+        shipped: names of the modules that are exported beside it, by full name; their imports are renamed.
+    """
+    seen = dict(shipped or {})
+
+    def replaced(found: re.Match[str]) -> str:
+        name = found["module"]
+        if name in seen:
+            return f"from {seen[name]}{found['names']}" if seen[name] else ""
+        seen[name] = ""
+        body = _source(name).partition("from __future__ import annotations\n")[2]
+        return _IMPORT.sub(replaced, _ALL.sub("", body))
+
+    return _IMPORT.sub(replaced, _source(module))
+
+
+def _source(module: str) -> str:
+    package, _, name = module.rpartition(".")
+    return files(package).joinpath(f"{name}.py").read_text(encoding="utf-8")

@@ -43,7 +43,8 @@ class TableHeuristic(ops.Heuristic):  # type: ignore[misc] # its package ships n
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: the file is not JSON, of another schema, or was edited after it was written.
+            TypeError: a part of the file has the wrong type.
+            ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row.
         """
         source = Path(__file__).with_name("cute_table.json") if path is None else Path(path)
         self._table = CuteTable(source, "cute_gemm", exact=exact)

@@ -9,26 +9,25 @@ Source of the names: cutlass/operators/metadata/design (nvidia-cutlass-operators
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 
 from gemmtune.engine.records.artifact import Toolchain
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import Op, Problem
 from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.tables.cute.table_loader import KERNEL, SCHEMA, kernel_of, parse_cute_table
 from gemmtune.engine.tables.diff import terms
-from gemmtune.engine.tables.export import sealed_json
+from gemmtune.engine.tables.export import sealed_json, standalone
 from gemmtune.engine.tables.m_buckets import ROUNDING_BOUND, rounded_loss
 
 __all__ = ["CuteExporter", "problem_key"]
 
-_SCHEMA = 1
-_KERNEL = {"cute_gemm": "operator", "quack_gemm": "gemm_config"}
-"""Field that names the kernel in its dispatcher's terms, by space."""
 _EXAMPLE = Config(
     {
         "operator": "Sm90StaticPersistentGemmOperator",
@@ -41,35 +40,15 @@ _EXAMPLE = Config(
         "tile_scheduler": "none",
     }
 )
-_SCHEDULERS = {
-    "static": "StaticPersistentTileSchedulerMetadata",
-    "clc": "CLCDynamicPersistentTileSchedulerMetadata",
-    "none": None,
-}
-# Params of the space quack_gemm, named as the fields of QuACK's GemmConfig.
-_GEMM_CONFIG = (
-    "tile_m",
-    "tile_n",
-    "cluster_m",
-    "cluster_n",
-    "pingpong",
-    "swap_ab",
-    "is_dynamic_persistent",
-    "max_swizzle_size",
-)
-_LOADERS = {
-    "gemmtune_cute_table.py": "table_loader.py",
-    "gemmtune_cutlass.py": "cutlass_loader.py",
-    "gemmtune_quack.py": "quack_loader.py",
-}
-_READER = ("gemmtune.engine.tables.cute.table_loader", "gemmtune_cute_table")
-"""Module of the reader that the loaders import: in this package, and beside an exported table."""
+_PACKAGE = "gemmtune.engine.tables.cute"
+_READER = {f"{_PACKAGE}.table_loader": "gemmtune_cute_table"}
+"""Module that the loaders import: in this package, and beside an exported table."""
 
 
 class CuteExporter(Exporter):
     """Export `cute_table.json`, its loaders `gemmtune_cutlass.py` and `gemmtune_quack.py`, and their reader."""
 
-    spaces = tuple(_KERNEL)
+    spaces = tuple(KERNEL)
     example = ("cute_gemm", _EXAMPLE)
 
     def export(self, table: Table) -> Mapping[str, str]:
@@ -84,18 +63,27 @@ class CuteExporter(Exporter):
             TableError: dispatchers have no key for a row's problem, or one key for two rows. Or a config is not of its
                 space, or no row has a CuTe kernel.
         """
-        served = {space: _served(table, space) for space in _KERNEL}
+        served = {space: _served(table, space) for space in KERNEL}
         left_out = {space: len(table.rows) - len(rows) for space, rows in served.items() if len(rows) < len(table.rows)}
         if table.rows and not any(served.values()):
             first = table.rows[0]
             there = ", ".join(sorted({choice.space for row in table.rows for choice in row.choices}))
             raise TableError(
                 f"{first.problem.name}: a CuTe dispatcher cannot run space {first.choices[0].space!r}, and no row has "
-                f"a choice of {' or '.join(_KERNEL)} (choices are of {there}): tune with one of these spaces"
+                f"a choice of {' or '.join(KERNEL)} (choices are of {there}): tune with one of these spaces"
             )
-        rows = {space: _entries(table.device, of_space) for space, of_space in served.items()}
-        text = sealed_json(table, _SCHEMA, {"rounding_bound": ROUNDING_BOUND, "left_out": left_out, "rows": rows})
-        return {"cute_table.json": text, **{name: _loader(source) for name, source in _LOADERS.items()}}
+        content = {
+            "rounding_bound": ROUNDING_BOUND,
+            "left_out": left_out,
+            "params": {space: _params(table.device, space, rows) for space, rows in served.items()},
+            "rows": {space: _entries(table.device, rows) for space, rows in served.items()},
+        }
+        return {
+            "cute_table.json": sealed_json(table, SCHEMA, content, parse_cute_table),
+            "gemmtune_cute_table.py": standalone(f"{_PACKAGE}.table_loader"),
+            "gemmtune_cutlass.py": standalone(f"{_PACKAGE}.cutlass_loader", _READER),
+            "gemmtune_quack.py": standalone(f"{_PACKAGE}.quack_loader", _READER),
+        }
 
 
 def problem_key(problem: Problem) -> str:
@@ -121,6 +109,14 @@ def _served(table: Table, space: str) -> list[tuple[Row, Row]]:
         if own:
             found.append((row, replace(row, choices=own)))
     return found
+
+
+def _params(device: Device, space: str, rows: Sequence[tuple[Row, Row]]) -> dict[str, Sequence[Value]]:
+    """Return the values of the space's params on a device, which loaders check configs by; nothing without rows."""
+    if not rows:
+        return {}
+    params = registry.space(space).params(Task(rows[0][0].problem, device, space))
+    return {param.name: list(param.values) for param in params}
 
 
 def _entries(device: Device, rows: Sequence[tuple[Row, Row]]) -> dict[str, dict[str, object]]:
@@ -154,16 +150,11 @@ def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> d
 
     A choice outside the final was measured at another moment than the winner.
     """
-    problem, config, winner = row.problem, choice.config, row.choices[0]
-    if choice.space == "cute_gemm":
-        kernel = _operator(problem, config)
-    else:
-        _require(problem, config, "quack_gemm", _GEMM_CONFIG)
-        kernel = {**config, "device_capacity": device.capability[0]}
+    config, winner = dict(choice.config), row.choices[0]
     return {
-        _KERNEL[choice.space]: kernel,
-        "problem": problem.name,
-        "config": dict(config),
+        KERNEL[choice.space]: kernel_of(choice.space, config, device.arch),
+        "problem": row.problem.name,
+        "config": config,
         **{name: getattr(choice, name) for name in ("time_ns", "low_ns", "high_ns", "samples", "evidence", "protocol")},
         "packages": dict(Toolchain.parse(choice.toolchain).versions),
         "winner": winner.space,
@@ -172,31 +163,3 @@ def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> d
         "regret_bound": row.regret_bound if choice is row.fastest else None,
         "rounded_loss": rounded,
     }
-
-
-def _operator(problem: Problem, config: Config) -> dict[str, object]:
-    """Return what identifies the operator among those that serve the problem: its class and its varying design."""
-    _require(problem, config, "cute_gemm", set(_EXAMPLE))
-    scheduler = config["tile_scheduler"]
-    if scheduler not in _SCHEDULERS:
-        raise TableError(f"{problem.name}: tile_scheduler={scheduler!r} is not one of {', '.join(_SCHEDULERS)}")
-    return {
-        "class": config["operator"],
-        "design": {
-            "tile_shape": [config["mma_tiler_m"], config["mma_tiler_n"]],
-            "cluster_shape": [config["cluster_shape_m"], config["cluster_shape_n"]],
-            "use_2cta_mma": config["use_2cta_instrs"],
-            "use_tma_store": config["use_tma_store"],
-            "tile_scheduler": _SCHEDULERS[scheduler],
-        },
-    }
-
-
-def _require(problem: Problem, config: Config, space: str, params: Iterable[str]) -> None:
-    if differing := sorted(set(config) ^ set(params)):
-        raise TableError(f"{problem.name}: {config!r} is not a config of {space}: see {', '.join(differing)}")
-
-
-def _loader(source: str) -> str:
-    text = files("gemmtune.engine.tables.cute").joinpath(source).read_text(encoding="utf-8")
-    return text.replace(*_READER)

@@ -38,8 +38,9 @@ class QuackMap:
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: the file is not JSON, of another schema, or was edited after it was written; or a row is no
-                config of the installed QuACK.
+            TypeError: a part of the file has the wrong type.
+            ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row; or
+                a row is no config of the installed QuACK.
         """
         source = Path(__file__).with_name("cute_table.json") if path is None else Path(path)
         self._table = CuteTable(source, "quack_gemm", exact=exact)

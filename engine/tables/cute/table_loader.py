@@ -7,9 +7,8 @@ kernels. Where another space leads, `winner` names that space and `loss` is the 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -17,21 +16,47 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
-__all__ = ["CuteTable", "Key", "TableWarning", "dtype_name", "layout_of"]
+from gemmtune.engine.tables.sealed import (
+    read_sealed,
+    require_config,
+    require_number,
+    require_object,
+    require_params,
+    require_sealed,
+    require_text,
+    shortened,
+)
 
-_SCHEMA = 1
+__all__ = [
+    "KERNEL",
+    "SCHEMA",
+    "CuteTable",
+    "Key",
+    "TableWarning",
+    "dtype_name",
+    "kernel_of",
+    "layout_of",
+    "parse_cute_table",
+]
+
+SCHEMA = 2
+KERNEL = {"cute_gemm": "operator", "quack_gemm": "gemm_config"}
+"""Field that names the kernel in its dispatcher's terms, by space."""
+
 _PACKAGES = ("nvidia-cutlass-dsl", "nvidia-cutlass-operators", "quack-kernels")
-_FIELDS = {
-    "schema",
-    "sha256",
-    "gemmtune",
-    "table_sha256",
-    "device",
-    "objective",
-    "rounding_bound",
-    "left_out",
-    "rows",
+_SCHEDULERS = {
+    "static": "StaticPersistentTileSchedulerMetadata",
+    "clc": "CLCDynamicPersistentTileSchedulerMetadata",
+    "none": None,
 }
+_NUMBERS = ("time_ns", "low_ns", "high_ns", "samples", "loss", "margin", "regret_bound", "rounded_loss")
+_MAYBE_NULL = ("margin", "regret_bound", "rounded_loss")
+_FIELDS = {"problem", "config", "evidence", "protocol", "packages", "winner", *_NUMBERS}
+_EVIDENCE = ("measured", "replayed", "estimated")
+_ARCH = re.compile(r"sm_(\d{1,2})(\d)[a-z]?", re.ASCII)
+_SIZE = r"[1-9]\d{0,9}"
+_KEY = re.compile(rf"{_SIZE}x{_SIZE}x{_SIZE}(:\w+){{4}}:[nt]{{2}}", re.ASCII)
+_LARGEST = 1e300
 _log = logging.getLogger("gemmtune")
 
 
@@ -85,9 +110,10 @@ class CuteTable:
 
         Raises:
             OSError: the file cannot be read.
-            ValueError: the file is not JSON, of another schema, or was edited after it was written.
+            TypeError: a part of the file has the wrong type.
+            ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row.
         """
-        content = _read(path)
+        content = read_sealed(path, parse_cute_table)
         self._device: Mapping[str, str] = content["device"]
         self._rows: Mapping[str, Mapping[str, Any]] = content["rows"][space]
         self._exact = exact
@@ -106,7 +132,8 @@ class CuteTable:
     @property
     def compute_capability(self) -> int:
         """Compute capability of the table's GPU, 90 for sm_90a."""
-        return int("".join(c for c in self._device["arch"] if c.isdigit()))
+        major, minor = _capability(self._device["arch"])
+        return 10 * major + minor
 
     def row(self, key: Key, gpu: str | None = None) -> Mapping[str, Any] | None:
         """Find the row for a problem.
@@ -171,14 +198,71 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
-    except ValueError:
-        raise ValueError(f"{path}: not JSON, or truncated: export the table again") from None
-    if not isinstance(content, dict) or content.get("schema") != _SCHEMA or set(content) != _FIELDS:
-        raise ValueError(f"{path}: not a CuTe table of schema {_SCHEMA}: export it with the gemmtune of this loader")
-    body = json.dumps({k: v for k, v in content.items() if k != "sha256"}, sort_keys=True, separators=(",", ":"))
-    if hashlib.sha256(body.encode()).hexdigest() != content["sha256"]:
-        raise ValueError(f"{path}: edited after it was written: its sha256 does not match; export the table again")
+def parse_cute_table(record: object) -> dict[str, Any]:
+    """Check the JSON of a table and return it.
+
+    Raises:
+        TypeError: a part has the wrong type; the message names row and field.
+        ValueError: a part has another value than exporters write; the message names row and field.
+    """
+    content = require_sealed(record, "cute", SCHEMA, {"rounding_bound", "left_out", "params", "rows"})
+    arch = content["device"]["arch"]
+    _capability(arch)
+    bound = require_number("rounding_bound", content["rounding_bound"], 0, 1)
+    require_object("params", content["params"], KERNEL.keys())
+    for space, rows in require_object("rows", content["rows"], KERNEL.keys()).items():
+        params = require_params(f"params.{space}", content["params"][space])
+        for key, row in require_object(f"rows.{space}", rows).items():
+            try:
+                _require_row(space, key, row, params, arch, bound)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{space}: {shortened(key)}: {error}") from None
     return content
+
+
+def kernel_of(space: str, config: Mapping[str, Any], arch: str) -> dict[str, Any]:
+    """Return a config in its dispatcher's terms.
+
+    An operator is found among those that serve a problem by its class and its varying design.
+    """
+    if space == "quack_gemm":
+        major, _ = _capability(arch)
+        return {**config, "device_capacity": major}
+    value = config.get
+    design = {
+        "tile_shape": [value("mma_tiler_m"), value("mma_tiler_n")],
+        "cluster_shape": [value("cluster_shape_m"), value("cluster_shape_n")],
+        "use_2cta_mma": value("use_2cta_instrs"),
+        "use_tma_store": value("use_tma_store"),
+        "tile_scheduler": _SCHEDULERS.get(str(value("tile_scheduler"))),
+    }
+    return {"class": value("operator"), "design": design}
+
+
+def _require_row(
+    space: str, key: str, row: object, params: Mapping[str, Mapping[str, object]], arch: str, bound: float
+) -> None:
+    if _KEY.fullmatch(key) is None:
+        raise ValueError("the key names no product, such as 512x1024x256:bfloat16:bfloat16:bfloat16:float32:nt")
+    fields = require_object("the row", row, {*_FIELDS, KERNEL[space]})
+    kernel = kernel_of(space, require_config("config", fields["config"], params), arch)
+    if fields[KERNEL[space]] != kernel:
+        raise ValueError(f"{KERNEL[space]}={shortened(fields[KERNEL[space]])} is not its config's, {kernel}")
+    fields[KERNEL[space]] = kernel  # 1 and true are equal, but not to a dispatcher
+    for name in _NUMBERS:
+        if fields[name] is not None or name not in _MAYBE_NULL:
+            require_number(name, fields[name], -1, bound if name == "rounded_loss" else _LARGEST)
+    for name in ("problem", "protocol", "winner"):
+        require_text(name, fields[name])
+    if fields["evidence"] not in _EVIDENCE:
+        raise ValueError(f"evidence={shortened(fields['evidence'])} is not one of {', '.join(_EVIDENCE)}")
+    for package, its in require_object("packages", fields["packages"]).items():
+        require_text(f"packages.{shortened(package)}", its)
+
+
+def _capability(arch: str) -> tuple[int, int]:
+    """Return the compute capability of an architecture, (9, 0) for sm_90a."""
+    found = _ARCH.fullmatch(arch)
+    if found is None:
+        raise ValueError(f"device.arch={shortened(arch)} is no architecture such as sm_90a")
+    return int(found[1]), int(found[2])

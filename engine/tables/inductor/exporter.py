@@ -5,29 +5,25 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Iterator, Mapping, Sequence
 
 from gemmtune.engine.platform.releases import source_hash
 from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import DType, Op, Problem
 from gemmtune.engine.records.table import Choice, Table
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.tables.export import sealed_json
-from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
+from gemmtune.engine.tables.export import sealed_json, standalone
+from gemmtune.engine.tables.inductor.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
 from gemmtune.engine.tables.inductor.lookup import lookup_table
-from gemmtune.engine.tables.inductor.templates import kwargs_of, template_of
+from gemmtune.engine.tables.inductor.templates import template_of
 
 __all__ = ["InductorExporter", "product_key"]
-
-_SCHEMA = 1
-_PACKAGES = ("torch", "triton")
-_SHARED_IMPORT = "\nfrom gemmtune.engine.tables.inductor.graph_sizes import cut_sizes\n"
-"""The loader's only import from this package; its exported file holds the function instead."""
 
 
 class InductorExporter(Exporter):
@@ -40,16 +36,21 @@ class InductorExporter(Exporter):
             The text of each file, by name.
 
         Raises:
-            TableError: Inductor has no key for a row's problem, no template for its space, or one key for two rows.
+            TableError: Inductor has no key for a row's problem, no template for its space, or one key for two rows. Or
+                a config is not of its space.
         """
-        rows = _rows(table)
-        made_with = _made_with([*(row.choices[0] for row in table.rows), *(row.choice for row in table.ranges)])
-        content = {"made_with": made_with, "templates": _templates(rows, made_with.get("torch", [])), "rows": rows}
-        lookup = json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        rows, made_with = _rows(table), _made_with(table)
+        content = {
+            "made_with": made_with,
+            "templates": _templates(rows, made_with.get("torch", [])),
+            "params": _params(table),
+            "rows": rows,
+        }
+        sealed = sealed_json(table, SCHEMA, content, parse_inductor_table)
         return {
-            "lookup_table.json": lookup,
-            "inductor_table.json": sealed_json(table, _SCHEMA, content),
-            "gemmtune_inductor.py": _loader(),
+            "lookup_table.json": json.dumps(lookup_table(table), indent=2, sort_keys=True, ensure_ascii=False) + "\n",
+            "inductor_table.json": sealed,
+            "gemmtune_inductor.py": standalone("gemmtune.engine.tables.inductor.loader"),
         }
 
 
@@ -103,7 +104,7 @@ def _entry(problem: Problem, choice: Choice, first: int, last: int, facts: Mappi
         "first": first,
         "last": last,
         "template": template_of(problem, choice),
-        "kwargs": kwargs_of(problem, choice),
+        "kwargs": dict(choice.config),
         "facts": {
             "problem": problem.name,
             "time_ns": choice.time_ns,
@@ -115,12 +116,12 @@ def _entry(problem: Problem, choice: Choice, first: int, last: int, facts: Mappi
     }
 
 
-def _made_with(choices: Sequence[Choice]) -> dict[str, list[str]]:
+def _made_with(table: Table) -> dict[str, list[str]]:
     """Return the versions that timed the rows, for each package that Inductor's kernels depend on."""
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for choice in choices:
+    for _, choice in _choices(table):
         for package, its in Toolchain.parse(choice.toolchain).versions:
-            if package in _PACKAGES:
+            if package in PACKAGES:
                 found[package].add(its)
     return {package: sorted(versions) for package, versions in sorted(found.items())}
 
@@ -135,7 +136,18 @@ def _templates(rows: Mapping[str, list[dict[str, object]]], torches: Sequence[st
     return found
 
 
-def _loader() -> str:
-    """Return the loader as a file that needs torch alone."""
-    text = files("gemmtune.engine.tables.inductor").joinpath("loader.py").read_text(encoding="utf-8")
-    return f"{text.replace(_SHARED_IMPORT, '')}\n\n{inspect.getsource(cut_sizes)}"
+def _params(table: Table) -> dict[str, dict[str, Sequence[Value]]]:
+    """Return the values that each used template's space has for its params."""
+    found: dict[str, dict[str, Sequence[Value]]] = {}
+    for problem, choice in _choices(table):
+        template = template_of(problem, choice)
+        if template not in found:
+            params = registry.space(choice.space).params(Task(problem, table.device, choice.space))
+            found[template] = {param.name: list(param.values) for param in params}
+    return found
+
+
+def _choices(table: Table) -> Iterator[tuple[Problem, Choice]]:
+    """Yield the choice of every row and range with its problem."""
+    yield from ((row.problem, row.choices[0]) for row in table.rows)
+    yield from ((row.problem, row.choice) for row in table.ranges)

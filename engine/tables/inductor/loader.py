@@ -19,14 +19,12 @@ change k after timing it online.
 from __future__ import annotations
 
 import copyreg
-import hashlib
 import inspect
-import json
 import logging
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count, pairwise
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -47,6 +45,8 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
+from gemmtune.engine.tables.inductor.loader_rows import InductorTable, ProductRow, parse_inductor_table
+from gemmtune.engine.tables.sealed import read_sealed
 
 if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
@@ -57,24 +57,15 @@ if TYPE_CHECKING:
 
 __all__ = ["install", "options", "sizes", "uninstall", "warm_up"]
 
-_SCHEMA = 1
 _LOGIC = 3  # part of the cache key: add 1 whenever this file compiles a row to something else
 _POLICIES = ("strict", "warn", "ignore")
 _MISSES = ("aten", "autotune")
-_FIELDS = {"schema", "sha256", "gemmtune", "table_sha256", "device", "objective", "made_with", "templates", "rows"}
-_ROW_FIELDS = {"first", "last", "template", "kwargs", "facts"}
-_SIZES = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps")
 _TRITON = {
     "triton::mm": mm_template,
     "triton::bmm": bmm_template,
     "triton::mm_persistent_tma": persistent_tma_mm_template,
 }
 _ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm}
-_TEMPLATES_OF = {
-    "mm": {"aten::mm", "triton::mm", "triton::mm_persistent_tma"},
-    "addmm": {"aten::addmm", "triton::mm", "triton::mm_persistent_tma"},
-    "bmm": {"aten::bmm", "triton::bmm"},
-}
 _TMA = "triton::mm_persistent_tma"
 _OPTIONS = {"max_autotune_gemm": True, "shape_padding": False}
 _LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
@@ -87,8 +78,9 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
 
         gemmtune_inductor.install("tables/h200/inductor_table.json", policy="strict")
 
-    A second call replaces the first one's table. Code compiled before stays as it is; compile caches on disk tell
-    tables apart. While compiling, a warning names rows that Inductor's settings rule out, each once.
+    A second call replaces the first one's table; a call that raises leaves it in place. Code compiled before stays as
+    it is; compile caches on disk tell tables apart. While compiling, a warning names rows that Inductor's settings rule
+    out, each once.
 
     Under any torch and Triton, rows apply wherever their template has the source that was timed.
 
@@ -121,9 +113,8 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
         raise ValueError(f"miss={miss!r} is not one of {', '.join(_MISSES)}")
     table = _read(path)
     with _lock:
-        _restore()
         current = type(virtualized.V.choices)
-        if current is not InductorChoices:
+        if current not in (InductorChoices, _TableChoices):
             raise RuntimeError(
                 f"Inductor already chooses by {current.__module__}.{current.__qualname__}: remove it first"
             )
@@ -138,6 +129,7 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
                 f"has ({made or 'its versions are not known'}): {then}",
                 stacklevel=2,
             )
+        _restore()
         _activate(_TableChoices(table, policy, miss, refused=changed if policy == "strict" else ()))
 
 
@@ -213,27 +205,6 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None) -> by
 
 
 @dataclass(frozen=True)
-class _Row:
-    first: int
-    last: int
-    template: str
-    kwargs: Mapping[str, int]
-
-    @property
-    def is_aten(self) -> bool:
-        return self.template not in _TRITON
-
-
-@dataclass(frozen=True)
-class _Table:
-    sha256: str
-    device: str
-    made_with: Mapping[str, Sequence[str]]
-    templates: Mapping[str, Sequence[str]]
-    rows: Mapping[str, tuple[_Row, ...]]
-
-
-@dataclass(frozen=True)
 class _Product:
     """A product as Inductor asks for it."""
 
@@ -251,7 +222,7 @@ class _Product:
 class _TableChoices(InductorChoices):
     """Inductor's choices, one per product: the table's or ATen."""
 
-    def __init__(self, table: _Table, policy: str, miss: str, *, refused: Sequence[str]) -> None:
+    def __init__(self, table: InductorTable, policy: str, miss: str, *, refused: Sequence[str]) -> None:
         self._table, self._policy, self._miss = table, policy, miss
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
         self._messages: set[str] = set()
@@ -305,7 +276,7 @@ class _TableChoices(InductorChoices):
                 return found
         return super().get_template_configs(kernel_inputs, aten, op_name, kwarg_overrides)
 
-    def _find(self, product: _Product) -> _Row | None:
+    def _find(self, product: _Product) -> ProductRow | None:
         """Return the row for a product; None if there is none that serves all m of its graph."""
         rows = self._rows.get(product.key, ())
         if product.is_dynamic:
@@ -317,7 +288,7 @@ class _TableChoices(InductorChoices):
             self._log(f"no row for {product.key} at m={product.hint}: {self._miss}")
         return row
 
-    def _usable(self, row: _Row, product: _Product) -> KernelTemplate | None:
+    def _usable(self, row: ProductRow, product: _Product) -> KernelTemplate | None:
         """Return the row's template; None, with a warning, if Inductor's settings rule it out.
 
         The row was timed, so its template is used even where Inductor leaves it out: for a large k, on GPUs under
@@ -335,7 +306,7 @@ class _TableChoices(InductorChoices):
         return None
 
     def _render(
-        self, row: _Row, template: KernelTemplate, k: int, kernel_inputs: KernelInputs, op_name: str
+        self, row: ProductRow, template: KernelTemplate, k: int, kernel_inputs: KernelInputs, op_name: str
     ) -> ChoiceCaller | None:
         """Return the row's kernel; None if this torch or Triton cannot make it.
 
@@ -412,7 +383,7 @@ def _bias(size: Sequence[int], stride: Sequence[int]) -> str:
     return "matrix" if tuple(stride) == (size[1], 1) else ""
 
 
-def _dynamic_row(product: _Product, rows: Sequence[_Row]) -> _Row | None:
+def _dynamic_row(product: _Product, rows: Sequence[ProductRow]) -> ProductRow | None:
     """Return the row that serves all m of a graph with a dynamic m; guard m if needed and possible.
 
     A span that ATen serves is guarded, too, so that another m compiles its Triton row.
@@ -430,7 +401,7 @@ def _dynamic_row(product: _Product, rows: Sequence[_Row]) -> _Row | None:
     return row or next((row for row in rows if row.is_aten and row.first <= product.hint <= row.last), None)
 
 
-def _row_and_guards(product: _Product, rows: Sequence[_Row]) -> tuple[_Row | None, list[Any]]:
+def _row_and_guards(product: _Product, rows: Sequence[ProductRow]) -> tuple[ProductRow | None, list[Any]]:
     """Return the row that serves the first m, if any, and the guards that exclude the m of other rows.
 
     Where m follows from one symbol s, as 128·s does, ranges and guards are of s: from 129 to 256 torch would pin s = 2.
@@ -569,7 +540,7 @@ def _lacking() -> str:
     return next((name for name, is_there in has.items() if not is_there), "")
 
 
-def _changed_templates(table: _Table) -> list[str]:
+def _changed_templates(table: InductorTable) -> list[str]:
     """Return the templates whose rows were timed with another source than this torch has, or with an unknown one."""
     used = {row.template for rows in table.rows.values() for row in rows}
     return [
@@ -579,89 +550,6 @@ def _changed_templates(table: _Table) -> list[str]:
     ]
 
 
-def _read(path: str | Path | None) -> _Table:
+def _read(path: str | Path | None) -> InductorTable:
     source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
-    try:
-        return _table(_load(source.read_bytes()))
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"{source}: {error}") from None
-
-
-def _load(content: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(content.decode(), object_pairs_hook=_unique)
-    except json.JSONDecodeError as error:
-        message = f"not JSON, or truncated: line {error.lineno}: {error.msg}; export the table again"
-        raise ValueError(message) from None
-    if not isinstance(record, dict) or "schema" not in record:
-        raise TypeError("not a table of gemmtune for Inductor: export one with gemmtune export --to inductor")
-    if record["schema"] != _SCHEMA:
-        raise ValueError(
-            f"schema {record['schema']!r} (written by gemmtune {record.get('gemmtune')}), and this file reads schema "
-            f"{_SCHEMA}: use the gemmtune_inductor.py that was exported beside the table"
-        )
-    if differing := sorted(set(record) ^ _FIELDS):
-        raise ValueError(f"unknown or missing field {differing[0]!r}")
-    body = json.dumps({k: v for k, v in record.items() if k != "sha256"}, sort_keys=True, separators=(",", ":"))
-    if hashlib.sha256(body.encode()).hexdigest() != record["sha256"]:
-        raise ValueError("edited after it was written: its sha256 does not match; export the table again")
-    return record
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"{next(k for k in keys if keys.count(k) > 1)} stands twice")
-    return record
-
-
-def _table(record: Mapping[str, Any]) -> _Table:
-    rows = {}
-    for key, entries in record["rows"].items():
-        try:
-            rows[key] = tuple(sorted((_row(key, entry) for entry in entries), key=lambda row: (row.first, row.last)))
-            _refuse_overlap(rows[key])
-        except (TypeError, ValueError) as error:
-            raise type(error)(f"{key}: {error}") from None
-    return _Table(record["sha256"], record["device"]["name"], record["made_with"], record["templates"], rows)
-
-
-def _row(key: str, entry: object) -> _Row:
-    """Parse a row; refuse rows that Inductor would fail on or compute wrongly."""
-    if not isinstance(entry, dict):
-        raise TypeError("a row is not an object")
-    if differing := sorted(set(entry) ^ _ROW_FIELDS):
-        raise ValueError(f"a row has the unknown or missing field {differing[0]!r}")
-    first, last, template, kwargs = (entry[name] for name in ("first", "last", "template", "kwargs"))
-    if not 1 <= _integer("first", first) <= _integer("last", last):
-        raise ValueError(f"m from {first} to {last} is no range")
-    op = key.split(":", 1)[0]
-    if template not in _TEMPLATES_OF.get(op, ()):
-        known = ", ".join(sorted(_TEMPLATES_OF.get(op, ()))) or "none, for the operation is not known"
-        raise ValueError(f"template={template!r} is not one of {op}'s: {known}")
-    wanted = set(_SIZES) if template in _TRITON else set()
-    if differing := sorted(set(kwargs) ^ wanted):
-        raise ValueError(f"kwargs that differ from those of {template}: {', '.join(differing)}")
-    for name, value in kwargs.items():
-        block = name.startswith("BLOCK_")
-        if _integer(name, value) < 1 or (block and (value < 16 or value & (value - 1))):
-            raise ValueError(f"{name}={value} is not {'a power of 2 from 16 on' if block else 'above 0'}")
-    return _Row(first, last, template, kwargs)
-
-
-def _integer(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}={value!r} is not an integer")
-    return value
-
-
-def _refuse_overlap(rows: Sequence[_Row]) -> None:
-    """Refuse two rows for one m, and two ranges that share an m; a row for one m may lie within a range."""
-    alone = [row.first for row in rows if row.first == row.last]
-    if twice := sorted({m for m in alone if alone.count(m) > 1}):
-        raise ValueError(f"two rows are for m={twice[0]}")
-    spans = [row for row in rows if row.first < row.last]
-    for one, other in pairwise(spans):
-        if other.first <= one.last:
-            raise ValueError(f"m={other.first} is in two ranges")
+    return read_sealed(source, parse_inductor_table)

@@ -14,13 +14,15 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 from gemmtune.engine.records.table import Choice, Row, Table
-from gemmtune.engine.tables.inductor.templates import kwargs_of, template_of
+from gemmtune.engine.tables.inductor.templates import template_of
 
 __all__ = ["lookup_keys", "lookup_table"]
 
 
 def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
     """Return the first choice of every row with a static m, one choice per key, so that nothing is benchmarked.
+
+    Stock Inductor checks no value: `parse_inductor_table` must have accepted the rows.
 
     Raises:
         TableError: Inductor has no template for a row's space, or one key for two rows.
@@ -90,8 +92,7 @@ def _entry(problem: Problem, choice: Choice) -> dict[str, object]:
     for another BLOCK_K. ALLOW_TF32 is left out: torch sets it, and a second value is a TypeError.
     """
     named: dict[str, object] = {"template_id": template_of(problem, choice)}
-    kwargs = kwargs_of(problem, choice)
-    if kwargs:
-        even_k = problem.k % kwargs["BLOCK_K"] == 0
-        named |= {**kwargs, "EVEN_K": even_k, "ACC_TYPE": "tl.float32", "USE_FAST_ACCUM": False}
+    if choice.config:
+        even_k = problem.k % choice.config.integer("BLOCK_K") == 0
+        named |= {**choice.config, "EVEN_K": even_k, "ACC_TYPE": "tl.float32", "USE_FAST_ACCUM": False}
     return named

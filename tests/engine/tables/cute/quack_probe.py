@@ -73,12 +73,12 @@ def main(folder):
         broken.write_text(text)
         try:
             gemmtune_quack.QuackMap(broken)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             report["refusals"][name] = str(error)
     with patch.object(gemmtune_quack, "fields", lambda kind: ()):
         try:
             gemmtune_quack.QuackMap(file)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             report["refusals"]["older_quack"] = str(error)
     json.dump(report, sys.stdout)
 

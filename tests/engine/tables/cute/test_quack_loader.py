@@ -99,7 +99,7 @@ def test_loading_warns_of_another_version(report):
     [
         ("edited", "edited after it was written"),
         ("truncated", "not JSON, or truncated"),
-        ("other", "not a CuTe table of schema 1"),
+        ("other", "not a table for cute: export one"),
         ("older_quack", "GemmConfig of this quack-kernels has no cluster_m, cluster_n, device_capacity"),
     ],
 )

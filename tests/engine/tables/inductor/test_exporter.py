@@ -200,9 +200,16 @@ def test_the_exported_loader_compiles_and_imports_nothing_of_gemmtune():
         (row(replace(Problem.parse("8x8x8"), epilogue="relu"), choice("aten", {})), "epilogue='relu' has no key"),
         (row(replace(Problem.parse("8x8x8"), out_dtype=DType.FP32), choice("aten", {})), "one dtype, not bf16, fp32"),
         (row(replace(Problem.parse("8x8x8"), acc_dtype=DType.FP16), choice("aten", {})), "accumulates in fp32, not in"),
-        (row("8x8x8", choice("triton_mm", {**TILES, "num_ctas": 2})), "not a config of triton_mm: see num_ctas"),
-        (row("8x8x8", choice("triton_mm", {"BLOCK_M": 64})), "see BLOCK_K, BLOCK_N, GROUP_M, num_stages, num_warps"),
-        (row("8x8x8", choice("triton_mm", {**TILES, "BLOCK_K": 64.0})), "BLOCK_K=64.0 is not an integer"),
+        (row("8x8x8", choice("triton_mm", {**TILES, "num_ctas": 2})), "kwargs has the unknown field 'num_ctas'"),
+        (
+            row("8x8x8", choice("triton_mm", {"BLOCK_M": 64})),
+            "mm:bfloat16:nt:1x8x8:none:static: row 1: kwargs has the missing",
+        ),
+        (row("8x8x8", choice("triton_mm", {**TILES, "BLOCK_K": 64.0})), "BLOCK_K=64.0 is not one of 16, 32, 64"),
+        (row("8x8x8", choice("triton_mm", {**TILES, "BLOCK_K": 0})), "BLOCK_K=0 is not one of 16, 32, 64"),
+        (row("8x8x8", choice("triton_mm_tma", {**TILES, "num_warps": 2})), "num_warps=2 is not one of 4, 8"),
+        (row("8x8x8", choice("aten", {"BLOCK_M": 64})), "kwargs has the unknown field 'BLOCK_M'"),
+        (row("8x8x8", choice("aten", {}, "torch \x1b[31m2.13")), "made_with.torch=.* is not 1 to 300 printable"),
     ],
 )
 def test_problems_and_configs_unknown_to_inductor_are_refused_by_name(broken, message):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
+import time
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.tables.cute.exporter import CuteExporter
 from gemmtune.engine.tables.inductor.exporter import InductorExporter, product_key
 from gemmtune.engine.testing.exporter_conformance import example_table
 
@@ -108,17 +110,19 @@ def test_a_table_edited_anywhere_is_refused(loader, file, before, after):
 
 def test_a_newer_schema_is_named_before_its_fields_are_looked_at(loader, file):
     newer = {**json.loads(exported()), "schema": 7, "gemmtune": "9.1", "strange": 1}
-    refused(loader, file, sealed(newer), ValueError, r"schema 7 \(written by gemmtune 9\.1\), .*gemmtune_inductor\.py")
+    refused(
+        loader, file, sealed(newer), ValueError, r"schema=7 \(written by gemmtune '9\.1'\) is not 2, .*beside the table"
+    )
 
 
 def test_a_repeated_field_is_refused(loader, file):
     text = exported().replace('"first": 64', '"first": 64, "first": 64', 1)
-    refused(loader, file, text, ValueError, "first stands twice")
+    refused(loader, file, text, ValueError, "the field 'first' stands twice in one object")
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '"table"', '{"NVIDIA H200+((...))+mm": []}'])
 def test_another_file_is_refused(loader, file, text):
-    refused(loader, file, text, TypeError, "not a table of gemmtune for Inductor")
+    refused(loader, file, text, TypeError, "not a table for inductor: export one with gemmtune export --to inductor")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +130,7 @@ def test_another_file_is_refused(loader, file, text):
 )
 def test_an_unknown_or_missing_field_is_refused_by_name(loader, file, change, field):
     record = {name: value for name, value in {**json.loads(exported()), **change}.items() if value is not ...}
-    refused(loader, file, sealed(record), ValueError, f"unknown or missing field '{field}'")
+    refused(loader, file, sealed(record), ValueError, f"the table has the (unknown|missing) field '{field}'")
 
 
 @pytest.mark.parametrize(
@@ -134,33 +138,47 @@ def test_an_unknown_or_missing_field_is_refused_by_name(loader, file, change, fi
     [
         ([entry(), entry()], ValueError, "two rows are for m=64"),
         ([entry(last=128), entry(first=128, last=256)], ValueError, "m=128 is in two ranges"),
-        ([entry(first=65)], ValueError, "m from 65 to 64 is no range"),
-        ([entry(first=0)], ValueError, "m from 0 to 64 is no range"),
+        ([entry(first=65)], ValueError, f"{KEY}: row 1: last=64 is not from 65 to 2147483647"),
+        ([entry(first=0)], ValueError, "row 1: first=0 is not from 1 to 2147483647"),
+        ([entry(last=10**30)], ValueError, "row 1: last=10{30} is not from 64 to 2147483647"),
         ([entry(last="64")], TypeError, "last='64' is not an integer"),
-        (["aten::mm"], TypeError, "a row is not an object"),
-        ([entry(strange=1)], ValueError, "unknown or missing field 'strange'"),
-        ([{"template": "aten::mm"}], ValueError, "unknown or missing field 'facts'"),
-        (
-            [entry(template="triton::bmm")],
-            ValueError,
-            "template='triton::bmm' is not one of mm's: aten::mm, triton::mm",
-        ),
-        ([entry(template="aten::mm")], ValueError, "kwargs that differ from those of aten::mm: BLOCK_K"),
-        ([entry(kwargs={**TILES, "EVEN_K": True})], ValueError, "kwargs that differ from those of triton::mm: EVEN_K"),
-        ([entry(kwargs={"BLOCK_M": 64})], ValueError, "triton::mm: BLOCK_K, BLOCK_N, GROUP_M, num_stages, num_warps"),
-        ([entry(kwargs={**TILES, "BLOCK_M": "64"})], TypeError, "BLOCK_M='64' is not an integer"),
-        ([entry(kwargs={**TILES, "num_warps": True})], TypeError, "num_warps=True is not an integer"),
-        ([entry(kwargs={**TILES, "BLOCK_N": 48})], ValueError, "BLOCK_N=48 is not a power of 2 from 16 on"),
-        ([entry(kwargs={**TILES, "num_stages": 0})], ValueError, "num_stages=0 is not above 0"),
+        ([entry(last=65), entry(first=True)], TypeError, "row 2: first=True is not an integer"),
+        (["aten::mm"], TypeError, "row 1: it='aten::mm' is not an object"),
+        ([entry(strange=1)], ValueError, "row 1: it has the unknown field 'strange'"),
+        ([{"template": "aten::mm"}], ValueError, "row 1: it has the missing field 'facts'"),
+        ([entry(template="triton::bmm")], ValueError, "template='triton::bmm' is not one of triton::mm"),
+        ([entry(template=["triton::mm"])], ValueError, r"template=\['triton::mm'\] is not one of triton::mm"),
+        ([entry(kwargs={**TILES, "EVEN_K": True})], ValueError, "kwargs has the unknown field 'EVEN_K'"),
+        ([entry(kwargs={"BLOCK_M": 64})], ValueError, "kwargs has the missing field 'BLOCK_K'"),
+        ([entry(kwargs=[])], TypeError, r"kwargs=\[\] is not an object"),
+        ([entry(kwargs={**TILES, "BLOCK_M": "64"})], ValueError, "kwargs.BLOCK_M='64' is not one of 16, 32, 64"),
+        ([entry(kwargs={**TILES, "num_warps": True})], ValueError, "num_warps=True is not one of 1, 2, 4, 8"),
+        ([entry(kwargs={**TILES, "num_warps": 4.0})], ValueError, "num_warps=4.0 is not one of 1, 2, 4, 8"),
+        ([entry(kwargs={**TILES, "num_warps": 3})], ValueError, "num_warps=3 is not one of 1, 2, 4, 8"),
+        ([entry(kwargs={**TILES, "num_warps": 64})], ValueError, "num_warps=64 is not one of 1, 2, 4, 8"),
+        ([entry(kwargs={**TILES, "BLOCK_N": 48})], ValueError, "BLOCK_N=48 is not one of 16, 32, 64, 128, 256"),
+        ([entry(kwargs={**TILES, "BLOCK_N": 2**40})], ValueError, "BLOCK_N=1099511627776 is not one of 16, 32"),
+        ([entry(kwargs={**TILES, "GROUP_M": 2**62})], ValueError, "GROUP_M=4611686018427387904 is not one of 4, 8, 16"),
+        ([entry(kwargs={**TILES, "num_stages": 0})], ValueError, "num_stages=0 is not one of 1, 2, 3, 4, 5, 6, 7, 8"),
+        ([entry(kwargs={**TILES, "num_stages": 10**9})], ValueError, "num_stages=1000000000 is not one of 1, 2"),
     ],
 )
 def test_an_invalid_row_is_refused_in_one_line(loader, file, rows, error, message):
     refused(loader, file, with_rows(rows), error, message)
 
 
-def test_an_unknown_operation_is_refused(loader, file):
-    rows = with_rows([entry()], KEY.replace("mm:", "baddbmm:"))
-    refused(loader, file, rows, ValueError, "is not one of baddbmm's: none, for the operation is not known")
+@pytest.mark.parametrize(
+    "key", ["", "mm", KEY.replace("mm:", "baddbmm:"), KEY.replace("96", "0"), KEY + "\n", KEY + ":x"]
+)
+def test_a_key_that_names_no_product_is_refused(loader, file, key):
+    refused(
+        loader, file, with_rows([entry()], key), ValueError, "rows: the key .* names no product of mm, addmm or bmm"
+    )
+
+
+@pytest.mark.parametrize("schema", [True, 1, 2.0, "2", None, [2]])
+def test_another_schema_is_refused_whatever_its_type(loader, file, schema):
+    refused(loader, file, sealed({**json.loads(exported()), "schema": schema}), ValueError, "schema=.* is not 2, which")
 
 
 def test_a_missing_file_is_named(loader, file):
@@ -178,6 +196,26 @@ def test_a_refused_second_table_leaves_the_first_in_place(loader, file):
     assert chooser() == "_TableChoices"
     loader.uninstall()
     assert chooser() == "InductorChoices"
+
+
+def test_a_warning_that_is_an_error_leaves_the_first_table_in_place(loader, file, monkeypatch):
+    from torch._inductor.virtualized import V
+
+    file.write_text(exported())
+    loader.install(file)
+    before = V.choices
+    monkeypatch.setattr("torch.__version__", "2.99.0")
+    with pytest.raises(UserWarning, match="tested with torch"):
+        loader.install(file)
+    assert V.choices is before
+
+
+def test_a_hundred_thousand_rows_need_no_quadratic_work(loader, file):
+    rows = [entry(first=m, last=m) for m in range(1, 100_001)]
+    file.write_text(with_rows(rows))
+    started = time.process_time()
+    loader.install(file)
+    assert time.process_time() - started < 5, "quadratic work takes minutes"
 
 
 def test_another_handler_is_not_replaced(loader, file):
@@ -284,13 +322,18 @@ def test_options_allow_triton_rows_and_keep_k(loader):
     assert loader.options() == {"max_autotune_gemm": True, "shape_padding": False}
 
 
-def test_the_exported_loader_is_the_loader_with_its_shared_function_and_needs_torch_alone():
-    text = InductorExporter().export(example_table())["gemmtune_inductor.py"]
-    folder = Path(__file__).parents[4] / "engine/tables/inductor"
-    shared = folder.joinpath("graph_sizes.py").read_text().partition("\ndef ")[2]
-    imported = "\nfrom gemmtune.engine.tables.inductor.graph_sizes import cut_sizes\n"
-    assert text == folder.joinpath("loader.py").read_text().replace(imported, "") + f"\n\ndef {shared}"
+@pytest.mark.parametrize("name", ["gemmtune_inductor.py", "gemmtune_cute_table.py"])
+def test_an_exported_loader_needs_no_gemmtune_and_defines_each_name_once(name):
+    exporter = InductorExporter if "inductor" in name else CuteExporter
+    text = exporter().export(example_table(exporter))[name]
     assert "gemmtune.engine" not in text
+    defined = []
+    for node in ast.parse(text).body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+        defined += [getattr(target, "id", getattr(target, "name", None)) for target in targets]
+    names = [each for each in defined if each]
+    assert sorted(set(names)) == sorted(names)
+    assert {"read_sealed", "require_config", "__all__"} < set(names)
 
 
 def test_the_cache_key_is_the_same_whatever_was_installed_before(loader, file):

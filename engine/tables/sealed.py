@@ -1,0 +1,171 @@
+"""Reader and checks of sealed files, which exporters write and loaders contain. Needs the standard library alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Set
+from pathlib import Path
+from typing import Any, TypeVar
+
+__all__ = [
+    "read_sealed",
+    "require_config",
+    "require_integer",
+    "require_number",
+    "require_object",
+    "require_params",
+    "require_sealed",
+    "require_text",
+    "require_texts",
+    "seal_of",
+    "shortened",
+]
+
+T = TypeVar("T")
+
+_LONGEST_TEXT = 300
+_LONGEST_SHOWN = 120
+
+
+def read_sealed(path: Path, parse: Callable[[object], T]) -> T:
+    """Return what `parse` makes of a file's JSON.
+
+    Raises:
+        OSError: the file cannot be read.
+        TypeError: `parse` raised it; the message begins with the path.
+        ValueError: `parse` raised it, or the file is not JSON, or an object has a field twice.
+    """
+    content = path.read_bytes()
+    try:
+        try:
+            record = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        except json.JSONDecodeError as error:
+            where = f"line {error.lineno}: {error.msg}"
+            raise ValueError(f"not JSON, or truncated: {where}; export the table again") from None
+        except UnicodeDecodeError:
+            raise ValueError("not JSON: it is not UTF-8 text; export the table again") from None
+        return parse(record)
+    except RecursionError:
+        raise ValueError(f"{path}: nested too deeply for a table; export it again") from None
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def require_sealed(record: object, consumer: str, schema: int, names: Set[str]) -> dict[str, Any]:
+    """Return a sealed record after checks of its schema, hash and common fields.
+
+    Args:
+        record: parsed JSON.
+        consumer: name of the exporter.
+        schema: the only schema to accept.
+        names: names of the fields that only this consumer's tables have.
+
+    Raises:
+        TypeError: the record or a common field has the wrong type.
+        ValueError: the record is of another schema, was edited, or has an unknown or missing field.
+    """
+    if not isinstance(record, dict) or "schema" not in record:
+        raise TypeError(f"not a table for {consumer}: export one with gemmtune export --to {consumer}")
+    if type(record["schema"]) is not int or record["schema"] != schema:
+        raise ValueError(
+            f"schema={shortened(record['schema'])} (written by gemmtune {shortened(record.get('gemmtune'))}) is not "
+            f"{schema}, which this loader reads: use the loader that was exported beside the table"
+        )
+    texts = {"sha256", "gemmtune", "table_sha256", "objective"}
+    require_object("the table", record, names | texts | {"schema", "device"})
+    if seal_of(record) != record["sha256"]:
+        raise ValueError("edited after it was written: its sha256 does not match; export the table again")
+    for name in texts:
+        require_text(name, record[name])
+    for name, value in require_object("device", record["device"], {"sku", "name", "arch"}).items():
+        require_text(f"device.{name}", value)
+    return record
+
+
+def seal_of(record: Mapping[str, object]) -> str:
+    """Return the SHA-256 of all fields but `sha256`, as compact JSON with sorted keys."""
+    content = {name: value for name, value in record.items() if name != "sha256"}
+    body = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+def require_object(name: str, value: object, names: Set[str] | None = None) -> dict[str, Any]:
+    """Return a JSON object; refuse one whose fields are not `names`, if these are given."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{name}={shortened(value)} is not an object")
+    if names is not None and value.keys() != names:
+        field = min(value.keys() ^ names)
+        raise ValueError(f"{name} has the {'unknown' if field in value else 'missing'} field {shortened(field)}")
+    return value
+
+
+def require_integer(name: str, value: object, least: int, most: int) -> int:
+    """Return an integer from `least` to `most`."""
+    if type(value) is not int:
+        raise TypeError(f"{name}={shortened(value)} is not an integer")
+    if not least <= value <= most:
+        raise ValueError(f"{name}={shortened(value)} is not from {least} to {most}")
+    return value
+
+
+def require_text(name: str, value: object) -> str:
+    """Return a text that may be printed."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}={shortened(value)} is not text")
+    if not value or len(value) > _LONGEST_TEXT or not value.isprintable():
+        raise ValueError(f"{name}={shortened(value)} is not 1 to {_LONGEST_TEXT} printable characters")
+    return value
+
+
+def require_texts(name: str, value: object) -> list[str]:
+    """Return a list of texts that may be printed."""
+    if not isinstance(value, list):
+        raise TypeError(f"{name}={shortened(value)} is not a list")
+    return [require_text(name, text) for text in value]
+
+
+def require_number(name: str, value: object, least: float, most: float) -> float:
+    """Return a number from `least` to `most`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}={shortened(value)} is not a number")
+    if not least <= value <= most:
+        raise ValueError(f"{name}={shortened(value)} is not from {least:g} to {most:g}")
+    return value
+
+
+def require_params(name: str, value: object, names: Set[str] | None = None) -> dict[str, dict[str, object]]:
+    """Return the values that each param may take, by their texts; the params are `names`, if these are given."""
+    params = require_object(name, value, names)
+    for param, values in params.items():
+        if not isinstance(values, list) or not all(isinstance(each, bool | int | float | str) for each in values):
+            raise TypeError(f"{name}.{shortened(param)}={shortened(values)} is not a list of numbers and texts")
+    return {param: {repr(each): each for each in values} for param, values in params.items()}
+
+
+def require_config(name: str, value: object, params: Mapping[str, Mapping[str, object]]) -> dict[str, Any]:
+    """Return a config whose values are among `params`, compared as texts: true is not 1, and 1.0 neither."""
+    config = require_object(name, value, params.keys())
+    for param, its in config.items():
+        if repr(its) not in params[param]:
+            raise ValueError(f"{name}.{param}={shortened(its)} is not one of {', '.join(params[param])}")
+    return config
+
+
+def shortened(value: object) -> str:
+    """Return a value as one line of a message."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the field {shortened(name)} stands twice in one object")
+    return record
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a finite number")
