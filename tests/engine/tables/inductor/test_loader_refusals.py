@@ -204,18 +204,18 @@ def test_a_warning_that_is_an_error_leaves_the_first_table_in_place(loader, file
     file.write_text(exported())
     loader.install(file)
     before = V.choices
-    monkeypatch.setattr("torch.__version__", "2.99.0")
-    with pytest.raises(UserWarning, match="tested with torch"):
+    monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash="0" * 64))
+    with pytest.raises(UserWarning, match="another source"):
         loader.install(file)
     assert V.choices is before
 
 
-def test_a_hundred_thousand_rows_need_no_quadratic_work(loader, file):
-    rows = [entry(first=m, last=m) for m in range(1, 100_001)]
+def test_many_rows_of_one_product_need_no_quadratic_work(loader, file):
+    rows = [entry(first=m, last=m) for m in range(1, 20_001)]
     file.write_text(with_rows(rows))
     started = time.process_time()
     loader.install(file)
-    assert time.process_time() - started < 5, "quadratic work takes minutes"
+    assert time.process_time() - started < 3, "quadratic work takes longer"
 
 
 def test_another_handler_is_not_replaced(loader, file):
