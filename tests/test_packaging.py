@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow(10)
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("engine", "objectives", "spaces")
 DATA = ("py.typed", "*.toml", "*.csv.gz", "*.md")

@@ -13,6 +13,8 @@ import pytest
 
 from gemmtune.engine.tables.table_file import read_table
 
+pytestmark = pytest.mark.slow(8)
+
 PYPROJECT = """\
 [build-system]
 requires = ["setuptools"]

@@ -14,6 +14,8 @@ from markdown_it.token import Token
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.platform.gpu_info import present_device
 
+pytestmark = pytest.mark.slow(12)
+
 ROOT = Path(__file__).parents[2]
 GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DOCUMENTS = [*GUIDE, ROOT / "CHANGELOG.md", *sorted((ROOT / "experiments").glob("*/README.md"))]

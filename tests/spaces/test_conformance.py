@@ -15,6 +15,8 @@ from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.engine.testing import space_conformance
 from gemmtune.engine.testing.space_conformance import check_build, example_tasks
 
+pytestmark = pytest.mark.slow(40)
+
 OWN = ("aten", "triton_mm", "triton_mm_tma")
 OF_EVERY_KIND = (1, 2, 4, 5, 9, 11, 12)
 """Places in `example_tasks`: mm of several types and GPUs, addmm, bmm, and mm of a dynamic m."""

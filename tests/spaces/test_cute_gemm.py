@@ -16,6 +16,8 @@ from gemmtune.spaces import cute_gemm
 from gemmtune.spaces.cute.families import families_of
 from gemmtune.spaces.cute_gemm import CuteGemmSpace
 
+pytestmark = pytest.mark.slow(25)
+
 SPACE = CuteGemmSpace()
 PAIR = {
     "operator": "PersistentDenseGemmOperator",

@@ -13,6 +13,8 @@ import pytest
 
 import gemmtune as gt
 
+pytestmark = pytest.mark.slow(12)
+
 OPTIONAL = ("torch", "triton", "cutlass", "ray", "optuna")
 DOCUMENTED = [name for name in gt.__all__ if name != "__version__"]
 

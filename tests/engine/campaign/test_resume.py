@@ -15,7 +15,10 @@ import pytest
 
 from gemmtune.engine.platform.gpu_info import present_device
 
-pytestmark = pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures")
+pytestmark = [
+    pytest.mark.slow(25),
+    pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures"),
+]
 
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 COMMAND = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "tpe",

@@ -19,6 +19,8 @@ import pytest
 from gemmtune.engine.cli.commands import app
 from gemmtune.engine.store.database import Database
 
+pytestmark = pytest.mark.slow(30)
+
 NO_GPU = "No GPU found; using the recorded landscapes.\n"
 MIDDLE = "128x2880x2880:bf16:nt"
 

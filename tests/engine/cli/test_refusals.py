@@ -13,6 +13,8 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table, write_table
 
+pytestmark = pytest.mark.slow(15)
+
 DECODE = "16x4096x4096:bf16:nt"
 MIDDLE = "128x2880x2880:bf16:nt"
 TWO = ("--problem", DECODE, "--problem", MIDDLE)

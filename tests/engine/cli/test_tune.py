@@ -15,6 +15,8 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table
 
+pytestmark = pytest.mark.slow(20)
+
 NO_GPU = "No GPU found; using the recorded landscapes.\n"
 DECODE = "16x4096x4096:bf16:nt"
 MIDDLE = "128x2880x2880:bf16:nt"

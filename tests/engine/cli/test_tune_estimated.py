@@ -12,6 +12,8 @@ from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.table_file import read_table
 
+pytestmark = pytest.mark.slow(10)
+
 DECODE = "16x4096x4096:bf16:nt"
 
 

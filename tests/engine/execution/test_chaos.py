@@ -15,7 +15,10 @@ SCRIPT = Path(__file__).parents[3] / "experiments" / "chaos" / "run.py"
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("database", ["sqlite", "postgres"])
+@pytest.mark.parametrize(
+    "database",
+    [pytest.param("sqlite", marks=pytest.mark.slow(60)), pytest.param("postgres", marks=pytest.mark.slow(50))],
+)
 def test_a_campaign_whose_processes_are_killed_loses_and_doubles_nothing(tmp_path, request, database):
     server = ()
     if database == "postgres":

@@ -22,6 +22,8 @@ from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
+pytestmark = pytest.mark.slow(8)
+
 FAKE = Path(__file__).parent / "fake_nvml"
 GPU = "GPU-5a1e"
 LOCK, RESTORE = f"nvmlDeviceSetGpuLockedClocks {GPU} 1500 1500", f"nvmlDeviceResetGpuLockedClocks {GPU}"

@@ -16,6 +16,8 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 
+pytestmark = pytest.mark.slow(12)
+
 INDUCTORS = f"""
 import os
 from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path

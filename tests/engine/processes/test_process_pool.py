@@ -16,6 +16,8 @@ import pytest
 from gemmtune.engine.processes.process_pool import Loss, Outcome, ProcessPool, Quarantined, wait_for_any
 from gemmtune.engine.records.errors import GemmtuneError
 
+pytestmark = pytest.mark.slow(20)
+
 FOLDER = Path(__file__).parent
 PATIENCE = 60.0  # deadline of a job that is expected to end by itself
 

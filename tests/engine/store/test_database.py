@@ -27,6 +27,8 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import VERSION
 
+pytestmark = pytest.mark.slow(8)
+
 H200 = Device(
     "H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 60 << 20, 65536, 2048, 1024, 32, 1980, 4800, "a page"
 )

@@ -30,6 +30,8 @@ from gemmtune.spaces.cute import artifact as cute_artifact  # noqa: E402 (it imp
 from gemmtune.spaces.cute import build as cute_build  # noqa: E402 (it imports cutlass)
 from gemmtune.spaces.cute import target as cute_target  # noqa: E402 (it imports cutlass)
 
+pytestmark = pytest.mark.slow(30)
+
 SPACE = CuteGemmSpace()
 
 

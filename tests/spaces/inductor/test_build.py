@@ -25,6 +25,8 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 from gemmtune.spaces.inductor import build as inductor_build  # noqa: E402 (it imports both)
 from gemmtune.spaces.inductor import target as inductor_target  # noqa: E402 (it imports both)
 
+pytestmark = pytest.mark.slow(40)
+
 SPACE = TritonMmSpace()
 SMALL = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
 

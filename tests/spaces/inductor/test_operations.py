@@ -17,6 +17,8 @@ from gemmtune.spaces import triton_mm, triton_mm_tma
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
+pytestmark = pytest.mark.slow(25)
+
 LEAST_SHARED_BYTES = {
     "triton_mm": triton_mm.TritonMmSpace().least_shared_bytes,
     "triton_mm_tma": triton_mm_tma.TritonMmTmaSpace().least_shared_bytes,

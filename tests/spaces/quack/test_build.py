@@ -18,9 +18,12 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
 
-pytestmark = pytest.mark.skipif(
-    find_spec("quack") is None or find_spec("torch") is None, reason="quack-kernels or torch is not installed"
-)
+pytestmark = [
+    pytest.mark.slow(15),
+    pytest.mark.skipif(
+        find_spec("quack") is None or find_spec("torch") is None, reason="quack-kernels or torch is not installed"
+    ),
+]
 
 SPACE = QuackGemmSpace()
 CONFIG = {"tile_m": 128, "tile_n": 64, "cluster_m": 2, "cluster_n": 1, "max_swizzle_size": 16}

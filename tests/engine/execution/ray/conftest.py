@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ray_cluster():
-    """A Ray of two cores, whose actors can import what lies beside this file."""
+    """Start a Ray of two cores, whose actors can import what lies beside this file."""
     ray = pytest.importorskip("ray", reason="needs gemmtune[ray]")
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(Path(__file__).parent)

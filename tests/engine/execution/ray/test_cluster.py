@@ -18,7 +18,7 @@ from gemmtune.engine.records.errors import GemmtuneError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow(10), pytest.mark.timeout(300)]
 
 BEGIN = """
 import ray

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
+pytestmark = pytest.mark.slow(32)
+
 
 @pytest.mark.timeout(300)
 def test_a_campaign_outlives_a_machine_and_keeps_every_measurement(tmp_path, own_ray):

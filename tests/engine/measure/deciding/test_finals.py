@@ -10,6 +10,8 @@ from gemmtune.engine.measure.deciding.screening import LaunchLimits
 
 from .simulated_clock import BLOCK_SAMPLES, PARTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
 
+pytestmark = pytest.mark.slow(10)
+
 LIMITS = LaunchLimits()
 
 

@@ -17,6 +17,8 @@ from gemmtune.engine.statistics import estimate
 
 from .simulated_clock import BLOCK_SAMPLES, PARTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
 
+pytestmark = pytest.mark.slow(25)
+
 LIMITS = LaunchLimits()
 LEADER = Estimate(10_000.0, 9_950.0, 10_050.0)
 DRIFT = Drift(20_000.0)

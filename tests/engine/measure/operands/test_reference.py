@@ -9,6 +9,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (it imports torch)
 from gemmtune.engine.measure.operands.reference import ReferenceResult  # noqa: E402 (as above)
 
+pytestmark = pytest.mark.slow(15)
+
 CPU = torch.device("cpu")
 
 

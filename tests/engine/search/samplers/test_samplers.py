@@ -31,6 +31,8 @@ from gemmtune.engine.search.samplers.random import RandomSampler
 from gemmtune.engine.search.samplers.transfer import TransferSampler
 from gemmtune.engine.testing import sampler_conformance
 
+pytestmark = pytest.mark.slow(25)
+
 GP = pytest.param(
     GpSampler, marks=pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="sampler gp needs torch")
 )

@@ -23,7 +23,10 @@ from gemmtune.engine.search.enumeration import enumerate_space
 from gemmtune.engine.tables.cute.exporter import CuteExporter
 from gemmtune.spaces.cute_gemm import CuteGemmSpace
 
-pytestmark = pytest.mark.skipif(find_spec("cutlass") is None, reason="nvidia-cutlass-operators is not installed")
+pytestmark = [
+    pytest.mark.slow(15),
+    pytest.mark.skipif(find_spec("cutlass") is None, reason="nvidia-cutlass-operators is not installed"),
+]
 
 HOPPER, BLACKWELL = "Sm90StaticPersistentGemmOperator", "PersistentDenseGemmOperator"
 

@@ -19,7 +19,10 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.tables.cute.exporter import CuteExporter
 
-pytestmark = pytest.mark.skipif(find_spec("quack") is None, reason="quack-kernels is not installed")
+pytestmark = [
+    pytest.mark.slow(12),
+    pytest.mark.skipif(find_spec("quack") is None, reason="quack-kernels is not installed"),
+]
 
 CONFIG = {
     "tile_m": 128,

@@ -24,6 +24,8 @@ from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, produc
 from gemmtune.engine.tables.inductor.layers import Linear
 from gemmtune.engine.tables.inductor.products import asked_by_torch
 
+pytestmark = pytest.mark.slow(20)
+
 PROBE = Path(__file__).with_name("guard_probe.py")
 H200, A100, L4 = map(catalogue.device, ("H200", "A100", "L4"))
 FORUM = Linear(3420, 1280, DType.BF16)

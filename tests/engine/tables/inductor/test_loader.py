@@ -23,7 +23,10 @@ from gemmtune.engine.tables.inductor.exporter import InductorExporter
 from gemmtune.engine.tables.inductor.lookup import lookup_keys
 from gemmtune.engine.testing.exporter_conformance import example_table
 
-pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: Inductor cannot render")
+pytestmark = [
+    pytest.mark.slow(15),
+    pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: Inductor cannot render"),
+]
 
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages": 3, "num_warps": 8}
 TRITON = (

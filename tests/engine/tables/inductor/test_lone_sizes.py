@@ -22,6 +22,8 @@ from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.guards import product_ranges
 from gemmtune.engine.tables.inductor.layers import Product
 
+pytestmark = pytest.mark.slow(12)
+
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
 SPANS = {
     96: ((3, 16, 32), (17, 64, 64), (66, 128, 128)),  # 2 and 65 have no row
