@@ -18,12 +18,12 @@ from gemmtune.engine.api.output_folder import make_folder, write_all
 from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.report.html.comparison_page import comparison_html, curves_picture, curves_png
 from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.dataframe import dataframe
 from gemmtune.engine.studies.comparison import Comparison, compare
-from gemmtune.engine.studies.curves import curves_html, curves_picture, curves_png, require_plotly
 from gemmtune.engine.studies.sampler_study import (
     Replay,
     SamplerLike,
@@ -102,20 +102,24 @@ class Study:
         return curves_picture(self.comparison)
 
     def save(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write comparison.json, curves.png and curves.html to `folder`; return their paths.
+        """Write comparison.json, report.html and curves.png to `folder`; return their paths.
 
         Raises:
-            ToolchainMissing: plotly is not installed.
             UsageError: the folder cannot be written.
         """
-        require_plotly()
         contents: dict[str, str | bytes] = {
             "comparison.json": json.dumps(self.to_json(), indent=1) + "\n",
+            "report.html": comparison_html(self.comparison, self.settings, self._provenance()),
             "curves.png": curves_png(self.comparison),
-            "curves.html": curves_html(self.comparison),
         }
         self.written = write_all(contents, Path(folder))
         return self.written
+
+    def _provenance(self) -> list[str]:
+        """Return what the landscapes say of their origin: devices, spaces, toolchains and dates."""
+        fields = ("device", "space", "toolchain", "date")
+        found = [sorted({each.context[name] for each in self.landscapes if name in each.context}) for name in fields]
+        return [", ".join(values) for values in found if values]
 
     def to_json(self) -> dict[str, object]:
         """Return the curves, their intervals and P as one JSON object."""
@@ -174,14 +178,13 @@ def replay(
         workers: processes; the result does not depend on their number. A class from a notebook needs workers=1.
         cold: keep the starting points of the recorded space from the sampler.
         apart: let no search learn from those of other landscapes.
-        out: folder for comparison.json, curves.png and curves.html; by default nothing is written.
+        out: folder for comparison.json, report.html and curves.png; by default nothing is written.
         progress: called with the number of searches done and their total.
 
     Raises:
         UnknownPlugin: no sampler has that name.
         UsageError: a number is below 1, two samplers share a name, or `out` cannot be written.
         LandscapeError: a landscape is malformed, or none has two feasible configs.
-        ToolchainMissing: `out` is given, and plotly is not installed.
 
     Example:
         >>> import gemmtune as gt
@@ -204,8 +207,6 @@ def replay(
     for name, value in counts.items():
         checked(value, name, int, least=1)
     chosen = _chosen([sampler] if isinstance(sampler, str | type) else sampler, workers)
-    if out is not None:  # before hours of searching, not after
-        require_plotly()
     searched = searchable(read_sources(sources))
     if out is not None:
         make_folder(Path(out))

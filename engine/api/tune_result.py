@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.api.output_folder import make_folder
+from gemmtune.engine.api.reporting import REPORT_FILE, write_report
 from gemmtune.engine.api.table import Table
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Result
@@ -17,6 +18,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.report.layout import Report
+from gemmtune.engine.report.run import Run, read_run, write_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.dataframe import config_columns, dataframe
@@ -26,7 +28,7 @@ from gemmtune.engine.tables.table_file import write_table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["TuneResult"]
+__all__ = ["TuneResult", "export_everywhere"]
 
 
 @dataclass(slots=True)
@@ -49,6 +51,8 @@ class TuneResult:
     """The findings of each search, the portfolio and the losses of ranges."""
     database: str
     """Path or URL of the database that holds every measurement."""
+    run: Run | None = None
+    """Record of the run, for the page."""
     written: list[Path] = field(default_factory=list)
     """Files of the last `save`."""
     notes: list[str] = field(default_factory=list)
@@ -105,18 +109,31 @@ class TuneResult:
             for found in self.campaign.findings
         )
 
-    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write table.json, its exports for each consumer of the tuned spaces, and summary.txt; return their paths.
+    def save(self, folder: str | os.PathLike[str], *, report: bool = True) -> list[Path]:
+        """Write table.json, its exports for each consumer of the tuned spaces, report.html and summary.txt.
+
+        Args:
+            folder: created unless it exists.
+            report: False to write no report.html, which takes a second or two.
+
+        Returns:
+            The paths of what was written.
 
         Raises:
+            StoreError: the database cannot be read for the report.
             UsageError: the folder cannot be written.
         """
         out = Path(folder)
         make_folder(out)
         table, summary = out / "table.json", out / "summary.txt"
         shipped = write_table(table, self.campaign.table)
-        exported, self.notes = _export(Table.of(shipped), out)
+        exported, self.notes = export_everywhere(Table.of(shipped), out)
         self.written = [table, *exported, summary]
+        if self.run is not None and (self.run.evaluations or read_run(out) is None):
+            write_run(out, self.run)  # a repeated campaign evaluates nothing and leaves the record of the first run
+        if report:
+            page = out / REPORT_FILE
+            self.written.append(write_report(self.table, out, page, self.database, margin=self.plan.margin))
         write_whole(summary, f"{self.summary()}\n".encode())
         return self.written
 
@@ -125,7 +142,7 @@ class TuneResult:
         return f"TuneResult({self.device.sku}, rows={len(self.rows)})"
 
 
-def _export(table: Table, out: Path) -> tuple[list[Path], list[str]]:
+def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str]]:
     """Export to every consumer of the tuned spaces; return the files, and a line per consumer that refused."""
     written, refusals = list[Path](), list[str]()
     tuned = {choice.space for row in table.rows for choice in row.choices}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -18,8 +20,10 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.campaign.result import Finding
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.report.run import RunRecorder
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.database import Database
@@ -60,6 +64,8 @@ def tune(
     callbacks: Sequence[Callback] = (),
     database: _Path | None = None,
     out: _Path | None = None,
+    report: bool = True,
+    command: str = "",
 ) -> TuneResult:
     """Search for the best config of each problem and return the table.
 
@@ -94,7 +100,10 @@ def tune(
         callbacks: followers of the campaign.
         database: file or URL of the measurements; by default measurements.db in `out`, else in a new temporary folder
             that is not deleted.
-        out: folder for the table, its exports and the summary; by default nothing is written but the database.
+        out: folder for the table, its exports, the report and the summary; by default nothing is written but the
+            database.
+        report: False to write no report.html into `out`.
+        command: command line of this campaign, which the report shows.
 
     Raises:
         UsageError: an argument is wrong; the message names the value, the bound and the way out.
@@ -124,6 +133,7 @@ def tune(
     }
     limits = _said({"seconds": seconds, "gpu_seconds": gpu_seconds, "regret": regret})
     plan = replace(base, limits=replace(base.limits, **limits), **_said(given))
+    recorder = RunRecorder(plan.plugins.objective.unit, time.monotonic, partial(datetime.now, UTC))
     recorded, named = sources_of(backend)
     wanted = device or named
     folder = None if out is None else Path(out)
@@ -139,16 +149,27 @@ def tune(
         builds=finished is None or not finished.exists(),
         notify=partial(notify, callbacks),
     )
+    callbacks = [*callbacks, recorder]
     with closing(opened):
         url = database_url(database, folder)
         with Database.open(url) as store:
             for note in opened.notes:
                 notify(callbacks, note)
             found = execute(plan, opened, store, callbacks, finished=finished)
-    result = TuneResult(plan, opened.device, found, url)
+    run = recorder.run(command, _optima(found.findings))
+    result = TuneResult(plan, opened.device, found, url, run)
     if folder is not None:
-        result.save(folder)
+        result.save(folder, report=report)
     return result
+
+
+def _optima(findings: Iterable[Finding]) -> dict[str, float]:
+    """Return the best score there is by problem, where the backend knows it."""
+    known = ((f.problem.name, f.score * f.fraction_of_optimum) for f in findings if f.score and f.fraction_of_optimum)
+    optima: dict[str, float] = {}
+    for name, score in known:
+        optima[name] = min(score, optima.get(name, score))
+    return optima
 
 
 def database_url(database: _Path | None, out: Path | None) -> str:

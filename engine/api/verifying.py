@@ -18,6 +18,7 @@ from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
 __all__ = ["VerifyResult", "verify"]
@@ -71,7 +72,7 @@ def verify(
         builders: builder processes; by default one per core, less one.
         callbacks: followers of the measurements.
         database: file or URL of the measurements; by default measurements.db in `out`, else in a new temporary folder.
-        out: folder for the repaired table.json; by default nothing is written but the database.
+        out: folder for the repaired table.json and report.html; by default nothing is written but the database.
 
     Raises:
         DeviceError: there is no GPU here, or it is not the table's.
@@ -93,5 +94,8 @@ def verify(
     with closing(executor), Database.open(database_url(database, folder)) as store:
         result = VerifyResult(measure_again(content, margin, executor, store, callbacks))
     if folder is not None:
+        from gemmtune.engine.report.html.change_pages import verify_html  # matplotlib takes a while to import
+
         result.table.save(folder / "table.json")
+        write_whole(folder / "report.html", verify_html(result.record).encode())
     return result

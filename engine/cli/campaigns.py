@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -67,6 +69,7 @@ def tune(
     fleet: Annotated[str, typer.Option(metavar="WHERE", help=_FLEET_HELP)] = "local",
     builders: Builders = None,
     lock_clocks: LockClocks = None,
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write OUT/report.html.")] = True,
     events: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Append each event to this file, one JSON object per line.")
     ] = None,
@@ -74,9 +77,9 @@ def tune(
 ) -> None:
     """Search for the best config per problem and write the table.
 
-    OUT receives the table, its exports and a summary. Without a GPU the recorded landscapes answer. Without a problem,
-    the recorded problems are tuned. For a device that is neither here nor recorded, kernels are built and their times
-    estimated, where the space has a model of them.
+    OUT receives the table, its exports, a report and a summary. Without a GPU the recorded landscapes answer. Without a
+    problem, the recorded problems are tuned. For a device that is neither here nor recorded, kernels are built and
+    their times estimated, where the space has a model of them.
     """
     plan = read_plan(campaign) if campaign else Plan()
     unit = registry.objective(objective or plan.objective).unit
@@ -110,6 +113,8 @@ def tune(
             callbacks=callbacks,
             database=database,
             out=out,
+            report=report,
+            command=shlex.join(["gemmtune", *sys.argv[1:]]),
         )
     output.show(result.report, as_json=as_json)
 

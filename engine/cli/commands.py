@@ -10,6 +10,7 @@ import typer
 
 from gemmtune.engine.cli.campaigns import record, tune
 from gemmtune.engine.cli.descriptions import describe_space, doctor, explain
+from gemmtune.engine.cli.reports import report, table
 from gemmtune.engine.cli.studies import compare, replay
 from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify, warmup
 from gemmtune.engine.io.printing import print_text
@@ -31,7 +32,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for _command in (tune, record, replay, compare, show, verify, diff, export, warmup, status, merge):  # order of --help
+for _command in (
+    tune,
+    report,
+    record,
+    replay,
+    compare,
+    show,
+    table,
+    verify,
+    diff,
+    export,
+    warmup,
+    status,
+    merge,
+):  # order of --help
     app.command()(_command)
 app.command("space")(describe_space)
 app.command()(doctor)

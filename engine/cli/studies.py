@@ -64,8 +64,8 @@ def compare(
 ) -> None:
     """Compare samplers on recorded landscapes: curves and scores.
 
-    Writes best-so-far curves (OUT/curves.png, OUT/curves.html) and the results with the performance score P
-    (OUT/comparison.json). Unless --apart is given, the searches of one seed are a campaign in the order of the
+    Writes a report (OUT/report.html), its curves as a picture (OUT/curves.png) and the results with the performance
+    score P (OUT/comparison.json). Unless --apart is given, the searches of one seed are a campaign in the order of the
     landscapes, as for replay.
     """
     names = list(dict.fromkeys(filter(None, map(str.strip, samplers.split(",")))))

@@ -79,13 +79,14 @@ def verify(
         )
     output.show(found.report, as_json=as_json)
     if not as_json:
-        print_text(f"written: {out / 'table.json'}")
+        print_text(f"written: {out / 'table.json'}, {out / 'report.html'}")
     raise typer.Exit(0 if found.holds else 1)
 
 
 def diff(
     before: Annotated[Path, typer.Argument(metavar="A", help="A table.")],
     after: Annotated[Path, typer.Argument(metavar="B", help="The table to compare it with.")],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the differences as a page, too.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the rows in which two tables differ.
@@ -95,6 +96,10 @@ def diff(
     """
     old, new = Table.read(before), Table.read(after)
     found = old.diff(new)
+    if html is not None:
+        from gemmtune.engine.report.html.change_pages import diff_html  # matplotlib takes a while to import
+
+        write_whole(html, diff_html(found, old, new).encode())
     output.show(diff_report(found, new.device), as_json=as_json)
     raise typer.Exit(0 if found.same else 1)
 

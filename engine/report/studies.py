@@ -4,7 +4,7 @@ from gemmtune.engine.report.layout import Grid, Report, count, json_fields
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult
 
-__all__ = ["comparison_report", "study_report"]
+__all__ = ["comparison_report", "score_text", "study_report"]
 
 
 def study_report(result: StudyResult) -> Report:
@@ -29,7 +29,9 @@ def comparison_report(result: Comparison) -> Report:
         Grid.of_rows(headers, rows, left=("sampler",)),
     ]
     if len(result.landscapes) > 1:
-        by_landscape = [[name, *(_score(result.curve(arm, name)) for arm in result.arms)] for name in result.landscapes]
+        by_landscape = [
+            [name, *(score_text(result.curve(arm, name)) for arm in result.arms)] for name in result.landscapes
+        ]
         grid = Grid.of_rows(["landscape", *result.arms], by_landscape, left=("landscape",))
         sections += ["P by landscape", grid.to_text()]  # its last column is one arm of several: never wrapped
     short = [
@@ -49,10 +51,10 @@ def _row(curve: Curve, budgets: list[int], seeds: int, most: int) -> list[str]:
         cells.append(f"{curve.mean[budget - 1]:.3f}" + (f" ± {half:.3f}" if seeds > 1 else ""))
     medians = [curve.reached[goal].median for goal in GOALS]
     cells += [f"> {most}" if median is None else str(median) for median in medians]
-    return [*cells, _score(curve)]
+    return [*cells, score_text(curve)]
 
 
-def _score(curve: Curve) -> str:
+def score_text(curve: Curve) -> str:
     """Return the score as `0.81 [0.78, 0.84]`; a dash where P is undefined."""
     score = curve.score
     return "-" if score is None else f"{score.value:.2f} [{score.low:.2f}, {score.high:.2f}]"

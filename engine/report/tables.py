@@ -12,7 +12,7 @@ from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, coun
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
 from gemmtune.engine.tables.ranges import of_one_gemm
 
-__all__ = ["diff_report", "range_row_json", "table_report", "verify_report"]
+__all__ = ["diff_report", "gemm_text", "range_row_json", "range_text", "table_report", "verify_report"]
 
 _DIFF_HEADERS = ("change", "problem", "ran", "µs", "runs", "µs now", "shift", "config")
 _VERIFY_HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "config")
@@ -76,7 +76,7 @@ def diff_report(found: TableDiff, device: Device) -> Report:
         after: tuple[str, str] = _NOTHING,
         shift: str = "-",
     ) -> list[str]:
-        name = _range_text(row) if isinstance(row, RangeRow) else row.problem.name
+        name = range_text(row) if isinstance(row, RangeRow) else row.problem.name
         return [kind, name, *before, *after, shift, choice_text(device, row.problem, _first(row))]
 
     rows = {"added": found.added, "gone": found.gone}
@@ -108,7 +108,7 @@ def verify_report(found: Verified) -> Report:
     device = found.repaired.device
     lines = [_line(check, check.problem.name, device) for check in found.rows]
     lines += [
-        _line(check, f"{_range_text(its.row)} at {check.problem.m}", device)
+        _line(check, f"{range_text(its.row)} at {check.problem.m}", device)
         for its in found.ranges
         for check in its.checks
         if not check.holds
@@ -145,7 +145,7 @@ def _ranges_grid(table: Table) -> Grid:
     """Return a line per range: the m it serves, what runs there, and its losses at measured m."""
     rows = table.ranges
     columns = {
-        "GEMM": [_any_m(row.problem) for row in rows],
+        "GEMM": [gemm_text(row.problem) for row in rows],
         "m": [f"{row.first}–{row.last}" for row in rows],
         "run": [row.choice.space for row in rows],
         "loss at tuned m": [_losses(row.tuned) for row in rows],
@@ -156,12 +156,12 @@ def _ranges_grid(table: Table) -> Grid:
     return Grid(columns, tuple(columns))
 
 
-def _range_text(row: RangeRow) -> str:
+def range_text(row: RangeRow) -> str:
     """Return the GEMM and the m of a range: `mx4096x4096:bf16:nt, m 17–32`."""
-    return f"{_any_m(row.problem)}, m {row.first}–{row.last}"
+    return f"{gemm_text(row.problem)}, m {row.first}–{row.last}"
 
 
-def _any_m(problem: Problem) -> str:
+def gemm_text(problem: Problem) -> str:
     """Return the problem's name with m in place of its m."""
     sizes, _, rest = problem.name.partition(":")
     *batch, _, n, k = sizes.split("x")

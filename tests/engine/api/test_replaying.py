@@ -41,7 +41,7 @@ def test_landscapes_are_those_of_a_device_of_files_or_all():
 def test_a_class_beside_a_registered_sampler(tmp_path):
     study = gt.replay(SMALL, [InOrder, "random"], budget=32, seeds=2, out=tmp_path)
     assert study.samplers == ("InOrder", "random")
-    assert sorted(path.name for path in study.written) == ["comparison.json", "curves.html", "curves.png"]
+    assert sorted(path.name for path in study.written) == ["comparison.json", "curves.png", "report.html"]
     first = [point for point in SMALL[0].points.values() if point.status.value != "invalid"][:32]
     expected = SMALL[0].optimum_ns / min(point.time_ns for point in first if point.time_ns is not None)
     assert study.results["InOrder"].problems[SMALL[0].name] == expected

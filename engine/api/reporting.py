@@ -1,0 +1,97 @@
+"""Reports of a table, a folder or a database as HTML pages, and tables of everything that a database knows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gemmtune.engine.api.table import Table
+from gemmtune.engine.campaign.known_table import known_table
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.table import Table as TableRecord
+from gemmtune.engine.report.campaign_record import CampaignRecord, gather
+from gemmtune.engine.report.run import read_run
+from gemmtune.engine.seams import registry
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.tables.ranking import SHIP_MARGIN
+
+__all__ = ["REPORT_FILE", "report", "table_of_database", "write_report"]
+
+REPORT_FILE = "report.html"
+"""Name of a campaign's page in its folder."""
+
+
+def report(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    margin: float = SHIP_MARGIN,
+    device: str | None = None,
+) -> Path:
+    """Write the page of a table, of a campaign's folder, or of everything in a database; return the file.
+
+    Args:
+        path: a table.json, whose folder may hold measurements.db and run.json; such a folder; or a database.
+        out: the file to write; by default report.html beside what it reports, or here for a database on a server.
+        margin: lead over the vendor library that a row needs to ship another kernel, as a fraction.
+        device: SKU of the GPU to report of a database that has several.
+
+    Raises:
+        StoreError: the database cannot be read.
+        TableError: the table cannot be read.
+        UsageError: `path` holds neither a table nor measurements, or `out` cannot be written.
+    """
+    given = os.fspath(path)
+    folder = Path(given) if Path(given).is_dir() else Path(given).parent
+    table_path = folder / "table.json" if Path(given).is_dir() else Path(given)
+    target = Path(out) if out is not None else (Path() if "://" in given else folder) / REPORT_FILE
+    if table_path.suffix == ".json":
+        if Path(given).is_dir() and not table_path.exists():
+            raise UsageError(f"{given} holds no table.json; name a table, a campaign's folder or a database")
+        return write_report(Table.read(table_path), folder, target, folder / "measurements.db", margin=margin)
+    with Database.open(given, create=False) as database:
+        table = table_of_database(database, margin=margin, device=device)
+        return _write(gather(table, registry.objective(table.objective), margin, database), target)
+
+
+def write_report(
+    table: TableRecord, folder: Path, target: Path, database: str | os.PathLike[str], *, margin: float
+) -> Path:
+    """Write the page of a table with the run and the measurements behind it; return the file.
+
+    Args:
+        table: the table to report.
+        folder: folder that may hold the record of the run.
+        target: file to write.
+        database: file or URL of the measurements; a file that is missing leaves the page without them.
+        margin: lead that the table's rows needed to ship, as a fraction.
+
+    Raises:
+        StoreError: the database cannot be read.
+        UsageError: the file cannot be written.
+    """
+    objective, run, url = registry.objective(table.objective), read_run(folder), os.fspath(database)
+    if "://" not in url and not Path(url).exists():
+        return _write(gather(table, objective, margin, run=run), target)
+    with Database.open(url, create=False) as store:
+        return _write(gather(table, objective, margin, store, run), target)
+
+
+def table_of_database(
+    database: Database, *, objective: str = "latency", margin: float = SHIP_MARGIN, device: str | None = None
+) -> Table:
+    """Return the table of every problem that a database has measured.
+
+    Raises:
+        StoreError: the database cannot be read.
+        UsageError: no measurement is of `device`, or the database has several devices and none is named.
+    """
+    return Table.of(known_table(database, registry.objective(objective), objective, margin=margin, device=device))
+
+
+def _write(record: CampaignRecord, target: Path) -> Path:
+    from gemmtune.engine.report.html.campaign_page import campaign_html  # matplotlib takes a while to import
+
+    write_whole(target, campaign_html(record).encode())
+    return target

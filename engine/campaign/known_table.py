@@ -1,0 +1,73 @@
+"""Build a table of everything that a database knows, without a campaign."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gemmtune.engine.execution.gpu_normalization import GpuNormalization
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Table
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.ranking import Ranking, rank
+from gemmtune.engine.tables.rows import build_table
+
+__all__ = ["known_table"]
+
+
+def known_table(
+    database: Database, objective: Objective, name: str, *, margin: float, device: str | None = None
+) -> Table:
+    """Return the table of every problem that has an ok measurement, without ranges of m.
+
+    Of a task that several toolchains built, the measurements of the newest toolchain count.
+
+    Args:
+        database: the measurements.
+        objective: score to minimise.
+        name: name of the objective.
+        margin: lead over the vendor library that a row needs to ship another kernel, as a fraction.
+        device: SKU of the GPU; None if the database has measurements of one GPU only.
+
+    Raises:
+        StoreError: the database cannot be read.
+        UsageError: no measurement is of that GPU, or the database has several and `device` is None.
+    """
+    tasks = [task for task in database.tasks() if device in (None, task.device.sku)]
+    devices = {task.device for task in tasks}
+    if len(devices) != 1:
+        skus = ", ".join(sorted({task.device.sku for task in database.tasks()})) or "none"
+        wanted = f"device {device} is not in the database" if device else "name the device of the table"
+        raise UsageError(f"{wanted}; measured: {skus}")
+    (found,) = devices
+    found = next((each for each in catalogue.devices() if each == found), found)  # with the sources of its figures
+    problems = dict.fromkeys(task.problem for task in tasks)
+    rankings = (_ranking(database, problem, found, objective, tasks) for problem in problems)
+    ordered = sorted((r for r in rankings if r is not None), key=lambda r: (r.problem.name, repr(r.problem)))
+    return build_table(found, name, ordered, margin=margin)
+
+
+def _ranking(
+    database: Database, problem: Problem, device: Device, objective: Objective, tasks: list[Task]
+) -> Ranking | None:
+    normalization = GpuNormalization(database)
+    measurements = [
+        normalization.normalize(m)
+        for task in tasks
+        if task.problem == problem
+        for m in _newest(list(database.measurements(task)))
+    ]
+    finals = map(normalization.normalize_final, database.finals(problem, device))
+    rankings = rank(device, objective, measurements, finals=finals)
+    return rankings[0] if rankings else None
+
+
+def _newest(measurements: list[Measurement]) -> Iterator[Measurement]:
+    """Yield the measurements of the toolchain that was used last."""
+    newest = max(measurements, key=lambda m: m.created_at).toolchain
+    return (m for m in measurements if m.toolchain == newest)

@@ -1,0 +1,179 @@
+"""Gather what a campaign found and how it got there, for a page: the table, each problem's evaluations, the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, fsum, log
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.final import Final
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Row, Table
+from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.report.run import Run
+from gemmtune.engine.report.why import fastest_searched
+from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.store.database import Database
+
+__all__ = ["CampaignRecord", "Evaluation", "ProblemRecord", "best_so_far", "gather", "lead", "within"]
+
+DETAILED = 200
+"""Most problems whose evaluations a page looks at, those with the largest weighted time first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One evaluation of a config, as far as a page shows it."""
+
+    space: str
+    """Space that the config belongs to."""
+    config: Config
+    """Config that was evaluated."""
+    status: Status
+    """Outcome of the evaluation."""
+    reason: str
+    """Reason of a failure; empty for ok."""
+    score: float | None
+    """Score by the table's objective; None for a failure."""
+    created_at: str
+    """UTC time of the evaluation, ISO 8601 with seconds."""
+    clock_mhz: int | None
+    """SM clock after the last launch, in MHz; None where the GPU did not report it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemRecord:
+    """One problem of a table with the evaluations behind its row."""
+
+    row: Row
+    """Row that the table ships."""
+    evaluations: tuple[Evaluation, ...]
+    """Evaluations in the searched spaces, in the order of the database."""
+    final: Final | None
+    """Last final of the problem; None if none was held."""
+    optimum: float | None
+    """Best score there is, from a recorded landscape; None where it is unknown."""
+
+    @property
+    def problem(self) -> Problem:
+        """Problem that the row is for."""
+        return self.row.problem
+
+    @property
+    def scores(self) -> list[float]:
+        """Scores of the evaluations that were ok."""
+        return [each.score for each in self.evaluations if each.score is not None]
+
+
+@dataclass(frozen=True)
+class CampaignRecord:
+    """A table, and what a database and a run record say of its making."""
+
+    table: Table
+    """Table that ships."""
+    objective: Objective
+    """Objective that the table minimises."""
+    margin: float
+    """Lead over the vendor library that a row needs to ship another kernel, as a fraction."""
+    problems: tuple[ProblemRecord, ...] = ()
+    """Problems with their evaluations, the largest weighted time first; empty without a database."""
+    run: Run | None = None
+    """Record of the run; None without one."""
+
+    @cached_property
+    def evidence(self) -> frozenset[Evidence]:
+        """Evidence behind the rows."""
+        return frozenset(row.choices[0].evidence for row in self.table.rows)
+
+    @cached_property
+    def leads(self) -> Mapping[Problem, float]:
+        """Baseline's time over the shipped time, by problem; rows without a baseline are left out."""
+        return {row.problem: row.baseline.time_ns / row.choices[0].time_ns for row in self.table.rows if row.baseline}
+
+    @property
+    def mean_lead(self) -> float | None:
+        """Geometric mean of `leads`; None without a baseline."""
+        return exp(fsum(map(log, self.leads.values())) / len(self.leads)) if self.leads else None
+
+    @property
+    def totals(self) -> tuple[float, float]:
+        """Weighted sums of the baselines' and the shipped times, over the rows with a baseline."""
+        rows = [row for row in self.table.rows if row.baseline]
+        before = fsum(row.problem.weight * row.baseline.time_ns for row in rows if row.baseline)
+        return before, fsum(row.problem.weight * row.choices[0].time_ns for row in rows)
+
+
+def gather(
+    table: Table, objective: Objective, margin: float, database: Database | None = None, run: Run | None = None
+) -> CampaignRecord:
+    """Return the record of a table; evaluations are read for at most DETAILED problems.
+
+    Args:
+        table: table to report.
+        objective: objective of the table.
+        margin: lead that the table's rows needed to ship, as a fraction.
+        database: measurements behind the table; None if there are none to read.
+        run: record of the campaign's run.
+
+    Raises:
+        StoreError: the database cannot be read.
+    """
+    rows = sorted(table.rows, key=_weighted_time, reverse=True)[:DETAILED]
+    optima = run.optima if run else {}
+    problems = () if database is None else tuple(_problem(row, table, objective, database, optima) for row in rows)
+    return CampaignRecord(table, objective, margin, problems, run)
+
+
+def lead(row: Row) -> tuple[float, float, float] | None:
+    """Return the baseline's time over the fastest kernel's, with the ends of its interval; None without a baseline.
+
+    The fastest kernel is the best one of a searched space, whether it ships or not.
+    """
+    best = fastest_searched(row)
+    if best is None or row.baseline is None:
+        return None
+    base = row.baseline
+    return base.time_ns / best.time_ns, base.low_ns / best.high_ns, base.high_ns / best.low_ns
+
+
+def _weighted_time(row: Row) -> float:
+    return row.problem.weight * row.choices[0].time_ns
+
+
+def _problem(
+    row: Row, table: Table, objective: Objective, database: Database, optima: Mapping[str, float]
+) -> ProblemRecord:
+    kinds = {(choice.evidence, choice.protocol) for choice in row.choices}
+    comparable = [
+        _evaluation(m, objective)
+        for m in database.measurements(row.problem, device=table.device.sku)
+        if m.task.space != BASELINE_SPACE and (m.evidence, m.protocol) in kinds
+    ]
+    finals = database.finals(row.problem, table.device, row.choices[0].protocol)
+    return ProblemRecord(row, tuple(comparable), finals[-1] if finals else None, optima.get(row.problem.name))
+
+
+def _evaluation(m: Measurement, objective: Objective) -> Evaluation:
+    score = objective.score(m) if m.status is Status.OK else None
+    clock = m.after.sm_clock_mhz if m.after else None
+    return Evaluation(m.task.space, m.config, m.status, m.reason, score, m.created_at, clock)
+
+
+def best_so_far(scores: Iterable[float | None]) -> list[float | None]:
+    """Return the least score up to each evaluation; None before the first success."""
+    found: list[float | None] = []
+    best: float | None = None
+    for score in scores:
+        if score is not None and (best is None or score < best):
+            best = score
+        found.append(best)
+    return found
+
+
+def within(problem: ProblemRecord, fraction: float) -> int:
+    """Return how many evaluated configs are at most `fraction` behind the best one."""
+    scores: Sequence[float] = problem.scores
+    return sum(score <= min(scores) * (1 + fraction) for score in scores) if scores else 0

@@ -1,0 +1,64 @@
+"""Page of a campaign, or of a table alone."""
+
+from __future__ import annotations
+
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.report.campaign_record import CampaignRecord
+from gemmtune.engine.report.html import range_section, row_sections, run_sections, search_sections
+from gemmtune.engine.report.html.page import Card, Page, render
+from gemmtune.engine.report.layout import count, readable, readable_unit
+from gemmtune.engine.report.progress.state import duration
+from gemmtune.engine.report.why import why
+
+__all__ = ["campaign_html"]
+
+
+def campaign_html(record: CampaignRecord) -> str:
+    """Return the page of a campaign: headline, pictures with their numbers, every row, and Markdown to paste."""
+    table = record.table
+    title = f"{table.device.name}: {count(len(table.rows), 'row')}, {table.objective}"
+    cards = _cards(record)
+    headline = [f"{card.value} {card.meaning}" for card in cards]
+    found = [
+        row_sections.leads(record),
+        row_sections.roofline(record) if table.rows else None,
+        range_section.m_ranges(record),
+        search_sections.regret(record),
+        search_sections.best_over_time(record),
+        row_sections.finals(record),
+        search_sections.params(record),
+        run_sections.timeline(record),
+        run_sections.failures(record),
+        row_sections.all_rows(record),
+        row_sections.markdown(record, [title, *headline]),
+    ]
+    return render(Page(f"gemmtune report: {title}", _subtitle(record), [s for s in found if s is not None], cards))
+
+
+def _subtitle(record: CampaignRecord) -> str:
+    rows = record.table.rows
+    toolchains = sorted({row.choices[0].toolchain for row in rows if row.choices[0].toolchain})
+    parts = [", ".join(sorted(each.value for each in record.evidence)), *toolchains[:2]]
+    if record.run:
+        parts += [f"run at {record.run.started_at}", record.run.command]
+    return " · ".join(part for part in parts if part)
+
+
+def _cards(record: CampaignRecord) -> list[Card]:
+    rows, run = record.table.rows, record.run
+    cards = []
+    if record.mean_lead is not None:
+        cards.append(Card(f"{record.mean_lead:.3f}×", f"geometric mean of {BASELINE_SPACE}'s time over the table's"))
+        before, after = record.totals
+        unit = record.objective.unit
+        change = f"{after / before - 1:+.1%}"
+        its = readable_unit(unit)
+        cards.append(Card(change, f"weighted total: {readable(before, unit)} → {readable(after, unit)} {its}"))
+    wins = sum(why(row, record.margin).kind == "win" for row in rows)
+    cards.append(Card(f"{wins} of {len(rows)}", f"rows ship a kernel instead of {BASELINE_SPACE}"))
+    if Evidence.ESTIMATED in record.evidence:
+        cards.append(Card("estimated", "built, not timed: no row ships unasked"))
+    if run:
+        cards.append(Card(str(run.evaluations), f"evaluations in {duration(run.seconds)}, {run.known} known before"))
+    return cards

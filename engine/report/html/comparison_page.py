@@ -1,0 +1,150 @@
+"""Curves of a comparison of samplers: as a figure for notebooks, as a picture, and as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.report.html.drawing import COLORS, SERIES, canvas, grid, png, svg, wrapped
+from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
+from gemmtune.engine.report.layout import count
+from gemmtune.engine.report.studies import score_text
+from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["comparison_html", "curves_picture", "curves_png"]
+
+_COLUMNS = 3
+_FLOOR = 1e-4  # regret below it is drawn at it: a logarithmic axis has no zero
+_FEW_SEEDS = 5  # below, an interval by Student's t says little
+_MEAN = ("",)
+
+
+def curves_picture(comparison: Comparison) -> Figure:
+    """Return a matplotlib figure that a notebook draws: a panel per landscape, a curve per arm with its interval."""
+    from matplotlib.figure import Figure
+
+    class NotebookFigure(Figure):
+        def _repr_png_(self) -> bytes:
+            return png(self)
+
+    names = _panels(comparison)
+    with canvas(_height(len(names)), NotebookFigure, solved=len(names) == 1) as figure:
+        _draw(figure, comparison, names)
+    return figure
+
+
+def curves_png(comparison: Comparison) -> bytes:
+    """Return the picture as a PNG; equal comparisons give equal bytes."""
+    return png(curves_picture(comparison))
+
+
+def comparison_html(comparison: Comparison, settings: Mapping[str, object], provenance: Sequence[str]) -> str:
+    """Return the page of a comparison; equal comparisons give equal text.
+
+    Args:
+        comparison: the arms and their curves.
+        settings: further arguments of the study, by name.
+        provenance: devices, dates and versions of the landscapes.
+    """
+    terms = f"{count(len(comparison.landscapes), 'landscape')}, budget {comparison.budget}"
+    terms += f", {count(comparison.seeds, 'seed')}"
+    chosen = ", ".join(f"{name} {value}" for name, value in settings.items() if value)
+    sections = [_mean(comparison), _goals(comparison), _scores(comparison)]
+    if len(comparison.landscapes) > 1:
+        with canvas(_height(len(comparison.landscapes)), solved=False) as figure:
+            _draw(figure, comparison, comparison.landscapes)
+            picture = svg(figure, f"Regret on each of {len(comparison.landscapes)} landscapes")
+        sections.insert(1, Section("Each landscape", "Regret on each landscape by itself.", [picture]))
+    subtitle = " · ".join(part for part in (terms, chosen, *provenance) if part)
+    title = f"gemmtune compare: {', '.join(comparison.arms)}"
+    return render(Page(title, subtitle, sections, _cards(comparison)))
+
+
+def _cards(comparison: Comparison) -> list[Card]:
+    best = max(comparison.arms, key=lambda arm: comparison.curve(arm).mean[-1])
+    loss = 1 / comparison.curve(best).mean[-1] - 1 if comparison.curve(best).mean[-1] else 1.0
+    return [Card(best, f"found the best configs: {loss:.2%} behind the optimum after {comparison.budget} evaluations")]
+
+
+def _mean(comparison: Comparison) -> Section:
+    with canvas(3.6) as figure:
+        _draw(figure, comparison, _MEAN)
+        number = len(comparison.landscapes)
+        picture = svg(figure, f"Mean regret over evaluations of {len(comparison.arms)} samplers")
+    budgets = [budget for budget in BUDGETS if budget <= comparison.budget] or [comparison.budget]
+    rows = []
+    for arm in comparison.arms:
+        curve = comparison.curve(arm)
+        halves = [(curve.high[b - 1] - curve.low[b - 1]) / 2 for b in budgets]
+        means = [curve.mean[b - 1] for b in budgets]
+        rows.append([arm, *(f"{m:.4f} ± {h:.4f}" for m, h in zip(means, halves, strict=True))])
+    text = (
+        f"Slowdown of the best config so far against the optimum, mean over {count(number, 'landscape')} and "
+        f"{count(comparison.seeds, 'seed')}, with 95 % intervals over the seeds. Lower is better. "
+        "The numbers are optimum / best found."
+    )
+    if comparison.seeds < _FEW_SEEDS:
+        text += f" {count(comparison.seeds, 'seed')} say little about the noise: take {_FEW_SEEDS} or more."
+    sheet = Sheet(["sampler", *(f"after {b}" for b in budgets)], rows, ("sampler",))
+    return Section("Regret over evaluations", text, [picture], sheet)
+
+
+def _goals(comparison: Comparison) -> Section:
+    rows = []
+    for arm in comparison.arms:
+        reached = [comparison.curve(arm).reached[goal] for goal in GOALS]
+        cells = (f"> {comparison.budget}" if r.median is None else str(r.median) for r in reached)
+        rows.append([arm, *cells, *(f"{r.share:.0%}" for r in reached)])
+    headers = ["sampler", *(f"to {goal:.0%}" for goal in GOALS), *(f"searches that reach {goal:.0%}" for goal in GOALS)]
+    text = "Evaluations until the median search has found this fraction of the optimum, and the share that finds it."
+    return Section("Evaluations to a goal", text, sheet=Sheet(headers, rows, ("sampler",)))
+
+
+def _scores(comparison: Comparison) -> Section:
+    names = [*_MEAN, *comparison.landscapes] if len(comparison.landscapes) > 1 else comparison.landscapes
+    curves = [(name, [comparison.curve(arm, name) for arm in comparison.arms]) for name in names]
+    rows = [[name or "mean", *map(score_text, of)] for name, of in curves]
+    text = (
+        "Performance score P with its 95 % interval: 0 is random search, 1 the optimum from the start. A dash: the "
+        "landscape is too easy for P, or P looks at more evaluations than the budget."
+    )
+    sheet = Sheet(["landscape", *comparison.arms], rows, ("landscape",))
+    return Section("Score P by landscape", text, sheet=sheet)
+
+
+def _panels(comparison: Comparison) -> Sequence[str]:
+    """Return the names of the panels; with several landscapes, their mean comes first."""
+    return (*_MEAN, *comparison.landscapes) if len(comparison.landscapes) > 1 else comparison.landscapes
+
+
+def _height(panels: int) -> float:
+    return 0.95 + 1.9 * ceil(panels / _COLUMNS) if panels > 1 else 3.6
+
+
+def _draw(figure: Figure, comparison: Comparison, names: Sequence[str]) -> None:
+    """Draw a panel per landscape; the empty name is the mean over all."""
+    several = len(names) > 1
+    panels = grid(figure, len(names), _COLUMNS, _height(len(names))) if several else [figure.subplots()]
+    evaluations = range(1, comparison.budget + 1)
+    for axes, name in zip(panels, names, strict=True):
+        for number, arm in enumerate(comparison.arms):
+            color, curve = COLORS[SERIES[number % len(SERIES)]].light, comparison.curve(arm, name)
+            dashes = ("-", "--", ":")[number // len(SERIES) % 3]
+            axes.plot(evaluations, _regret(curve.mean), label=arm, color=color, linestyle=dashes, lw=1.5)
+            axes.fill_between(evaluations, _regret(curve.high), _regret(curve.low), color=color, alpha=0.18, lw=0)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}" if value >= 0.01 else f"{value:.2%}")
+        title = name or f"mean of {len(comparison.landscapes)} landscapes"
+        axes.set_title(wrapped(title, 30), fontsize=8 if several else 9)
+    figure.supxlabel("evaluations, failures included", fontsize=9)
+    figure.supylabel("slower than the optimum", fontsize=9)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=5)
+
+
+def _regret(fractions: Sequence[float]) -> list[float]:
+    """Return the slowdown against the optimum, within what the axis shows."""
+    return [max(1 / max(fraction, 1e-2) - 1, _FLOOR) for fraction in fractions]

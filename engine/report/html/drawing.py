@@ -1,0 +1,174 @@
+"""Draw figures as SVG that takes its colours from the page, in light and in dark."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:  # matplotlib takes a while to import
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["COLORS", "PANELS", "SERIES", "Color", "canvas", "grid", "plain_ticks", "png", "svg", "wrapped"]
+
+PANELS = 12
+"""Most problems that get a panel of their own in a picture."""
+
+_WIDTH = 7.6  # fills the page's column, inches
+
+
+@dataclass(frozen=True, slots=True)
+class Color:
+    """A colour of the page; no two have one light value, by which `svg` finds them."""
+
+    light: str
+    """Colour on a light page and in files of pixels."""
+    dark: str
+    """Colour on a dark page."""
+
+
+COLORS = {
+    "ink": Color("#1b1f24", "#e6e9ed"),
+    "muted": Color("#5a6472", "#a3adba"),
+    "grid": Color("#dde2e8", "#343b45"),
+    "paper": Color("#ffffff", "#15181d"),
+    # Okabe and Ito's colours, which readers with colour-vision deficiency tell apart, with contrast on both pages.
+    "win": Color("#00785a", "#2fc79a"),
+    "tie": Color("#6b7683", "#98a3b0"),
+    "loss": Color("#b84a00", "#ff9152"),
+    "series0": Color("#0067a3", "#56b4e9"),
+    "series1": Color("#b94b00", "#ff9152"),
+    "series2": Color("#00795b", "#2fc79a"),
+    "series3": Color("#a8447f", "#e78ac3"),
+    "series4": Color("#8a6a00", "#e6c229"),
+    "series5": Color("#4d4d4d", "#c4c4c4"),
+    "series6": Color("#5b4bb7", "#a99bff"),
+    "series7": Color("#7a2d1d", "#e0a08f"),
+}
+"""Colours by the name of their CSS variable."""
+
+SERIES = tuple(name for name in COLORS if name.startswith("series"))
+"""Names of the colours that tell series apart, in order."""
+
+_STYLE: dict[Any, object] = {
+    "axes.edgecolor": COLORS["muted"].light,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelcolor": COLORS["ink"].light,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": COLORS["ink"].light,
+    "axes.titlesize": 9,
+    "figure.facecolor": "none",
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],
+    "font.size": 9,
+    "grid.color": COLORS["grid"].light,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "gemmtune",
+    "text.color": COLORS["ink"].light,
+    "text.parse_math": False,
+    "xtick.color": COLORS["muted"].light,
+    "xtick.labelcolor": COLORS["ink"].light,
+    "ytick.color": COLORS["muted"].light,
+    "ytick.labelcolor": COLORS["ink"].light,
+}
+
+
+@contextmanager
+def canvas(height: float, of: type[Figure] | None = None, *, solved: bool = True) -> Iterator[Figure]:
+    """Yield an empty figure in the page's style; draw and call `svg` inside the block.
+
+    Args:
+        height: height in inches of 96 pixels.
+        of: class of the figure.
+        solved: False for a figure of `grid`, whose margins are fixed.
+    """
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(_STYLE):
+        yield (of or Figure)(figsize=(_WIDTH, height), layout="constrained" if solved else None)
+
+
+def png(figure: Figure) -> bytes:
+    """Return the figure as a PNG on light paper; equal figures give equal bytes."""
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=144, facecolor=COLORS["paper"].light, metadata={"Software": None})
+    return out.getvalue()
+
+
+def svg(figure: Figure, label: str) -> Markup:
+    """Return the figure as an SVG element; equal figures give equal text.
+
+    Args:
+        figure: figure of `canvas`.
+        label: sentence that a screen reader speaks in place of the picture.
+    """
+    out = io.StringIO()
+    figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    text = out.getvalue()
+    text = text[text.index("<svg") :].replace("\n", " ")
+    for name, color in COLORS.items():
+        text = text.replace(color.light, f"var(--{name})")
+    opening = Markup('<svg role="img" aria-label="{}" ').format(label)
+    return opening + Markup(text.removeprefix("<svg "))  # noqa: S704 matplotlib escapes the texts it draws
+
+
+def grid(figure: Figure, number: int, columns: int, height: float) -> list[Axes]:
+    """Divide a figure of `canvas` into panels of equal size, row by row; return those that are to be drawn on.
+
+    Panels have room for a title of two lines. The margins are fixed, which takes a third of a solved layout's time.
+
+    Args:
+        figure: empty figure of `canvas(solved=False)`.
+        number: panels to draw on.
+        columns: panels per row.
+        height: height of the figure in inches.
+    """
+    lines = ceil(number / columns)
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    share = (height - 0.95) / lines
+    figure.subplots_adjust(
+        left=0.9 / _WIDTH,
+        right=1 - 0.12 / _WIDTH,
+        bottom=0.5 / height,
+        top=1 - 0.65 / height,
+        wspace=0.28,
+        hspace=0.62 / max(share - 0.62, 0.3),
+    )
+    for axes in panels:
+        axes.tick_params(labelsize=7)
+        axes.locator_params(nbins=4)
+    for axes in panels[number:]:
+        axes.set_axis_off()
+    return list(panels[:number])
+
+
+def plain_ticks(axes: Axes) -> None:
+    """Label the ticks of two logarithmic axes with plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(NullFormatter())
+
+
+def wrapped(name: str, width: int = 26) -> str:
+    """Return a problem's name in lines of about `width` characters, broken before a colon."""
+    lines = [""]
+    for number, part in enumerate(name.split(":")):
+        piece = f":{part}" if number else part
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)

@@ -1,0 +1,89 @@
+"""Render a page of sections as one HTML file that loads nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from gemmtune.engine.report.html.drawing import COLORS
+
+__all__ = ["Card", "Cell", "Page", "Section", "Sheet", "render"]
+
+Cell = str | tuple[str, float]
+"""Text of a cell; with a number, which sorts the column, where the text is no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One figure of a headline."""
+
+    value: str
+    """The figure with its unit."""
+    meaning: str
+    """Short sentence that says what the figure is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """Table of numbers."""
+
+    headers: Sequence[str]
+    """Header of each column."""
+    rows: Sequence[Sequence[Cell]]
+    """Cells of each row, one per header."""
+    left: Sequence[str] = ()
+    """Headers of the columns that are left-aligned."""
+    kinds: Sequence[str] = ()
+    """Class of each row's first cell: win, tie or loss; empty for none."""
+    filterable: bool = False
+    """Whether the page offers a field that filters the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One heading of a page, with pictures, the numbers behind them, or a text to copy."""
+
+    title: str
+    """Heading of the section."""
+    text: str
+    """Sentences that tell how to read the section, or why it is empty."""
+    figures: Sequence[Markup] = ()
+    """Pictures as SVG."""
+    sheet: Sheet | None = None
+    """Numbers behind the pictures, folded where there is a picture."""
+    code: str = ""
+    """Text to copy."""
+
+    @property
+    def anchor(self) -> str:
+        """Name of the section in links: lower-case words joined by hyphens."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report before it is rendered."""
+
+    title: str
+    """Title of the page and of its tab."""
+    subtitle: str
+    """Line below the title: device, versions, date."""
+    sections: Sequence[Section]
+    """Sections in reading order."""
+    cards: Sequence[Card] = ()
+    """Figures of the headline."""
+
+
+def render(page: Page) -> str:
+    """Return the page as HTML text; names from outside are escaped.
+
+    The text holds style, script and pictures. It loads nothing, so that it opens from a disk and from an e-mail.
+    """
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
+    return template.render(page=page, colors=COLORS) + "\n"

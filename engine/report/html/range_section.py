@@ -1,0 +1,99 @@
+"""Section on ranges of m: what runs where, and what was never measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import RangeRow, Row
+from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.report.campaign_record import CampaignRecord
+from gemmtune.engine.report.html.drawing import COLORS, PANELS, SERIES, canvas, plain_ticks, svg
+from gemmtune.engine.report.html.page import Cell, Section, Sheet
+from gemmtune.engine.report.layout import choice_text, span
+from gemmtune.engine.report.tables import gemm_text
+from gemmtune.engine.tables.ranges import of_one_gemm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["m_ranges"]
+
+
+def m_ranges(record: CampaignRecord) -> Section | None:
+    """Draw winner and library over m with the ranges that serve it; None for a table without ranges."""
+    if not record.table.ranges:
+        return None
+    pictures, sheet_rows = [], list[Sequence[Cell]]()
+    families = [(key, list(of)) for key, of in groupby(record.table.ranges, key=lambda r: of_one_gemm(r.problem))]
+    for _, ranges in families[:PANELS]:
+        tuned = _tuned_rows(record.table.rows, ranges[0].problem)
+        with canvas(3.2) as figure:
+            axes = figure.subplots()
+            _draw_ranges(axes, ranges, tuned)
+            handles, labels = axes.get_legend_handles_labels()
+            named = dict(zip(labels, handles, strict=True))  # each label once
+            figure.legend(named.values(), named, loc="outside upper left", ncols=4)
+            pictures.append(svg(figure, f"Ranges of m of {gemm_text(ranges[0].problem)}"))
+    for _, ranges in families:
+        for each in ranges:
+            measured = sorted(m for m, _ in (*each.tuned, *each.probed, *each.held_out))
+            sheet_rows.append(
+                [
+                    gemm_text(each.problem),
+                    (span(each.first, each.last), float(each.first)),
+                    each.choice.space,
+                    f"{each.worst_loss:.2%}",
+                    ", ".join(map(str, measured)),
+                    ", ".join(span(a, b) for a, b in _holes(each)) or "-",
+                    choice_text(record.table.device, each.problem, each.choice),
+                ]
+            )
+    headers = ["GEMM", "m", "runs", "worst loss", "measured m", "never measured", "config"]
+    left = ("GEMM", "m", "runs", "measured m", "never measured", "config")
+    text = (
+        "Shaded bands are the ranges of m that one row serves. Dots are tuned m, rings were probed between them, "
+        "crosses were held out. Hatched m have no measurement within a factor of two."
+    )
+    return Section("Ranges of m", text, pictures, Sheet(headers, sheet_rows, left))
+
+
+def _tuned_rows(rows: Iterable[Row], problem: Problem) -> list[Row]:
+    """Return the table's rows of one GEMM, sorted by m."""
+    return sorted((r for r in rows if of_one_gemm(r.problem) == of_one_gemm(problem)), key=lambda r: r.problem.m)
+
+
+def _draw_ranges(axes: Axes, ranges: Sequence[RangeRow], tuned: Sequence[Row]) -> None:
+    spaces = {each.choice.space for each in ranges}
+    color = dict(zip(sorted(spaces), SERIES, strict=False))
+    for place, each in enumerate(ranges):
+        its = COLORS[color[each.choice.space]].light
+        alpha = 0.16 if place % 2 else 0.30
+        axes.axvspan(each.first, each.last + 0.999, color=its, alpha=alpha, lw=0, label=f"runs {each.choice.space}")
+        for low, high in _holes(each):
+            axes.axvspan(low, high, facecolor="none", edgecolor=COLORS["muted"].light, hatch="///", lw=0)
+    sizes = [row.problem.m for row in tuned]
+    times = [row.choices[0].time_ns / 1e3 for row in tuned]
+    axes.plot(sizes, times, "-o", ms=4, color=COLORS["ink"].light, label="shipped, tuned m", lw=1.2)
+    based = [row for row in tuned if row.baseline]
+    library = [row.baseline.time_ns / 1e3 for row in based if row.baseline]
+    grey, label = COLORS["muted"].light, f"{BASELINE_SPACE}, tuned m"
+    axes.plot([row.problem.m for row in based], library, "--s", ms=3.5, color=grey, label=label, lw=1.2)
+    probed = sorted({m for each in ranges for m, _ in each.probed})
+    held_out = sorted({m for each in ranges for m, _ in each.held_out})
+    foot, marks = min(times, default=1.0) * 0.9, COLORS["loss"].light
+    axes.plot(probed, [foot] * len(probed), "o", ms=4, mfc="none", color=marks, label="probed m")
+    axes.plot(held_out, [foot] * len(held_out), "x", ms=5, color=marks, label="held-out m")
+    axes.set(xscale="log", yscale="log", xlabel="m", ylabel="µs", title=gemm_text(ranges[0].problem))
+    plain_ticks(axes)
+
+
+def _holes(row: RangeRow) -> list[tuple[int, int]]:
+    """Return the parts of a range further than a factor of two from any measured m."""
+    measured = sorted({m for m, _ in (*row.tuned, *row.probed, *row.held_out)})
+    marks = [row.first // 4, *measured, row.last * 4]
+    gaps = pairwise(marks)
+    found = ((max(row.first, 2 * low + 1), min(row.last, (high - 1) // 2)) for low, high in gaps)
+    return [(low, high) for low, high in found if low < high]

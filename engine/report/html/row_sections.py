@@ -1,0 +1,204 @@
+"""Sections on what the rows are worth: lead, roofline, finals, every row, and Markdown to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from math import ceil
+from typing import Literal
+
+from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.report.campaign_record import CampaignRecord, lead
+from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, plain_ticks, svg, wrapped
+from gemmtune.engine.report.html.page import Cell, Section, Sheet
+from gemmtune.engine.report.layout import choice_text, microseconds, readable, readable_unit
+from gemmtune.engine.report.why import why
+
+__all__ = ["all_rows", "finals", "leads", "markdown", "roofline"]
+
+_NAMED = 50  # most problems that a picture names; more become a curve
+_LINE = 0.27  # height of a named line, inches
+_KINDS = {"win": "ships the kernel", "tie": "tie: ships the library", "loss": "ships the library"}
+_MARKERS: dict[str, Literal["o", "D", "s"]] = {"win": "o", "tie": "D", "loss": "s"}
+
+
+def leads(record: CampaignRecord) -> Section:
+    """Draw the lead of each problem's fastest kernel over the vendor library, with its interval."""
+    found = [(row, of, why(row, record.margin)) for row in record.table.rows if (of := lead(row)) is not None]
+    title = "Lead over the vendor library"
+    if not found:
+        return Section(title, "No row has both a kernel and a measured vendor library.")
+    found.sort(key=lambda each: each[1][0])
+    named = len(found) <= _NAMED
+    with canvas(1.0 + _LINE * len(found) if named else 3.6) as figure:
+        axes = figure.subplots()
+        for kind, meaning in _KINDS.items():
+            places = [i for i, (*_, reason) in enumerate(found) if reason.kind == kind]
+            if not places:
+                continue
+            at = [found[i][1][0] for i in places]
+            bars = [[of - found[i][1][1] for of, i in zip(at, places, strict=True)]]
+            bars.append([found[i][1][2] - of for of, i in zip(at, places, strict=True)])
+            draw = partial(
+                axes.errorbar, color=COLORS[kind].light, fmt=_MARKERS[kind], label=meaning, ms=5 if named else 2.5
+            )
+            draw(at, places, xerr=bars) if named else draw(places, at, yerr=bars)
+        for value, dashes in ((1.0, "-"), (1 + record.margin, ":")):
+            (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
+        label = f"time of {BASELINE_SPACE} / time of the fastest kernel found"
+        if named:
+            axes.set_yticks(range(len(found)), [wrapped(row.problem.name, 34) for row, *_ in found])
+            axes.set_xlabel(label)
+            axes.set_ylim(-0.7, len(found) - 0.3)
+            axes.grid(axis="y", visible=False)
+        else:
+            axes.set_xlabel(f"{len(found)} problems, sorted by their lead")
+            axes.set_ylabel(label)
+        figure.legend(loc="outside upper left", ncols=3)
+        picture = svg(figure, f"Lead of the fastest kernel over {BASELINE_SPACE} for {len(found)} problems")
+    rows = [
+        [row.problem.name, f"{of[0]:.3f}×", f"{of[1]:.3f}–{of[2]:.3f}", reason.value, reason.meaning]
+        for row, of, reason in reversed(found)
+    ]
+    text = (
+        "Dots beyond the solid line are faster than the vendor library; bars are 95 % intervals. A kernel ships where "
+        f"it leads beyond the noise and by {record.margin:.0%} or more, the dotted line."
+    )
+    headers = ["problem", "lead", "95 % interval", "why", "meaning"]
+    sheet = Sheet(headers, rows, ("problem", "why", "meaning"), [reason.kind for *_, reason in reversed(found)])
+    return Section(title, text, [picture], sheet)
+
+
+def roofline(record: CampaignRecord) -> Section:
+    """Draw each row's speed over its arithmetic intensity, beneath the memory's roof."""
+    title, device = "Roofline", record.table.device
+    if record.objective.unit != "ns":
+        return Section(title, f"The objective {record.table.objective} is no time.")
+    points = []
+    for row in record.table.rows:
+        seconds, problem = row.choices[0].time_ns * 1e-9, row.problem
+        points.append((problem, problem.flops / problem.min_bytes, problem.flops / seconds * 1e-12, seconds))
+    kinds = [why(row, record.margin).kind for row in record.table.rows]
+    with canvas(3.6) as figure:
+        axes = figure.subplots()
+        axes.set(xscale="log", yscale="log", xlabel="flop per byte (each operand moved once)", ylabel="TFLOP/s")
+        plain_ticks(axes)
+        edges = [min(x for _, x, *_ in points) / 1.5, max(x for _, x, *_ in points) * 1.5]
+        roof = [x * device.memory_bandwidth_gb_s * 1e-3 for x in edges]
+        axes.plot(edges, roof, color=COLORS["muted"].light, label=f"memory, {device.memory_bandwidth_gb_s} GB/s")
+        for kind, meaning in _KINDS.items():
+            of = [point for point, its in zip(points, kinds, strict=True) if its == kind]
+            if of:
+                at, speeds = [x for _, x, *_ in of], [y for *_, y, _ in of]
+                axes.scatter(at, speeds, color=COLORS[kind].light, marker=_MARKERS[kind], s=22, label=meaning)
+        axes.set_ylim(min(y for *_, y, _ in points) / 1.6, max(y for *_, y, _ in points) * 1.6)
+        figure.legend(loc="outside upper left", ncols=4)
+        picture = svg(figure, f"Speed over arithmetic intensity of {len(points)} rows")
+    rows = [
+        [p.name, f"{x:.1f}", f"{y:.1f}", f"{p.min_bytes / seconds / device.memory_bandwidth_gb_s * 1e-7:.0f} %"]
+        for p, x, y, seconds in points
+    ]
+    sheet = Sheet(["problem", "flop/byte", "TFLOP/s", "of memory bandwidth"], rows, ("problem",))
+    text = (
+        "A row near the line is bound by memory: no config can be much faster. Above it, operands stayed in the L2 "
+        "cache. Flops and bytes count each operand once; the bandwidth is the data sheet's."
+    )
+    return Section(title, text, [picture], sheet)
+
+
+def finals(record: CampaignRecord) -> Section:
+    """Draw the intervals of each final's configs against its leader."""
+    title = "Finals"
+    held = [(p, p.final) for p in record.problems if p.final is not None]
+    if not held:
+        return Section(title, "No final was held: replays and estimates rank by the numbers they have.")
+    shown = held[:PANELS]
+    lines = sum(len(final.finalists) for _, final in shown)
+    with canvas(1.0 + 0.19 * lines + 0.5 * ceil(len(shown) / 2)) as figure:
+        panels = figure.subplots(ceil(len(shown) / 2), 2, squeeze=False).ravel()
+        for axes, (p, final) in zip(panels, shown, strict=False):
+            for place, each in enumerate(final.finalists):
+                low, high = each.behind
+                kind = "tie" if low <= 0 < place else "loss" if place else "win"
+                if each.task.space == BASELINE_SPACE:
+                    kind = "series1"
+                middle = (low + high) / 2
+                axes.errorbar(middle, place, xerr=(high - low) / 2, fmt="o", ms=4, color=COLORS[kind].light)
+            axes.set_yticks(range(len(final.finalists)), [each.task.space for each in final.finalists], fontsize=7)
+            axes.invert_yaxis()
+            axes.set_title(wrapped(p.problem.name, 34), fontsize=8)
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
+            axes.tick_params(labelsize=7)
+        for axes in panels[len(shown) :]:
+            axes.set_axis_off()
+        figure.supxlabel("slower than the leader", fontsize=9)
+        picture = svg(figure, f"Intervals of {len(shown)} finals")
+    rows: list[list[Cell]] = [
+        [
+            p.problem.name,
+            str(place + 1),
+            each.task.space,
+            microseconds(each.estimate.time_ns),
+            f"{each.behind[0]:+.2%} to {each.behind[1]:+.2%}",
+            "tie" if each.behind[0] <= 0 else "behind",
+        ]
+        for p, final in held
+        for place, each in enumerate(final.finalists)
+    ]
+    headers = ["problem", "place", "space", "µs", "slower than the leader, 95 %", "verdict"]
+    text = (
+        "The fastest configs of a problem and the library, timed in alternating rounds on one GPU. An interval that "
+        "touches zero ties with the leader."
+    )
+    return Section(title, text, [picture], Sheet(headers, rows, ("problem", "space", "verdict")))
+
+
+def all_rows(record: CampaignRecord) -> Section:
+    """List every row of the table."""
+    unit = record.objective.unit
+    rows, kinds = [], []
+    for row in record.table.rows:
+        choice, reason = row.choices[0], why(row, record.margin)
+        gain = record.leads.get(row.problem)
+        rows.append(
+            [
+                row.problem.name,
+                choice.space,
+                readable(choice.time_ns, unit),
+                f"{readable(choice.low_ns, unit)}–{readable(choice.high_ns, unit)}",
+                readable(row.baseline.time_ns if row.baseline else None, unit),
+                "-" if gain is None else f"{gain:.3f}×",
+                reason.value,
+                str(len(row.tie_band)),
+                "-" if row.regret_bound is None else f"{row.regret_bound:.2%}",
+                f"{row.problem.weight:g}",
+                choice_text(record.table.device, row.problem, choice),
+            ]
+        )
+        kinds.append(reason.kind)
+    its = readable_unit(unit)
+    headers = ["problem", "ships", its, "95 % interval", f"{BASELINE_SPACE} {its}", "gain", "why", "ties", "regret ≤"]
+    headers += ["weight", "config"]
+    text = (
+        "Every row that ships. Gain is the vendor library's time over the shipped one, ties are configs that the "
+        "measurements do not tell from the fastest, regret is the most that a finalist could be faster."
+    )
+    sheet = Sheet(headers, rows, ("problem", "ships", "why", "config"), kinds, filterable=True)
+    return Section("All rows", text, sheet=sheet)
+
+
+def markdown(record: CampaignRecord, headline: Iterable[str]) -> Section:
+    """Return a Markdown block for a pull request: the headline, and the rows that ship a kernel."""
+    lines = [f"- {each}" for each in headline]
+    won = [row for row in record.table.rows if why(row, record.margin).kind == "win"]
+    won.sort(key=lambda row: record.leads.get(row.problem, 1.0), reverse=True)
+    if won:
+        its = readable_unit(record.objective.unit)
+        lines += ["", f"| problem | {its} | {BASELINE_SPACE} {its} | gain |", "|---|---|---|---|"]
+        for row in won[:30]:
+            base = readable(row.baseline.time_ns if row.baseline else None, record.objective.unit)
+            cells = row.problem.name, readable(row.choices[0].time_ns, record.objective.unit), base
+            lines.append(f"| `{cells[0]}` | {cells[1]} | {cells[2]} | {record.leads.get(row.problem, 1.0):.3f}× |")
+        if len(won) > 30:
+            lines.append(f"| {len(won) - 30} more | | | |")
+    return Section("For a pull request", "Markdown to paste.", code="\n".join(lines))

@@ -1,0 +1,117 @@
+"""Record of one run of a campaign: its command, its duration, and the load of builders and GPUs over time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gemmtune.engine.report.progress.state import CampaignState
+from gemmtune.engine.seams.executor import Load
+from gemmtune.engine.store.files import write_whole
+
+__all__ = ["RUN_FILE", "LoadSample", "Run", "RunRecorder", "read_run", "write_run"]
+
+RUN_FILE = "run.json"
+"""Name of the file in a campaign's folder that keeps the record of its run."""
+
+_MOST_SAMPLES = 512  # more would not show in a picture
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """Load of a campaign's executor at one moment."""
+
+    seconds: float
+    """Seconds since the campaign began."""
+    queued: int
+    """Configs that wait for a builder."""
+    building: int
+    """Configs that are being built."""
+    timing: int
+    """Configs that are built, and are being timed or wait for it."""
+    busy: int
+    """GPUs that have a config to time."""
+    workers: int
+    """GPUs that are not lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a campaign that evaluated something."""
+
+    command: str
+    """Command or call that repeats the campaign."""
+    started_at: str
+    """UTC time of the start, ISO 8601 with seconds."""
+    seconds: float
+    """Wall time of searches and finals, in seconds."""
+    evaluations: int
+    """Evaluations made in this run, failures included; those that the database answered are left out."""
+    known: int
+    """Evaluations that the database answered."""
+    finals: int
+    """Finals that were held."""
+    optima: Mapping[str, float] = field(default_factory=dict)
+    """Best score there is by the problem's name, where recorded landscapes know it."""
+    load: tuple[LoadSample, ...] = ()
+    """Load over time; empty where the executor reports none."""
+
+
+class RunRecorder(CampaignState):
+    """Callback that follows one run and records it."""
+
+    def __init__(self, unit: str, clock: Callable[[], float], now: Callable[[], datetime]) -> None:
+        """Start to record.
+
+        Args:
+            unit: unit of the scores.
+            clock: monotonic clock, in seconds.
+            now: wall clock.
+        """
+        super().__init__(unit, clock)
+        self._started_at = now().astimezone(UTC).isoformat(timespec="seconds")
+        self._samples: list[LoadSample] = []
+        self._every = 0.0
+
+    def on_load(self, load: Load | None, seconds_left: float | None) -> None:
+        """Keep a sample of the load, at most _MOST_SAMPLES over the run."""
+        super().on_load(load, seconds_left)
+        if load is None or (self._samples and self.seconds - self._samples[-1].seconds < self._every):
+            return
+        busy = sum(load.workers.values())
+        self._samples.append(
+            LoadSample(round(self.seconds, 2), load.queued, load.building, load.timing, busy, len(load.workers))
+        )
+        if len(self._samples) > _MOST_SAMPLES:
+            self._samples = self._samples[::2]
+            self._every = 2 * self.seconds / _MOST_SAMPLES
+
+    def run(self, command: str, optima: Mapping[str, float]) -> Run:
+        """Return the record of the run so far."""
+        counts = self.new, self.done - self.new, self.finals
+        load = tuple(self._samples)
+        return Run(command, self._started_at, round(self.seconds, 1), *counts, optima, load)
+
+
+def write_run(folder: Path, run: Run) -> Path:
+    """Write the record into a campaign's folder and return the file.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    path = folder / RUN_FILE
+    write_whole(path, (json.dumps(asdict(run), separators=(",", ":")) + "\n").encode())
+    return path
+
+
+def read_run(folder: Path) -> Run | None:
+    """Return the record in a campaign's folder; None where there is none that can be read."""
+    try:
+        fields = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        samples = tuple(LoadSample(**sample) for sample in fields.pop("load"))
+        return Run(**fields, load=samples)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
