@@ -182,9 +182,11 @@ def test_gemmtune_tune_searches_it(run: Run, tmp_path: Path):
     (note,) = [line for line in printed.splitlines() if "not exported" in line]
     assert note.startswith("not exported to inductor: ")
     assert "no Inductor template of mm for space 'toy'" in note
-    assert sorted(path.name for path in out.iterdir()) == ["asked.json", "measurements.db", "summary.txt", "table.json"]
+    assert sorted(path.name for path in out.iterdir()) == [
+        *("asked.json", "measurements.db", "report.html", "run.json", "summary.txt", "table.json")
+    ]
     assert (out / "summary.txt").read_text() == printed
     (out / "inductor").mkdir()
     again = json.loads(run(*CLI, "tune", "--space", "toy", "--replay", str(landscape), "--out", str(out), "--json"))
     assert again["notes"] == [f"{note}; {out / 'inductor'} is of an earlier table"]
-    assert again["written"] == [str(out / "table.json"), str(out / "summary.txt")]
+    assert again["written"] == [str(out / name) for name in ("table.json", "summary.txt", "report.html")]

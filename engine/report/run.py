@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from gemmtune.engine.io.numbers import checked
+from gemmtune.engine.io.reading import parse_json, read_text
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.store.files import write_whole
@@ -108,10 +112,19 @@ def write_run(folder: Path, run: Run) -> Path:
 
 
 def read_run(folder: Path) -> Run | None:
-    """Return the record in a campaign's folder; None where there is none that can be read."""
+    """Return the record in a campaign's folder; None where there is none, or it is damaged."""
+    path = folder / RUN_FILE
     try:
-        fields = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-        samples = tuple(LoadSample(**sample) for sample in fields.pop("load"))
-        return Run(**fields, load=samples)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        record = parse_json(read_text(path, "record"), str(path))
+        return _run(record) if isinstance(record, dict) else None
+    except (UsageError, TypeError, KeyError):
         return None
+
+
+def _run(record: Mapping[str, Any]) -> Run:
+    counts = {name: checked(record[name], name, int, least=0) for name in ("evaluations", "known", "finals")}
+    samples = [{name: checked(n, name, float, least=0) for name, n in sample.items()} for sample in record["load"]]
+    optima = {str(name): checked(best, name, float, above=0) for name, best in dict(record["optima"]).items()}
+    load = tuple(LoadSample(**{name: n if name == "seconds" else int(n) for name, n in s.items()}) for s in samples)
+    seconds = checked(record["seconds"], "seconds", float, least=0)
+    return Run(str(record["command"]), str(record["started_at"]), seconds, **counts, optima=optima, load=load)

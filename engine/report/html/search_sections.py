@@ -9,6 +9,7 @@ from math import ceil, nan
 from statistics import median
 
 from gemmtune.engine.records.config import Value
+from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.campaign_record import CampaignRecord, ProblemRecord, best_so_far, within
 from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, grid, svg, wrapped
@@ -64,9 +65,8 @@ def best_over_time(record: CampaignRecord) -> Section:
     if not shown:
         return Section(title, "No evaluations are at hand: the report was made of a table alone.")
     unit = readable_unit(record.objective.unit)
-    starts = [datetime.fromisoformat(e.created_at) for p in shown for e in p.evaluations]
-    timed = len(set(starts)) > 1
-    begin = min(starts)
+    timed = Evidence.MEASURED in record.evidence
+    begin = min(e.created_at for p in shown for e in p.evaluations)
     pictures = []
     for over in ("evaluations", *(("seconds",) if timed else ())):
         height = 0.95 + 1.7 * ceil(len(shown) / _COLUMNS)
@@ -76,7 +76,7 @@ def best_over_time(record: CampaignRecord) -> Section:
                 best = best_so_far(each.score for each in p.evaluations)
                 at: Sequence[float] = range(1, len(best) + 1)
                 if over == "seconds":
-                    at = [(datetime.fromisoformat(e.created_at) - begin).total_seconds() for e in p.evaluations]
+                    at = [_seconds(begin, e.created_at) for e in p.evaluations]
                 values = [nan if b is None else float(readable(b, record.objective.unit)) for b in best]
                 axes.step(at, values, where="post", color=COLORS["series0"].light, label="best so far")
                 low = high = float(readable(min(p.scores), record.objective.unit))
@@ -104,7 +104,7 @@ def best_over_time(record: CampaignRecord) -> Section:
     more = f" The {PANELS} problems with the largest weighted time." if len(record.problems) > PANELS else ""
     text = f"Each step is a better config; the dashed line is the vendor library.{more}"
     if not timed:
-        text += " A replay has no durations, so there is no picture over seconds."
+        text += " A replay or an estimate has no durations, so there is no picture over seconds."
     return Section(title, text, pictures, Sheet(headers, rows, ("problem",)))
 
 
@@ -153,6 +153,10 @@ def params(record: CampaignRecord) -> Section:
         "the median. Only configs that the sampler chose were evaluated; losses above 60 % are out of the picture."
     )
     return Section(title, text, [picture], Sheet(headers, rows, ("parameter",)))
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
 
 
 def _evaluations_to(problem: ProblemRecord, fraction: float) -> int:

@@ -112,7 +112,7 @@ def test_tune_json_is_one_object_and_nothing_else(run, tuned, recorded_configs, 
     assert record["fraction_of_optimum"] == pytest.approx(sum(fractions) / 2)
     assert all(0 < fraction <= 1 for fraction in fractions)
     assert record["notes"] == []
-    assert record["written"] == [f"out/{name}" for name in (*FILES, "summary.txt")]
+    assert record["written"] == [f"out/{name}" for name in (*FILES, "summary.txt", "report.html")]
     assert all(Path(path).exists() for path in record["written"])
     assert fractions[0] == 1.0
     best = row_of(DECODE, tuned).choices[0]

@@ -38,6 +38,8 @@ def test_a_device_that_is_not_here_is_built_for_and_estimated(on_paper, tmp_path
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "asked.json",
         "measurements.db",
+        "report.html",
+        "run.json",
         "summary.txt",
         "table.json",
     ]

@@ -100,7 +100,7 @@ def test_names_are_shown_as_text(campaign, tmp_path):
         Page(hostile, hostile, [Section(hostile, hostile, sheet=Sheet([hostile], [[hostile]]), code=hostile)])
     )
     assert "<script>alert" not in page
-    assert page.count("&lt;script&gt;alert") == 8
+    assert page.count("&lt;script&gt;alert") == 10
 
 
 def test_finals_are_drawn_with_their_intervals(campaign):
