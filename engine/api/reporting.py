@@ -50,7 +50,7 @@ def report(
         if Path(given).is_dir() and not table_path.exists():
             raise UsageError(f"{given} holds no table.json; name a table, a campaign's folder or a database")
         return write_report(Table.read(table_path), folder, target, folder / "measurements.db", margin=margin)
-    with Database.open(given, create=False) as database:
+    with Database.open(given, read_only=True) as database:
         table = table_of_database(database, margin=margin, device=device)
         return _write(gather(table, registry.objective(table.objective), margin, database), target)
 
@@ -74,7 +74,7 @@ def write_report(
     objective, run, url = registry.objective(table.objective), read_run(folder), os.fspath(database)
     if "://" not in url and not Path(url).exists():
         return _write(gather(table, objective, margin, run=run), target)
-    with Database.open(url, create=False) as store:
+    with Database.open(url, read_only=True) as store:
         return _write(gather(table, objective, margin, store, run), target)
 
 

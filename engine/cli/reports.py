@@ -50,7 +50,7 @@ def table(
     Searches and measures nothing. OUT receives table.json and its exports; a table that is there is replaced.
     """
     make_folder(out)
-    with Database.open(database, create=False) as store:
+    with Database.open(database, read_only=True) as store:
         found = table_of_database(store, objective=objective, margin=margin, device=device)
     found.save(out / "table.json")
     written, refusals = export_everywhere(found, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -123,8 +123,12 @@ def read_run(folder: Path) -> Run | None:
 
 def _run(record: Mapping[str, Any]) -> Run:
     counts = {name: checked(record[name], name, int, least=0) for name in ("evaluations", "known", "finals")}
-    samples = [{name: checked(n, name, float, least=0) for name, n in sample.items()} for sample in record["load"]]
     optima = {str(name): checked(best, name, float, above=0) for name, best in dict(record["optima"]).items()}
-    load = tuple(LoadSample(**{name: n if name == "seconds" else int(n) for name, n in s.items()}) for s in samples)
+    load = tuple(map(_sample, record["load"]))
     seconds = checked(record["seconds"], "seconds", float, least=0)
     return Run(str(record["command"]), str(record["started_at"]), seconds, **counts, optima=optima, load=load)
+
+
+def _sample(record: Mapping[str, Any]) -> LoadSample:
+    numbers = (checked(record[each.name], each.name, int, least=0) for each in fields(LoadSample)[1:])
+    return LoadSample(checked(record["seconds"], "seconds", float, least=0), *numbers)
