@@ -68,8 +68,6 @@ def _group(item: pytest.Item) -> str:
     """
     if item.get_closest_marker("gpu"):
         return "gpu"
-    if "ray_cluster" in getattr(item, "fixturenames", ()):
-        return "ray"  # its processes take 3 % of a core each, on and on: one cluster is enough
     alone = any(mark.name == "slow" for mark in item.own_markers)
     return item.nodeid.translate(_NO_BRACKETS) if alone else item.nodeid.partition("::")[0]
 

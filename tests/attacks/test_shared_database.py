@@ -14,7 +14,7 @@ from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.database import database_report
-from gemmtune.engine.report.table import table_report
+from gemmtune.engine.report.tables import table_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.store.database import Database

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def ray_cluster():
     """Start a Ray of two cores, whose actors can import what lies beside this file."""
     ray = pytest.importorskip("ray", reason="needs gemmtune[ray]")
