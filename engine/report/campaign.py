@@ -9,6 +9,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Status
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.report.layout import (
     Grid,
@@ -43,7 +44,8 @@ def campaign_report(
     portfolio = None
     if result.portfolio is not None:
         portfolio = portfolio_report(result.portfolio, device, plan.plugins.spaces, result.measurements)
-    scored = [_scored(finding, objective, result) for finding in findings]
+    scored_by_task = _scored_by_task(objective, result)
+    scored = [scored_by_task.get((finding.problem, finding.space), []) for finding in findings]
     record = {
         "device": device.sku,
         "objective": plan.objective,
@@ -139,15 +141,13 @@ def _build_columns(result: Result) -> dict[str, list[str]]:
     }
 
 
-def _scored(finding: Finding, objective: Objective, result: Result) -> list[Scored]:
-    """Return every config of the task that was ok, with its scores; nothing for an objective without parts."""
-    return [
-        (m.config, objective.scores(m))
-        for m in result.measurements
-        if objective.parts
-        and m.status is Status.OK
-        and (m.task.problem, m.task.space) == (finding.problem, finding.space)
-    ]
+def _scored_by_task(objective: Objective, result: Result) -> dict[tuple[Problem, str], list[Scored]]:
+    """Return the ok configs of each task with their scores; nothing for an objective without parts."""
+    found: dict[tuple[Problem, str], list[Scored]] = {}
+    for m in result.measurements if objective.parts else ():
+        if m.status is Status.OK:
+            found.setdefault((m.task.problem, m.task.space), []).append((m.config, objective.scores(m)))
+    return found
 
 
 def _mean_fraction(findings: Sequence[Finding]) -> float | None:

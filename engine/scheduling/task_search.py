@@ -84,11 +84,12 @@ class TaskSearch:
         if self._tuner is None:
             configs = tuple(self._configs())
             members = set(configs)
+            seeds = () if self.sampler is ExhaustiveSampler else self.space.seeds(self.task)  # it ignores them
             own_seed = hashlib.sha256(f"{self._seed}/{self.task.key}".encode()).digest()[:4]
             search = Search(
                 params=self.space.params(self.task),
                 feasible=configs,
-                seeds=tuple(config for config in self.space.seeds(self.task) if config in members),
+                seeds=tuple(config for config in seeds if config in members),
                 budget=self.budget,
                 seed=int.from_bytes(own_seed, "big"),
                 campaign_seed=self._seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -135,6 +136,7 @@ def scaled_config(
     return template_config(m, n, min(block_k, _padded(problem.k)), num_stages, busy_warps)
 
 
+@lru_cache(2**12)
 def template_config(*values: Value) -> Config:
     """Return the config with these BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps, and Inductor's GROUP_M."""
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")

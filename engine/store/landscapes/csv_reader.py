@@ -74,16 +74,35 @@ def parse(file: Path, text: str) -> tuple[Landscape, ...]:
         lines = csv.reader(_lines(file, text))
         names = [name.strip() for name in next(lines, [])]
         _check_header(file, names)
-        rows = [_row(file, lines.line_num, names, cells) for cells in lines if cells]
+        tasks = _rows_by_task(file, names, ((lines.line_num, cells) for cells in lines if cells))
     except csv.Error as error:
         raise LandscapeError(f"{file} is not CSV: {error}") from None
-    if not rows:
+    if not tasks:
         raise LandscapeError(f"{file} holds no rows; a landscape is a header line and one row per config")
-    identity = [name for name in names if name.startswith("problem.") or name in ("task.space", "task.device")]
-    tasks: dict[tuple[str, ...], list[_Row]] = {}
-    for row in rows:
-        tasks.setdefault(tuple(row.cells[name] for name in identity), []).append(row)
-    return tuple(_landscape(names, task_rows) for task_rows in tasks.values())
+    # The rows of a task are dropped once they are read: as mappings, all of them take more memory than the landscapes.
+    return tuple(
+        _landscape(names, [_Row(file, line, dict(zip(names, cells, strict=True))) for line, cells in tasks.pop(key)])
+        for key in list(tasks)
+    )
+
+
+def _rows_by_task(
+    file: Path, names: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]]
+) -> dict[tuple[str, ...], list[tuple[int, Sequence[str]]]]:
+    """Return the cells of each row with its line, by the cells that name the row's task."""
+    identity = [
+        i for i, name in enumerate(names) if name.startswith("problem.") or name in ("task.space", "task.device")
+    ]
+    tasks: dict[tuple[str, ...], list[tuple[int, Sequence[str]]]] = {}
+    above: Sequence[str] = names
+    for line, cells in rows:
+        if len(cells) != len(names):
+            found = f"{len(cells)} cells under {len(names)} columns"
+            raise LandscapeError(f"{file}, line {line}: {found}; quote a cell that holds a comma")
+        # Most cells equal the one above; both are one object.
+        above = tuple(old if old == new else new for old, new in zip(above, map(str.strip, cells), strict=True))
+        tasks.setdefault(tuple(above[i] for i in identity), []).append((line, above))
+    return tasks
 
 
 def _lines(file: Path, text: str) -> Iterator[str]:
@@ -131,13 +150,6 @@ class _Row:
             return read_cell(self.cells[column])
         except ValueError:
             raise self.error(column, f"expected {expected}") from None
-
-
-def _row(file: Path, line: int, names: Sequence[str], cells: Sequence[str]) -> _Row:
-    if len(cells) != len(names):
-        found = f"{len(cells)} cells under {len(names)} columns"
-        raise LandscapeError(f"{file}, line {line}: {found}; quote a cell that holds a comma")
-    return _Row(file, line, dict(zip(names, map(str.strip, cells), strict=True)))
 
 
 def _check_header(file: Path, names: Sequence[str]) -> None:
