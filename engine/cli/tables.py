@@ -18,7 +18,7 @@ from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.report.database import database_report, merge_report
-from gemmtune.engine.report.progress.display import progress_bar, show_progress
+from gemmtune.engine.report.progress.display import progress_bar, show_progress, show_work
 from gemmtune.engine.report.status import status_report
 from gemmtune.engine.report.tables import diff_report, table_report
 from gemmtune.engine.seams import registry
@@ -44,11 +44,13 @@ def show(
             raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
         output.show(table_report(Table.read(source)), as_json=as_json)
         return
-    with Database.open(source, read_only=True) as store:
-        if optuna is not None:
+    if optuna is not None:
+        with Database.open(source, read_only=True) as store:
             _write_studies(store, optuna, as_json)
-        else:
-            output.show(database_report(store), as_json=as_json)
+        return
+    with show_work("reading the database", quiet=as_json), Database.open(source, read_only=True) as store:
+        report = database_report(store)
+    output.show(report, as_json=as_json)
 
 
 def verify(
@@ -153,7 +155,7 @@ def status(
 
     Reads the campaign's database and changes nothing.
     """
-    with Database.open(database, read_only=True) as store:
+    with show_work("reading the database", quiet=as_json), Database.open(database, read_only=True) as store:
         report = status_report(store, datetime.now(UTC))
     output.show(report, as_json=as_json)
 
@@ -167,7 +169,7 @@ def merge(
 
     Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was.
     """
-    with ExitStack() as opened:
+    with show_work("merging databases", quiet=as_json), ExitStack() as opened:
         others = {s: opened.enter_context(Database.open(s, read_only=True)) for s in dict.fromkeys(sources)}
         target = opened.enter_context(Database.open(into))
         merged = {source: merge_databases(target, other) for source, other in others.items()}

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Timer
 
 from rich.console import Console
 from rich.progress import Progress
@@ -17,10 +18,30 @@ from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
 
-__all__ = ["LineWriter", "progress_bar", "show_progress"]
+__all__ = ["LineWriter", "progress_bar", "show_progress", "show_work"]
 
 _LINE_SECONDS = 10.0  # between two lines, and before a campaign is worth a summary
+_SILENT_SECONDS = 0.5  # before a line says what a command does
 _WAITING_SECONDS = 0.5  # without an event before a line says "waiting"
+
+
+@contextmanager
+def show_work(doing: str, *, quiet: bool) -> Iterator[None]:
+    """Say what a command does while the block runs: on a terminal at once, elsewhere if it takes half a second."""
+    console = Console(stderr=True)
+    if quiet:
+        yield
+    elif console.is_terminal:
+        with console.status(doing):
+            yield
+    else:
+        line = Timer(_SILENT_SECONDS, print_notice, [f"{doing} ..."])
+        line.daemon = True
+        line.start()
+        try:
+            yield
+        finally:
+            line.cancel()
 
 
 @contextmanager
@@ -41,7 +62,8 @@ def show_progress(*, quiet: bool, unit: str = "ns") -> Iterator[tuple[Callback, 
             with view.live:
                 yield state, view
         else:
-            yield state, LineWriter(state)
+            with show_work(f"at work; a line follows every {_LINE_SECONDS:.0f} s", quiet=False):
+                yield state, LineWriter(state)
         completed = True
     finally:
         if state.done and (not completed or state.seconds >= _LINE_SECONDS):
@@ -53,7 +75,8 @@ def progress_bar(description: str, *, quiet: bool) -> Iterator[Callable[[int, in
     """Draw a progress bar on a terminal while the block runs; yield a function of the number done and the total."""
     console = Console(stderr=True, quiet=quiet)
     if not console.is_terminal:
-        yield lambda done, total: None
+        with show_work(f"at work on {description}", quiet=quiet):
+            yield lambda done, total: None
         return
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task(description, total=None)

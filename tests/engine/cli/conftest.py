@@ -24,6 +24,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.report.progress import display
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table
@@ -66,6 +67,7 @@ def _script(*arguments: str | Path, cwd: Path) -> Ran:
 def run(tmp_path, monkeypatch, capsys):
     """The command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(display, "_SILENT_SECONDS", 600.0)  # a busy machine makes quick commands slow
 
     def command(*arguments: str | Path) -> Ran:
         monkeypatch.setattr(sys, "argv", ["gemmtune", *map(str, arguments)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
@@ -10,7 +11,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.report.progress import display
-from gemmtune.engine.report.progress.display import LineWriter, show_progress
+from gemmtune.engine.report.progress.display import LineWriter, show_progress, show_work
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
@@ -29,6 +30,22 @@ FINAL = Final((finalist(1, (0.0, 0.0)), finalist(2, (-0.0012, 0.004)), finalist(
 @pytest.fixture
 def every_event(monkeypatch):
     monkeypatch.setattr(display, "_LINE_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize(("quiet", "line"), [(False, "merging databases ...\n"), (True, "")])
+def test_a_command_that_takes_longer_says_what_it_does(quiet, line, capsys, monkeypatch):
+    monkeypatch.setattr(display, "_SILENT_SECONDS", 0.0)
+    with show_work("merging databases", quiet=quiet):
+        deadline, err = time.monotonic() + (0.1 if quiet else 10), ""
+        while err == "" and time.monotonic() < deadline:
+            err = capsys.readouterr().err
+        assert err == line
+
+
+def test_a_quick_command_says_nothing_of_its_work(capsys):
+    with show_work("merging databases", quiet=False):
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def measure(callbacks, score=9e4):
