@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,16 +15,18 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError
-from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
-from gemmtune.engine.studies.landscape_export import landscape_from
 
-__all__ = ["record"]
+__all__ = ["landscape_from", "record"]
 
 
 def record(
@@ -91,3 +93,36 @@ def record(
             ]
             write_landscapes(path, written[path])
     return written
+
+
+def landscape_from(
+    task: Task, space: Space, order: Iterable[Config], measurements: Mapping[Config, Measurement]
+) -> Landscape:
+    """Return the landscape of one task, its points in the given order, without the configs that were not measured."""
+    points = {
+        m.config: Point(
+            config=m.config,
+            status=m.status,
+            time_ns=m.estimate.time_ns if m.estimate else None,
+            samples_ns=m.samples_ns,
+            reason=m.reason,
+            resources=m.resources,
+            build_seconds=m.build_seconds,
+        )
+        for m in (measurements[config] for config in order if config in measurements)
+    }
+    first = next(iter(measurements.values()))
+    return Landscape(
+        name=task.problem.name,
+        source="",
+        params=space.params(task),
+        points=points,
+        problem=task.problem,
+        context={
+            "space": task.space,
+            "device": task.device.sku,
+            "protocol": first.protocol,
+            "toolchain": first.toolchain.text,
+            "date": min(m.created_at for m in measurements.values())[:10],
+        },
+    )

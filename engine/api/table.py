@@ -45,15 +45,6 @@ class Table(TableRecord):
         """Return the table of a record."""
         return cls(record.device, record.rows, record.objective, record.ranges)
 
-    @classmethod
-    def read(cls, path: str | os.PathLike[str]) -> Table:
-        """Read a table's file; `read_table` is the same function under a shorter name.
-
-        Raises:
-            TableError: the file is missing, damaged, edited, or of a newer schema.
-        """
-        return cls.of(table_file.read_table(Path(path)))
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table's file, whole or not at all; equal tables give equal bytes.
 
@@ -141,4 +132,4 @@ def read_table(path: str | os.PathLike[str]) -> Table:
         >>> gt.read_table("table.json").device.sku
         'H200'
     """
-    return Table.read(path)
+    return Table.of(table_file.read_table(Path(path)))

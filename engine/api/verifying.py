@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
-from gemmtune.engine.api.table import Table
+from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
@@ -87,7 +87,7 @@ def verify(
         >>> gt.verify(table, backend=recorded).holds
         True
     """
-    content = table if isinstance(table, Table) else Table.read(table)
+    content = table if isinstance(table, Table) else read_table(table)
     recorded, _ = sources_of(backend)
     executor = open_executor(content, landscapes=recorded, builders=builders, notify=partial(notify, callbacks))
     folder = None if out is None else Path(out)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.api.table import Table
+from gemmtune.engine.api.table import read_table
 from gemmtune.engine.api.verifying import verify as verify_table
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
@@ -42,7 +42,7 @@ def show(
     if source.endswith(".json"):
         if optuna is not None:
             raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
-        output.show(table_report(Table.read(source)), as_json=as_json)
+        output.show(table_report(read_table(source)), as_json=as_json)
         return
     if optuna is not None:
         with Database.open(source, read_only=True) as store:
@@ -68,7 +68,7 @@ def verify(
     by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. The exit
     status is 1 if a row or a range does not hold.
     """
-    content = Table.read(table)
+    content = read_table(table)
     with show_progress(quiet=as_json, unit=registry.objective(content.objective).unit) as callbacks:
         found = verify_table(
             content,
@@ -96,7 +96,7 @@ def diff(
     A row differs if only one table has it, if its winner changed, or if the winner's time changed beyond both
     intervals or has other evidence or another protocol. The exit status is 1 if any row differs.
     """
-    old, new = Table.read(before), Table.read(after)
+    old, new = read_table(before), read_table(after)
     found = old.diff(new)
     if html is not None:
         from gemmtune.engine.report.html.change_pages import diff_html  # matplotlib takes a while to import
@@ -116,7 +116,7 @@ def export(
     estimated: Annotated[bool, typer.Option("--estimated", help="Export estimated rows, too.")] = False,
 ) -> None:
     """Write a table as the files that its consumer loads."""
-    content = Table.read(table)
+    content = read_table(table)
     if device is not None:
         content.require_device(catalogue.device(device))
     for path in content.export(to, out or table.parent, estimated=estimated):

@@ -40,7 +40,8 @@ def campaign_report(
     """
     objective, findings = plan.plugins.objective, result.findings
     evidence = {m.evidence for m in result.measurements}
-    mean, racing = _mean_fraction(findings), _racing(findings)
+    fractions = [f.fraction_of_optimum for f in findings if f.fraction_of_optimum is not None]
+    mean, racing = sum(fractions) / len(fractions) if fractions else None, _racing(findings)
     portfolio = None
     if result.portfolio is not None:
         portfolio = portfolio_report(result.portfolio, device, plan.plugins.spaces, result.measurements)
@@ -148,11 +149,6 @@ def _scored_by_task(objective: Objective, result: Result) -> dict[tuple[Problem,
         if m.status is Status.OK:
             found.setdefault((m.task.problem, m.task.space), []).append((m.config, objective.scores(m)))
     return found
-
-
-def _mean_fraction(findings: Sequence[Finding]) -> float | None:
-    fractions = [f.fraction_of_optimum for f in findings if f.fraction_of_optimum is not None]
-    return sum(fractions) / len(fractions) if fractions else None
 
 
 def _racing(findings: Sequence[Finding]) -> dict[str, int] | None:

@@ -1,13 +1,11 @@
 """Search one recorded landscape with a sampler."""
 
 from collections.abc import Sequence
-from functools import partial
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.search import FeatureFunction, Search, SourceTask, no_features
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.tuner import Tuner
@@ -46,7 +44,8 @@ class LandscapeSearch:
             self.seeds = () if cold else tuple(config for config in space.seeds(task) if config in members)
             self.features = TaskFeatures(space, task)
         elif landscape.problem is not None:
-            self.features = partial(_constant, landscape.problem)
+            constants = problem_features(landscape.problem)
+            self.features = lambda config: constants
 
     @property
     def kind(self) -> tuple[str | None, bool, tuple[str, ...]]:
@@ -95,7 +94,3 @@ def _task(landscape: Landscape) -> Task | None:
     if landscape.problem is None or name not in registry.names(Space) or sku is None:
         return None
     return Task(landscape.problem, catalogue.device(sku), name)
-
-
-def _constant(problem: Problem, config: Config) -> dict[str, float]:
-    return dict(problem_features(problem))

@@ -3,7 +3,6 @@
 import contextlib
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -61,7 +60,11 @@ def _target(device: Device) -> Iterator[None]:
 
     QuACK's cache of compiled kernels would grow with every config, and on disk it would outlive the process.
     """
-    compile_for = partial(_compile_with, cute.compile, f"--gpu-arch {device.arch}")
+
+    def compile_for(*args: object, options: str, **more: object) -> object:
+        return compiler(*args, options=f"{options} --gpu-arch {device.arch}", **more)
+
+    compiler = cute.compile
     with (
         driver_of(device),
         patch.object(interface, "get_device_capacity", lambda _: device.capability),
@@ -73,8 +76,3 @@ def _target(device: Device) -> Iterator[None]:
         patch.object(cute, "compile", compile_for),
     ):
         yield
-
-
-def _compile_with(compiler: object, more: str, *args: object, options: str, **kwargs: object) -> object:
-    assert callable(compiler)
-    return compiler(*args, options=f"{options} {more}", **kwargs)

@@ -26,7 +26,8 @@ class Values:
 
     def fill(self, tensor: torch.Tensor, seed: str) -> torch.Tensor:
         """Draw all elements of a contiguous tensor, equal for equal seeds on every device, and return the tensor."""
-        generator = torch.Generator(tensor.device).manual_seed(_number(seed))
+        number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") >> 1
+        generator = torch.Generator(tensor.device).manual_seed(number)
         for part in torch.split(tensor.view(-1), _MOST_DRAWN):
             if self.dtype.itemsize > 1:
                 part.normal_(generator=generator)
@@ -129,7 +130,3 @@ def _bias(problem: Problem, device: torch.device, name: str, integer_scale: floa
 def _dtype(dtype: DType) -> torch.dtype:
     found: torch.dtype = getattr(torch, dtype.torch_name)
     return found
-
-
-def _number(seed: str) -> int:
-    return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") >> 1

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from gemmtune.engine.api.recording import landscape_from
 from gemmtune.engine.campaign import result as outcome
 from gemmtune.engine.campaign.estimated_backend import estimated_backend
 from gemmtune.engine.campaign.execute import execute
@@ -28,7 +29,6 @@ from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
-from gemmtune.engine.studies.landscape_export import landscape_from
 from gemmtune.engine.tables.portfolio import LossLimits
 
 H200 = catalogue.device("H200")
