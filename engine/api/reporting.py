@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gemmtune.engine.api.table import Table
+from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.campaign.known_table import known_table
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.table import Table as TableRecord
@@ -49,7 +49,7 @@ def report(
     if table_path.suffix == ".json":
         if Path(given).is_dir() and not table_path.exists():
             raise UsageError(f"{given} holds no table.json; name a table, a campaign's folder or a database")
-        return write_report(Table.read(table_path), folder, target, folder / "measurements.db", margin=margin)
+        return write_report(read_table(table_path), folder, target, folder / "measurements.db", margin=margin)
     with Database.open(given, read_only=True) as database:
         table = table_of_database(database, margin=margin, device=device)
         return _write(gather(table, registry.objective(table.objective), margin, database), target)
