@@ -2,8 +2,8 @@
 
 Each PYTHON is an interpreter with one torch and its triton, and nothing of gemmtune. lowering.py explains the counts.
 The tables have ranges of m, made by hand, for every product of both programs that a row can serve: Triton configs at
-some m, ATen at others. One says that it was made under the PYTHON's torch, one under the oldest. The exit status is 1
-if any version asked for a benchmark with a table.
+some m, ATen at others. One says that it was made under the PYTHON's torch, one under the oldest torch whose template
+has the same source. The exit status is 1 if any version asked for a benchmark with a table.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from block import LLAMA
 from problems import FORUM
 
+from gemmtune.engine.platform.releases import TORCH_VERSIONS, source_hash
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
@@ -29,7 +30,7 @@ from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.tables.inductor.exporter import InductorExporter
 
 SUMMED = ("graphs", "products", "lookups", "triton", "aten", "benchmarks")
-OLDEST = "torch 2.11.0, triton 3.6.0"
+MM = "triton::mm"
 HERE = Path(__file__).parent
 ASKED = "import torch, triton; print(f'torch {torch.__version__}, triton {triton.__version__}')"
 
@@ -42,7 +43,7 @@ def main() -> int:
     arms = []
     for python in given.pythons:
         toolchain = subprocess.run([python, "-c", ASKED], capture_output=True, text=True, check=True).stdout.strip()
-        for arm, made_with in (("table", toolchain), ("older table", OLDEST), ("no table", "")):
+        for arm, made_with in (("table", toolchain), ("older table", oldest(toolchain)), ("no table", "")):
             print(f"== {toolchain}: {arm}", flush=True)
             arms.append({"toolchain": toolchain, "arm": arm, "rows": lowered(python, made_with)})
     found = {"date": datetime.now(UTC).date().isoformat(), "arms": arms}
@@ -63,6 +64,13 @@ def lowered(python: str, made_with: str) -> list[dict]:
         command = [python, str(HERE / "lowering.py"), name if made_with else "-", f"{name}/counts.json"]
         subprocess.run(command, cwd=name, env={**os.environ, **caches}, check=True)
         return json.loads((folder / "counts.json").read_text())
+
+
+def oldest(toolchain: str) -> str:
+    """Return the toolchain of the first torch whose `triton::mm` has the source that it has in this one."""
+    torch = toolchain.partition(",")[0].removeprefix("torch ")
+    same = (each for each in TORCH_VERSIONS if source_hash(MM, each) == source_hash(MM, torch))
+    return f"torch {next(same)}.0, triton 3.6.0"
 
 
 def by_hand(toolchain: str) -> Table:

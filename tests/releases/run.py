@@ -58,8 +58,8 @@ gemmtune supports torch {first} to {last} with their tritons. `make releases` in
 its own, with the newest releases of everything else. There it runs the tests of spaces, tables and loaders, and lowers
 two models without a GPU: the forum's layer and a Llama block at nine m, forward and backward
 ([experiments/tables](../experiments/tables/README.md)). Each model is lowered with a table made under that torch, and
-with one made under torch 2.11. With a table nothing may be benchmarked, and the loader may not warn. The last column
-shows that the count sees benchmarks.
+with one made under the oldest torch whose `triton::mm` has the same source: 2.11 for 2.11, 2.12 for later ones. With a
+table nothing may be benchmarked, and the loader may not warn. The last column shows that the count sees benchmarks.
 
 """
 
