@@ -149,13 +149,16 @@ def require_config(name: str, value: object, params: Mapping[str, Mapping[str, o
     config = require_object(name, value, params.keys())
     for param, its in config.items():
         if repr(its) not in params[param]:
-            raise ValueError(f"{name}.{param}={shortened(its)} is not one of {', '.join(params[param])}")
+            raise ValueError(f"{name}.{param}={shortened(its)} is not one of {_cut(', '.join(params[param]))}")
     return config
 
 
 def shortened(value: object) -> str:
     """Return a value as one line of a message."""
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 

@@ -115,7 +115,7 @@ def _rows(key: str, entries: object, params: _Params) -> tuple[ProductRow, ...]:
         raise ValueError(f"rows: the key {shortened(key)} names no product of mm, addmm or bmm")
     if not isinstance(entries, list):
         raise TypeError(f"{key}: its rows={shortened(entries)} are not a list")
-    rows = []
+    rows: list[ProductRow] = []
     known = {template: params[template] for template in _TEMPLATES_OF[found[1]] if template in params}
     for number, entry in enumerate(entries, 1):
         try:
@@ -138,5 +138,5 @@ def _row(entry: object, known: _Params) -> ProductRow:
     last = require_integer("last", fields["last"], first, _LARGEST)
     template = fields["template"]
     if not isinstance(template, str) or template not in known:
-        raise ValueError(f"template={shortened(template)} is not one of {', '.join(known)}")
+        raise ValueError(f"template={shortened(template)} is not one of {', '.join(known) or 'params'}")
     return ProductRow(first, last, template, require_config("kwargs", fields["kwargs"], known[template]))

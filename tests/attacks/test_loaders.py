@@ -1,0 +1,280 @@
+"""Hostile values in exported tables: each is refused by row and field, or leaves every kernel as it was."""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.tables.cute.exporter import CuteExporter
+from gemmtune.engine.tables.cute.table_loader import CuteTable, parse_cute_table
+from gemmtune.engine.tables.inductor.exporter import InductorExporter
+from gemmtune.engine.tables.inductor.loader_rows import parse_inductor_table
+from gemmtune.engine.tables.sealed import read_sealed, seal_of
+
+PLANTED = "gemmtune_planted"
+"""Part of every text that names a module, a file or a command."""
+HOSTILE: list[Any] = [
+    *(None, True, False, 0, -1, 11, 48, 10**9, 2**31, 2**40, 2**62, 2**63, 10**30, 10**4000, -(10**30)),
+    *(0.5, 4.0, -0.0, 1e308, -1e-308),
+    *("", " ", "4", "aten::no", "\x00", "\x1b[31mred", "\ud800", "ä\u202e", "x" * 10_000, "../" * 50 + PLANTED),
+    *(f"/tmp/{PLANTED}", f"{PLANTED}.module", f"__import__('{PLANTED}')", f"$(touch {PLANTED})", f"file:///{PLANTED}"),
+    *([], {}, [[]], [None], {"": None}, [{"a": [1]}], {PLANTED: PLANTED}, [PLANTED]),
+]
+"""No value of this list is one that a field of the exported tables may have instead of its own."""
+TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 8, "num_stages": 2, "num_warps": 8}
+OPERATOR = CuteExporter.example[1]
+QUACK = Config(
+    {
+        "tile_m": 128,
+        "tile_n": 192,
+        "cluster_m": 2,
+        "cluster_n": 1,
+        "pingpong": True,
+        "swap_ab": False,
+        "is_dynamic_persistent": False,
+        "max_swizzle_size": 8,
+    }
+)
+PRODUCT = Problem.parse("64x96x200:bf16:nt")
+
+
+def choice(space, config):
+    toolchain = "torch 2.13.0, triton 3.7.0, quack-kernels 0.6.5"
+    return Choice(space, Config(config), 100.0, 99.0, 101.0, 32, Evidence.MEASURED, toolchain, "graph-cold-l2")
+
+
+def table(*spaces):
+    rows = tuple(
+        Row(replace(PRODUCT, m=m), tuple(choice(*each) for each in spaces), None, 0.0, (), regret_bound=0.01)
+        for m in (64,)
+    )
+    ranges = (RangeRow(replace(PRODUCT, m=256, dynamic_m=True), 65, 256, choice(*spaces[0]), ((256, 0.0),)),)
+    return Table(catalogue.device("H200"), rows, "latency", ranges if spaces[0][0] == "triton_mm" else ())
+
+
+TABLES = {
+    "inductor": table(("triton_mm", TILES)),
+    "cute": table(("cute_gemm", OPERATOR), ("quack_gemm", QUACK)),
+}
+EXPORTS = {"inductor": InductorExporter, "cute": CuteExporter}
+FILES = {"inductor": "inductor_table.json", "cute": "cute_table.json"}
+RECORDS = {name: json.loads(EXPORTS[name]().export(TABLES[name])[FILES[name]]) for name in EXPORTS}
+
+
+def kernels(name, record):
+    """Return the kernel per product that the loaders take from a parsed table."""
+    if name == "inductor":
+        parsed = parse_inductor_table(record)
+        return {key: [tuple(row) for row in rows] for key, rows in parsed.rows.items()}
+    parsed = parse_cute_table(copy.deepcopy(record))
+    fields = {"cute_gemm": "operator", "quack_gemm": "gemm_config"}
+    return {
+        (space, key): (repr(sorted_json(row[fields[space]])), row["rounded_loss"])
+        for space, rows in parsed["rows"].items()
+        for key, row in rows.items()
+    }
+
+
+def outcome(name, record):
+    """Return the kernels, or None and the refusal, which is one short line without control characters."""
+    try:
+        return kernels(name, record), ""
+    except (TypeError, ValueError) as error:
+        message = str(error)
+    assert message.isprintable(), repr(message)
+    assert len(message) < 1000
+    return None, message
+
+
+def is_part(after, before):
+    """Return whether each kernel is as before; a table may have fewer rows."""
+    return all(kernel == before[key] for key, kernel in after.items() if kernel != [])
+
+
+def sorted_json(value):
+    return json.dumps(value, sort_keys=True)
+
+
+def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in a JSON document, but its own."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*path, key)
+        yield from paths(item, (*path, key))
+
+
+def changed(record, path, value):
+    """Return a resealed copy with another value at a path."""
+    copied = copy.deepcopy(record)
+    place = copied
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return resealed(copied)
+
+
+def renamed(record, path, name):
+    """Return a resealed copy in which the key at the end of a path has another name."""
+    copied = copy.deepcopy(record)
+    place = copied
+    for key in path[:-1]:
+        place = place[key]
+    place[name] = place.pop(path[-1])
+    return resealed(copied)
+
+
+def resealed(record):
+    return {**record, "sha256": seal_of(record)}
+
+
+def names_it(message, path):
+    """Return whether a message names the field, and the product if the field is one row's."""
+    names = [part for part in path if isinstance(part, str)]
+    products = [part for part in names if "x96x200" in part]
+    return names[-1] in message and all(product in message for product in products)
+
+
+def fields_of(name):
+    return [path for path in paths(RECORDS[name]) if path != ("sha256",)]
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_any_value_of_any_field_is_refused_by_name_or_gives_the_same_kernels(name):
+    before = kernels(name, RECORDS[name])
+    refused = 0
+    for path in fields_of(name):
+        for value in HOSTILE:
+            after, message = outcome(name, changed(RECORDS[name], path, value))
+            refused += after is None
+            assert names_it(message, path) if after is None else is_part(after, before), (path, value, message)
+    assert refused > 1000
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_any_name_of_any_field_is_refused_or_gives_the_same_kernels(name):
+    before = kernels(name, RECORDS[name])
+    for path in fields_of(name):
+        for text in (value for value in HOSTILE if isinstance(value, str) and isinstance(path[-1], str)):
+            after, message = outcome(name, renamed(RECORDS[name], path, text))
+            assert message or is_part(after, before), (path, text)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "-Infinity", "1" * 5000, "[" * 100_000, '{"a": 1, "a": 2}', "\xff"]
+)
+def test_json_that_no_exporter_writes_is_refused_with_the_files_name(tmp_path, name, value):
+    file = tmp_path / FILES[name]
+    text = json.dumps({**RECORDS[name], "objective": "HERE"}).replace('"HERE"', value)
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises((TypeError, ValueError)) as refused:
+        read_sealed(file, lambda record: kernels(name, record))
+    assert type(refused.value) in (TypeError, ValueError)
+    assert str(refused.value).startswith(f"{file}: ")
+    assert len(str(refused.value)) < 1000
+
+
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_random_documents_raise_nothing_else(name, data):
+    record = RECORDS[name]
+    for path in data.draw(st.lists(st.sampled_from(fields_of(name)), max_size=3)):
+        try:
+            record = changed(record, path, data.draw(DOCUMENTS))
+        except (KeyError, IndexError, TypeError):  # an earlier document has replaced a parent
+            continue
+    outcome(name, record)
+
+
+EVENTS: list[tuple[str, tuple[Any, ...]]] = []
+WATCHED = {
+    "import",
+    "open",
+    "exec",
+    "compile",
+    "os.system",
+    "os.exec",
+    "os.listdir",
+    "subprocess.Popen",
+    "socket.connect",
+}
+recording = False
+
+
+def hook(event, args):
+    if recording and event in WATCHED:
+        EVENTS.append((event, args))
+
+
+def test_a_loader_imports_opens_and_runs_nothing_that_a_table_names(tmp_path):
+    global recording  # noqa: PLW0603 (an audit hook cannot be removed)
+    sys.addaudithook(hook)
+    planted = [f"/tmp/{PLANTED}", f"{PLANTED}.module", [PLANTED], {PLANTED: PLANTED}]
+    file = tmp_path / "cute_table.json"
+    for name in EXPORTS:
+        for path in fields_of(name):
+            for value in planted:
+                file.write_text(json.dumps(changed(RECORDS[name], path, value)))
+                recording = True
+                try:
+                    if name == "inductor":
+                        read_sealed(file, parse_inductor_table)
+                    else:
+                        with warnings.catch_warnings(action="ignore"):
+                            CuteTable(file, "quack_gemm")
+                except (TypeError, ValueError):
+                    pass
+                finally:
+                    recording = False
+    assert EVENTS, "the reading of the file itself"
+    assert not [event for event in EVENTS if PLANTED in repr(event)]
+
+
+CHOICES = [("triton_mm", TILES), ("triton_mm_tma", TILES), ("aten", {}), ("cute_gemm", OPERATOR), ("quack_gemm", QUACK)]
+
+
+@pytest.mark.parametrize(("space", "config"), CHOICES, ids=[space for space, _ in CHOICES])
+def test_an_exporter_refuses_any_value_that_is_not_the_spaces(space, config):
+    name = "inductor" if space in ("triton_mm", "triton_mm_tma", "aten") else "cute"
+    params = registry.space(space).params(Task(PRODUCT, catalogue.device("H200"), space))
+    known = {param.name: {repr(value) for value in param.values} for param in params}
+    EXPORTS[name]().export(table((space, config)))
+    for param in [*config, "EVEN_K"]:
+        for value in (each for each in HOSTILE if isinstance(each, bool | int | float | str)):
+            if value == "\ud800" or repr(value) in known.get(param, ()):
+                continue  # no table's file has the first, which is no UTF-8
+            with pytest.raises(TableError, match=param):
+                EXPORTS[name]().export(table((space, {**config, param: value})))
+
+
+def test_stock_inductors_lookup_table_has_the_keywords_of_checked_rows_alone():
+    """Stock Inductor trusts EVEN_K and ACC_TYPE, and its table carries no hash."""
+    lookup = json.loads(InductorExporter().export(TABLES["inductor"])["lookup_table.json"])
+    assert len(lookup) == 1
+    derived = {"template_id": "triton::mm", "EVEN_K": False, "ACC_TYPE": "tl.float32", "USE_FAST_ACCUM": False}
+    assert all(rows == [{**TILES, **derived}] for rows in lookup.values())
