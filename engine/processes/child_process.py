@@ -14,9 +14,9 @@ from importlib import import_module
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Generic, TypeVar
 
-__all__ = ["ChildProcess", "Context", "Event", "Last", "LooksAhead", "Message", "start_context"]
+__all__ = ["ChildProcess", "Context", "Event", "Last", "Message", "start_context"]
 
 R = TypeVar("R")
 
@@ -36,14 +36,6 @@ class Last(Generic[R]):
     def __init__(self, result: R) -> None:
         """Wrap `result`, which the pool hands on as any other."""
         self.result = result
-
-
-@runtime_checkable
-class LooksAhead(Protocol):
-    """A handler that prepares its next job while it waits for the current one."""
-
-    def look_ahead(self, upcoming: Callable[[], object | None]) -> None:
-        """Store `upcoming`, which returns the next job if it has arrived: the object that the call will receive."""
 
 
 class Event(Enum):
@@ -185,8 +177,8 @@ def _serve(
                 arrived.append(connection.recv())
         return arrived[0] if arrived else None
 
-    if isinstance(handler, LooksAhead):
-        handler.look_ahead(upcoming)
+    if look_ahead := getattr(handler, "look_ahead", None):
+        look_ahead(upcoming)
     connection.send((Event.READY, None))
     while True:
         try:

@@ -141,8 +141,8 @@ class ProcessPool(Generic[J, R]):
             spare_imports: modules that each process imports before `make_handler` runs. If given, even if empty, one
                 spare process imports them too and waits to replace the next process that ends. The pool starts it once
                 all others are ready, so that it delays none.
-            sends_ahead: whether a busy process holds its next job already, and can prepare it (`LooksAhead`). Jobs must
-                fit into a pipe (64 KiB).
+            sends_ahead: whether a busy process holds its next job already. Jobs must fit into a pipe (64 KiB). The
+                handler's method `look_ahead`, if it has one, receives a function that returns the next job or None.
             notify: receives a line per repeated run and per failed start.
         """
         environment = environment or {}

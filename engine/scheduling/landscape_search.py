@@ -53,10 +53,10 @@ class LandscapeSearch:
         names = sorted(param.name for param in self.landscape.params)
         return self.landscape.context.get("space"), self.landscape.problem is None, tuple(names)
 
-    def begin(
+    def search(
         self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
-    ) -> Tuner:
-        """Return a fresh search; `history` reaches a sampler that learns."""
+    ) -> tuple[Trial, ...]:
+        """Run a search and return its trials, in the order asked; `history` reaches a sampler that learns."""
         search = Search(
             params=self.landscape.params,
             feasible=self.feasible,
@@ -67,13 +67,7 @@ class LandscapeSearch:
             features=self.features,
             history=tuple(history) if sampler.learns else (),
         )
-        return Tuner(sampler(search), budget, batch)
-
-    def search(
-        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
-    ) -> tuple[Trial, ...]:
-        """Run a search and return its trials, in the order asked."""
-        tuner = self.begin(sampler, budget, seed=seed, batch=batch, history=history)
+        tuner = Tuner(sampler(search), budget, batch)
         while not tuner.done:
             tuner.tell([self.outcome(config) for config in tuner.next_batch()])
         return tuner.trials

@@ -36,12 +36,9 @@ class WarmUp:
 
     @property
     def done(self) -> bool:
-        """Whether waiting should end: the clocks are steady, or the longest wait is over."""
-        return self._loaded_seconds >= _MOST_SECONDS or self.steady
-
-    @property
-    def steady(self) -> bool:
-        """Whether the last 5 readings agree, after the least load."""
+        """Whether waiting should end: the last 5 readings agree after the least load, or the longest wait is over."""
+        if self._loaded_seconds >= _MOST_SECONDS:
+            return True
         if self._loaded_seconds < _LEAST_SECONDS or len(self._last) < _READINGS:
             return False
         return max(self._last) / min(self._last) - 1 <= _TOLERANCE

@@ -16,9 +16,8 @@ def feed(warm_up, readings, start=100.0, step=0.1):
 
 
 def test_clocks_are_steady_once_the_last_five_readings_agree():
-    warm_up = WarmUp(100.0)
-    assert feed(warm_up, [1370.0, 1400.0, 1450.0, 1500.0, 1520.0, 1521.0, 1519.0, 1522.0, 1520.0, 1520.0]) == 9
-    assert warm_up.steady
+    readings = [1370.0, 1400.0, 1450.0, 1500.0, 1520.0, 1521.0, 1519.0, 1522.0, 1520.0, 1520.0]
+    assert feed(WarmUp(100.0), readings) == 9
 
 
 def test_agreement_before_the_least_load_does_not_count():
@@ -30,15 +29,11 @@ def test_fewer_than_five_readings_show_nothing():
 
 
 def test_waiting_for_clocks_that_are_never_steady_ends():
-    warm_up = WarmUp(100.0)
-    assert feed(warm_up, [1500.0, 1530.0] * 50) == 30
-    assert not warm_up.steady
+    assert feed(WarmUp(100.0), [1500.0, 1530.0] * 50) == 30
 
 
-def test_before_any_reading_it_is_neither_done_nor_steady():
-    warm_up = WarmUp(100.0)
-    assert not warm_up.done
-    assert not warm_up.steady
+def test_before_any_reading_it_is_not_done():
+    assert not WarmUp(100.0).done
 
 
 def test_factor_is_the_reference_over_its_nominal_level():
