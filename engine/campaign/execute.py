@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from gemmtune.engine.campaign.backend import Backend
-from gemmtune.engine.campaign.finished import FinishedCampaign
+from gemmtune.engine.campaign.finished import FinishedSearches
 from gemmtune.engine.campaign.measured_backend import unsearched
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.range_rounds import (
@@ -42,8 +42,7 @@ def execute(
         backend: what answers; opened for this plan, and closed by the caller.
         database: keeps every measurement. What it holds is not measured again.
         callbacks: follow the campaign.
-        finished: file that keeps what a finished campaign asked. A campaign that it says is finished is not searched
-            again.
+        finished: file that keeps what finished searches asked. A search that it says is finished is not repeated.
 
     Raises:
         ContractError: the executor, a sampler or the objective broke its contract.
@@ -61,14 +60,15 @@ def execute(
     run_searches = partial(run, executor=executor, database=database, objective=objective, callbacks=callbacks)
 
     searches = backend.searches(plan, history)
-    record = FinishedCampaign(finished, plan, searches, executor) if finished else None
-    repeated = record.searches(database, partial(notify, callbacks)) if record else None
+    record = FinishedSearches(finished, plan, searches, executor) if finished else None
+    if record:
+        searches = record.resumed(database, partial(notify, callbacks))
     # The range rounds of a finished campaign measured more at each problem. That calls for no further final.
-    finals = repeated is None or plan.ranges is None
-    run_searches(repeated or searches, limits=plan.limits, hold_finals=finals)
-    if record and repeated is None:
+    finals = record is None or not record.complete or plan.ranges is None
+    followed = (*callbacks, record) if record else callbacks
+    run_searches(searches, callbacks=followed, limits=plan.limits, hold_finals=finals)
+    if record:
         record.write()
-    searches = repeated or searches
 
     reader = ResultReader(plan, backend, database, keep=plan.ranges is not None)
 

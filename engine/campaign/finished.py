@@ -1,57 +1,74 @@
-"""Remember what a finished campaign asked, so that the same command searches nothing again."""
+"""Remember what finished searches asked, so that the same command does not ask their samplers again."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeGuard
 
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.column_types import DEVICE, PROBLEM
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["FinishedCampaign"]
+__all__ = ["FinishedSearches"]
+
+_FIRST_WRITE = 16  # searches that end before the file is written
+_GROWTH = 1.25  # from one write to the next: a campaign that is killed repeats the proposals of a fifth of its searches
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedCampaign:
-    """The configs that each search of one campaign asked, by their digests, in a file.
+class FinishedSearches(Callback):
+    """The configs that each finished search of one campaign asked, by their digests, in a file.
 
-    The file only saves time (see experiments/campaign-100). The samplers are asked again where it is missing, is of
-    another campaign, or names a config that the database lacks. Measurements that other campaigns added since do not
-    matter.
+    The file only saves time (see experiments/growth). A sampler is asked again where the file is missing, is of another
+    campaign, or names a config that the database lacks. Measurements that other campaigns added since do not matter.
     """
 
-    path: Path
-    """File of the campaign."""
-    plan: Plan
-    """Plan of the campaign."""
-    fresh: Sequence[TaskSearch]
-    """Searches of the plan's tasks."""
-    executor: Executor
-    """Executor of the campaign."""
+    def __init__(self, path: Path, plan: Plan, searches: Sequence[TaskSearch], executor: Executor) -> None:
+        """Remember nothing yet.
 
-    @property
+        Args:
+            path: file of the campaign.
+            plan: plan of the campaign.
+            searches: fresh searches of the plan's tasks.
+            executor: executor of the campaign.
+        """
+        self._path = path
+        self._plan = plan
+        self._searches = searches
+        self._executor = executor
+        self._number = {search.task: number for number, search in enumerate(searches)}
+        self._asked: list[list[str] | None] = [None] * len(searches)
+        self._ended = 0  # searches that ended in this run of the campaign
+        self._written = 0  # those of them that the file holds
+        self._next_write = _FIRST_WRITE
+
+    @cached_property
     def _campaign(self) -> str:
         """Digest of what the campaign searches, how, and how that is measured."""
-        plan, tasks = self.plan, []
-        for search in self.fresh:
+        plan, tasks = self._plan, []
+        for search in self._searches:
             task, sampler = search.task, search.sampler
             how = f"{sampler.__module__}.{sampler.__qualname__}", search.budget, search.space.params(task)
             fields = task.space, PROBLEM.encode(task.problem), DEVICE.encode(task.device)
-            tasks.append((fields, how, self.executor.protocol(task), self.executor.toolchain(task).text))
+            tasks.append((fields, how, self._executor.protocol(task), self._executor.toolchain(task).text))
         seen = version("gemmtune"), plan.seed, plan.batch, plan.objective, plan.pruners, plan.limits.regret
-        return hashlib.sha256(repr([seen, self.executor.evidence, tasks]).encode()).hexdigest()
+        return hashlib.sha256(repr([seen, self._executor.evidence, tasks]).encode()).hexdigest()
 
-    def searches(self, database: Database, notify: Callable[[str], None]) -> list[TaskSearch] | None:
-        """Return searches that ask what was asked, one per search; None where the samplers must be asked.
+    @property
+    def complete(self) -> bool:
+        """Whether every search of the campaign has ended."""
+        return None not in self._asked
+
+    def resumed(self, database: Database, notify: Callable[[str], None]) -> list[TaskSearch]:
+        """Return the searches, with one that asks what was asked in place of each that has ended before.
 
         Args:
             database: holds the measurements of the campaign.
@@ -60,51 +77,78 @@ class FinishedCampaign:
         Raises:
             StoreError: the database cannot be read.
         """
-        try:
-            content = json.loads(self.path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError):
-            content = None
-        if isinstance(content, dict) and content.get("campaign") not in (None, self._campaign):
-            return None
-        asked = content.get("asked") if isinstance(content, dict) else None
-        if not _fits(asked, self.fresh):
-            notify(f"{self.path} is damaged and ignored: the samplers are asked again, nothing is measured twice")
-            return None
-        found = []
-        for search, digests in zip(self.fresh, asked, strict=True):
-            protocol, toolchain = self.executor.protocol(search.task), self.executor.toolchain(search.task)
-            known = database.known(search.task, protocol, self.executor.evidence, toolchain, digests)
-            held = {config.digest: config for config in known}
-            if not all(digest in held for digest in digests):
-                return None
-            configs = [held[digest] for digest in digests]
-            found.append(exhaustive_search(search.task, search.space, configs, self.plan.scores))
-        return found
+        asked = self._read(notify)
+        return [self._resumed(search, digests, database) for search, digests in zip(self._searches, asked, strict=True)]
 
-    def write(self) -> None:
-        """Write what the searches asked, unless time was over before they ended.
+    def on_search_end(self, search: TaskSearch, reason: str) -> None:
+        """Take note of what an ended search asked, unless its time was over; write the file now and then.
 
         Raises:
             UsageError: the file cannot be written.
         """
-        if any(search.cut_short for search in self.fresh):
+        number = self._number[search.task]
+        if search.cut_short or self._asked[number] is not None:
             return
-        asked = [[trial.config.digest for trial in search.tuner.trials] for search in self.fresh]
-        write_whole(self.path, (json.dumps({"campaign": self._campaign, "asked": asked}) + "\n").encode())
+        self._asked[number] = [trial.config.digest for trial in search.tuner.trials]
+        self._ended += 1
+        if self._ended >= self._next_write:
+            self.write()
+            self._next_write = int(_GROWTH * self._ended)
+
+    def write(self) -> None:
+        """Write what the ended searches asked, if the file does not hold it.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        if self._ended > self._written:
+            content = {"campaign": self._campaign, "asked": self._asked}
+            write_whole(self._path, (json.dumps(content) + "\n").encode())
+            self._written = self._ended
+
+    def _read(self, notify: Callable[[str], None]) -> list[list[str] | None]:
+        """Return what each search asked, None for one that has not ended."""
+        nothing: list[list[str] | None] = [None] * len(self._searches)
+        try:
+            content = json.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return nothing
+        except (OSError, ValueError, RecursionError):
+            content = None
+        if isinstance(content, dict) and content.get("campaign") not in (None, self._campaign):
+            return nothing
+        asked = content.get("asked") if isinstance(content, dict) else None
+        if _fits(asked, self._searches):
+            return asked
+        notify(f"{self._path} is damaged and ignored: the samplers are asked again, nothing is measured twice")
+        return nothing
+
+    def _resumed(self, search: TaskSearch, digests: list[str] | None, database: Database) -> TaskSearch:
+        if digests is None:
+            return search
+        protocol, toolchain = self._executor.protocol(search.task), self._executor.toolchain(search.task)
+        known = database.known(search.task, protocol, self._executor.evidence, toolchain, digests)
+        held = {config.digest: config for config in known}
+        if not all(digest in held for digest in digests):
+            return search
+        self._asked[self._number[search.task]] = digests
+        configs = [held[digest] for digest in digests]
+        return exhaustive_search(search.task, search.space, configs, self._plan.scores)
 
 
-def _fits(asked: object, searches: Sequence[TaskSearch]) -> TypeGuard[list[list[str]]]:
-    """Return whether `asked` holds, per search, distinct digests within the search's budget."""
+def _fits(asked: object, searches: Sequence[TaskSearch]) -> TypeGuard[list[list[str] | None]]:
+    """Return whether `asked` holds, per search, None or distinct digests within the search's budget."""
     return (
         isinstance(asked, list)
         and len(asked) == len(searches)
         and all(
-            isinstance(digests, list)
-            and 0 < len(digests) <= search.budget
-            and all(isinstance(digest, str) for digest in digests)
-            and len(set(digests)) == len(digests)
+            digests is None
+            or (
+                isinstance(digests, list)
+                and 0 < len(digests) <= search.budget
+                and all(isinstance(digest, str) for digest in digests)
+                and len(set(digests)) == len(digests)
+            )
             for digests, search in zip(asked, searches, strict=True)
         )
     )

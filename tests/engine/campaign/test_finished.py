@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gemmtune.engine.campaign import finished
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import read_all, replayed_backend
@@ -167,3 +168,30 @@ def test_a_damaged_file_is_ignored_with_one_line(tmp_path, recorded, damage):
     assert (again, heard.new) == (first, 0)
     assert heard.notices == [f"{path} is damaged and ignored: the samplers are asked again, nothing is measured twice"]
     assert path.read_bytes() == kept
+
+
+def test_a_campaign_that_was_stopped_asks_only_the_samplers_of_unfinished_searches(
+    tmp_path, recorded, asks, monkeypatch
+):
+    monkeypatch.setattr(finished, "_FIRST_WRITE", 1)
+    (tmp_path / "apart").mkdir()
+    undisturbed, _ = executed(tmp_path / "apart", recorded)
+
+    class Stop(Callback):
+        ended = 0
+
+        def on_search_end(self, search, reason):
+            self.ended += 1
+            if self.ended == 3:  # behind one problem's baseline and search
+                raise KeyboardInterrupt
+
+    backend = replayed_backend(PLAN, recorded)
+    with Database.open(tmp_path / "m.db") as store, pytest.raises(KeyboardInterrupt):
+        execute(PLAN, backend, store, [Stop()], finished=tmp_path / "asked.json")
+    asked = json.loads((tmp_path / "asked.json").read_bytes())["asked"]
+    assert sum(digests is not None for digests in asked) == 2
+    asks.clear()
+    resumed, _ = executed(tmp_path, recorded)
+    assert len({sampler.search.seed for sampler in asks}) == 1
+    assert resumed == undisturbed
+    assert (tmp_path / "asked.json").read_bytes() == (tmp_path / "apart" / "asked.json").read_bytes()
