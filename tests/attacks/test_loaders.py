@@ -37,7 +37,7 @@ HOSTILE: list[Any] = [
     *(f"/tmp/{PLANTED}", f"{PLANTED}.module", f"__import__('{PLANTED}')", f"$(touch {PLANTED})", f"file:///{PLANTED}"),
     *([], {}, [[]], [None], {"": None}, [{"a": [1]}], {PLANTED: PLANTED}, [PLANTED]),
 ]
-"""No value of this list is one that a field of the exported tables may have instead of its own."""
+"""Values of which `is_legal` excepts those that a field of another table may have."""
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 8, "num_stages": 2, "num_warps": 8}
 OPERATOR = CuteExporter.example[1]
 QUACK = Config(
@@ -151,6 +151,13 @@ def names_it(message, path):
     return names[-1] in message and all(product in message for product in products)
 
 
+def is_legal(path, value):
+    """Return whether a value makes another valid table: another range, or a row that serves sizes below its own."""
+    if path[-1] in ("first", "last"):
+        return type(value) is int and 0 < value < 2**31
+    return path[-1] == "rounded_loss" and value == 0 and type(value) is not bool
+
+
 def fields_of(name):
     return [path for path in paths(RECORDS[name]) if path != ("sha256",)]
 
@@ -160,7 +167,7 @@ def test_any_value_of_any_field_is_refused_by_name_or_gives_the_same_kernels(nam
     before = kernels(name, RECORDS[name])
     refused = 0
     for path in fields_of(name):
-        for value in HOSTILE:
+        for value in (each for each in HOSTILE if not is_legal(path, each)):
             after, message = outcome(name, changed(RECORDS[name], path, value))
             refused += after is None
             assert names_it(message, path) if after is None else is_part(after, before), (path, value, message)

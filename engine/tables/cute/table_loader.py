@@ -251,7 +251,8 @@ def _require_row(
     fields[KERNEL[space]] = kernel  # 1 and true are equal, but not to a dispatcher
     for name in _NUMBERS:
         if fields[name] is not None or name not in _MAYBE_NULL:
-            require_number(name, fields[name], -1, bound if name == "rounded_loss" else _LARGEST)
+            least, most = (0, bound) if name == "rounded_loss" else (-1, _LARGEST)
+            require_number(name, fields[name], least, most)
     for name in ("problem", "protocol", "winner"):
         require_text(name, fields[name])
     if fields["evidence"] not in _EVIDENCE:
