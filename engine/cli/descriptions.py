@@ -12,6 +12,7 @@ import typer
 
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
+from gemmtune.engine.platform.releases import TORCH_VERSIONS
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
@@ -20,11 +21,10 @@ from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.doctor.host import examine
 from gemmtune.engine.report.doctor.report import doctor_report, healthy
-from gemmtune.engine.report.explain import explain_call, explain_layer, installed_torch, layers_of, layers_report
+from gemmtune.engine.report.explain import explain_call, explain_layer, explained_torch, layers_of, layers_report
 from gemmtune.engine.report.space import space_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space
-from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
 from gemmtune.engine.tables.table_file import read_table, require_device
 
@@ -35,7 +35,7 @@ _INPUT_HELP = "Sizes of one input of --call, with m where they are dynamic: mx40
 _LINEAR_HELP = "A linear layer by its sizes. [default: the table's layers]"
 _INPUT_GRAD_HELP = "The input needs a gradient, too, as inside a model."
 _TORCH_HELP = (
-    f"The torch version: {', '.join(TORCH_VERSIONS)}, or a newer one if installed. [default: the installed one]"
+    f"The torch version: {', '.join(TORCH_VERSIONS)}, or another one if installed. [default: the installed one]"
 )
 
 
@@ -103,7 +103,7 @@ def explain(
         layers = layers_of(content, weight_grad=grad, input_grad=input_grad)
     else:
         raise UsageError("nothing to explain: name a table, a layer with --linear IN:OUT, or a callable with --call")
-    version = torch or installed_torch()
+    version = torch or explained_torch()
     found = [explain_layer(x, version, target, content, shape_padding=padding) for x in layers]
     output.show(found[0].report() if linear is not None else layers_report(found), as_json=as_json)
 
@@ -126,7 +126,7 @@ def _explain_call(
     if dtype not in PADDED_DTYPES:
         raise UsageError(f"the guards of {dtype} products are not known; known: {', '.join(PADDED_DTYPES)}")
     sys.path.insert(0, str(Path.cwd()))
-    version, kind = torch or installed_torch(), DType(dtype)
+    version, kind = torch or explained_torch(), DType(dtype)
     traced = trace(imported(call), inputs, kind, grad=grad)
     report = explain_call(call, traced, kind, version, target, table, shape_padding=padding)
     output.show(report, as_json=as_json)

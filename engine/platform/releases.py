@@ -10,7 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["FP_FUSION_VARIABLE", "PADDING_GUARDS", "TORCH_VERSIONS", "fp_fusion", "source_hash", "template_heuristics"]
+__all__ = [
+    "FP_FUSION_VARIABLE",
+    "PADDING_GUARDS",
+    "TORCH_VERSIONS",
+    "fp_fusion",
+    "installed_torch",
+    "release_of",
+    "source_hash",
+    "template_heuristics",
+]
 
 TORCH_VERSIONS = ("2.11", "2.12", "2.13", "2.14", "2.15")
 """Versions of torch whose guards and template sources are known without asking it."""
@@ -46,6 +55,19 @@ _SOURCES = {
 }
 
 
+def installed_torch() -> str:
+    """Return the version of the installed torch without a suffix for CUDA, `2.11.0`; empty without torch."""
+    try:
+        return version("torch").partition("+")[0]
+    except PackageNotFoundError:
+        return ""
+
+
+def release_of(torch: str) -> str:
+    """Return major and minor version of torch."""
+    return ".".join(torch.split(".")[:2])
+
+
 def source_hash(template: str, torch: str) -> str | None:
     """Return the SHA-256 of a template's source in a version of torch such as `2.11.0+cu130`; None if unknown.
 
@@ -56,10 +78,9 @@ def source_hash(template: str, torch: str) -> str | None:
     file = _installed_source(template, torch)
     if file is not None:
         return hashlib.sha256(file.read_bytes()).hexdigest()
-    release = ".".join(torch.split(".")[:2])
-    if release not in TORCH_VERSIONS:
+    if release_of(torch) not in TORCH_VERSIONS:
         return None
-    until = TORCH_VERSIONS[: TORCH_VERSIONS.index(release) + 1]
+    until = TORCH_VERSIONS[: TORCH_VERSIONS.index(release_of(torch)) + 1]
     return [its for since, its in _SOURCES[template].items() if since in until][-1]
 
 
@@ -79,12 +100,8 @@ def fp_fusion(environment: Mapping[str, str]) -> bool:
 
 def _installed_source(template: str, torch: str) -> Path | None:
     """Return the file of a template's source in the installed torch if that has the given version."""
-    try:
-        installed = version("torch")
-    except PackageNotFoundError:
-        return None
     found = find_spec("torch")  # does not import it
-    if found is None or found.origin is None or installed.partition("+")[0] != torch.partition("+")[0]:
+    if found is None or found.origin is None or installed_torch() != torch.partition("+")[0]:
         return None
     file = Path(found.origin).parent / _FOLDER / _FILES[template]
     return file if file.is_file() else None

@@ -2,18 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 
+from gemmtune.engine.platform.releases import TORCH_VERSIONS, installed_torch, release_of
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import DType, Layout, Op, Problem
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import Grid, Report, json_fields, span
 from gemmtune.engine.report.tables import range_row_json
-from gemmtune.engine.tables.inductor.guards import TORCH_VERSIONS, Range, product_ranges, rows_of
+from gemmtune.engine.tables.inductor.guards import Range, product_ranges, rows_of
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
 from gemmtune.engine.tables.inductor.products import Traced
 
-__all__ = ["LayerGraphs", "explain_call", "explain_layer", "installed_torch", "layers_of", "layers_report"]
+__all__ = ["LayerGraphs", "explain_call", "explain_layer", "explained_torch", "layers_of", "layers_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +129,9 @@ def explain_layer(
     return LayerGraphs(layer, torch, device, found, unpadded, static, rows_of(products, layer.dtype, ranged))
 
 
-def installed_torch() -> str:
+def explained_torch() -> str:
     """Return major and minor version of the installed torch; without one, the newest whose guards are known."""
-    try:
-        return ".".join(metadata.version("torch").split(".")[:2])
-    except metadata.PackageNotFoundError:
-        return TORCH_VERSIONS[-1]
+    return release_of(installed_torch() or TORCH_VERSIONS[-1])
 
 
 def layers_of(table: Table, *, weight_grad: bool, input_grad: bool) -> tuple[Linear, ...]:

@@ -19,7 +19,7 @@ class Sizes:
     kv_heads: int = 8
     head: int = 128
     intermediate: int = 14336
-    longest: int = 4096
+    longest: int = 8192
 
     @property
     def layers(self) -> dict[str, tuple[int, int]]:

@@ -1,7 +1,7 @@
 """Sizes of m that share one compiled graph, by the guards that Inductor and the loader set.
 
-A graph with a dynamic m serves every m that answers Inductor's questions alike; any other m compiles again. For the
-versions in TORCH_VERSIONS the answers are computed here. A newer torch is asked itself, if it is installed.
+A graph with a dynamic m serves every m that answers Inductor's questions alike; any other m compiles again. For known
+versions of torch the answers are computed here. Another torch is asked itself, if it is installed.
 
 | torch | asked |
 |---|---|
@@ -19,19 +19,16 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gemmtune.engine.platform.releases import PADDING_GUARDS, TORCH_VERSIONS
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.layers import Product, Question
 from gemmtune.engine.tables.inductor.products import asked_by_torch
 
-__all__ = ["TORCH_VERSIONS", "Guard", "Range", "product_ranges", "rows_of"]
+__all__ = ["Guard", "Range", "product_ranges", "rows_of"]
 
-TORCH_VERSIONS = ("2.11", "2.12", "2.13")
-"""Versions of torch whose guards are known without asking it."""
-_PADDING_VERSIONS = ("2.11",)
 _BASELINE_SPACE = "aten"
 _LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
 _INT32_MAX = 2**31 - 1
@@ -40,7 +37,7 @@ _HOPPER = (9, 0)
 
 # pad_mm.py, get_alignment_size_dtype
 _ALIGNMENT = {DType.BF16: 8, DType.FP16: 8, DType.FP32: 4}
-# torch/_inductor/analysis/device_info.py of 2.11: TFLOP/s of fp16 and bf16, and of fp32, by the exact name of the GPU
+# torch/_inductor/analysis/device_info.py: TFLOP/s of fp16 and bf16, and of fp32, by the exact name of the GPU
 _DATASHEET = {"NVIDIA H100": (1979.0, 67.5), "NVIDIA A100": (312.5, 19.5), "NVIDIA L4": (242.0, 30.3)}
 # triton/testing.py, get_max_tensorcore_tflops and get_max_simd_tflops: operations of a quarter SM in a clock
 _OPERATIONS = {DType.BF16: 512, DType.FP16: 512, DType.FP32: 32}
@@ -110,9 +107,9 @@ def product_ranges(
         end: greatest size; None without an end.
 
     Raises:
-        UsageError: the torch is older than TORCH_VERSIONS, or newer and not installed.
+        UsageError: the guards of the torch are neither known nor is it installed.
     """
-    padding = shape_padding and torch in _PADDING_VERSIONS
+    padding = shape_padding and torch in PADDING_GUARDS
     found: list[Range] = []
     at: int | None = first
     while at is not None:
@@ -184,8 +181,6 @@ def _part_at(m: int, rows: Sequence[RangeRow], least: int, greatest: int) -> tup
 def _guards(product: Product, dtype: DType, torch: str, device: Device, m: int, *, padding: bool) -> Iterator[Guard]:
     """Yield the guards that Inductor sets for a product in a graph compiled at `m`."""
     known = torch in TORCH_VERSIONS
-    if not known and _numbers(torch) < _numbers(TORCH_VERSIONS[-1]):
-        raise UsageError(f"the guards of torch {torch} are not known; known: {', '.join(TORCH_VERSIONS)}")
     questions = _questions(product, dtype, device, m, padding=padding) if known else asked_by_torch(product, torch, m)
     for question in questions:
         changes_at = _first_other_answer(question)
@@ -193,10 +188,6 @@ def _guards(product: Product, dtype: DType, torch: str, device: Device, m: int, 
             yield Guard(changes_at, None, question.text, str(product), question.source)
         elif changes_at <= _INT32_MAX + 1:
             yield Guard(_LEAST, changes_at - 1, question.text, str(product), question.source)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())
 
 
 def _first_other_answer(question: Question) -> int:

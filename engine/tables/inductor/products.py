@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gemmtune.engine.platform.releases import TORCH_VERSIONS, installed_torch, release_of
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
 from gemmtune.engine.records.problem import DType, Op
 from gemmtune.engine.tables.inductor.layers import Product, Question
@@ -130,12 +131,10 @@ def asked_by_torch(product: Product, version: str, m: int) -> Iterator[Question]
     Raises:
         UsageError: torch is not installed, or has another version.
     """
-    try:
-        import torch
-    except ImportError:
-        raise UsageError(f"the guards of torch {version} are not known without it: pip install torch") from None
-    if torch.__version__.split(".")[:2] != version.split(".")[:2]:
-        raise UsageError(f"the guards of torch {version} are not known without it; installed: {torch.__version__}")
+    if release_of(installed_torch()) != release_of(version):
+        known = ", ".join(TORCH_VERSIONS)
+        raise UsageError(f"the guards of torch {version} are not known without it; known: {known}")
+    import torch
     from torch._dynamo.source import ConstantSource
     from torch._inductor.codegen.triton import TritonScheduling
     from torch._inductor.graph import GraphLowering

@@ -106,7 +106,7 @@ def test_text_has_the_guards_and_the_setting_that_removes_them():
     assert "shape_padding=False, as gemmtune_inductor.options() has it, leaves 2–627919, 627920–" in lines
 
 
-@pytest.mark.parametrize("torch", ["2.12", "2.13"])
+@pytest.mark.parametrize("torch", ["2.12", "2.13", "2.14", "2.15"])
 def test_shape_padding_is_not_mentioned_where_it_guards_nothing(torch: str):
     assert "shape_padding" not in explain_layer(FORUM, torch, H200, None).report().to_text()
 
@@ -150,7 +150,10 @@ def test_the_command_explains_the_layers_of_a_table(run, tmp_path):
     [
         ((), "nothing to explain: name a table, a layer with --linear IN:OUT, or a callable"),
         (("--linear", "3420"), "malformed layer '3420': expected IN:OUT"),
-        (("--linear", "64:64", "--torch", "2.10"), "the guards of torch 2.10 are not known; known: 2.11, 2.12, 2.13"),
+        (
+            ("--linear", "64:64", "--torch", "2.10"),
+            "torch 2.10 are not known without it; known: 2.11, 2.12, 2.13, 2.14, 2.15",
+        ),
         (("--linear", "64:64", "--dtype", "int8"), "the guards of int8 layers are not known"),
     ],
 )
