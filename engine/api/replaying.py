@@ -107,12 +107,13 @@ class Study:
         Raises:
             UsageError: the folder cannot be written.
         """
-        contents: dict[str, str | bytes] = {
-            "comparison.json": json.dumps(self.to_json(), indent=1) + "\n",
+        results = {"comparison.json": json.dumps(self.to_json(), indent=1) + "\n"}
+        self.written = write_all(results, Path(folder))  # before anything is drawn
+        drawn: dict[str, str | bytes] = {
             "report.html": comparison_html(self.comparison, self.settings, self._provenance()),
             "curves.png": curves_png(self.comparison),
         }
-        self.written = write_all(contents, Path(folder))
+        self.written += write_all(drawn, Path(folder))
         return self.written
 
     def _provenance(self) -> list[str]:

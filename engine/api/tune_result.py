@@ -13,7 +13,7 @@ from gemmtune.engine.api.table import Table
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Result
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import TableError, UsageError
+from gemmtune.engine.records.errors import ContractError, TableError, UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.report.campaign import campaign_report
@@ -57,6 +57,8 @@ class TuneResult:
     """Files of the last `save`."""
     notes: list[str] = field(default_factory=list)
     """Consumers that the last `save` could not export to, a line each with the reason."""
+    broken: list[str] = field(default_factory=list)
+    """Names of those whose exporter is broken; the others refused the table."""
 
     @property
     def table(self) -> Table:
@@ -127,7 +129,7 @@ class TuneResult:
         make_folder(out)
         table, summary = out / "table.json", out / "summary.txt"
         shipped = write_table(table, self.campaign.table)
-        exported, self.notes = export_everywhere(Table.of(shipped), out)
+        exported, self.notes, self.broken = export_everywhere(Table.of(shipped), out)
         self.written = [table, *exported, summary]
         if self.run is not None and (self.run.evaluations or read_run(out) is None):
             write_run(out, self.run)  # a repeated campaign evaluates nothing and leaves the record of the first run
@@ -142,17 +144,21 @@ class TuneResult:
         return f"TuneResult({self.device.sku}, rows={len(self.rows)})"
 
 
-def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str]]:
-    """Export to every consumer of the tuned spaces; return the files, and a line per consumer that refused."""
-    written, refusals = list[Path](), list[str]()
+def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], list[str]]:
+    """Export to every consumer of the tuned spaces.
+
+    Returns:
+        The files, a line per consumer that got nothing, and the names of those among them whose exporter is broken.
+    """
+    written, refusals, broken = list[Path](), list[str](), list[str]()
     tuned = {choice.space for row in table.rows for choice in row.choices}
     for name in registry.names(Exporter):
-        spaces = registry.exporter(name).spaces
-        if spaces and tuned.isdisjoint(spaces):
-            continue
         try:
-            written += table.export(name, out)
-        except TableError as error:
+            spaces = registry.exporter(name).spaces
+            if not spaces or not tuned.isdisjoint(spaces):
+                written += table.export(name, out)
+        except (ContractError, TableError) as error:
             old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""
             refusals.append(f"not exported to {name}: {error}{old}")
-    return written, refusals
+            broken += [name] if isinstance(error, ContractError) else []
+    return written, refusals, broken

@@ -146,7 +146,7 @@ def tune(
         cluster=fleet,
         ray_address=ray_address,
         clock_mhz=lock_clocks,
-        builds=finished is None or not finished.exists(),
+        builds=finished is None or not os.path.exists(finished),
         notify=partial(notify, callbacks),
     )
     callbacks = [*callbacks, recorder]

@@ -19,6 +19,7 @@ from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.space import Space
+from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 __all__ = ["completed", "read_all", "recorded_device", "recorded_feasible", "replayed_backend"]
@@ -134,14 +135,9 @@ def recorded_device(landscapes: Sequence[Landscape]) -> Device:
 
 def recorded_feasible(space: Space, task: Task, landscape: Landscape) -> tuple[Config, ...]:
     """Return the recorded configs that the space allows and that were not invalid when recorded, in file order."""
-    values = {param.name: param.values for param in space.params(task)}
-    return tuple(
-        config
-        for config, point in landscape.points.items()
-        if all(config[name] in allowed for name, allowed in values.items())
-        and point.status is not Status.INVALID
-        and space.check(task, config)
-    )
+    check = membership(space, task)
+    recorded = landscape.points.items()
+    return tuple(config for config, point in recorded if point.status is not Status.INVALID and check(config))
 
 
 def _recorded(task: Task, space: Space, landscape: Landscape) -> tuple[Config, ...]:

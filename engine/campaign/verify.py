@@ -23,6 +23,7 @@ from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
 from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at, of_one_gemm
@@ -165,7 +166,7 @@ def _searches(table: Table, objective: Objective) -> list[TaskSearch]:
     spaces = {name: registry.space(name) for name in dict.fromkeys(task.space for task in contenders)}
     found = []
     for task, configs in contenders.items():
-        feasible = [config for config in configs if spaces[task.space].check(task, config)]
+        feasible = list(filter(membership(spaces[task.space], task), configs))
         if feasible:
             found.append(exhaustive_search(task, spaces[task.space], feasible, max(1, len(objective.parts))))
     return found

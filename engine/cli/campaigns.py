@@ -117,6 +117,8 @@ def tune(
             command=shlex.join(["gemmtune", *sys.argv[1:]]),
         )
     output.show(result.report, as_json=as_json)
+    if result.broken:
+        raise typer.Exit(2)
 
 
 def record(

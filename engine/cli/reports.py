@@ -53,7 +53,9 @@ def table(
     with Database.open(database, read_only=True) as store:
         found = table_of_database(store, objective=objective, margin=margin, device=device)
     found.save(out / "table.json")
-    written, refusals = export_everywhere(found, out)
+    written, refusals, broken = export_everywhere(found, out)
     output.show(table_report(found), as_json=as_json)
     if not as_json:
         print_text("\n".join(["", *refusals, "written:", *(f"  {path}" for path in (out / "table.json", *written))]))
+    if broken:
+        raise typer.Exit(2)

@@ -6,6 +6,7 @@ import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from traceback import extract_tb
 from typing import Annotated
 
 import typer
@@ -16,7 +17,7 @@ from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import TableError, UsageError
+from gemmtune.engine.records.errors import GemmtuneError, TableError, ToolchainMissing, UsageError
 from gemmtune.engine.report.database import database_report, merge_report
 from gemmtune.engine.report.progress.display import progress_bar, show_progress, show_work
 from gemmtune.engine.report.status import status_report
@@ -134,15 +135,25 @@ def warmup(
     torch.compiler.load_cache_artifacts compiles nothing.
     """
     sys.path.insert(0, str(Path.cwd()))
-    from gemmtune.engine.tables.inductor import loader as inductor
     from gemmtune.engine.tables.inductor.products import imported
 
     try:
+        from gemmtune.engine.tables.inductor import loader as inductor
+    except ModuleNotFoundError as missing:
+        raise ToolchainMissing(f"warmup needs {missing.name}: pip install 'gemmtune[triton]'") from None
+    try:
         inductor.install(table)
-        artifacts = inductor.warm_up(imported(call), table)
         sizes = inductor.sizes(table)
     except (OSError, TypeError, ValueError, RuntimeError) as error:
         raise TableError(str(error)) from None
+    try:
+        artifacts = inductor.warm_up(imported(call), table)
+    except GemmtuneError:
+        raise
+    except Exception as error:  # the model's own
+        frame = extract_tb(error.__traceback__)[-1]
+        where = f"{frame.filename}, line {frame.lineno}"
+        raise UsageError(f"{call} fails: {type(error).__name__}: {error} ({where})") from error
     write_whole(out, artifacts)
     print_text(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from gemmtune.engine.execution.artifact_cache import discard
 from gemmtune.engine.execution.pruning import UNBUILT, FailedBuild, build_result, pruning_reason
 from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice, wait_for_any
+from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
@@ -61,7 +61,7 @@ class EstimateExecutor(Executor):
         self._priors: dict[Task, Prior] = {}
         self._history: dict[Task, list[Measurement]] = {}
         self._finished: list[Finished] = []
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: ScratchFolder | None = None
         self._builders: ProcessPool[BuildJob, Artifact | BuildFailure] | None = None
 
     def toolchain(self, task: Task) -> Toolchain:
@@ -81,7 +81,7 @@ class EstimateExecutor(Executor):
             self._finish(task, config, Status.INVALID, f"{self.prior(task).model} has no estimate of it")
         else:
             if self._builders is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
+                self._folder = ScratchFolder()
                 folder = Path(self._folder.name)
                 self._builders = builder_pool(tuple(self._spaces), folder, self._size, notify=self._notify)
             self._builders.submit(BuildJob(task, config))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -18,6 +17,7 @@ from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
 from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.processes.process_pool import Notify, Waitable, log_notice, wait_for_any
+from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.pruner import Pruner
 
@@ -73,7 +73,7 @@ class _LocalMachine:
         host, pid = platform.node(), os.getpid()
         size = builders or max(len(os.sched_getaffinity(0)) - len(gpus), 1)
         with ExitStack() as opened:  # if a pool does not start, the earlier ones end
-            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="gemmtune-"))
+            folder = opened.enter_context(ScratchFolder())
             # The workers start first, and import while the builders start.
             workers = {}
             for number, gpu in enumerate(gpus):

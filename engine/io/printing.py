@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TextIO
 
 __all__ = ["print_json", "print_notice", "print_text", "silence", "visible"]
 
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
+_PLAIN = str.maketrans({"─": "-", "–": "-", "×": "x", "µ": "u", "≤": "<=", "…": "..."})
+"""Signs of our own for streams that lack them."""
+
+_LONGEST_LINE = 4000  # characters of a notice
 
 
 def visible(text: str) -> str:
@@ -43,8 +47,9 @@ def print_json(record: Mapping[str, object]) -> None:
 
 def print_notice(line: str) -> None:
     """Print one line on standard error, at once; where that fails, nobody can be told and work goes on."""
+    text = visible(" ".join(line.split()))
     try:
-        _write(sys.stderr, visible(" ".join(line.split())))
+        _write(sys.stderr, text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…")
     except OSError:
         silence()
 
@@ -57,12 +62,16 @@ def silence() -> None:
             if stream is not None:
                 stream.flush()
         except OSError:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 (open until the end)
+            setattr(sys, name, io.StringIO())
 
 
 def _write(stream: TextIO | None, text: str) -> None:
     if stream is None:  # closed before Python started
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(f"{text}\n")
     stream.flush()

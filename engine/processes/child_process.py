@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +16,8 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Generic, TypeVar
+
+from gemmtune.engine.processes.scratch import process_folder
 
 __all__ = ["ChildProcess", "Context", "Event", "Last", "Message", "start_context"]
 
@@ -70,9 +73,11 @@ def start_context(preload: Sequence[str], environment: Mapping[str, str]) -> Con
     # process that is forked after that look may not use CUDA.
     before = dict(os.environ)
     os.environ.update(environment)
+    tempfile.tempdir, usual = process_folder(), tempfile.tempdir  # of the server's socket
     try:
         forkserver.ensure_running()
     finally:
+        tempfile.tempdir = usual
         for name in environment.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)

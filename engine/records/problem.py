@@ -14,6 +14,7 @@ from gemmtune.engine.records.errors import ProblemError
 __all__ = ["Bias", "DType", "Layout", "Op", "Problem"]
 
 _MAX_SIZE = 2**31 - 1
+_SHOWN = 200  # characters of a wrong text in a message
 _ITEM_BYTES = {"fp32": 4, "int32": 4, "bf16": 2, "fp16": 2}
 _TORCH_NAMES = {
     "bf16": "bfloat16",
@@ -211,7 +212,7 @@ class Problem:
         plain = [part for part in rest if "=" not in part]
         others = dict(part.split("=", 1) for part in rest if "=" in part)
         if not re.fullmatch(r"\d+x\d+x\d+(x\d+)?", sizes) or len(plain) > 3:
-            raise ProblemError(f"malformed problem {text!r}: {_TEXT_HELP}")
+            raise ProblemError(f"malformed problem {text[:_SHOWN]!r}: {_TEXT_HELP}")
         *batch, m, n, k = sizes.split("x")
         record = {"m": m, "n": n, "k": k, "batch": batch[0] if batch else "1"}
         return cls.from_fields({**record, **dict(zip(("dtype", "layout", "op"), plain, strict=False)), **others})
@@ -241,11 +242,11 @@ class Problem:
         layout = texts.pop("layout", None)
         if layout is not None:
             if not re.fullmatch("[nt]{2}", layout):
-                raise ProblemError(f"layout {layout!r} is not one of nn, nt, tn, tt")
+                raise ProblemError(f"layout {layout[:_SHOWN]!r} is not one of nn, nt, tn, tt")
             texts = {"a_layout": layout[0], "b_layout": layout[1]} | texts
         if unknown := sorted(set(texts) - set(_TYPES)):
             known = ", ".join(sorted(_TYPES))
-            raise ProblemError(f"unknown problem field {unknown[0]!r}; known: {known}, dtype, layout")
+            raise ProblemError(f"unknown problem field {unknown[0][:_SHOWN]!r}; known: {known}, dtype, layout")
         for size in ("m", "n", "k"):
             if not texts.get(size):
                 raise ProblemError(f"problem field {size!r} is missing; m, n and k are needed")
@@ -271,7 +272,7 @@ def _parse(name: str, text: str) -> object:
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
     except (KeyError, ValueError):
         expected = _EXPECTED.get(kind) or f"one of {', '.join(kind)}"
-        raise ProblemError(f"{name}={text!r} is not {expected}") from None
+        raise ProblemError(f"{name}={text[:_SHOWN]!r} is not {expected}") from None
 
 
 _TYPES: dict[str, Any] = get_type_hints(Problem)

@@ -1,5 +1,7 @@
 """Registry that finds plug-ins by name through Python entry points, gemmtune's own included."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
@@ -25,10 +27,14 @@ def look_up(kind: type, name: str) -> EntryPoint:
 
     Raises:
         UnknownPlugin: no plug-in of the seam has that name; the message lists the known names.
+        ContractError: several have it.
     """
-    for point in _points(kind):
-        if point.name == name:
-            return point
+    found = {point.value: point for point in _points(kind) if point.name == name}
+    if len(found) > 1:
+        both = " and ".join(f"{value} ({_distribution(point)})" for value, point in found.items())
+        raise ContractError(f"two {_noun(kind)}s are named {name!r}: {both}; rename or uninstall one")
+    for point in found.values():
+        return point
     raise UnknownPlugin(f"no {_noun(kind)} {name!r}; known: {', '.join(names(kind))}")
 
 
@@ -40,12 +46,12 @@ def name_of(sampler: type[Sampler]) -> str:
 
 def space(name: str) -> Space:
     """Create the space of that name; raises like `look_up`."""
-    return _load(Space, name)()  # type: ignore[type-abstract]
+    return _create(Space, name)  # type: ignore[type-abstract]
 
 
 def objective(name: str) -> Objective:
     """Create the objective of that name; raises like `look_up`."""
-    return _load(Objective, name)()  # type: ignore[type-abstract]
+    return _create(Objective, name)  # type: ignore[type-abstract]
 
 
 def sampler(name: str) -> type[Sampler]:
@@ -55,16 +61,20 @@ def sampler(name: str) -> type[Sampler]:
 
 def pruner(name: str) -> Pruner:
     """Create the pruner of that name; raises like `look_up`."""
-    return _load(Pruner, name)()  # type: ignore[type-abstract]
+    return _create(Pruner, name)  # type: ignore[type-abstract]
 
 
 def exporter(name: str) -> Exporter:
     """Create the exporter of that name; raises like `look_up`."""
-    return _load(Exporter, name)()  # type: ignore[type-abstract]
+    return _create(Exporter, name)  # type: ignore[type-abstract]
 
 
 def _noun(kind: type) -> str:
     return kind.__name__.lower()
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unknown package"
 
 
 def _points(kind: type) -> tuple[EntryPoint, ...]:
@@ -73,7 +83,24 @@ def _points(kind: type) -> tuple[EntryPoint, ...]:
 
 def _load(kind: type[_Plugin], name: str) -> type[_Plugin]:
     point = look_up(kind, name)
-    plugin: object = point.load()
+    with _blaming(kind, point):
+        plugin: object = point.load()
     if not (isinstance(plugin, type) and issubclass(plugin, kind)):
         raise ContractError(f"{_noun(kind)} {name!r} ({point.value}) is not a subclass of {kind.__qualname__}")
     return plugin
+
+
+def _create(kind: type[_Plugin], name: str) -> _Plugin:
+    plugin = _load(kind, name)
+    with _blaming(kind, look_up(kind, name)):
+        return plugin()
+
+
+@contextmanager
+def _blaming(kind: type, point: EntryPoint) -> Iterator[None]:
+    """Name the plug-in whose code fails in the block."""
+    try:
+        yield
+    except Exception as error:
+        broken = f"{_noun(kind)} {point.name!r} ({point.value} of {_distribution(point)}) cannot be loaded"
+        raise ContractError(f"{broken}: {type(error).__name__}: {error}; repair or uninstall it") from error

@@ -1,18 +1,34 @@
 """Feasible configs of a task, and the reasons that exclude the others."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["EnumeratedSpace", "enumerate_space", "feasible_configs"]
+__all__ = ["EnumeratedSpace", "enumerate_space", "feasible_configs", "membership"]
 
 
 def feasible_configs(space: Space, task: Task) -> Iterator[Config]:
     """Yield the configs that pass the space's check, in the order of enumeration."""
     return (config for config in space.points(task) if space.check(task, config))
+
+
+def membership(space: Space, task: Task) -> Callable[[Config], Verdict]:
+    """Return the check of configs from a file: do they have the space's params and values, and pass its check."""
+    known = {param.name: {(type(value), value) for value in param.values} for param in space.params(task)}
+
+    def check(config: Config) -> Verdict:
+        for name in known.keys() ^ config.keys():
+            return Verdict.no("params", f"param {name} is {'missing' if name in known else 'unknown'}")
+        for name, values in known.items():
+            if (type(config[name]), config[name]) not in values:
+                return Verdict.no("values", f"{name}={config[name]!r} is not a value of {task.space}")
+        return space.check(task, config)
+
+    return check
 
 
 @dataclass(frozen=True, slots=True)

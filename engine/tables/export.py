@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 
-from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.errors import ContractError, GemmtuneError, TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.seams.exporter import Exporter
@@ -32,6 +32,7 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
 
     Raises:
         TableError: the exporter refuses the table, or the table has estimated rows and `estimated` is False.
+        ContractError: the exporter fails, or returns anything else than texts by name.
     """
     rows = [row for row in table.rows if row.choices[0].evidence is Evidence.ESTIMATED]
     if rows and not estimated:
@@ -39,7 +40,16 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
             f"{len(rows)} of {len(table.rows)} rows are estimated, not timed ({rows[0].problem.name}): tune on an "
             f"{table.device.name}, or allow estimated rows (gemmtune export --estimated)"
         )
-    return exporter.export(table)
+    try:
+        files = dict(exporter.export(table))
+        if all(isinstance(part, str) for item in files.items() for part in item):
+            return files
+        problem = "it returned no texts by name"
+    except GemmtuneError:
+        raise
+    except Exception as error:  # a third party's
+        problem = f"{type(error).__name__}: {error}"
+    raise ContractError(f"exporter {type(exporter).__module__}.{type(exporter).__qualname__} is broken: {problem}")
 
 
 def sealed_json(table: Table, schema: int, content: Mapping[str, object], parse: Callable[[object], object]) -> str:

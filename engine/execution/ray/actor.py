@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from gemmtune.engine.measure.jobs import FinalJob, MeasureJob
 from gemmtune.engine.processes.process_pool import Notify, Outcome, ProcessPool, wait_for_any
+from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.errors import GemmtuneError
 
@@ -63,7 +64,7 @@ class JobActor:
 
     def __init__(self, make_worker: MakeWorker[object, object]) -> None:
         """Make the worker; if that fails, every reply says why."""
-        self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
+        self._folder = ScratchFolder()
         self._jobs: dict[int, tuple[object, asyncio.Future[Outcome[object, object] | None]]] = {}
         self._collecting: asyncio.Task[None] | None = None
         self._notices: list[str] = []

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import socket
-import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from gemmtune.engine.execution.ray.actor import JobActor, MakeWorker
 from gemmtune.engine.execution.ray.actor_handle import first_line
 from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 
@@ -65,7 +65,7 @@ class Cluster:
         if self._opened:
             # Ray puts the driver's working directory on each worker's path, and works in it: an empty folder makes no
             # module importable. It must exist as long as there are workers.
-            self._empty = tempfile.TemporaryDirectory(prefix="gemmtune-")
+            self._empty = ScratchFolder()
             with contextlib.chdir(self._empty.name), _sigterm_kept():
                 _connect(address, cpus)
 

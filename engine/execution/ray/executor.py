@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from gemmtune.engine.measure.protocols import Protocol, protocol
 from gemmtune.engine.measure.worker import worker_pool
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice
+from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing
 from gemmtune.engine.seams import registry
@@ -77,7 +77,7 @@ class RayMachines:
         self._cluster = cluster
         self._plan_actors = plan_actors
         self._notify = notify
-        self._folder = tempfile.TemporaryDirectory(prefix="gemmtune-")
+        self._folder = ScratchFolder()
         self._wake = Event()
         self._known: set[str] = set()
         group = problem_of if affinity else None
