@@ -1,7 +1,5 @@
 """The command line: the only reader of the terminal and of environment variables."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 import sys

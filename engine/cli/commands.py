@@ -1,7 +1,5 @@
 """Every command of the command line, and how its arguments are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated, cast

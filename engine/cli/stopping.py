@@ -1,7 +1,5 @@
 """End a command in order on SIGINT, SIGTERM and SIGHUP."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Check numbers that come from outside: a command line, a file, a notebook."""
 
-from __future__ import annotations
-
 import math
 import re
 from numbers import Integral, Real

@@ -1,7 +1,5 @@
 """Write to standard output and standard error, whatever they are and whatever the text holds."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

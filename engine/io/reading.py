@@ -1,7 +1,5 @@
 """Read files that others wrote: bounded in size and depth, in UTF-8, each key of an object once."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

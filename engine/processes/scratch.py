@@ -1,7 +1,5 @@
 """Temporary folders of a process; the next process deletes those that a killed one left."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time
