@@ -153,6 +153,7 @@ def tune(
     with closing(opened):
         url = database_url(database, folder)
         with Database.open(url) as store:
+            store.send_notices_to(partial(notify, callbacks))
             for note in opened.notes:
                 notify(callbacks, note)
             found = execute(plan, opened, store, callbacks, finished=finished)

@@ -146,7 +146,7 @@ def _fits(asked: object, searches: Sequence[TaskSearch]) -> TypeGuard[list[list[
             or (
                 isinstance(digests, list)
                 and 0 < len(digests) <= search.budget
-                and all(isinstance(digest, str) for digest in digests)
+                and all(isinstance(digest, str) and digest.isascii() for digest in digests)
                 and len(set(digests)) == len(digests)
             )
             for digests, search in zip(asked, searches, strict=True)

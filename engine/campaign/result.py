@@ -72,6 +72,8 @@ class Result:
     """Losses of the ranges of m; None without ranges."""
     sampler: str = ""
     """Name of the sampler that searched the spaces."""
+    damaged: int = 0
+    """Number of damaged rows of the database, which were left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ class ResultReader:
             portfolio,
             ranges,
             registry.name_of(self._backend.sampler),
+            self._database.damaged,
         )
 
     def rankings(self, searches: Iterable[TaskSearch]) -> list[Ranking]:

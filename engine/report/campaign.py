@@ -18,6 +18,7 @@ from gemmtune.engine.report.layout import (
     config_text,
     count,
     json_fields,
+    left_out,
     readable,
     readable_unit,
     speedup,
@@ -63,6 +64,7 @@ def campaign_report(
             _finding_json(finding) | {"front": front_json(objective.parts, of)}
             for finding, of in zip(findings, scored, strict=True)
         ],
+        "damaged": result.damaged,
         "notes": notes,
         "written": [str(path) for path in written],
     }
@@ -91,7 +93,7 @@ def campaign_report(
         lines.append(portfolio.to_text())
     if result.ranges is not None and plan.ranges is not None:
         lines.append(ranges_text(result.ranges, buckets=plan.ranges.buckets))
-    lines += notes
+    lines += [*left_out(result.damaged), *notes]
     if written:
         lines += ["written:", *(f"  {path}" for path in written)]
     return Report(record, [*sections, "\n".join(lines)])

@@ -8,7 +8,17 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.layout import Grid, Report, bound, config_text, count, json_fields, microseconds, tally
+from gemmtune.engine.report.layout import (
+    Grid,
+    Report,
+    bound,
+    config_text,
+    count,
+    json_fields,
+    left_out,
+    microseconds,
+    tally,
+)
 from gemmtune.engine.report.pareto import Scored, front_json, front_sections
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
@@ -66,6 +76,7 @@ def database_report(database: Database) -> Report:
             for each in tasks
         ],
         "finals": [_final_json(final) for final in finals],
+        "damaged": database.damaged,
     }
     total = sum(each.evaluations for each in tasks)
     sections: list[str | Grid] = [f"{count(len({each.task for each in tasks}), 'task')}, {count(total, 'measurement')}"]
@@ -75,16 +86,16 @@ def database_report(database: Database) -> Report:
         sections += [count(len(finals), "final"), _finals_grid(finals)]
     for each in tasks:
         sections += front_sections(each.task, pair.parts, each.scored) if each.scored else []
-    return Report(record, sections)
+    return Report(record, [*sections, *left_out(database.damaged)])
 
 
 def merge_report(merged: Mapping[str, Merged]) -> Report:
     """Report the measurements and finals of each database that was merged into another one."""
-    lines = [
-        f"{source}: {count(found.measurements, 'measurement')}, {found.new} new; "
-        f"{count(found.finals, 'final')}, {found.new_finals} new"
-        for source, found in merged.items()
-    ]
+    lines = []
+    for source, found in merged.items():
+        measurements = f"{count(found.measurements, 'measurement')}, {found.new} new"
+        finals = f"{count(found.finals, 'final')}, {found.new_finals} new"
+        lines.append(f"{source}: {'; '.join([measurements, finals, *left_out(found.damaged)])}")
     return Report(merged, ["\n".join(lines)])
 
 

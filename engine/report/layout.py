@@ -27,6 +27,7 @@ __all__ = [
     "count",
     "json_fields",
     "json_value",
+    "left_out",
     "microseconds",
     "readable",
     "readable_unit",
@@ -139,6 +140,11 @@ def span(first: int, last: int | None) -> str:
 def count(number: int, thing: str) -> str:
     """Return `1 row`, `10 rows`."""
     return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def left_out(damaged: int) -> list[str]:
+    """Return the line that says how many damaged rows of a database were left out; nothing for none."""
+    return [f"{count(damaged, 'damaged row')} {'was' if damaged == 1 else 'were'} left out"] if damaged else []
 
 
 def tally(numbers: Mapping[str, int]) -> str:

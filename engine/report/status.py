@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import BASELINE_SPACE
-from gemmtune.engine.report.layout import Grid, Report, bound, count, microseconds, speedup, tally
+from gemmtune.engine.report.layout import Grid, Report, bound, count, left_out, microseconds, speedup, tally
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.queries import MeasurementCount
@@ -67,9 +67,10 @@ def status_report(database: Database, now: datetime) -> Report:
         "last_measured_at": last_at,
         "failures": failures,
         "problems": problems,
+        "damaged": database.damaged,
         "workers": {name: {"measured": measured, "last_at": last} for name, (measured, last) in workers.items()},
     }
-    return Report(record, [title, *sections])
+    return Report(record, [title, *sections, *left_out(database.damaged)])
 
 
 def _problems_grid(problems: Sequence[_Problem]) -> Grid:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
-from typing import Any, TypeVar
+from math import isfinite
+from sys import float_info
+from types import UnionType
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from sqlalchemy import Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
 from gemmtune.engine.records.artifact import Resources, Toolchain
+from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import DeviceState, Estimate, ReferenceLevel
 from gemmtune.engine.records.problem import Problem
 
@@ -24,16 +29,27 @@ __all__ = [
     "RESOURCES",
     "TOOLCHAIN",
     "AsText",
+    "Undecodable",
     "compact_json",
+    "config_of",
     "decode_json",
     "estimate_fields",
     "estimate_of",
+    "numbers_of",
     "storable",
     "toolchain_of",
 ]
 
 _T = TypeVar("_T")
 _raw_decode = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """Value of a column that was damaged, in place of the record that it held."""
+
+    reason: str
+    """Reason for people why the value could not be read."""
 
 
 class AsText(TypeDecorator[_T]):
@@ -53,9 +69,23 @@ class AsText(TypeDecorator[_T]):
         return None if value is None else self.encode(value)
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[str | None], _T | None]:
-        """Return the function that reads a stored text; `process_result_value` would be called through two others."""
+        """Return the function that reads a stored text; `process_result_value` would be called through two others.
+
+        A text that cannot be decoded reads as Undecodable, so that the other rows are read.
+        """
         decode = self.decode
-        return lambda text: None if text is None else decode(text)
+
+        def read(text: str | None) -> Any:  # noqa: ANN401 (the type's value, or Undecodable)
+            if text is None:
+                return None
+            try:
+                return decode(text)
+            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+                return Undecodable(f"{type(error).__name__}: {error}")
+            except UsageError as error:
+                return Undecodable(str(error))
+
+        return read
 
 
 def compact_json(value: object) -> str:
@@ -82,7 +112,30 @@ def storable(text: str) -> str:
 
 def toolchain_of(versions: list[list[str]]) -> Toolchain:
     """Return the toolchain of pairs of package and version."""
-    return Toolchain(tuple((package, version) for package, version in versions))
+    return Toolchain(tuple((_text(package), _text(version)) for package, version in versions))
+
+
+def numbers_of(values: list[float]) -> tuple[float, ...]:
+    """Return finite numbers from JSON.
+
+    Raises:
+        ValueError: a number is not finite.
+        TypeError: a value is not a number.
+    """
+    if not isfinite(sum(values)):
+        raise ValueError(f"{values} are not finite numbers")
+    return tuple(values)
+
+
+def config_of(values: Mapping[str, Value]) -> Config:
+    """Return the config of values from JSON.
+
+    Raises:
+        TypeError: a value is neither a number, a truth value nor a text.
+    """
+    if not all(isinstance(value, Value) for value in values.values()):
+        raise TypeError(f"{values} is not a config")
+    return Config(values)
 
 
 def estimate_fields(estimate: Estimate) -> dict[str, object]:
@@ -92,9 +145,26 @@ def estimate_fields(estimate: Estimate) -> dict[str, object]:
 
 
 def estimate_of(found: Mapping[str, Any]) -> Estimate:
-    """Return the estimate of fields from JSON."""
+    """Return the estimate of fields from JSON.
+
+    Raises:
+        ValueError: the time is not above 0 and finite, or lies outside its interval.
+        TypeError: a field is unknown or missing, or has another type.
+    """
     level = found.get("level")
-    return Estimate(**{**found, "level": None if level is None else ReferenceLevel(**level)})
+    made = Estimate(**{**found, "level": None if level is None else ReferenceLevel(**level)})
+    if not 0 < made.low_ns <= made.time_ns <= made.high_ns <= float_info.max:
+        raise ValueError(f"time_ns={made.time_ns} is not in low_ns={made.low_ns} to high_ns={made.high_ns} above 0")
+    _text(made.stopped)
+    if made.level is not None and not 0 < made.level.time_ns <= float_info.max:
+        raise ValueError(f"time_ns={made.level.time_ns} of the reference is not a number above 0")
+    return made
+
+
+def _text(value: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
 
 
 def _device_text(device: Device) -> str:
@@ -105,12 +175,17 @@ def _record_text(record: DeviceState | Resources) -> str:
     return compact_json(asdict(record))
 
 
-def _reader(kind: Callable[..., _T]) -> Callable[[str], _T]:
+def _reader(kind: type[_T]) -> Callable[[str], _T]:
     """Return a function that reads a record from JSON; a field that an older row lacks has its default."""
+    kinds = {name: get_origin(hint) or hint for name, hint in get_type_hints(kind).items()}
+    kinds = {name: int | None if found is UnionType else found for name, found in kinds.items()}
 
     def read(text: str) -> _T:
-        found = decode_json(text).items()
-        return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in found})
+        found = {name: tuple(v) if isinstance(v, list) else v for name, v in decode_json(text).items()}
+        for name, value in found.items():
+            if not isinstance(value, kinds[name]):
+                raise TypeError(f"{name}={value!r} is not of type {kinds[name]}")
+        return kind(**found)
 
     return read
 

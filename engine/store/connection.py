@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from gemmtune.engine.records.errors import StoreError
-from gemmtune.engine.store.dialects import begin, is_connection_loss
+from gemmtune.engine.store.dialects import accept_any_text, begin, is_connection_loss
 from gemmtune.engine.store.sqlite_reader import SqliteReader, unwritable
 
 __all__ = ["Transactions", "reason"]
@@ -37,11 +38,12 @@ class Transactions:
         """
         self.engine = engine
         self.name = engine.url.render_as_string(hide_password=True)
-        self.notify: Callable[[str], None] = lambda notice: None
-        """Function that receives one line when the database is lost, and one when it is back."""
+        self.notify: Callable[[str], None] = logging.getLogger("gemmtune").warning
+        """Function that receives one line when the database is lost or back, and per damaged row; by default a log."""
         self._patience_seconds = patience_seconds
         self._reached = False
         self._reader = reader
+        self._accepts_any_text = False
 
     def read(self, work: Callable[[Connection], _T]) -> _T:
         """Return the result of `work`.
@@ -68,7 +70,7 @@ class Transactions:
                     begin(connection, write=write)
                     result = work(connection)
             except SQLAlchemyError as error:
-                if self._changed():
+                if self._changed() or self._accepts_text_after(error):
                     continue
                 if not self._reached or not is_connection_loss(self.engine, error):
                     verb = "open" if not self._reached else "write to" if write else "read"
@@ -92,6 +94,14 @@ class Transactions:
                 self.notify(f"database {self.name} is back after {away:.1f} s, with all that was stored")
             return result
 
+    def _accepts_text_after(self, error: SQLAlchemyError) -> bool:
+        """Return whether it helps to try again because a stored text is damaged, and not UTF-8 any more."""
+        if self._accepts_any_text or "Could not decode to UTF-8" not in str(error):
+            return False
+        accept_any_text(self.engine)
+        self._accepts_any_text = True
+        return True
+
     def _changed(self) -> bool:
         """Return whether a file was written while it was read without locks; the next connection locks."""
         if self._reader is None or not self._reader.changed():
@@ -106,6 +116,8 @@ def reason(error: Exception, engine: Engine | None = None) -> str:
     text = " ".join(str(cause).split())
     if text == "attempt to write a readonly database" and engine is not None and engine.url.database:
         return "; ".join(filter(None, (text, unwritable(engine.url.database))))
+    if text.startswith("UNIQUE constraint failed: tasks"):
+        return f"a damaged task is in the way ({text}); `gemmtune merge NEW OLD` copies what is whole"
     if text == "unable to open database file":
         return f"{text}; its folder must exist and be writable"
     if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, inspect, select, true
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, inspect, select, true
 from sqlalchemy.exc import SQLAlchemyError
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -16,7 +17,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError, UsageError
 from gemmtune.engine.records.final import Final
-from gemmtune.engine.records.measurement import Evidence, Measurement, ReferenceLevel
+from gemmtune.engine.records.measurement import Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import queries, schema
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Database"]
 
+_R = TypeVar("_R")
+_MOST_NAMED = 100  # damaged rows with a notice each
 _PATIENCE_SECONDS = 600.0  # a server that restarts or fails over is back within minutes
 _PAGE = 1000  # rows in memory; also keeps the parameters of a statement under the limit of every database
 
@@ -59,6 +62,9 @@ class Database:
         """Keep a connection that `open` has prepared."""
         self._transactions = transactions
         self._ids: dict[Task | Toolchain, int] = {}
+        self._tasks: dict[int, Task | None] = {}  # by id; None for a damaged row
+        self._toolchains: dict[int, Toolchain | None] = {}
+        self._damaged: dict[tuple[str, int], object] = {}  # damaged rows by table and id, with a config's digest
 
     @classmethod
     def open(
@@ -125,7 +131,8 @@ class Database:
         """Store a batch in one transaction, and return how many of its measurements were new.
 
         The database holds one measurement per task, config, protocol, evidence and toolchain. The first one stays: two
-        campaigns that meet on a config do not fail each other, and a batch may be added again.
+        campaigns that meet on a config do not fail each other, and a batch may be added again. One that was read and
+        found damaged is replaced.
         """
         if not measurements:
             return 0
@@ -134,6 +141,11 @@ class Database:
         def write(connection: Connection) -> tuple[int, dict[Task | Toolchain, int]]:
             ids = {record: self._ids.get(record) or _stored_id(connection, record) for record in records}
             batch = [rows.measurement_row(m, ids[m.task], ids[m.toolchain]) for m in measurements]
+            if self._damaged:
+                digests = {m.config.digest for m in measurements}
+                replaced = [number for (_, number), digest in self._damaged.items() if digest in digests]
+                of_tasks = schema.measurements.c.task_id.in_(ids.values())
+                connection.execute(delete(schema.measurements).where(schema.measurements.c.id.in_(replaced), of_tasks))
             return insert_new(connection, schema.measurements, batch), ids
 
         new, ids = self._transactions.write(write)
@@ -165,7 +177,7 @@ class Database:
         workload = Problem.parse(problem) if isinstance(problem, str) else problem
         columns = schema.measurements.c
 
-        def read(connection: Connection) -> Measurement | None:
+        def read(connection: Connection, damaged: Sequence[int]) -> Row[Any] | None:
             tasks = queries.task_ids(workload, space, device)
             for evidence in Evidence:
                 held = select(columns.protocol).where(columns.task_id.in_(tasks), columns.evidence == evidence)
@@ -174,12 +186,17 @@ class Database:
                     names = ", ".join(sorted(found))
                     raise UsageError(f"{workload.name} was timed by several protocols: choose protocol= from {names}")
                 chosen = protocol or next(iter(found), "")
-                best = queries.fastest(tasks, evidence, chosen)
+                best = queries.fastest(tasks, evidence, chosen, damaged)
                 for row in _rows(connection, queries.MEASUREMENTS.where(columns.id == best.scalar_subquery())):
-                    return _measurement(row)
+                    return row
             return None
 
-        return self._transactions.read(read)
+        damaged: list[int] = []
+        while (row := self._transactions.read(partial(read, damaged=damaged))) is not None:
+            for measurement in self._measurements_of([row]):
+                return measurement
+            damaged.append(row.id)
+        return None
 
     def measurements(
         self, workload: Task | Problem | str | None = None, *, space: str | None = None, device: str | None = None
@@ -208,7 +225,9 @@ class Database:
             page = page.where(columns.task_id.in_(queries.task_ids(workload, space, device)))
         last = 0
         while found := self._rows(page.where(columns.id > last)):
-            yield from map(_measurement, found)
+            yield from self._measurements_of(found)
+            if found[-1].id <= last:
+                raise StoreError(f"database {self._transactions.name} is damaged: its rows are out of order")
             last = found[-1].id
 
     def to_dataframe(
@@ -254,7 +273,8 @@ class Database:
             results = (connection.execute(queries.KNOWN_OF_CONFIGS, terms | {"digests": page}) for page in pages)
             return [row for result in results for row in result]
 
-        found = (rows.measurement_of(row, task, toolchain) for row in self._transactions.read(read))
+        decode = partial(rows.measurement_of, task=task, toolchain=toolchain)
+        found = self._records(schema.measurements, self._transactions.read(read), decode)
         return {measurement.config: measurement for measurement in found}
 
     def add_final(self, final: Final) -> bool:
@@ -283,15 +303,18 @@ class Database:
             statement = statement.where(columns.device == device)
         if protocol is not None:
             statement = statement.where(columns.protocol == protocol)
-        return [rows.final_of(row) for row in self._rows(statement)]
+        return list(self._records(schema.finals, self._rows(statement), rows.final_of))
 
     def tasks(self) -> tuple[Task, ...]:
         """Return every task with a measurement, in insertion order."""
-        return tuple(self._transactions.read(_tasks).values())
+        found = self._rows(select(schema.tasks).order_by(schema.tasks.c.id))
+        return tuple(self._records(schema.tasks, found, rows.task_of))
 
     def counts(self) -> tuple[MeasurementCount, ...]:
         """Count the measurements of each task, evidence, protocol, status and worker."""
-        return self._transactions.read(lambda connection: queries.counts(connection, _tasks(connection)))
+        found = self._rows(queries.counts())
+        tasks = self._by_id(schema.tasks, rows.task_of, self._tasks, {row.task_id for row in found})
+        return tuple(self._records(schema.measurements, found, lambda row: _count(row, tasks[row.task_id])))
 
     def number_since(self, created_at: str) -> int:
         """Count the measurements made at that time or later: UTC, ISO 8601 with seconds."""
@@ -302,6 +325,51 @@ class Database:
         columns = schema.tasks.c
         tasks = select(columns.id).where(columns.problem == problem, columns.device == device)
         return self._transactions.read(lambda connection: queries.levels(connection, tasks, protocol))
+
+    @property
+    def damaged(self) -> int:
+        """Number of damaged rows that were met and left out."""
+        return len(self._damaged)
+
+    def _measurements_of(self, found: Sequence[Row[Any]]) -> Iterator[Measurement]:
+        tasks = self._by_id(schema.tasks, rows.task_of, self._tasks, {row.task_id for row in found})
+        made_by = {row.toolchain_id for row in found}
+        toolchains = self._by_id(schema.toolchains, rows.toolchain_in, self._toolchains, made_by)
+
+        def read(row: Row[Any]) -> Measurement:
+            return rows.measurement_of(row, tasks[row.task_id], toolchains[row.toolchain_id])
+
+        return self._records(schema.measurements, found, read)
+
+    def _by_id(
+        self, table: Table, read: Callable[[Row[Any]], _R], held: dict[int, _R | None], ids: Set[int]
+    ) -> dict[int, _R | None]:
+        """Return `held` with the records of these ids: None for one that is damaged or missing."""
+        if new := ids - held.keys():
+            held |= dict.fromkeys(new)
+            stored = self._rows(select(table).where(table.c.id.in_(new)))
+            held |= {row.id: record for row in stored for record in self._records(table, [row], read)}
+        return held
+
+    def _records(self, table: Table, found: Iterable[Row[Any]], read: Callable[[Row[Any]], _R]) -> Iterator[_R]:
+        """Yield the records of a table's rows; name each damaged row once, and leave it out."""
+        for row in found:
+            try:
+                record = read(row)
+            except rows.DamagedRow as error:
+                self._name(table, row, error)
+                continue
+            yield record
+
+    def _name(self, table: Table, row: Row[Any], error: rows.DamagedRow) -> None:
+        """Send a notice of a damaged row, once per row; many are counted only."""
+        if (table.name, row.id) in self._damaged:
+            return
+        self._damaged[table.name, row.id] = getattr(row, "config_digest", None)
+        damage = f"{table.name.removesuffix('s')} {row.id} of database {self._transactions.name} is damaged"
+        if self.damaged <= _MOST_NAMED:
+            further = "; further ones are only counted" if self.damaged == _MOST_NAMED else ""
+            self._transactions.notify(f"{damage} and left out: {error}{further}")
 
     def _number(self, condition: ColumnElement[bool]) -> int:
         number = select(func.count()).select_from(schema.measurements).where(condition)
@@ -361,14 +429,13 @@ def _stored_id(connection: Connection, record: Task | Toolchain) -> int:
     if found is not None:
         return found
     table = schema.tasks if isinstance(record, Task) else schema.toolchains
-    row = rows.identity(record) | ({"key": record.key} if isinstance(record, Task) else {})
-    return int(connection.execute(insert(table).returning(table.c.id), row).scalar_one())
+    return int(connection.execute(insert(table).returning(table.c.id), rows.identity(record)).scalar_one())
 
 
-def _tasks(connection: Connection) -> dict[int, Task]:
-    found = _rows(connection, select(schema.tasks).order_by(schema.tasks.c.id))
-    return {row.id: rows.task_of(row) for row in found}
-
-
-def _measurement(row: Row[Any]) -> Measurement:
-    return rows.measurement_of(row, rows.task_of(row), row.versions)
+def _count(row: Row[Any], task: Task | None) -> MeasurementCount:
+    if task is None:
+        raise rows.DamagedRow("its task is missing or damaged")
+    rows.require_kinds(evidence=(row.evidence, Evidence), status=(row.status, Status))
+    rows.require_kinds(**{name: (getattr(row, name), str) for name in ("protocol", "worker", "last_at")})
+    facts = row.evidence, row.protocol, row.status, row.worker, row.number, row.best_ns, row.last_at
+    return MeasurementCount(task, *facts)

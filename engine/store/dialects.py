@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 
 from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, make_url
@@ -12,7 +13,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from gemmtune.engine.store.sqlite_reader import SqliteReader
 
-__all__ = ["begin", "insert_new", "is_connection_loss", "make_engine", "set_wal", "url_of"]
+__all__ = ["accept_any_text", "begin", "insert_new", "is_connection_loss", "make_engine", "set_wal", "url_of"]
 
 _LOCK = 0x67656D6D  # "gemm"; the number of an advisory lock holds for the whole database
 _CONNECT_ARGUMENTS: dict[str, str | int] = {
@@ -56,6 +57,23 @@ def make_engine(url: URL, reader: SqliteReader | None = None) -> Engine:
         if reader is not None:
             event.listen(engine, "do_connect", reader.connect)
     return engine
+
+
+def accept_any_text(engine: Engine) -> None:
+    """Read a text of SQLite that is not UTF-8 as bytes, in place of failing for all rows; reading takes longer."""
+
+    def accept(connection: sqlite3.Connection, _entry: ConnectionPoolEntry) -> None:
+        connection.text_factory = _text_or_bytes
+
+    event.listen(engine, "connect", accept)
+    engine.dispose()
+
+
+def _text_or_bytes(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def _configure_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

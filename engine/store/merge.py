@@ -14,7 +14,7 @@ _PAGE = 1000  # measurements in memory, and in one transaction
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Number of records that a source database holds, and how many of them were new."""
+    """Number of whole records that a source database holds, and how many of them were new."""
 
     measurements: int
     """Number of measurements that the source holds."""
@@ -24,6 +24,8 @@ class Merged:
     """Number of finals that the source holds."""
     new_finals: int
     """Number of finals that were not known before."""
+    damaged: int = 0
+    """Number of damaged rows of the source, which were left out."""
 
 
 def merge(into: Database, source: Database) -> Merged:
@@ -41,4 +43,4 @@ def merge(into: Database, source: Database) -> Merged:
         held += len(batch)
         new += into.add(batch)
     finals = source.finals()
-    return Merged(held, new, len(finals), sum(into.add_final(final) for final in finals))
+    return Merged(held, new, len(finals), sum(into.add_final(final) for final in finals), source.damaged)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, Connection, Select, Text, bindparam, cast, func, select
+from sqlalchemy import JSON, ColumnElement, Connection, Select, Text, and_, bindparam, case, cast, func, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
-from gemmtune.engine.records.measurement import Evidence, ReferenceLevel, Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, ReferenceLevel, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store import schema
@@ -27,21 +30,12 @@ __all__ = [
     "task_ids",
 ]
 
-_TASK_FIELDS = ("space", "problem", "device")
+_TASK_FIELDS = ("key", "space", "problem", "device")  # the key, too: a damaged row is no task's
+_TIMES = ("time_ns", "low_ns", "high_ns")
 _JSON = JSON().with_variant(Text(), "sqlite")  # SQLite holds JSON in columns of text
 
-MEASUREMENTS = (
-    select(
-        *MEASUREMENT_COLUMNS,
-        schema.measurements.c.id,
-        *schema.tasks.c[_TASK_FIELDS],
-        schema.toolchains.c.versions,
-    )
-    .select_from(schema.measurements)
-    .join(schema.tasks, isouter=True)  # an outer join keeps SQLite from ordering the measurements by task
-    .join(schema.toolchains, isouter=True)
-)
-"""Query of every measurement with its task and toolchain."""
+MEASUREMENTS = select(*MEASUREMENT_COLUMNS, *schema.measurements.c["task_id", "toolchain_id"])
+"""Query of every measurement with the ids of its task and toolchain."""
 
 
 _HELD = schema.measurements.c
@@ -87,8 +81,9 @@ def task_ids(
     """Select the ids of the tasks of a problem, of a space, on a device's SKU; None matches all."""
     columns = schema.tasks.c
     statement = select(columns.id)
-    if isinstance(workload, Task):
-        statement = statement.where(columns.device == workload.device, columns.space == workload.space)
+    if isinstance(workload, Task):  # the key, too: a damaged row is no task's
+        of_task = columns.key == workload.key, columns.device == workload.device, columns.space == workload.space
+        statement = statement.where(*of_task)
         workload = workload.problem
     if workload is not None:
         statement = statement.where(columns.problem == workload)
@@ -99,25 +94,29 @@ def task_ids(
     return statement
 
 
-def fastest(tasks: Select[Any], evidence: Evidence, protocol: str) -> Select[tuple[int]]:
+def fastest(tasks: Select[Any], evidence: Evidence, protocol: str, without: Sequence[int] = ()) -> Select[tuple[int]]:
     """Select the id of the ok measurement with the least estimated time, the first of equal ones."""
     columns = schema.measurements.c
     return (
         select(columns.id)
         .where(columns.task_id.in_(tasks), columns.evidence == evidence, columns.protocol == protocol)
-        .where(columns.status == Status.OK, columns.estimate.is_not(None))
+        .where(columns.status == Status.OK, _time_ns().is_not(None), columns.id.not_in(without))
         .order_by(_time_ns(), columns.id)
         .limit(1)
     )
 
 
-def counts(connection: Connection, task_by_id: Mapping[int, Task]) -> tuple[MeasurementCount, ...]:
-    """Count the measurements of each kind, in the order of their first ones."""
+def counts() -> Select[Any]:
+    """Count the measurements of each kind, in the order of their first ones; behind the facts stands the first's id."""
     columns = schema.measurements.c
     kinds = (columns.task_id, columns.evidence, columns.protocol, columns.status, columns.worker)
-    facts = func.count(), func.min(_time_ns()), func.max(columns.created_at)
-    found = connection.execute(select(*kinds, *facts).group_by(*kinds).order_by(func.min(columns.id)))
-    return tuple(MeasurementCount(task_by_id[task_id], *kind) for task_id, *kind in found)
+    first = func.min(columns.id)
+    facts = (
+        func.count().label("number"),
+        func.min(_time_ns()).label("best_ns"),
+        func.max(columns.created_at).label("last_at"),
+    )
+    return select(*kinds, *facts, first.label("id")).group_by(*kinds).order_by(first)
 
 
 def levels(connection: Connection, tasks: Select[Any], protocol: str) -> tuple[ReferenceLevel, ...]:
@@ -130,14 +129,33 @@ def levels(connection: Connection, tasks: Select[Any], protocol: str) -> tuple[R
         .group_by(reference, board)
     )
     found = connection.execute(select(columns.estimate).where(columns.id.in_(firsts)).order_by(columns.id))
-    return tuple(estimate.level for (estimate,) in found)
+    return tuple(estimate.level for (estimate,) in found if isinstance(estimate, Estimate) and estimate.level)
 
 
 def _field(column: ColumnElement[Any], *path: str) -> ColumnElement[Any]:
     """Return the field at `path` of a column of JSON, NULL where there is none; the database extracts it."""
-    return cast(column, _JSON)[path]
+    return cast(_valid(column), _JSON)[path]
+
+
+class _valid(FunctionElement[str]):  # noqa: N801 (a function of SQL)
+    """A text of JSON, NULL if it is damaged."""
+
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(_valid)
+def _as_it_is(element: _valid, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401 (SQLAlchemy's)
+    return compiler.process(element.clauses, **options)
+
+
+@compiles(_valid, "sqlite")
+def _null_if_damaged(element: _valid, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401 (SQLAlchemy's)
+    text = compiler.process(element.clauses, **options)
+    return f"CASE WHEN json_valid({text}) THEN {text} END"
 
 
 def _time_ns() -> ColumnElement[float]:
-    found: ColumnElement[float] = _field(schema.measurements.c.estimate, "time_ns").as_float()
-    return found
+    """Return the estimated time; NULL where there is none, or a damaged one outside its interval."""
+    time, low, high = (_field(schema.measurements.c.estimate, name).as_float() for name in _TIMES)
+    return case((and_(low <= time, time <= high, low > 0), time))

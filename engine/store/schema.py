@@ -16,7 +16,7 @@ __all__ = ["METADATA", "VERSION", "finals", "measurements", "schema_version", "t
 VERSION = 3
 """Version of the tables below; a change to them adds 1. Databases of other versions are refused."""
 
-_NUMBERS = AsText(types.compact_json, lambda text: tuple(types.decode_json(text)))
+_NUMBERS = AsText(types.compact_json, lambda text: types.numbers_of(types.decode_json(text)))
 _CONFIG = AsText(lambda config: config.json, lru_cache(2**14)(Config.from_json))  # tasks share configs and hashes
 
 METADATA = MetaData()

@@ -8,18 +8,26 @@ import sqlite3
 import tempfile
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.catalogue import device
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import GemmtuneError, StoreError
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.report.database import database_report
+from gemmtune.engine.report.status import status_report
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.merge import merge
 
 H200 = device("H200")
 TASK = Task(Problem(16, 4096, 4096), H200, "triton_mm")
@@ -124,6 +132,205 @@ def test_a_path_may_hold_any_character(tmp_path, name):
 def test_a_path_that_is_no_text_is_refused(tmp_path):
     with pytest.raises(StoreError, match="not UTF-8"):
         Database.open(tmp_path / os.fsdecode(b"\xff.db"))
+
+
+FINAL = Final(
+    tuple(
+        Finalist(TASK, measured(n).config, TOOLCHAIN, Estimate(50.0 + n, 49.0, 60.0), (50.0,) * 4, behind, run=2)
+        for n, behind in ((3, (0.0, 0.0)), (2, (-0.01, 0.02)))
+    ),
+    "graph-cold-l2",
+    "host:0",
+    "2026-11-21T10:00:00Z",
+    (FailedFinalist(TASK, measured(1).config, "off by 0.3"),),
+)
+
+DAMAGES = {
+    "another config": ("config", lambda text: text.replace('"num_warps":4', '"num_warps":8')),
+    "a config that is a list": ("config", lambda text: "[1]"),
+    "a config cut short": ("config", lambda text: text[:-1]),
+    "a digest": ("config_digest", lambda text: "0" * 16),
+    "a status": ("status", lambda text: "oK"),
+    "a failure with a time": ("status", lambda text: "timed_out"),
+    "an evidence": ("evidence", lambda text: "replayEd"),
+    "a low end above the time": ("estimate", lambda text: text.replace('"low_ns":4', '"low_ns":9')),
+    "a time of 401 digits": ("estimate", lambda text: text.replace('"time_ns":', '"time_ns":' + "1" * 400)),
+    "a time of 5000 digits": ("estimate", lambda text: text.replace('"time_ns":', '"time_ns":' + "1" * 5000)),
+    "a time that is text": ("estimate", lambda text: '{"time_ns":"1","low_ns":"1","high_ns":"1"}'),
+    "a time that is not a number": ("estimate", lambda text: '{"time_ns":NaN,"low_ns":NaN,"high_ns":NaN}'),
+    "a negative time": ("estimate", lambda text: '{"time_ns":-5,"low_ns":-6,"high_ns":-4}'),
+    "a field's name": ("estimate", lambda text: text.replace("high_ns", "hiGh_ns")),
+    "no estimate": ("estimate", lambda text: None),
+    "a deep estimate": ("estimate", lambda text: "[" * 100_000),
+    "no samples": ("samples_ns", lambda text: "[]"),
+    "samples that are text": ("samples_ns", lambda text: '["1"]'),
+    "an infinite sample": ("samples_ns", lambda text: "[1,Infinity]"),
+    "samples that are no JSON": ("samples_ns", lambda text: "[1,"),
+    "outliers": ("outliers", lambda text: "{}}"),
+    "bytes that are no text": ("worker", lambda text: b"host\xff"),
+    "text that is not UTF-8": ("worker", b"host\xff"),
+    "a drift": ("drift", lambda value: -1.0),
+    "a drift that is text": ("drift", lambda value: "x"),
+    "an energy": ("energy_joules", lambda value: float("inf")),
+    "a state": ("before", lambda text: '{"sm_clock_mhz":"x"}'),
+    "a task": ("task_id", lambda number: 99),
+    "a toolchain": ("toolchain_id", lambda number: 99),
+}
+
+
+def damage(path: Path, column: str, change: object, table: str = "measurements", number: int = 3) -> None:
+    with sqlite3.connect(path) as connection:
+        old = connection.execute(f'SELECT "{column}" FROM {table} WHERE id = ?', (number,)).fetchone()[0]
+        new, value = ("CAST(? AS TEXT)", change) if isinstance(change, bytes) else ("?", change(old))
+        assert value != old
+        connection.execute(f'UPDATE {table} SET "{column}" = {new} WHERE id = ?', (value, number))
+    connection.close()
+
+
+@pytest.mark.parametrize("damaged", DAMAGES)
+def test_a_damaged_measurement_is_named_once_and_left_out(path, damaged):
+    damage(path, *DAMAGES[damaged])
+    notices: list[str] = []
+    with Database.open(path) as database:
+        database.send_notices_to(notices.append)
+        for _ in range(2):
+            assert list(database.measurements()) == [measured(1), measured(2)]
+        assert database.best(TASK.problem) == measured(2)
+        assert database.damaged == 1
+        assert set(database.known(TASK, "graph-cold-l2", Evidence.MEASURED, TOOLCHAIN)) <= {
+            measured(number).config for number in (1, 2)
+        }
+        (notice,) = notices
+        assert notice.startswith(f"measurement 3 of database sqlite:///{path} is damaged and left out: ")
+        assert len(notice) < 600
+        status_report(database, datetime(2026, 11, 21, tzinfo=UTC)).to_text()
+        assert "1 damaged row was left out" in database_report(database).to_text()
+        with Database.open(path.with_name("other.db")) as other:
+            found = merge(other, database)
+            assert (found.measurements, found.new, found.damaged) == (2, 2, 1)
+
+
+KEY = TASK, "graph-cold-l2", Evidence.MEASURED, TOOLCHAIN
+
+
+@pytest.mark.parametrize(
+    "damaged", ["another config", "a status", "a low end above the time", "text that is not UTF-8"]
+)
+def test_a_config_that_is_measured_again_replaces_its_damaged_row(path, damaged):
+    damage(path, *DAMAGES[damaged])
+    with Database.open(path) as database:
+        assert measured(3).config not in database.known(*KEY)
+        assert database.add([measured(2), measured(3), measured(4)]) == 2
+        assert list(database.measurements()) == [measured(number) for number in (1, 2, 3, 4)]
+    assert read(path) == 4
+
+
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        ("problem", lambda text: text.replace('"m":"16"', '"m":"17"')),
+        ("problem", lambda text: "[" * 100_000),
+        ("device", lambda text: text.replace("132", '"x"')),
+        ("space", lambda text: "triton_mN"),
+        ("key", lambda text: "H200"),
+        ("space", b"\xff"),
+    ],
+)
+def test_a_damaged_task_is_named_and_its_measurements_are_left_out(path, column, change):
+    other = Task(Problem(1, 64, 64), H200, "triton_mm")
+    with Database.open(path) as database:
+        database.add([measured(1, other)])
+    damage(path, column, change, "tasks", 1)
+    notices: list[str] = []
+    with Database.open(path, read_only=True) as database:
+        database.send_notices_to(notices.append)
+        assert list(database.measurements()) == [measured(1, other)]
+        assert database.tasks() == (other,)
+        assert [each.task for each in database.counts()] == [other]
+        assert database.known(*KEY) == {}
+        assert len(notices) == len(set(notices)) == database.damaged == 4
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"time_ns":53.0', '"time_ns":93.0'),
+        lambda text: text.replace('"finalists":[', '"finalists":[7,'),
+        lambda text: '{"finalists":[],"refuted":[]}',
+        lambda text: text.replace("samples_ns", "samples"),
+        lambda text: text.replace("[50.0,", "[null,"),
+        lambda text: text.replace("[-0.01,", "[0.5,"),
+        lambda text: text.replace("[-0.01,", "[0.01,0.01,"),
+        lambda text: text.replace('"space":"triton_mm"', '"space":7'),
+        lambda text: text.replace('"BLOCK_M":48', '"BLOCK_M":[48]'),
+        lambda text: text[1:],
+        lambda text: "[" * 100_000,
+        lambda text: b"\xff",
+    ],
+)
+def test_a_damaged_final_is_named_and_left_out(path, change):
+    whole = replace(FINAL, created_at="2026-11-22T10:00:00Z")
+    with Database.open(path) as database:
+        database.add_final(FINAL)
+        database.add_final(whole)
+    damage(path, "content", change, "finals", 1)
+    with Database.open(path) as database:
+        assert database.finals() == [whole]
+        assert database.damaged == 1
+
+
+def test_any_flipped_bit_gives_an_answer_or_one_line(tmp_path):
+    path, other = tmp_path / "whole.db", tmp_path / "flipped.db"
+    tasks = [Task(Problem(m, 4096, 4096), H200, space) for m in (1, 2) for space in ("aten", "triton_mm")]
+    with Database.open(path) as database:
+        database.add([measured(number, task) for number in range(1, 8) for task in tasks])
+        database.add_final(FINAL)
+        whole = list(database.measurements())
+    content = path.read_bytes()
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.integers(0, 8 * len(content) - 1))
+    def flip(bit: int) -> None:
+        flipped = bytearray(content)
+        flipped[bit // 8] ^= 1 << bit % 8
+        other.write_bytes(flipped)
+        for use in (use_as_reader, use_as_writer):
+            try:
+                with Database.open(other, read_only=use is use_as_reader) as database:
+                    database.send_notices_to(ignore)
+                    found = use(database)
+            except StoreError as error:
+                ignore(str(error))
+                continue
+            for measurement in found:
+                assert measurement.config in {m.config for m in whole}
+        for end in ("-wal", "-shm"):
+            other.with_name(other.name + end).unlink(missing_ok=True)
+
+    flip()
+
+
+def ignore(line: str) -> None:
+    assert "\n" not in line
+
+
+def use_as_reader(database: Database) -> list[Measurement]:
+    found = list(database.measurements())
+    status_report(database, datetime(2026, 11, 21, tzinfo=UTC)).to_text()
+    database_report(database).to_text()
+    with Database.open("sqlite://") as into:
+        merge(into, database)
+    return found
+
+
+def use_as_writer(database: Database) -> list[Measurement]:
+    task = Task(Problem(1, 4096, 4096), H200, "triton_mm")
+    database.levels(task.problem, H200, "graph-cold-l2")
+    found = database.known(task, *KEY[1:])
+    database.known(task, *KEY[1:], [m.config.digest for m in found.values()])
+    database.add([measured(number, task) for number in range(1, 9)])
+    database.add_final(FINAL)
+    return list(found.values())
 
 
 class Team:

@@ -150,6 +150,7 @@ DAMAGED = {
     "numbers": lambda asked: [[7] * len(asked[0]), *asked[1:]],
     "nested": lambda asked: [[[digest] for digest in asked[0]], *asked[1:]],
     "empty lists": lambda asked: [[] for _ in asked],
+    "no text": lambda asked: [["\ud800", *asked[0][1:]], *asked[1:]],
     "twice": lambda asked: [asked[0][:1] * 2, *asked[1:]],
     "above the budget": lambda asked: [[str(n) for n in range(1000)], *asked[1:]],
 }

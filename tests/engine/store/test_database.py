@@ -131,7 +131,7 @@ def test_the_reason_screening_stopped_is_kept_and_older_rows_have_none(path):
 
 SIZES = st.integers(1, 2**31 - 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
-FINITE = st.floats(allow_nan=False)
+FINITE = st.floats(0, 1e300)
 STATES = st.none() | st.builds(
     DeviceState, *[st.none() | st.integers(0, 10**6)] * 4, st.lists(TEXTS, max_size=2).map(tuple)
 )
@@ -148,20 +148,25 @@ TASKS = st.builds(
     device=st.builds(replace, st.just(H200), sku=TEXTS, sm_count=st.integers(1, 200)),
     space=TEXTS,
 )
-CONFIGS = st.dictionaries(TEXTS, st.integers(-(2**70), 2**70) | FINITE | st.booleans() | TEXTS, max_size=4).map(Config)
+CONFIGS = st.dictionaries(
+    TEXTS, st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.booleans() | TEXTS, max_size=4
+).map(Config)
+ESTIMATES = st.lists(st.floats(1e-9, 1e300), min_size=3, max_size=3).map(
+    lambda three: Estimate(sorted(three)[1], min(three), max(three))
+)
+OUTCOMES = st.tuples(st.just(Status.OK), ESTIMATES) | st.tuples(st.sampled_from(list(Status)[1:]), st.none())
 MEASUREMENTS = st.builds(
-    Measurement,
+    lambda outcome, **fields: Measurement(status=outcome[0], estimate=outcome[1], **fields),
+    outcome=OUTCOMES,
     task=TASKS,
     config=CONFIGS,
-    status=st.sampled_from(Status),
     evidence=st.sampled_from(Evidence),
     protocol=TEXTS,
     toolchain=st.builds(Toolchain, st.lists(st.tuples(TEXTS, TEXTS), max_size=3).map(tuple)),
     worker=TEXTS,
     created_at=TEXTS,
     reason=TEXTS,
-    samples_ns=st.lists(FINITE, max_size=4).map(tuple),
-    estimate=st.none() | st.builds(Estimate, FINITE, FINITE, FINITE),
+    samples_ns=st.lists(FINITE, min_size=1, max_size=4).map(tuple),
     outliers=st.lists(st.integers(0, 511), max_size=3).map(tuple),
     drift=FINITE,
     energy_joules=st.none() | FINITE,
@@ -431,7 +436,7 @@ from dataclasses import replace
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
@@ -445,7 +450,7 @@ with Database.open(path) as database:
         database.add([
             Measurement(Status.OK, task=task, config=Config({{"batch": batch, "member": member}}), protocol="p",
                         evidence=Evidence.MEASURED, toolchain=Toolchain((("torch", str(batch % 3)),)), worker="w",
-                        created_at="", samples_ns=(float(batch),) * 20)
+                        created_at="", samples_ns=(float(batch),) * 20, estimate=Estimate(1.0, 1.0, 1.0))
             for member in range({BATCH})
         ])
         print(batch, flush=True)

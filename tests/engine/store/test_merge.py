@@ -80,7 +80,7 @@ def test_merging_again_or_with_itself_changes_nothing(here, there):
 
 
 def test_a_database_larger_than_a_page_is_merged_whole(here, tmp_path):
-    many = [measured(number) for number in range(2500)]
+    many = [measured(number) for number in range(1, 2501)]
     with Database.open(tmp_path / "many.db") as source:
         source.add(many)
         assert merge(here, source) == Merged(2500, 2498, 0, 0)

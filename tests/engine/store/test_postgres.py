@@ -273,7 +273,7 @@ import sys
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
@@ -287,7 +287,7 @@ with Database.open(url) as database:
         database.add([
             Measurement(Status.OK, task=task, config=Config({{"batch": batch, "member": member}}), protocol="p",
                         evidence=Evidence.MEASURED, toolchain=Toolchain((("torch", str(batch % 3)),)), worker="w",
-                        created_at="", samples_ns=(float(batch),) * 20)
+                        created_at="", samples_ns=(float(batch),) * 20, estimate=Estimate(1.0, 1.0, 1.0))
             for member in range({BATCH})
         ])
         print(batch, flush=True)
