@@ -43,7 +43,9 @@ def tile_order(task: Task, config: Config, max_swizzle_size: int) -> tuple[bool,
 
     Source: `TileScheduler.Params.create` in quack/tile_scheduler.py, without a raster option.
     """
-    m, n = _sizes(task, config)
+    m, n = task.problem.m, task.problem.n
+    if config["swap_ab"]:  # the kernel computes the transpose
+        m, n = n, m
     clusters_m = -(-m // (_cta_m(task, config) * config.integer("cluster_m")))
     clusters_n = -(-n // (config.integer("tile_n") * config.integer("cluster_n")))
     along_m = -(-clusters_n // max_swizzle_size) > -(-clusters_m // max_swizzle_size)
@@ -52,9 +54,9 @@ def tile_order(task: Task, config: Config, max_swizzle_size: int) -> tuple[bool,
 
 def operand_traffic(task: Task, config: Config) -> int:
     """Return the operand elements that the busiest SM loads per step of k: waves × (rows + columns)."""
-    (m, n), rows, columns = _sizes(task, config), _cta_m(task, config), config.integer("tile_n")
-    tiles = -(-m // rows) * -(-n // columns)
-    return -(-tiles // task.device.sm_count) * (rows + columns)
+    tile = clustered_tile(task, config)
+    tiles = -(-task.problem.m // tile.m) * -(-task.problem.n // tile.n)
+    return -(-tiles // task.device.sm_count) * (tile.m + tile.n)
 
 
 def _cta_m(task: Task, config: Config) -> int:
@@ -62,9 +64,3 @@ def _cta_m(task: Task, config: Config) -> int:
     tile_m = config.integer("tile_m")
     pair = task.device.arch == "sm_100a" and config.integer("cluster_m") % 2 == 0 and tile_m in (128, 256)
     return tile_m // 2 if pair else tile_m
-
-
-def _sizes(task: Task, config: Config) -> tuple[int, int]:
-    """Return rows and columns of the output in the kernel's terms; with swap_ab it computes the transpose."""
-    problem = task.problem
-    return (problem.n, problem.m) if config["swap_ab"] else (problem.m, problem.n)
