@@ -21,7 +21,7 @@ from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
-from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
@@ -77,7 +77,7 @@ def record(
         searches = backend.searches(plan)
         for line in unsearched(plan, [search.task for search in searches]):
             tell(line)
-        run(searches, backend.executor, store, plan.plugins.objective, callbacks, hold_finals=False)
+        Scheduler(searches, backend.executor, store, plan.plugins.objective, callbacks, hold_finals=False).run()
         normalization = GpuNormalization(store)
         for name in names:
             path = folder / f"{device.sku.lower()}_{name}.csv.gz"

@@ -19,7 +19,7 @@ from gemmtune.engine.campaign.range_rounds import (
 from gemmtune.engine.campaign.result import Result, ResultReader
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.scheduling.callbacks import Callback, notify
-from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_history import TaskHistory
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.store.database import Database
@@ -57,7 +57,7 @@ def execute(
     problems = {task.problem for task in tasks}
     excluded = {*probe_problems(problems), *interior_problems(problems)} if plan.ranges else set()
     history = TaskHistory(database, executor, objective, plan.plugins.spaces, own=frozenset(tasks), excluded=excluded)
-    run_searches = partial(run, executor=executor, database=database, objective=objective, callbacks=callbacks)
+    scheduler = partial(Scheduler, executor=executor, database=database, objective=objective, callbacks=callbacks)
 
     searches = backend.searches(plan, history)
     record = FinishedSearches(finished, plan, searches, executor) if finished else None
@@ -66,14 +66,14 @@ def execute(
     # The range rounds of a finished campaign measured more at each problem. That calls for no further final.
     finals = record is None or not record.complete or plan.ranges is None
     followed = (*callbacks, record) if record else callbacks
-    run_searches(searches, callbacks=followed, limits=plan.limits, hold_finals=finals)
+    scheduler(searches, callbacks=followed, limits=plan.limits, hold_finals=finals).run()
     if record:
         record.write()
 
     reader = ResultReader(plan, backend, database, keep=plan.ranges is not None)
 
     def run_round(more: Sequence[TaskSearch]) -> None:
-        run_searches(more, hold_finals=False)
+        scheduler(more, hold_finals=False).run()
         reader.forget(more)
 
     measured = RangeMeasurements()

@@ -18,7 +18,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Table
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.scheduling.callbacks import Callback
-from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
@@ -128,7 +128,7 @@ def verify(
     """
     objective = registry.objective(table.objective)
     searches = _searches(table, objective)
-    run(searches, executor, database, objective, callbacks)
+    Scheduler(searches, executor, database, objective, callbacks).run()
     tasks: dict[Problem, list[Task]] = {}
     for search in searches:
         tasks.setdefault(search.task.problem, []).append(search.task)

@@ -19,7 +19,7 @@ from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 
-__all__ = ["run"]
+__all__ = ["Scheduler"]
 
 _CONFIGS_PER_WORKER = 128
 """Submitted configs per worker, at most: those that builders have and those that wait to be timed.
@@ -28,43 +28,12 @@ A batch ends with its last config, and samplers ask for few configs at first. Ma
 _WAIT_SECONDS = 0.5
 
 
-def run(
-    searches: Sequence[TaskSearch],
-    executor: Executor,
-    database: Database,
-    objective: Objective,
-    callbacks: Sequence[Callback],
-    *,
-    limits: Limits = Limits(),  # noqa: B008 (immutable)
-    hold_finals: bool = True,
-    now: Callable[[], float] = time.monotonic,
-) -> None:
-    """Run every search to its end or to the limits, and hold each problem's final where the executor can.
+class Scheduler:
+    """The searches of one campaign on one executor.
 
     A measurement is stored before its sampler learns of it. A stored measurement is not made again: a campaign that
     was killed continues where it was. The batches of a task depend on the task's own results alone.
-
-    Args:
-        searches: in the plan's order; each is closed when it ends.
-        executor: evaluates the configs.
-        database: stores the measurements and finals, and answers what it holds already.
-        objective: scores the measurements.
-        callbacks: follow the campaign.
-        limits: end searching early.
-        hold_finals: whether the best configs of each problem meet in a final.
-        now: returns the seconds of a monotonic clock.
-
-    Raises:
-        ContractError: the executor returned what was not submitted, or returned it again; a sampler or the objective
-            broke its contract.
-        GemmtuneError: the executor has nothing left to measure with.
-        StoreError: the database refused.
     """
-    _Scheduler(searches, executor, database, objective, callbacks, limits, hold_finals, now).run()
-
-
-class _Scheduler:
-    """The searches of one campaign on one executor."""
 
     def __init__(
         self,
@@ -73,10 +42,23 @@ class _Scheduler:
         database: Database,
         objective: Objective,
         callbacks: Sequence[Callback],
-        limits: Limits,
-        hold_finals: bool,
-        now: Callable[[], float],
+        *,
+        limits: Limits = Limits(),  # noqa: B008 (immutable)
+        hold_finals: bool = True,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Start the time of the campaign.
+
+        Args:
+            searches: in the plan's order; each is closed when it ends.
+            executor: evaluates the configs.
+            database: stores the measurements and finals, and answers what it holds already.
+            objective: scores the measurements.
+            callbacks: follow the campaign.
+            limits: end searching early.
+            hold_finals: whether the best configs of each problem meet in a final.
+            now: returns the seconds of a monotonic clock.
+        """
         for callback in callbacks:
             callback.on_begin(searches)
         database.send_notices_to(partial(notify, callbacks))
@@ -100,6 +82,14 @@ class _Scheduler:
         self._complete: deque[TaskSearch] = deque()  # searches whose whole batch has its results
 
     def run(self) -> None:
+        """Run every search to its end or to the limits, and hold each problem's final where the executor can.
+
+        Raises:
+            ContractError: the executor returned what was not submitted, or returned it again; a sampler or the
+                objective broke its contract.
+            GemmtuneError: the executor has nothing left to measure with.
+            StoreError: the database refused.
+        """
         more = self._submit_batches()
         while more or self._active or (self._finals and self._finals.open):
             self._collect(0.0 if more else _WAIT_SECONDS)

@@ -19,7 +19,7 @@ from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.progress.display import show_progress
-from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_search import exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
@@ -42,7 +42,7 @@ def main() -> None:
         Path(executor._folder.name, "shared").symlink_to(library.resolve())  # where its builders look first
     with closing(executor), Database.open(out / "measurements.db") as store, show_progress(quiet=False) as callbacks:
         began = time.perf_counter()
-        run(searches, executor, store, objective, callbacks, hold_finals=False)
+        Scheduler(searches, executor, store, objective, callbacks, hold_finals=False).run()
         facts = {"configs": sum(s.budget for s in searches), "seconds": round(time.perf_counter() - began, 1)}
         (out / "sweep.json").write_text(json.dumps(facts))
         began = time.perf_counter()

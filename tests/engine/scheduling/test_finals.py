@@ -19,7 +19,7 @@ from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement,
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
 from gemmtune.engine.scheduling.callbacks import Callback
-from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search, no_history
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
@@ -200,7 +200,7 @@ def shipped(result: Result) -> list[int | None]:
 
 def test_the_best_eight_and_the_baseline_meet_once_every_search_of_the_problem_has_ended(database):
     executor, listener = ScriptedExecutor(), Listener()
-    run(searches(), executor, database, registry.objective("latency"), [listener])
+    Scheduler(searches(), executor, database, registry.objective("latency"), [listener]).run()
     assert [{task.problem for task, _ in asked} for asked in executor.asked] == [{problem} for problem in PROBLEMS]
     for asked in executor.asked:
         assert xs(asked) == [4, 3, 5, 2, 6, 1, 7, 0, None]  # 8 is as fast as 0; the earlier by name goes first
@@ -318,7 +318,7 @@ def test_a_campaign_killed_between_search_and_final_resumes_with_the_final_alone
 
 def test_a_sweep_holds_no_final(database):
     executor = ScriptedExecutor()
-    run(searches(), executor, database, registry.objective("latency"), (), hold_finals=False)
+    Scheduler(searches(), executor, database, registry.objective("latency"), (), hold_finals=False).run()
     assert executor.asked == []
     assert len(executor.submitted) == 2 * 21
 

@@ -20,7 +20,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.scheduling import scheduler
 from gemmtune.engine.scheduling.callbacks import Callback
-from gemmtune.engine.scheduling.scheduler import run
+from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams import registry
@@ -185,7 +185,7 @@ def scheduled(
     database: Database, executor, found: list[TaskSearch] | None = None, limits: Limits = UNLIMITED, **more
 ) -> tuple[list[TaskSearch], Listener]:
     found, listener = found or searches(), Listener()
-    run(found, executor, database, Median(), [listener], limits=limits, **more)
+    Scheduler(found, executor, database, Median(), [listener], limits=limits, **more).run()
     return found, listener
 
 
@@ -552,4 +552,4 @@ def test_an_objective_that_breaks_its_contract_is_named(database, score):
             return score
 
     with pytest.raises(ContractError, match=rf"objective .*Broken gave .* the score {score}"):
-        run(searches(TASKS[:1]), ScriptedExecutor(), database, Broken(), ())
+        Scheduler(searches(TASKS[:1]), ScriptedExecutor(), database, Broken(), ()).run()
