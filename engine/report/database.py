@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
-from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import (
     Grid,
@@ -28,6 +28,9 @@ from gemmtune.engine.store.merge import Merged
 __all__ = ["database_report", "merge_report"]
 
 
+_Key = tuple[Task, str, str]  # task, evidence and protocol
+
+
 @dataclass(slots=True)
 class _TaskSummary:
     """Measurements of one task with one evidence and protocol; times of several are not compared."""
@@ -41,17 +44,6 @@ class _TaskSummary:
     best: Config | None = None
     scored: list[Scored] = field(default_factory=list)  # latency and energy, where energy was measured
 
-    def add(self, measurement: Measurement, pair: Objective) -> None:
-        self.evaluations += 1
-        if measurement.estimate is None:
-            self.failures[measurement.status.value] += 1
-            return
-        time_ns = measurement.estimate.time_ns
-        if self.best_ns is None or time_ns < self.best_ns:
-            self.best_ns, self.best = time_ns, measurement.config
-        if measurement.energy_joules is not None:
-            self.scored.append((measurement.config, pair.scores(measurement)))
-
 
 def database_report(database: Database) -> Report:
     """Report each task of a database, each final, and the Pareto front of each task with energy.
@@ -60,10 +52,7 @@ def database_report(database: Database) -> Report:
         StoreError: the database cannot be read.
     """
     pair = registry.objective("latency_energy")
-    summaries: dict[tuple[Task, str, str], _TaskSummary] = {}
-    for m in database.measurements():
-        key = m.task, m.evidence.value, m.protocol
-        summaries.setdefault(key, _TaskSummary(*key)).add(m, pair)
+    summaries = _summaries(database, pair)
     tasks, finals = list(summaries.values()), database.finals()
     record = {
         "tasks": [
@@ -87,6 +76,24 @@ def database_report(database: Database) -> Report:
     for each in tasks:
         sections += front_sections(each.task, pair.parts, each.scored) if each.scored else []
     return Report(record, [*sections, *left_out(database.damaged)])
+
+
+def _summaries(database: Database, pair: Objective) -> dict[_Key, _TaskSummary]:
+    """Return a summary per task, evidence and protocol, in the order of their first measurements."""
+    summaries: dict[_Key, _TaskSummary] = {}
+    for each in database.counts():
+        key = each.task, each.evidence.value, each.protocol
+        summary = summaries.setdefault(key, _TaskSummary(*key))
+        summary.evaluations += each.number
+        if each.status is not Status.OK:
+            summary.failures[each.status.value] += each.number
+    for m in database.fastest_of_each():
+        summary = summaries[m.task, m.evidence.value, m.protocol]
+        summary.best_ns, summary.best = None if m.estimate is None else m.estimate.time_ns, m.config
+    for m in database.measurements_with_energy():
+        if m.status is Status.OK:
+            summaries[m.task, m.evidence.value, m.protocol].scored.append((m.config, pair.scores(m)))
+    return summaries
 
 
 def merge_report(merged: Mapping[str, Merged]) -> Report:

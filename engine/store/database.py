@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, inspect, select, true
+from sqlalchemy import ColumnElement, Connection, Index, Row, Select, Table, delete, func, insert, inspect, select, true
 from sqlalchemy.exc import SQLAlchemyError
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -24,7 +24,7 @@ from gemmtune.engine.store import queries, schema
 from gemmtune.engine.store import serialization as rows
 from gemmtune.engine.store.connection import Transactions, reason
 from gemmtune.engine.store.dataframe import dataframe_of
-from gemmtune.engine.store.dialects import insert_new, make_engine, set_wal, url_of
+from gemmtune.engine.store.dialects import index_names, insert_new, make_engine, set_wal, url_of
 from gemmtune.engine.store.queries import MeasurementCount
 from gemmtune.engine.store.sqlite_reader import SqliteReader
 
@@ -219,13 +219,61 @@ class Database:
     def _measurements(
         self, workload: Task | Problem | None, space: str | None, device: str | None
     ) -> Iterator[Measurement]:
-        columns = schema.measurements.c
-        page = queries.MEASUREMENTS.order_by(columns.id).limit(_PAGE)
+        statement = queries.MEASUREMENTS
         if (workload, space, device) != (None, None, None):
-            page = page.where(columns.task_id.in_(queries.task_ids(workload, space, device)))
-        last = 0
-        while found := self._rows(page.where(columns.id > last)):
+            tasks = queries.task_ids(workload, space, device)
+            statement = statement.where(schema.measurements.c.task_id.in_(tasks))
+        return self._all_measurements(statement)
+
+    def measurements_with_energy(self) -> Iterator[Measurement]:
+        """Yield the measurements that have an energy, in insertion order."""
+        return self._all_measurements(queries.MEASUREMENTS.where(schema.measurements.c.energy_joules.is_not(None)))
+
+    def measurements_of_ids(self, ids: Sequence[int]) -> list[Measurement]:
+        """Return the measurements of these ids from `keys_by_task`, in insertion order."""
+        columns = schema.measurements.c
+        pages = (ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE))
+        found = (self._rows(queries.MEASUREMENTS.where(columns.id.in_(page)).order_by(columns.id)) for page in pages)
+        return [measurement for rows in found for measurement in self._measurements_of(rows)]
+
+    def fastest_of_each(self) -> list[Measurement]:
+        """Return the fastest measurement of each task, evidence and protocol, the first of equal ones."""
+        before = -1
+        found: list[Measurement] = []
+        while self.damaged > before:  # the next best stands in for a damaged one
+            before = self.damaged
+            damaged = [number for table, number in self._damaged if table == schema.measurements.name]
+            ids = self._rows(queries.fastest_of_each(damaged))
+            found = self.measurements_of_ids([number for (number,) in ids])
+        return found
+
+    def keys_by_task(self) -> Iterator[tuple[Task | None, dict[tuple[str, ...], int]]]:
+        """Yield each task, None for a damaged one, with the ids of its measurements by what tells them apart."""
+        ids = [number for (number,) in self._rows(select(schema.tasks.c.id).order_by(schema.tasks.c.id))]
+        for start in range(0, len(ids), _PAGE):
+            tasks = self._by_id(schema.tasks, rows.task_of, self._tasks, set(ids[start : start + _PAGE]))
+            for number in ids[start : start + _PAGE]:
+                yield tasks[number], self._transactions.read(partial(_keys, task_id=number))
+
+    def keys_of(self, task: Task) -> dict[tuple[str, ...], int]:
+        """Return the ids of a task's measurements by what tells them apart."""
+
+        def read(connection: Connection) -> dict[tuple[str, ...], int]:
+            task_id = _find_id(connection, task)
+            return {} if task_id is None else _keys(connection, task_id)
+
+        return self._transactions.read(read)
+
+    def _all_measurements(self, statement: Select[Any]) -> Iterator[Measurement]:
+        for found in self._pages(statement, schema.measurements):
             yield from self._measurements_of(found)
+
+    def _pages(self, statement: Select[Any], table: Table) -> Iterator[Sequence[Row[Any]]]:
+        """Yield the rows of a table that a statement selects in insertion order, a page at a time."""
+        page = statement.order_by(table.c.id).limit(_PAGE)
+        last = 0
+        while found := self._rows(page.where(table.c.id > last)):
+            yield found
             if found[-1].id <= last:
                 raise StoreError(f"database {self._transactions.name} is damaged: its rows are out of order")
             last = found[-1].id
@@ -279,17 +327,24 @@ class Database:
 
     def add_final(self, final: Final) -> bool:
         """Store a final, and return whether it was new; an equal one is stored once."""
-        row = rows.final_row(final)
-        columns = schema.finals.c
+        return bool(self.add_finals([final]))
 
-        def write(connection: Connection) -> bool:
-            equal = select(columns.id).where(*(columns[name] == value for name, value in row.items()))
-            if connection.execute(equal).first() is not None:
-                return False
-            connection.execute(insert(schema.finals), row)
-            return True
+    def add_finals(self, finals: Sequence[Final]) -> int:
+        """Store finals in one transaction, and return how many were new; equal ones are stored once."""
+        found = [rows.final_row(final) for final in finals]
+
+        def write(connection: Connection) -> int:
+            new = [row for row in found if connection.execute(queries.EQUAL_FINAL, row).first() is None]
+            for row in new:
+                connection.execute(insert(schema.finals), row)
+            return len(new)
 
         return self._transactions.write(write)
+
+    def all_finals(self) -> Iterator[Final]:
+        """Yield every final in insertion order, with one page in memory at a time."""
+        for found in self._pages(select(schema.finals), schema.finals):
+            yield from self._records(schema.finals, found, rows.final_of)
 
     def finals(
         self, problem: Problem | None = None, device: Device | None = None, protocol: str | None = None
@@ -382,6 +437,8 @@ class Database:
 def _prepare(transactions: Transactions, read_only: bool) -> None:
     """Check the schema, and make the tables where there are none."""
     if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
+        if not read_only and transactions.read(_missing_indexes):
+            transactions.write(_add_indexes)
         return
     if read_only:
         raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
@@ -399,6 +456,16 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
     transactions.write(write)
 
 
+def _missing_indexes(connection: Connection) -> list[Index]:
+    held = index_names(connection)
+    return [index for index in schema.indexes(connection.dialect.name) if index.name not in held]
+
+
+def _add_indexes(connection: Connection) -> None:
+    for index in _missing_indexes(connection):
+        index.create(connection)
+
+
 def _has_tables(connection: Connection, name: str) -> bool:
     names = inspect(connection).get_table_names()
     if not names:
@@ -414,6 +481,11 @@ def _has_tables(connection: Connection, name: str) -> bool:
 
 def _rows(connection: Connection, statement: Select[Any]) -> Sequence[Row[Any]]:
     return connection.execute(statement).all()
+
+
+def _keys(connection: Connection, task_id: int) -> dict[tuple[str, ...], int]:
+    found = connection.execute(queries.KEYS, {"task_id": task_id})
+    return {row[1:]: row[0] for row in map(tuple, found)}
 
 
 def _find_id(connection: Connection, record: Task | Toolchain) -> int | None:

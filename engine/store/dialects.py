@@ -13,7 +13,16 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from gemmtune.engine.store.sqlite_reader import SqliteReader
 
-__all__ = ["accept_any_text", "begin", "insert_new", "is_connection_loss", "make_engine", "set_wal", "url_of"]
+__all__ = [
+    "accept_any_text",
+    "begin",
+    "index_names",
+    "insert_new",
+    "is_connection_loss",
+    "make_engine",
+    "set_wal",
+    "url_of",
+]
 
 _LOCK = 0x67656D6D  # "gemm"; the number of an advisory lock holds for the whole database
 _CONNECT_ARGUMENTS: dict[str, str | int] = {
@@ -102,6 +111,15 @@ def set_wal(engine: Engine) -> None:
     if engine.dialect.name == "sqlite":
         with engine.connect() as connection:  # no transaction: the mode cannot change inside one
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+
+
+def index_names(connection: Connection) -> set[str]:
+    """Return the names of all indexes; SQLAlchemy's inspection leaves out those of expressions."""
+    sqlite = "SELECT name FROM sqlite_master WHERE type = 'index'"
+    found = connection.exec_driver_sql(
+        sqlite if connection.dialect.name == "sqlite" else "SELECT indexname FROM pg_indexes"
+    )
+    return set(found.scalars())
 
 
 def is_connection_loss(engine: Engine, error: SQLAlchemyError) -> bool:

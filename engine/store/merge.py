@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,6 +11,7 @@ from gemmtune.engine.store.database import Database
 __all__ = ["Merged", "merge"]
 
 _PAGE = 1000  # measurements in memory, and in one transaction
+_FINALS = 100  # as many; a final is tens of times as large
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,20 @@ def merge(into: Database, source: Database) -> Merged:
     Raises:
         StoreError: `source` cannot be read, or `into` cannot be written to.
     """
-    held = new = 0
-    measurements = source.measurements()
-    while batch := list(islice(measurements, _PAGE)):
-        held += len(batch)
-        new += into.add(batch)
-    finals = source.finals()
-    return Merged(held, new, len(finals), sum(into.add_final(final) for final in finals), source.damaged)
+    held = new = finals = new_finals = 0
+    missing = array("q")
+    for task, theirs in source.keys_by_task():
+        ours = {} if task is None else into.keys_of(task)
+        held += len(theirs)
+        missing.extend(number for key, number in theirs.items() if key not in ours)
+    ids = sorted(missing)  # in the order of the source's insertion
+    for start in range(0, len(ids), _PAGE):
+        page = ids[start : start + _PAGE]
+        measurements = source.measurements_of_ids(page)
+        held -= len(page) - len(measurements)
+        new += into.add(measurements)
+    every_final = source.all_finals()
+    while batch := list(islice(every_final, _FINALS)):
+        finals += len(batch)
+        new_finals += into.add_finals(batch)
+    return Merged(held, new, finals, new_finals, source.damaged)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, Connection, Select, Text, and_, bindparam, case, cast, func, select
+from sqlalchemy import JSON, ColumnElement, Connection, Select, Text, and_, bindparam, cast, func, select, type_coerce
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -18,6 +18,8 @@ from gemmtune.engine.store import schema
 from gemmtune.engine.store.serialization import MEASUREMENT_COLUMNS
 
 __all__ = [
+    "EQUAL_FINAL",
+    "KEYS",
     "KNOWN",
     "KNOWN_OF_CONFIGS",
     "MEASUREMENTS",
@@ -26,19 +28,29 @@ __all__ = [
     "MeasurementCount",
     "counts",
     "fastest",
+    "fastest_of_each",
     "levels",
     "task_ids",
 ]
 
 _TASK_FIELDS = ("key", "space", "problem", "device")  # the key, too: a damaged row is no task's
-_TIMES = ("time_ns", "low_ns", "high_ns")
 _JSON = JSON().with_variant(Text(), "sqlite")  # SQLite holds JSON in columns of text
+
+_EVIDENCE, _VERSIONS = (type_coerce(c, Text) for c in (schema.measurements.c.evidence, schema.toolchains.c.versions))
+KEYS = (
+    select(*schema.measurements.c["id", "config_digest", "protocol"], _EVIDENCE, _VERSIONS)
+    .select_from(schema.measurements)
+    .join(schema.toolchains, isouter=True)
+    .where(schema.measurements.c.task_id == bindparam("task_id"))
+)
+"""Query of the ids of one task's measurements, each before the texts that tell it from the others."""
 
 MEASUREMENTS = select(*MEASUREMENT_COLUMNS, *schema.measurements.c["task_id", "toolchain_id"])
 """Query of every measurement with the ids of its task and toolchain."""
 
 
 _HELD = schema.measurements.c
+_TIME_NS = schema.estimated_time(_HELD.estimate)
 KNOWN = (
     select(*MEASUREMENT_COLUMNS)
     .where(*(_HELD[name] == bindparam(name) for name in ("task_id", "protocol", "evidence", "toolchain_id")))
@@ -49,6 +61,10 @@ KNOWN_OF_CONFIGS = KNOWN.where(_HELD.config_digest.in_(bindparam("digests", expa
 """Query of those among them whose configs have one of the digests."""
 TASK_ID = select(schema.tasks.c.id).where(*(schema.tasks.c[name] == bindparam(name) for name in _TASK_FIELDS))
 """Query of the id of one task."""
+EQUAL_FINAL = select(schema.finals.c.id).where(
+    *(column == bindparam(column.name) for column in schema.finals.c if column.name != "id")
+)
+"""Query of the id of a final with equal content."""
 TOOLCHAIN_ID = select(schema.toolchains.c.id).where(schema.toolchains.c.versions == bindparam("versions"))
 """Query of the id of one toolchain."""
 
@@ -100,8 +116,8 @@ def fastest(tasks: Select[Any], evidence: Evidence, protocol: str, without: Sequ
     return (
         select(columns.id)
         .where(columns.task_id.in_(tasks), columns.evidence == evidence, columns.protocol == protocol)
-        .where(columns.status == Status.OK, _time_ns().is_not(None), columns.id.not_in(without))
-        .order_by(_time_ns(), columns.id)
+        .where(columns.status == Status.OK, _TIME_NS.is_not(None), columns.id.not_in(without))
+        .order_by(_TIME_NS, columns.id)
         .limit(1)
     )
 
@@ -113,10 +129,20 @@ def counts() -> Select[Any]:
     first = func.min(columns.id)
     facts = (
         func.count().label("number"),
-        func.min(_time_ns()).label("best_ns"),
+        func.min(_TIME_NS).label("best_ns"),
         func.max(columns.created_at).label("last_at"),
     )
     return select(*kinds, *facts, first.label("id")).group_by(*kinds).order_by(first)
+
+
+def fastest_of_each(without: Sequence[int] = ()) -> Select[tuple[int]]:
+    """Select the id of the fastest measurement of each task, evidence and protocol, the first of equal ones."""
+    kinds = _HELD.task_id, _HELD.evidence, _HELD.protocol
+    whole = _TIME_NS.is_not(None), _HELD.id.not_in(without)
+    least = select(*kinds, func.min(_TIME_NS).label("time_ns")).where(*whole).group_by(*kinds).subquery()
+    same = (kind == least.c[kind.name] for kind in kinds)
+    fastest = and_(*same, least.c.time_ns == _TIME_NS, _HELD.id.not_in(without))
+    return select(func.min(_HELD.id)).join(least, fastest).group_by(*kinds)
 
 
 def levels(connection: Connection, tasks: Select[Any], protocol: str) -> tuple[ReferenceLevel, ...]:
@@ -153,9 +179,3 @@ def _as_it_is(element: _valid, compiler: SQLCompiler, **options: Any) -> str:  #
 def _null_if_damaged(element: _valid, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401 (SQLAlchemy's)
     text = compiler.process(element.clauses, **options)
     return f"CASE WHEN json_valid({text}) THEN {text} END"
-
-
-def _time_ns() -> ColumnElement[float]:
-    """Return the estimated time; NULL where there is none, or a damaged one outside its interval."""
-    time, low, high = (_field(schema.measurements.c.estimate, name).as_float() for name in _TIMES)
-    return case((and_(low <= time, time <= high, low > 0), time))

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
-from sqlalchemy import Column, Double, ForeignKey, Integer, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy import Column, Double, Float, ForeignKey, Index, Integer, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.store import column_types as types
 from gemmtune.engine.store.column_types import AsText
 
-__all__ = ["METADATA", "VERSION", "finals", "measurements", "schema_version", "tasks", "toolchains"]
+__all__ = [
+    "METADATA",
+    "VERSION",
+    "estimated_time",
+    "finals",
+    "indexes",
+    "measurements",
+    "schema_version",
+    "tasks",
+    "toolchains",
+]
 
 VERSION = 3
 """Version of the tables below; a change to them adds 1. Databases of other versions are refused."""
@@ -88,3 +102,40 @@ finals = Table(
     Column("content", Text, nullable=False),
 )
 """One row per final. Problem and device are as in `tasks`; the content is JSON of the finalists and the failed ones."""
+
+
+class estimated_time(FunctionElement[float]):  # noqa: N801 (a function of SQL)
+    """Time in an estimate; NULL where there is none, or a damaged one outside its interval."""
+
+    type = Float()
+    inherit_cache = True
+
+
+@compiles(estimated_time)
+def _estimated_time(element: estimated_time, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401 (SQLAlchemy's)
+    text = compiler.process(element.clauses, **options)
+    return _whole_time(f"CAST(CAST({text} AS JSON) ->> '{{}}' AS DOUBLE PRECISION)")
+
+
+@compiles(estimated_time, "sqlite")
+def _estimated_time_in_sqlite(element: estimated_time, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401
+    # The paths are literals: SQLite uses an index of an expression only where it finds the same text.
+    text = compiler.process(element.clauses, **options)
+    time = _whole_time(f"CAST(json_extract({text}, '$.{{}}') AS REAL)")
+    return f"CASE WHEN json_valid({text}) THEN {time} END"
+
+
+def _whole_time(field: str) -> str:
+    """Return SQL of the time, for a template of a field's number."""
+    time, low, high = (field.format(name) for name in ("time_ns", "low_ns", "high_ns"))
+    return f"CASE WHEN 0 < {low} AND {low} <= {time} AND {time} <= {high} THEN {time} END"
+
+
+_KIND = measurements.c["task_id", "evidence", "protocol", "status", "worker", "created_at"]
+_BY_KIND = Index("measurements_by_kind", *_KIND, estimated_time(measurements.c.estimate)).ddl_if(dialect="sqlite")
+_BY_PROBLEM = Index("finals_by_problem", finals.c.problem)
+
+
+def indexes(dialect: str) -> tuple[Index, ...]:
+    """Return the indexes on a dialect of SQL; a database without them, of an older version, is only slower."""
+    return (_BY_KIND, _BY_PROBLEM) if dialect == "sqlite" else (_BY_PROBLEM,)
