@@ -70,7 +70,7 @@ def open_backend(
     """
     if clock_mhz is not None and cluster != "local":
         raise UsageError(f"locked clocks are for GPUs of this machine, and fleet {cluster} measures on a cluster's")
-    connection = _connected(cluster, ray_address)
+    connection = _connected(cluster, ray_address, notify)
     if connection is None and builds and not landscapes and gpu_names():
         prepare_builders(plan.spaces)
     estimated = partial(_estimated, plan, builders, clock_mhz, notify)
@@ -143,7 +143,7 @@ def _unlocked(clock_mhz: int | None, answers: str) -> tuple[str, ...]:
     return () if clock_mhz is None else (f"clocks are not locked: {answers}, nothing is measured",)
 
 
-def _connected(cluster: str, ray_address: str | None) -> Cluster | None:
+def _connected(cluster: str, ray_address: str | None, notify: Notify) -> Cluster | None:
     """Connect to a Ray cluster; None for this machine's own processes."""
     if cluster == "local":
         return None
@@ -153,7 +153,7 @@ def _connected(cluster: str, ray_address: str | None) -> Cluster | None:
         from gemmtune.engine.execution.ray.cluster import Cluster
     except ImportError:
         raise ToolchainMissing(f"--fleet {cluster} needs Ray: pip install 'gemmtune[ray]'") from None
-    return Cluster(ray_address if cluster == "ray" else cluster)
+    return Cluster(ray_address if cluster == "ray" else cluster, notify=notify)
 
 
 def _cluster_device(cluster: Cluster, wanted: Device | None) -> Device | None:

@@ -14,17 +14,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 # Ray prints ends of actors to the driver's standard output, whatever `log_to_driver` says, and a campaign's result goes
 # there. It reads this pattern of lines to leave out when it is imported (docs.ray.io, log deduplication).
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 
+import grpc
 import ray
+from ray._private import ray_constants
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gemmtune.engine.execution.ray.actor import JobActor, MakeWorker
 from gemmtune.engine.execution.ray.actor_handle import first_line
 from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
@@ -32,6 +36,11 @@ from gemmtune.engine.records.errors import UsageError
 __all__ = ["Cluster", "Node"]
 
 _GPU_QUERY_SECONDS = 120.0
+_SILENT_SECONDS = 2.0
+"""Wait for a cluster before a person is told of it."""
+_ANSWER_SECONDS = 8.0
+"""Further wait for a cluster."""
+_LONGEST_ADDRESS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +60,18 @@ class Node:
 class Cluster:
     """A connection to a Ray cluster."""
 
-    def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
+    def __init__(self, address: str | None = None, cpus: int | None = None, notify: Notify = log_notice) -> None:
         """Connect to the cluster at an address, or to the one that runs here, or start one that ends with `close`.
+
+        A cluster that is started listens on the loopback interface alone.
 
         Args:
             address: `ray://host:port` or `host:port`; by default the cluster that runs on this machine.
             cpus: cores of a cluster that is started; by default all.
+            notify: receives lines that a person should read.
 
         Raises:
-            UsageError: nothing answers at the address.
+            UsageError: no Ray answers at the address, or the token's file is another user's.
         """
         self._opened = not ray.is_initialized()
         if self._opened:
@@ -67,7 +79,7 @@ class Cluster:
             # module importable. It must exist as long as there are workers.
             self._empty = ScratchFolder()
             with contextlib.chdir(self._empty.name), _sigterm_kept():
-                _connect(address, cpus)
+                _connect(address, cpus, notify)
 
     def nodes(self) -> list[Node]:
         """Return the machines of the cluster, in the order in which they joined."""
@@ -126,12 +138,15 @@ def _sigterm_kept() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _connect(address: str | None, cpus: int | None) -> None:
+def _connect(address: str | None, cpus: int | None, notify: Notify) -> None:
     init = partial(ray.init, log_to_driver=False, logging_level=logging.ERROR)
-    found = address or _running_here()
-    if found is None:
-        init(address="local", num_cpus=cpus, include_dashboard=False)
+    _protect_token()
+    found = _running_here(notify) if address in (None, "auto") else address
+    if found in (None, "local"):
+        with _private_umask(), patch.object(ray_constants, "ENABLE_RAY_CLUSTER", False):  # as on macOS: loopback alone
+            init(address="local", num_cpus=cpus, include_dashboard=False)
         return
+    _await_answer(found, notify)
     try:
         with warnings.catch_warnings(action="ignore"):  # the error repeats them
             init(address=found)
@@ -141,16 +156,76 @@ def _connect(address: str | None, cpus: int | None) -> None:
         raise UsageError(f"no Ray cluster answers at {found}: {first_line(error)}; {way_out}") from None
 
 
-def _running_here() -> str | None:
-    """Return the address that `ray start` left, if something listens there: ray.init tries a dead one for minutes."""
+def _await_answer(address: str, notify: Notify) -> None:
+    """Wait until a server answers as Ray's do: ray.init waits minutes for another one, deaf to Ctrl-C.
+
+    Raises:
+        UsageError: none answers in time.
+    """
+    if ":" not in address or os.environ.get("RAY_USE_TLS") == "1":
+        return  # a name that Ray resolves, or a handshake that needs Ray's certificates
+    with grpc.insecure_channel(address.removeprefix("ray://"), options=[("grpc.enable_http_proxy", 0)]) as channel:
+        answer = grpc.channel_ready_future(channel)
+        try:
+            with contextlib.suppress(grpc.FutureTimeoutError):
+                answer.result(timeout=_SILENT_SECONDS)
+                return
+            notify(f"waiting up to {_ANSWER_SECONDS:g} s for the Ray cluster at {address}")
+            answer.result(timeout=_ANSWER_SECONDS)
+        except grpc.FutureTimeoutError:
+            seconds = f"{_SILENT_SECONDS + _ANSWER_SECONDS:g} s"
+            way_out = "RAY_ADDRESS=local starts one on this machine"
+            raise UsageError(f"no Ray cluster answers at {address} in {seconds}: {way_out}") from None
+        finally:
+            answer.cancel()
+
+
+def _running_here(notify: Notify) -> str | None:
+    """Return the address that `ray start` left, if something listens there: ray.init tries a dead one for minutes.
+
+    Anybody may write the file, and its cluster runs code as this user: another user's file is ignored with a notice.
+    """
     root = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 (Ray's own default)
+    path = Path(root, "ray", "ray_current_cluster")
     try:
-        address = Path(root, "ray", "ray_current_cluster").read_text().strip()
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), encoding="utf-8") as file:
+            owner = os.fstat(file.fileno()).st_uid
+            address = file.read(_LONGEST_ADDRESS).strip()
+        if owner not in (0, os.getuid()):
+            notify(f"{path} belongs to user {owner} and is ignored; --fleet ray://HOST:PORT connects to their cluster")
+            return None
         host, _, port = address.rpartition(":")
-        socket.create_connection((host, int(port)), timeout=2.0).close()
+        socket.create_connection((host, int(port)), timeout=_SILENT_SECONDS).close()
     except (OSError, ValueError):
         return None
     return address
+
+
+def _protect_token() -> None:
+    """Make the token's file readable for its owner alone: whoever has the token can run code as this user.
+
+    Raises:
+        UsageError: the file is another user's.
+    """
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    try:
+        status = path.stat()
+    except OSError:
+        return  # Ray makes one, or says that it needs one
+    if status.st_uid not in (0, os.getuid()):
+        raise UsageError(f"{path} belongs to user {status.st_uid}, who could run code in the cluster: remove it")
+    if status.st_uid == os.getuid() and status.st_mode & 0o077:
+        path.chmod(0o600)
+
+
+@contextlib.contextmanager
+def _private_umask() -> Iterator[None]:
+    """Create files for their owner alone; the processes of a cluster that is started inherit it."""
+    before = os.umask(0o077)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _on(node: Node) -> NodeAffinitySchedulingStrategy:

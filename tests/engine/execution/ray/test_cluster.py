@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 
@@ -14,13 +17,18 @@ pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.errors import GemmtuneError, UsageError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 
 pytestmark = [pytest.mark.slow(10), pytest.mark.timeout(300)]
 
 BEGIN = """
+import contextlib
+import os
+import socket
+from pathlib import Path
+
 import ray
 
 from gemmtune.engine.execution.ray.actor import BuilderActor
@@ -32,7 +40,19 @@ def make_builders(folder, notify):
 
 
 if __name__ == "__main__":
+    before = os.umask(0o022)
     cluster = Cluster(cpus=1)
+    assert os.umask(before) == 0o022
+    host, port = ray.get_runtime_context().gcs_address.split(":")
+    assert host == "127.0.0.1"
+    with contextlib.suppress(OSError):  # no network, or the refusal that is wanted
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # sends nothing, and chooses the interface
+            outside = probe.getsockname()[0]
+        socket.create_connection((outside, int(port)), timeout=5)
+        raise SystemExit(f"the cluster listens at {outside}")
+    token = Path.home() / ".ray" / "auth_token"
+    assert not token.exists() or token.stat().st_mode & 0o777 == 0o600
     actor = cluster.start(BuilderActor, make_builders, cluster.nodes()[0], 1, 0)
     print(ray.get(actor.begin.remote(), timeout=120).size)
     ray.get(actor.close.remote(), timeout=60)
@@ -40,7 +60,7 @@ if __name__ == "__main__":
 """
 
 
-def test_an_actor_of_its_own_cluster_starts_builders(tmp_path, own_ray):
+def test_an_actor_of_its_own_cluster_on_loopback_starts_builders(tmp_path, own_ray):
     script = tmp_path / "begin.py"
     script.write_text(BEGIN)
     done = subprocess.run(
@@ -73,11 +93,90 @@ def test_a_ray_that_runs_here_is_found_where_ray_leaves_its_address(tmp_path, mo
         (tmp_path / "ray" / "ray_current_cluster").write_text(address)
         monkeypatch.setenv("TMPDIR", str(tmp_path))
         monkeypatch.delenv("RAY_TMPDIR", raising=False)
-        assert ray_cluster._running_here() == address
+        assert ray_cluster._running_here(pytest.fail) == address
         monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "other"))
-        assert ray_cluster._running_here() is None
+        assert ray_cluster._running_here(pytest.fail) is None
         monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    assert ray_cluster._running_here() is None, "nothing listens there any more"
+    assert ray_cluster._running_here(pytest.fail) is None, "nothing listens there any more"
+
+
+@pytest.fixture
+def silent_server():
+    """The address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_a_server_that_is_no_ray_is_given_up_after_a_line_of_what_is_waited_for(silent_server, monkeypatch, scheme):
+    from gemmtune.engine.execution.ray import cluster as ray_cluster
+
+    monkeypatch.setattr(ray_cluster, "_SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(ray_cluster, "_ANSWER_SECONDS", 0.2)
+    notices = []
+    started = time.monotonic()
+    with pytest.raises(
+        UsageError, match=f"no Ray cluster answers at {scheme}{silent_server} in 0.3 s: RAY_ADDRESS=local"
+    ):
+        ray_cluster._await_answer(scheme + silent_server, notices.append)
+    assert time.monotonic() - started < 10
+    assert notices == [f"waiting up to 0.2 s for the Ray cluster at {scheme}{silent_server}"]
+
+
+def test_ctrl_c_ends_the_wait_for_a_cluster_at_once(silent_server):
+    from gemmtune.engine.execution.ray import cluster as ray_cluster
+
+    interrupt = Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        ray_cluster._await_answer(silent_server, pytest.fail)  # the notice would come after 2 s
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+def test_an_address_that_another_user_left_is_ignored_with_a_notice(silent_server, tmp_path, monkeypatch):
+    from gemmtune.engine.execution.ray import cluster as ray_cluster
+
+    file = tmp_path / "ray" / "ray_current_cluster"
+    file.parent.mkdir()
+    file.write_text(silent_server)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    notices = []
+    assert ray_cluster._running_here(notices.append) == silent_server
+    os.chown(file, 65534, 65534)
+    assert ray_cluster._running_here(notices.append) is None
+    assert [f"{file} belongs to user 65534 and is ignored" in notice for notice in notices] == [True]
+
+
+def test_an_address_file_that_is_a_pipe_is_not_waited_for(tmp_path, monkeypatch):
+    from gemmtune.engine.execution.ray import cluster as ray_cluster
+
+    (tmp_path / "ray").mkdir()
+    os.mkfifo(tmp_path / "ray" / "ray_current_cluster")
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert ray_cluster._running_here(pytest.fail) is None
+
+
+def test_a_token_that_others_can_read_becomes_private(tmp_path, monkeypatch):
+    from gemmtune.engine.execution.ray import cluster as ray_cluster
+
+    token = tmp_path / "auth_token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    ray_cluster._protect_token()
+    assert token.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give files away")
+def test_a_token_of_another_user_is_refused(tmp_path, monkeypatch):
+    from gemmtune.engine.execution.ray import cluster as ray_cluster
+
+    token = tmp_path / "auth_token"
+    token.write_text("known to them")
+    os.chown(token, 65534, 65534)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
+    with pytest.raises(UsageError, match="auth_token belongs to user 65534, who could run code in the cluster"):
+        ray_cluster._protect_token()
 
 
 def test_a_cluster_without_a_gpu_replays_the_landscapes_in_this_process(ray_cluster):
