@@ -17,22 +17,22 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._dynamo.source import ConstantSource  # noqa: E402 (it needs torch)
 from torch._inductor import config, select_algorithm, utils  # noqa: E402 (as above)
+from torch._inductor.choices import get_template_heuristic  # noqa: E402 (as above)
 from torch._inductor.debug import DebugContext  # noqa: E402 (as above)
 from torch._inductor.graph import GraphLowering  # noqa: E402 (as above)
 from torch._inductor.kernel import mm as mm_kernels  # noqa: E402 (as above)
-from torch._inductor.template_heuristics.registry import get_template_heuristic  # noqa: E402 (as above)
-from torch._inductor.template_heuristics.triton import GemmConfig  # noqa: E402 (as above)
 from torch._inductor.virtualized import V  # noqa: E402 (as above)
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402 (as above)
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402 (as above)
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv  # noqa: E402 (as above)
 from torch.utils import _triton as triton_facts  # noqa: E402 (as above)
 
+from gemmtune.engine.platform.releases import template_heuristics  # noqa: E402 (as above)
 from gemmtune.spaces.inductor.target import environment, target  # noqa: E402 (as above)
 
 H200 = catalogue.device("H200")
 MM, BMM, PERSISTENT = "triton::mm", "triton::bmm", "triton::mm_persistent_tma"
-TILE = GemmConfig(64, 32, 32, 3, 4, group_m=8)  # what the fixture `rendered` renders
+TILE = template_heuristics().GemmConfig(64, 32, 32, 3, 4, group_m=8)  # what the fixture `rendered` renders
 SETTINGS = {
     "max_autotune_gemm": True,
     "max_autotune_gemm_backends": "TRITON",

@@ -42,8 +42,9 @@ class Gpu:
         }
         interface = SimpleNamespace(current_device=lambda: 0)
         asked = SimpleNamespace(get_device_properties=lambda _index: facts)
-        utils.get_device_tflops.cache_clear()
-        utils.get_gpu_dram_gbps.cache_clear()
+        for function in (utils.get_device_tflops, utils.get_gpu_dram_gbps):
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
         triton.runtime.driver.set_active(SimpleNamespace(utils=asked, get_device_interface=lambda: interface))
 
     def tflops(self, dtype: torch.dtype, inductors=utils.get_device_tflops) -> float:
