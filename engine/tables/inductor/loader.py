@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["install", "options", "sizes", "uninstall", "warm_up"]
 
-_LOGIC = 3  # part of the cache key: add 1 whenever this file compiles a row to something else
+_LOGIC = 4  # part of the cache key: add 1 whenever this file compiles a row to something else
 _POLICIES = ("strict", "warn", "ignore")
 _MISSES = ("aten", "autotune")
 _TRITON = {

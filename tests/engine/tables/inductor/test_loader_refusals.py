@@ -250,6 +250,36 @@ def test_other_versions_with_the_same_template_source_are_used_without_a_warning
     assert (said(recwarn), applying()) == ([], {"triton::mm"})
 
 
+def test_a_handler_that_is_registered_later_keeps_its_own_hooks(loader, file):
+    from torch._inductor import choices
+    from torch._inductor.virtualized import V
+
+    if not hasattr(choices, "register_inductor_choices"):
+        pytest.skip("this torch has no registry of handlers")
+
+    class Naming(choices.InductorChoices):
+        def customize_fused_kernel_name(self, fused_name, src_code):
+            return f"mine_{fused_name}"
+
+        def uuid(self):
+            return "mine"
+
+    def answers():
+        return V.choices.get_template_configs.__self__, V.choices.customize_fused_kernel_name("x", "")
+
+    file.write_text(exported())
+    loader.install(file)
+    try:
+        choices.register_inductor_choices("mine", Naming)
+        handler, name = answers()
+        assert (type(handler).__name__, name) == ("_TableChoices", "mine_x")
+        loader.uninstall()
+        assert (type(V.choices), answers()[1]) == (Naming, "mine_x")
+    finally:
+        choices.unregister_inductor_choices("mine")
+    assert chooser() == "InductorChoices"
+
+
 @pytest.mark.parametrize(("policy", "rows"), [("warn", {"triton::mm", "triton::bmm"}), ("strict", {"triton::bmm"})])
 def test_another_source_of_a_template_warns_once_and_the_policy_decides(loader, file, monkeypatch, policy, rows):
     file.write_text(exported(None, Problem.parse("6x64x96x200:bf16:nt:bmm")))
