@@ -39,7 +39,7 @@ class ScratchFolder:
         self.cleanup()
 
     def cleanup(self) -> None:
-        """Delete the folder."""
+        """Delete the folder with what it holds."""
         self._finalize()
 
 
