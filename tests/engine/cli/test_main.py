@@ -19,7 +19,7 @@ import pytest
 from gemmtune.engine.cli.commands import app
 from gemmtune.engine.store.database import Database
 
-pytestmark = pytest.mark.slow(30)
+pytestmark = pytest.mark.slow(12)
 
 NO_GPU = "No GPU found; using the recorded landscapes.\n"
 MIDDLE = "128x2880x2880:bf16:nt"
@@ -53,13 +53,13 @@ def test_the_version_is_printed_and_python_m_is_the_console_script(tmp_path, scr
 
 
 @pytest.mark.parametrize("command", app.registered_commands, ids=lambda command: command.callback.__name__)
-def test_a_summary_fits_its_line_and_no_default_is_shown_twice(command, script, tmp_path, monkeypatch):
+def test_a_summary_fits_its_line_and_no_default_is_shown_twice(command, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     summary = inspect.getdoc(command.callback).splitlines()[0]
     assert len(summary) <= 60
     assert summary.endswith(".")
     name = command.name or command.callback.__name__
-    helped = " ".join(script(name, "--help", cwd=tmp_path).out.split())
+    helped = " ".join(run(name, "--help").out.split())
     assert not re.search(r"(\[default: [^]]+\])\s*\1", helped)
     assert "same" not in helped
 

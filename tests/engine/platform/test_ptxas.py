@@ -16,13 +16,18 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 
-pytestmark = pytest.mark.slow(12)
+pytestmark = pytest.mark.slow(5)
 
+GIVEN = (None, "", "/named/ptxas")
 INDUCTORS = f"""
 import os
 from torch._inductor.runtime.compile_tasks import _set_triton_ptxas_path
-_set_triton_ptxas_path()
-print(os.environ.get("{ptxas.PTXAS_VARIABLE}", ""))
+for given in {GIVEN}:
+    os.environ.pop("{ptxas.PTXAS_VARIABLE}", None)
+    if given is not None:
+        os.environ["{ptxas.PTXAS_VARIABLE}"] = given
+    _set_triton_ptxas_path()
+    print(os.environ.get("{ptxas.PTXAS_VARIABLE}", ""))
 """
 
 
@@ -33,14 +38,20 @@ def script(path: Path, said: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("given", [None, "", "/named/ptxas"])
-def test_builds_select_the_ptxas_that_inductor_selects(given: str | None, monkeypatch):
+@pytest.fixture(scope="module")
+def named_by_inductor() -> dict[str | None, str]:
+    """Return what Inductor sets the variable to, per value that it had."""
     pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", INDUCTORS], capture_output=True, text=True, check=True)
+    return dict(zip(GIVEN, done.stdout.splitlines(), strict=True))
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_builds_select_the_ptxas_that_inductor_selects(given: str | None, named_by_inductor, monkeypatch):
     monkeypatch.delenv(ptxas.PTXAS_VARIABLE, raising=False)
     if given is not None:
         monkeypatch.setenv(ptxas.PTXAS_VARIABLE, given)
-    answer = subprocess.run([sys.executable, "-c", INDUCTORS], capture_output=True, text=True, check=True).stdout
-    named = answer.strip()
+    named = named_by_inductor[given]
     assert ptxas.current_ptxas() == (Path(named) if named else None)
 
 

@@ -117,7 +117,9 @@ def run_campaign(seed):
     pick = times[finalists[ranking[0].number]]
 
     fixed = SimulatedClock([seed, 4], level, tail=tail)
-    medians = [np.median(fixed.times(kernel.true_ns * np.resize(kernel.set_factors, 100))) for kernel in kernels]
+    medians = np.median(
+        [fixed.times(kernel.true_ns * np.resize(kernel.set_factors, 100)) for kernel in kernels], axis=1
+    )
     return Campaign(
         truth,
         pick / times.min() - 1,
