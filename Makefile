@@ -45,7 +45,7 @@ lint: $(DEV)
 	@$(BIN)/lint-imports
 
 docs: $(DEV)
-	@TERM=dumb $(BIN)/python -m typer gemmtune.engine.cli utils docs --name gemmtune --output docs/commands.md >/dev/null
+	@TERM=dumb $(BIN)/python -m typer gemmtune.engine.cli.commands utils docs --name gemmtune --output docs/commands.md >/dev/null
 	@$(BIN)/pytest --quiet --no-header --numprocesses 0 tests/docs
 
 releases:

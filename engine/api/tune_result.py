@@ -17,7 +17,7 @@ from gemmtune.engine.records.errors import ContractError, TableError, UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.report.campaign import campaign_report
-from gemmtune.engine.report.layout import Report
+from gemmtune.engine.report.layout import Report, count
 from gemmtune.engine.report.run import Run, read_run, write_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
@@ -28,7 +28,10 @@ from gemmtune.engine.tables.table_file import write_table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["TuneResult", "export_everywhere"]
+__all__ = ["TABLE_FILE", "TuneResult", "export_everywhere"]
+
+TABLE_FILE = "table.json"
+"""Name of the table in a campaign's folder."""
 
 
 @dataclass(slots=True)
@@ -53,6 +56,8 @@ class TuneResult:
     """Path or URL of the database that holds every measurement."""
     run: Run | None = None
     """Record of the run, for the page."""
+    kept: tuple[Row, ...] = ()
+    """Rows of other problems that the folder's earlier table had; they are rows of `table`, too."""
     written: list[Path] = field(default_factory=list)
     """Files of the last `save`."""
     notes: list[str] = field(default_factory=list)
@@ -85,7 +90,13 @@ class TuneResult:
     @property
     def report(self) -> Report:
         """The report behind `summary`, as text and as JSON."""
-        return campaign_report(self.plan, self.device, self.campaign, self.notes, self.written)
+        notes = list(self.notes)
+        if self.kept:
+            names = ", ".join(row.problem.name for row in self.kept[:5]) + (", ..." if len(self.kept) > 5 else "")
+            notes.insert(
+                0, f"kept {count(len(self.kept), 'earlier row')} of other problems ({names}); --replace drops them"
+            )
+        return campaign_report(self.plan, self.device, self.campaign, notes, self.written)
 
     def summary(self, width: int | None = None) -> str:
         """Return a line per task, what ships and which files were written, in at most `width` columns."""
@@ -127,7 +138,7 @@ class TuneResult:
         """
         out = Path(folder)
         make_folder(out)
-        table, summary = out / "table.json", out / "summary.txt"
+        table, summary = out / TABLE_FILE, out / "summary.txt"
         shipped = write_table(table, self.campaign.table)
         exported, self.notes, self.broken = export_everywhere(Table.of(shipped), out)
         self.written = [table, *exported, summary]

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
 from gemmtune.engine.api.output_folder import make_folder
-from gemmtune.engine.api.tune_result import TuneResult
+from gemmtune.engine.api.tune_result import TABLE_FILE, TuneResult
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
@@ -23,10 +23,12 @@ from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.campaign.result import Finding
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Row
 from gemmtune.engine.report.run import RunRecorder
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.tables.earlier import read_earlier, with_earlier
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 
@@ -64,6 +66,7 @@ def tune(
     callbacks: Sequence[Callback] = (),
     database: _Path | None = None,
     out: _Path | None = None,
+    replace_table: bool = False,
     report: bool = True,
     command: str = "",
 ) -> TuneResult:
@@ -73,8 +76,8 @@ def tune(
     with the same database. Arguments take precedence over the campaign file.
 
     Args:
-        problems: problems or their texts, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]]. By default those of the campaign file,
-            else every recorded one.
+        problems: problems or their texts, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]], beside those of the campaign file.
+            Without any, every recorded one is tuned.
         campaign: a campaign file (TOML).
         space: spaces to search; by default triton_mm.
         sampler: a registered name, or a class derived from `Sampler`; by default transfer.
@@ -102,6 +105,7 @@ def tune(
             that is not deleted.
         out: folder for the table, its exports, the report and the summary; by default nothing is written but the
             database.
+        replace_table: drop the rows that `out` already has of other problems; by default they are kept.
         report: False to write no report.html into `out`.
         command: command line of this campaign, which the report shows.
 
@@ -118,7 +122,7 @@ def tune(
     """
     base = read_plan(Path(campaign)) if campaign is not None else Plan()
     given = {
-        "problems": parse_problems(problems),
+        "problems": _joined(base.problems, parse_problems(problems)),
         "spaces": (space,) if isinstance(space, str) else tuple(space or ()),
         "sampler": sampler,
         "pruners": tuple(pruners or ()),
@@ -151,6 +155,9 @@ def tune(
     )
     callbacks = [*callbacks, recorder]
     with closing(opened):
+        earlier = None
+        if folder is not None and not replace_table:
+            earlier = read_earlier(folder / TABLE_FILE, opened.device, plan.objective)
         url = database_url(database, folder)
         with Database.open(url) as store:
             store.send_notices_to(partial(notify, callbacks))
@@ -158,7 +165,12 @@ def tune(
                 notify(callbacks, note)
             found = execute(plan, opened, store, callbacks, finished=finished)
     run = recorder.run(command, _optima(found.findings))
-    result = TuneResult(plan, opened.device, found, url, run)
+    kept: tuple[Row, ...] = ()
+    if earlier is not None:
+        tuned = {*plan.held_out, *(each.task.problem for each in opened.tasks)}
+        table, kept = with_earlier(found.table, earlier, tuned)
+        found = replace(found, table=table)
+    result = TuneResult(plan, opened.device, found, url, run, kept)
     if folder is not None:
         result.save(folder, report=report)
     return result
@@ -192,6 +204,11 @@ def parse_problems(problems: ProblemLike | Iterable[ProblemLike]) -> tuple[Probl
     """
     those = (problems,) if isinstance(problems, str | Problem) else problems
     return tuple(Problem.parse(each) if isinstance(each, str) else each for each in those)
+
+
+def _joined(filed: tuple[Problem, ...], named: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """Return the problems of the campaign file and those named beside it; one that is in both keeps its weight."""
+    return (*filed, *(problem for problem in named if problem not in filed))
 
 
 def _said(arguments: Mapping[str, Any]) -> dict[str, Any]:

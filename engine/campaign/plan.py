@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gemmtune.engine.io.numbers import checked
+from gemmtune.engine.io.numbers import checked, checked_fraction
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE
@@ -78,7 +78,7 @@ class Plan:
         """
         for name, least in (("budget", 1), ("batch", 1), ("seed", 0)):
             checked(getattr(self, name), name, int, least=least)
-        checked(self.margin, "margin", float, least=0)
+        checked_fraction(self.margin, "margin", least=0)
         if not self.spaces:
             raise UsageError("no space to search; the default is triton_mm")
         names = Counter(problem.name for problem in (*self.problems, *self.held_out))

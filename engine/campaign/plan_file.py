@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,6 +58,7 @@ _VALUES = ("sampler", "objective", "budget", "seed", "batch", "margin")
 _NAMES = {"space": "spaces", "pruner": "pruners"}
 _LOSSES: dict[str, type[Any]] = {"portfolio": LossLimits, "ranges": RangeLimits}
 _LIMITS = tuple(field.name for field in fields(Limits))
+_OPTIONS = ("device", "out", "database", "fleet", "builders", "events", "replay")
 _KEYS = ("problem", "problems", "hold_out", *_VALUES, *_NAMES, *_LOSSES, *_LIMITS)
 
 
@@ -66,11 +68,24 @@ def read_plan(path: Path) -> Plan:
     Raises:
         UsageError: it is missing, not TOML, or has an unknown key, a value of the wrong kind or one out of bounds.
     """
+    if not path.exists() and _is_problem(str(path)):
+        raise UsageError(f"{path} is a problem and no campaign file; name it with --problem {path}")
     content = parse_toml(read_text(path, "campaign"), f"campaign {path}")
     try:
-        return _plan(content)
+        plan = _plan(content)
     except UsageError as error:
         raise UsageError(f"campaign {path}: {error}") from None
+    if not content:
+        raise UsageError(f"campaign {path} is empty; name problems in it, or leave it out to tune the recorded ones")
+    return plan
+
+
+def _is_problem(text: str) -> bool:
+    try:
+        Problem.parse(text)
+    except UsageError:
+        return False
+    return True
 
 
 def _plan(content: Mapping[str, Any]) -> Plan:
@@ -115,7 +130,11 @@ def _check_keys(content: Iterable[str], known: Iterable[str], where: str = "") -
     """Refuse the first key that is not known."""
     unknown = sorted(set(content).difference(known))
     if unknown:
-        raise UsageError(f"unknown key {unknown[0]!r}{where}; known: {', '.join(sorted(known))}")
+        key = unknown[0]
+        if not where and key in _OPTIONS:
+            raise UsageError(f"{key!r} belongs to a machine and not to a campaign; it is the option --{key}")
+        meant = "".join(f"did you mean {near}? " for near in get_close_matches(key, known, 1))
+        raise UsageError(f"unknown key {key!r}{where}; {meant}known: {', '.join(sorted(known))}")
 
 
 def _texts(key: str, value: object) -> list[str]:

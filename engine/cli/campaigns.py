@@ -36,6 +36,7 @@ _RANGES_HELP = (
 )
 _BUCKETS_HELP = "Add rows for ranges of m that each go from one power of two to the next."
 _HOLD_OUT_HELP = "A problem that checks the ranges and gets no row; it costs a search. Repeat for more."
+_REPLACE_HELP = "Drop the rows that OUT already has of other problems; by default they stay in the table."
 _FLEET_HELP = (
     "Where to build and measure: local, ray (the cluster of RAY_ADDRESS, one that runs here, or a new one of this "
     "machine) or ray://HOST:PORT."
@@ -69,6 +70,7 @@ def tune(
     fleet: Annotated[str, typer.Option(metavar="WHERE", help=_FLEET_HELP)] = "local",
     builders: Builders = None,
     lock_clocks: LockClocks = None,
+    replace: Annotated[bool, typer.Option("--replace", help=_REPLACE_HELP)] = False,
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write OUT/report.html.")] = True,
     events: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Append each event to this file, one JSON object per line.")
@@ -113,6 +115,7 @@ def tune(
             callbacks=callbacks,
             database=database,
             out=out,
+            replace_table=replace,
             report=report,
             command=shlex.join(["gemmtune", *sys.argv[1:]]),
         )

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["MOST_INTEGER", "checked", "parse_number", "shown"]
+__all__ = ["MOST_INTEGER", "checked", "checked_fraction", "parse_number", "shown"]
 
 MOST_INTEGER = 2**63 - 1
 """Largest integer that a file, a database and a loop counter take."""
@@ -50,6 +50,20 @@ def checked(
     if most < math.inf or (is_number and value > limit):  # type: ignore[operator]
         bounds += f" and at most {limit}"
     raise error(f"{name}={shown(value)} is not {'an integer' if kind is int else 'a number'}{bounds}")
+
+
+def checked_fraction(value: object, name: str, *, above: float = -math.inf, least: float = -math.inf) -> float:
+    """Return a fraction below 1, within its bounds; a percentage is the usual mistake.
+
+    Raises:
+        UsageError: it is no such number; the message says what a percentage would be.
+    """
+    found = checked(value, name, float, above=above, least=least)
+    if found >= 1:
+        raise UsageError(
+            f"{name}={found:g} is {found:.0%}, not a fraction below 1; for {found:g} % write {found / 100:g}"
+        )
+    return found
 
 
 def parse_number(text: str) -> int | float:

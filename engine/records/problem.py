@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from enum import StrEnum
 from math import inf
 from typing import Any, get_type_hints
@@ -34,6 +35,17 @@ class Op(StrEnum):
     BMM = "bmm"
 
 
+_DTYPE_NAMES: dict[object, str] = {
+    **dict.fromkeys(("bfloat16", "torch.bfloat16"), "bf16"),
+    **dict.fromkeys(("float16", "half", "f16", "torch.float16"), "fp16"),
+    **dict.fromkeys(("float32", "float", "f32", "torch.float32"), "fp32"),
+    **dict.fromkeys(("float8_e4m3fn", "torch.float8_e4m3fn", "fp8e4m3", "e4m3fn"), "e4m3"),
+    **dict.fromkeys(("float8_e5m2", "torch.float8_e5m2", "fp8e5m2"), "e5m2"),
+    **dict.fromkeys(("i8", "torch.int8"), "int8"),
+}
+"""Other common names of types, torch's among them."""
+
+
 class Bias(StrEnum):
     """Shape of the bias that an addmm adds; its type is the output's."""
 
@@ -55,6 +67,11 @@ class DType(StrEnum):
     E5M2 = "e5m2"
     INT8 = "int8"
     INT32 = "int32"
+
+    @classmethod
+    def _missing_(cls, value: object) -> DType | None:
+        """Return the type of another common name, such as torch's; None for an unknown one."""
+        return cls(_DTYPE_NAMES[value]) if value in _DTYPE_NAMES else None
 
     @property
     def itemsize(self) -> int:
@@ -202,20 +219,25 @@ class Problem:
     def parse(cls, text: str) -> Problem:
         """Parse `[BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:FIELD=VALUE...]`; the defaults are bf16, nt and mm.
 
+        Upper case and torch's names of types are understood.
+
         DTYPE is the type of both operands and of the output; `tf32` is fp32 with tf32 products allowed. For a DTYPE of
         8 bits the output is bf16, or int32 for int8. A FIELD overrides the default (`out_dtype=fp32`, `bias=matrix`).
 
         Raises:
             ProblemError: the text is malformed or a size is out of bounds.
         """
-        sizes, *rest = text.strip().split(":")
+        sizes, *rest = text.strip().lower().split(":")
         plain = [part for part in rest if "=" not in part]
         others = dict(part.split("=", 1) for part in rest if "=" in part)
         if not re.fullmatch(r"\d+x\d+x\d+(x\d+)?", sizes) or len(plain) > 3:
             raise ProblemError(f"malformed problem {text[:_SHOWN]!r}: {_TEXT_HELP}")
         *batch, m, n, k = sizes.split("x")
         record = {"m": m, "n": n, "k": k, "batch": batch[0] if batch else "1"}
-        return cls.from_fields({**record, **dict(zip(("dtype", "layout", "op"), plain, strict=False)), **others})
+        try:
+            return cls.from_fields({**record, **dict(zip(("dtype", "layout", "op"), plain, strict=False)), **others})
+        except ProblemError as error:
+            raise ProblemError(f"problem {text[:_SHOWN]!r}: {error}") from None
 
     def to_fields(self) -> dict[str, str]:
         """Return every compared field as text, which `from_fields` reads."""
@@ -234,10 +256,14 @@ class Problem:
         texts = dict(record)
         dtype = texts.pop("dtype", None)
         if dtype is not None:
-            plain = "fp32" if dtype == "tf32" else dtype
-            _parse("a_dtype", plain)  # refuses an unknown type
-            out_dtype, acc_dtype = _implied(DType(plain))
-            types = {"a_dtype": plain, "b_dtype": plain, "out_dtype": out_dtype.value, "acc_dtype": acc_dtype.value}
+            plain = _operand_type("fp32" if dtype == "tf32" else dtype)
+            out_dtype, acc_dtype = _implied(plain)
+            types = {
+                "a_dtype": plain.value,
+                "b_dtype": plain.value,
+                "out_dtype": out_dtype.value,
+                "acc_dtype": acc_dtype.value,
+            }
             texts = types | {"allow_tf32": str(dtype == "tf32")} | texts
         layout = texts.pop("layout", None)
         if layout is not None:
@@ -246,12 +272,28 @@ class Problem:
             texts = {"a_layout": layout[0], "b_layout": layout[1]} | texts
         if unknown := sorted(set(texts) - set(_TYPES)):
             known = ", ".join(sorted(_TYPES))
-            raise ProblemError(f"unknown problem field {unknown[0][:_SHOWN]!r}; known: {known}, dtype, layout")
+            meant = "".join(f"did you mean {near}? " for near in get_close_matches(unknown[0], _TYPES, 1))
+            raise ProblemError(f"unknown problem field {unknown[0][:_SHOWN]!r}; {meant}known: {known}, dtype, layout")
         for size in ("m", "n", "k"):
             if not texts.get(size):
                 raise ProblemError(f"problem field {size!r} is missing; m, n and k are needed")
         values: dict[str, Any] = {name: _parse(name, text) for name, text in texts.items() if text != ""}
         return cls(**values)
+
+
+def _operand_type(text: str) -> DType:
+    """Return the type of both operands by its name."""
+    if re.fullmatch("[nt]{2}", text):
+        raise ProblemError(f"dtype {text[:_SHOWN]!r} is a layout: the order is MxNxK:DTYPE:LAYOUT:OP")
+    try:
+        found = DType(text)
+    except ValueError:
+        found = DType.INT32
+    if found is DType.INT32:
+        known = ", ".join(each for each in DType if each is not DType.INT32)
+        eight = " (of 8 bits: e4m3 or e5m2)" if text in ("fp8", "float8", "f8") else ""
+        raise ProblemError(f"dtype {text[:_SHOWN]!r} is not one of {known}{eight}")
+    return found
 
 
 def _implied(operands: DType) -> tuple[DType, DType]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from gemmtune.engine.io.numbers import checked
+from gemmtune.engine.io.numbers import checked, checked_fraction
 
 __all__ = ["Limits", "regret_bound"]
 
@@ -26,10 +26,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         """Refuse limits that are not above 0 or not finite."""
-        for name in ("seconds", "gpu_seconds", "regret"):
+        for name in ("seconds", "gpu_seconds"):
             value = getattr(self, name)
             if value is not None:
                 checked(value, name, float, above=0)
+        if self.regret is not None:
+            checked_fraction(self.regret, "regret", above=0)
 
     def seconds_left(self, gpus: int, elapsed_seconds: float) -> float | None:
         """Return the time until searching ends, s, on so many GPUs; None without a time limit."""

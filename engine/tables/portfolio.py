@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from gemmtune.engine.io.numbers import checked
+from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
@@ -29,7 +29,7 @@ class LossLimits:
     def __post_init__(self) -> None:
         """Refuse limits below 0."""
         for name in ("worst", "mean"):
-            checked(getattr(self, name), f"portfolio.{name}", float, least=0)
+            checked_fraction(getattr(self, name), f"portfolio.{name}", least=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from gemmtune.engine.io.numbers import checked
+from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.tables.lone_sizes import without_lone_sizes
@@ -36,7 +36,7 @@ class RangeLimits:
 
     def __post_init__(self) -> None:
         """Refuse a limit below 0."""
-        checked(self.worst, "ranges.worst", float, least=0)
+        checked_fraction(self.worst, "ranges.worst", least=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def test_every_campaign_file_shown_is_a_plan(document: Path, tmp_path: Path):
 
 
 def test_the_page_of_commands_is_what_the_command_line_says():
-    command = [sys.executable, "-m", "typer", "gemmtune.engine.cli", "utils", "docs", "--name", "gemmtune"]
+    command = [sys.executable, "-m", "typer", "gemmtune.engine.cli.commands", "utils", "docs", "--name", "gemmtune"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, env={"TERM": "dumb"}).stdout
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8").strip() == said.strip(), "run `make docs`"
 

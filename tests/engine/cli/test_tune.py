@@ -131,7 +131,9 @@ def test_a_campaign_file_says_it_all_and_the_command_line_has_the_last_word(run,
     given = ("--sampler", "exhaustive", "--budget", "4", "--seed", "0", "--problem", "256x6144x4096")
     record = run("tune", "campaign.toml", *given, "--json", "--out", "second").record
     assert (record["sampler"], record["budget"], record["seed"]) == ("exhaustive", 4, 0)
-    assert [(task["problem"], task["evaluations"]) for task in record["tasks"]] == [("256x6144x4096:bf16:nt", 4)]
+    assert [(task["problem"], task["evaluations"]) for task in record["tasks"]] == [
+        *((DECODE, 4), (MIDDLE, 4), ("256x6144x4096:bf16:nt", 4))
+    ]
 
 
 def test_the_database_may_lie_elsewhere(run, tmp_path, stored):

@@ -1,0 +1,50 @@
+"""Keep the rows of an earlier table for problems that a new one does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+from pathlib import Path
+
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Row, Table
+from gemmtune.engine.tables.ranges import of_one_gemm
+from gemmtune.engine.tables.table_file import read_table, require_device
+
+__all__ = ["read_earlier", "with_earlier"]
+
+
+def read_earlier(path: Path, device: Device, objective: str) -> Table | None:
+    """Return the table in a file whose rows can be kept; None where there is no file.
+
+    Raises:
+        UsageError: the file is damaged, or a table of another device or objective.
+    """
+    if not path.exists():
+        return None
+    try:
+        found = read_table(path)
+        require_device(found, device)
+        if found.objective != objective:
+            raise TableError(f"{path}: a table of objective {found.objective}, not {objective}")
+    except (TableError, DeviceError) as error:
+        raise UsageError(f"{error}; name another folder with --out, or drop its rows with --replace") from None
+    return found
+
+
+def with_earlier(table: Table, earlier: Table, tuned: Set[Problem]) -> tuple[Table, tuple[Row, ...]]:
+    """Return the table with the rows and ranges of an earlier one that it lacks, and the rows that were kept.
+
+    Args:
+        table: new table.
+        earlier: table of the same device and objective.
+        tuned: problems that the new campaign tuned; their earlier rows are dropped, whether they have a new one or not.
+    """
+    kept = tuple(row for row in earlier.rows if row.problem not in tuned)
+    gemms = {of_one_gemm(row.problem) for row in table.ranges}
+    ranges = (*table.ranges, *(row for row in earlier.ranges if of_one_gemm(row.problem) not in gemms))
+    rows = sorted((*table.rows, *kept), key=lambda row: (row.problem.name, repr(row.problem)))
+    ordered = sorted(ranges, key=lambda row: (of_one_gemm(row.problem).name, row.first))
+    return replace(table, rows=tuple(rows), ranges=tuple(ordered)), kept

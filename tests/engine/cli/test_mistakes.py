@@ -1,0 +1,71 @@
+"""Mistakes that newcomers made, and what the command line says of each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.tables.table_file import read_table
+
+DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--problem", "16x4096:bf16:nt"], ["malformed problem '16x4096:bf16:nt'", "[BATCHx]MxNxK"]),
+        (["--problem", "16x4096x4096:fp8"], ["problem '16x4096x4096:fp8': dtype 'fp8'", "e4m3 or e5m2"]),
+        (["--problem", "16x4096x4096:int32"], ["dtype 'int32' is not one of bf16, fp16, fp32, e4m3, e5m2, int8"]),
+        (["--problem", "16x4096x4096:nt:bf16"], ["dtype 'nt' is a layout", "MxNxK:DTYPE:LAYOUT:OP"]),
+        (["--problem", "16x4096x4096:bf16:tx"], ["layout 'tx'", "nn, nt, tn, tt"]),
+        (["--problem", "8x16x4096x4096:bf16:nt"], ["batch=8 needs op bmm", "write 8xMxNxK:DTYPE:LAYOUT:bmm"]),
+        (["--problem", "16x4096x4096:bf16:nt:dynamic=true"], ["did you mean dynamic_m?"]),
+        ([DECODE], [f"{DECODE} is a problem and no campaign file", f"--problem {DECODE}"]),
+        (["--margin", "2"], ["margin=2 is 200%", "for 2 % write 0.02"]),
+        (["--regret", "5"], ["regret=5 is 500%", "for 5 % write 0.05"]),
+        (["--margin", "-0.1"], ["margin=-0.1", "from 0 on"]),
+        (["empty.toml"], ["empty.toml is empty", "name problems in it"]),
+        (["typo.toml"], ["unknown key 'bugdet'; did you mean budget?"]),
+        (["options.toml"], ["'database' belongs to a machine", "the option --database"]),
+    ],
+)
+def test_a_mistake_is_refused_with_the_way_out(run, refusal, arguments, said):
+    Path("empty.toml").write_text("# nothing yet\n")
+    Path("typo.toml").write_text("bugdet = 4\n")
+    Path("options.toml").write_text('database = "all.db"\n')
+    refusal(run("tune", *arguments), *said)
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("text", ["16X4096X4096:BF16:NT", "16x4096x4096:bfloat16:nt", "16x4096x4096:torch.bfloat16"])
+def test_upper_case_and_torchs_names_are_understood(run, text):
+    assert run("tune", "--problem", text, "--budget", "2", "--no-report").status == 0
+    assert [row.problem.name for row in read_table(Path("out/table.json")).rows] == [DECODE]
+
+
+def test_problems_beside_a_campaign_file_add_to_it(run):
+    Path("c.toml").write_text(f'problems = ["{DECODE}"]\nbudget = 2\n')
+    record = run("tune", "c.toml", "--problem", MIDDLE, "--problem", DECODE, "--no-report", "--json").record
+    assert [task["problem"] for task in record["tasks"]] == [DECODE, MIDDLE]
+
+
+def test_a_second_campaign_keeps_the_rows_of_the_first_ones_problems(run, refusal):
+    arguments = ("--budget", "2", "--no-report")
+    first = run("tune", "--problem", DECODE, *arguments)
+    assert first.status == 0
+    row = read_table(Path("out/table.json")).rows[0]
+    second = run("tune", "--problem", MIDDLE, *arguments)
+    assert f"kept 1 earlier row of other problems ({DECODE}); --replace drops them" in second.out
+    kept = read_table(Path("out/table.json"))
+    assert [each.problem.name for each in kept.rows] == [MIDDLE, DECODE]
+    assert kept.rows[1] == row
+    exported = json.loads(Path("out/inductor/inductor_table.json").read_text())
+    assert len(exported["rows"]) == 2
+    replaced = run("tune", "--problem", MIDDLE, *arguments, "--replace")
+    assert "kept" not in replaced.out
+    assert [each.problem.name for each in read_table(Path("out/table.json")).rows] == [MIDDLE]
+    damaged = Path("out/table.json")
+    damaged.write_text(damaged.read_text().replace("triton", "tritno"))
+    refusal(run("tune", "--problem", DECODE, *arguments), "sha256 does not match", "--replace")
