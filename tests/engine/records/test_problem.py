@@ -121,10 +121,10 @@ def test_an_empty_field_takes_its_default():
         ("4x4x4:bf16:nt:bmm:bias=vector", "bias=vector needs op addmm, not bmm: write MxNxK:DTYPE:LAYOUT:addmm"),
         ("4x4x4:bf16:nt:addmm:bias=row", "bias='row' is not one of none, vector, matrix"),
         ("4x4x4:bf16:nt:dynamic_m=yes", "dynamic_m='yes' is not true or false"),
-        ("4x4x4:int4", "a_dtype='int4' is not one of bf16, fp16, fp32"),
+        ("4x4x4:int4", "dtype 'int4' is not one of bf16, fp16, fp32"),
         ("4x4x4:int8:nt:acc_dtype=fp32", "int8 by int8 accumulated in fp32 to int32 mixes integers and floats"),
         ("4x4x4:bf16:nt:out_dtype=int32", "bf16 by bf16 accumulated in fp32 to int32 mixes integers and floats"),
-        ("4x4x4:int32", "a_dtype=int32 is no type of an operand; the integer one is int8"),
+        ("4x4x4:int32", "dtype 'int32' is not one of bf16, fp16, fp32, e4m3, e5m2, int8"),
         ("4x4x4:int8:nt:out_dtype=int8", "out_dtype=int8 has 8 bits, which hold no unscaled sum"),
         ("4x4x4:e4m3:nt:acc_dtype=e4m3", "acc_dtype=e4m3 has 8 bits, which hold no unscaled sum"),
         ("4x4x4:bf16:nx", "layout 'nx' is not one of nn, nt, tn, tt"),
@@ -153,7 +153,7 @@ def test_a_bad_text_is_refused_with_the_value_and_the_bound(text: str, message: 
         ({"m": "4", "n": "4", "k": "4", "weight": "often"}, "weight='often' is not a number above 0"),
         ({"m": "4", "n": "4", "k": "4", "allow_tf32": "1"}, "allow_tf32='1' is not true or false"),
         ({"m": "4", "n": "4", "k": "4", "allow_tf32": "true"}, "tf32 applies to fp32 operands, not to bf16"),
-        ({"m": "4", "n": "4", "k": "4", "mm": "4"}, "unknown problem field 'mm'; known: a_dtype, a_layout,"),
+        ({"m": "4", "n": "4", "k": "4", "mm": "4"}, "unknown problem field 'mm'; did you mean m? known: a_dtype, a_layout,"),
     ],
 )
 def test_a_bad_field_is_refused_with_the_value_and_the_bound(fields: dict[str, str], message: str):
