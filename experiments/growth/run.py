@@ -18,6 +18,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice, product
 from pathlib import Path
@@ -29,6 +30,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import feasible_configs
+from gemmtune.engine.store.database import Database
 
 DEVICE = "H200"
 CONFIGS = 60  # recorded per problem
@@ -168,51 +170,46 @@ def _run(command: list[str]) -> dict[str, float]:
     }
 
 
-def tuning(gemmtune: Path, folder: Path, number: int, samplers: list[str]) -> dict[str, object]:
+def tuning(gemmtune: Path, folder: Path, number: int, sampler: str) -> Iterator[tuple[str, object]]:
     """Measure tune, tune again, and tune without its list of what was asked."""
-    landscape, found = folder / f"landscape-{number}.csv.gz", {}
+    landscape, out = folder / f"landscape-{number}.csv.gz", folder / f"out-{number}-{sampler}"
     write_landscape(landscape, number)
-    for sampler in samplers:
-        out = folder / f"out-{number}-{sampler}"
-        shutil.rmtree(out, ignore_errors=True)
-        command = [gemmtune, "tune", "--replay", landscape, "--budget", str(BUDGET), "--sampler", sampler, "--out", out]
-        found[sampler] = {"tune": run(command), "again": run(command)}
-        (out / "asked.json").unlink()
-        found[sampler]["resume"] = run(command)
-    return found
+    shutil.rmtree(out, ignore_errors=True)
+    command = [gemmtune, "tune", "--replay", landscape, "--budget", str(BUDGET), "--sampler", sampler, "--out", out]
+    yield "tune", run(command)
+    yield "again", run(command)
+    (out / "asked.json").unlink()
+    yield "resume", run(command)
 
 
-def large(gemmtune: Path, folder: Path) -> dict[str, object]:
+def large(gemmtune: Path, folder: Path) -> Iterator[tuple[str, object]]:
     """Measure the commands on a database of a million measurements of 2,000 tasks."""
-    made = folder / f"large-{folder.name}"
-    landscape = folder / f"landscape-{LARGE_PROBLEMS}.csv.gz"
+    made, landscape = folder / "large", folder / f"landscape-{LARGE_PROBLEMS}.csv.gz"
     write_landscape(landscape, LARGE_PROBLEMS)
     tune = [gemmtune, "tune", "--replay", landscape, "--budget", str(BUDGET), "--sampler", "random", "--out", made]
+    database, copy, empty = made / "measurements.db", folder / "copy.db", folder / "empty.db"
+    finals, into = folder / "finals.db", folder / "finals-merged.db"
     if not made.exists():
         run(tune)
-        fill(made / "measurements.db")
-        run(tune)
-    database = made / "measurements.db"
-    with sqlite3.connect(database) as connection:
-        rows = connection.execute("SELECT count(*) FROM measurements").fetchone()[0]
-    other, finals, into = folder / "merged.db", folder / "finals.db", folder / "finals-merged.db"
-    for path in (other, finals, into):
+        finals_database(finals, database)
+        fill(database)
+    nothing = folder / "nothing.db"
+    Database.open(nothing).close()
+    run([gemmtune, "merge", database, nothing])  # a first writer may add indexes
+    for path in (copy, empty, into):
         for each in folder.glob(f"{path.name}*"):
             each.unlink()
-    finals_database(finals, folder / f"out-{LARGE_PROBLEMS}-random" / "measurements.db")
-    return {
-        "rows": rows,
-        "megabytes": round(database.stat().st_size / 1e6),
-        "status": run([gemmtune, "status", database]),
-        "status --json": run([gemmtune, "status", database, "--json"]),
-        "show": run([gemmtune, "show", database]),
-        "tune again": run(tune),
-        "merge into an empty one": run([gemmtune, "merge", other, database]),
-        "merge of nothing new": run([gemmtune, "merge", other, database]),
-        "merge of finals": run([gemmtune, "merge", into, finals]),
-        "merge of no new finals": run([gemmtune, "merge", into, finals]),
-        "verify --help": run([gemmtune, "verify", "--help"], repeats=3),
-    }
+    shutil.copy(database, copy)
+    yield "megabytes", round(database.stat().st_size / 1e6)
+    yield "verify --help", run([gemmtune, "verify", "--help"], repeats=3)
+    yield "status", run([gemmtune, "status", database])
+    yield "status --json", run([gemmtune, "status", database, "--json"])
+    yield "show", run([gemmtune, "show", database])
+    yield "merge of finals", run([gemmtune, "merge", into, finals])
+    yield "merge of no new finals", run([gemmtune, "merge", into, finals])
+    yield "merge of nothing new", run([gemmtune, "merge", copy, database])
+    yield "tune again", run(tune)
+    yield "merge into an empty one", run([gemmtune, "merge", empty, database])
 
 
 def main() -> None:
@@ -223,21 +220,22 @@ def main() -> None:
     parser.add_argument("--problems", type=int, nargs="*", default=[100, 300, 1000, 3000, 10000])
     parser.add_argument("--samplers", nargs="*", default=["random", "transfer"])
     parser.add_argument("--large", action="store_true", help="also measure on a database of a million measurements")
-    parser.add_argument("--json", type=Path, help="file whose entry LABEL the figures are added to")
+    parser.add_argument("--json", type=Path, required=True, help="file whose entry LABEL the figures are added to")
     arguments = parser.parse_args()
     arguments.to.mkdir(parents=True, exist_ok=True)
-    content = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    content = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
     entry = content.setdefault(arguments.label, {})
     entry["date"] = datetime.now(UTC).isoformat(timespec="minutes")
     for number in arguments.problems:
-        found = tuning(arguments.gemmtune, arguments.to, number, arguments.samplers)
-        entry.setdefault("problems", {}).setdefault(str(number), {}).update(found)
-        if arguments.json:
-            arguments.json.write_text(json.dumps(content, indent=1) + "\n")
+        for sampler in arguments.samplers:
+            of_sampler = entry.setdefault(str(number), {}).setdefault(sampler, {})
+            for name, figures in tuning(arguments.gemmtune, arguments.to, number, sampler):
+                of_sampler[name] = figures
+                arguments.json.write_text(json.dumps(content, indent=1) + "\n")
     if arguments.large:
-        entry["large"] = large(arguments.gemmtune, arguments.to)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(content, indent=1) + "\n")
+        for name, figures in large(arguments.gemmtune, arguments.to):
+            entry.setdefault("large", {})[name] = figures
+            arguments.json.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
