@@ -88,9 +88,9 @@ def test_a_stopped_campaign_says_so_and_keeps_what_it_has(tmp_path, number):
     out, err = process.communicate(timeout=30)
     assert process.returncode == 128 + number
     assert out == ""
-    assert err.startswith(NO_GPU)
-    lines = err.removeprefix(NO_GPU).splitlines()
-    summary, stopped = (line for line in lines if not re.match(r"at work|\d+/\d+ evaluations", line))
+    progress = re.compile(r"at work|\d+/\d+ evaluations")  # on a slow machine
+    source, summary, stopped = (line for line in err.splitlines() if not progress.match(line))
+    assert f"{source}\n" == NO_GPU
     assert re.fullmatch(r"\d+ evaluations in \d+ s; \S+/s; 1 of 2 tasks done", summary)
     assert stopped.startswith("gemmtune: stopped; ")
     with Database.open(database) as opened:
