@@ -251,6 +251,16 @@ def test_a_damaged_task_is_named_and_its_measurements_are_left_out(path, column,
         assert len(notices) == len(set(notices)) == database.damaged == 4
 
 
+def test_a_damaged_key_of_a_task_stops_its_campaign_and_names_the_way_out(path):
+    damage(path, "key", lambda text: "H200", "tasks", 1)
+    with (
+        Database.open(path) as database,
+        pytest.raises(StoreError, match="`gemmtune merge NEW OLD` copies what is whole"),
+    ):
+        database.add([measured(4)])
+    assert read(path) == 0
+
+
 @pytest.mark.parametrize(
     "change",
     [
