@@ -52,7 +52,7 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
     raise ContractError(f"exporter {type(exporter).__module__}.{type(exporter).__qualname__} is broken: {problem}")
 
 
-def sealed_json(table: Table, schema: int, content: Mapping[str, object], parse: Callable[[object], object]) -> str:
+def sealed_json(table: Table, schema: int, content: Mapping[str, object], parse: Callable[[bytes], object]) -> str:
     """Return an export's JSON text, sealed by its `sha256`.
 
     Args:
@@ -73,11 +73,16 @@ def sealed_json(table: Table, schema: int, content: Mapping[str, object], parse:
         **content,
     }
     try:
-        sealed = {**fields, "sha256": seal_of(fields)}
-        parse(sealed)
+        seal = seal_of(_json({**fields, "sha256": ""}).encode(), "")
+        text = _json({**fields, "sha256": seal})
+        parse(text.encode())
     except (TypeError, ValueError) as error:
         raise TableError(f"cannot be exported: {error}") from None
-    return json.dumps(sealed, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return text
+
+
+def _json(fields: Mapping[str, object]) -> str:
+    return json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def standalone(module: str, shipped: Mapping[str, str] | None = None) -> str:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 __all__ = [
+    "parse_sealed",
     "read_sealed",
     "require_config",
     "require_integer",
     "require_number",
     "require_object",
     "require_params",
-    "require_sealed",
     "require_text",
     "require_texts",
     "seal_of",
@@ -29,43 +29,36 @@ _LONGEST_TEXT = 300
 _LONGEST_SHOWN = 120
 
 
-def read_sealed(path: Path, parse: Callable[[object], T]) -> T:
-    """Return what `parse` makes of a file's JSON.
+def read_sealed(path: Path, parse: Callable[[bytes], T]) -> T:
+    """Return what `parse` makes of a file's content.
 
     Raises:
         OSError: the file cannot be read.
         TypeError: `parse` raised it; the message begins with the path.
-        ValueError: `parse` raised it, or the file is not JSON, or an object has a field twice.
+        ValueError: `parse` raised it; the message begins with the path.
     """
-    content = path.read_bytes()
     try:
-        try:
-            record = json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
-        except json.JSONDecodeError as error:
-            where = f"line {error.lineno}: {error.msg}"
-            raise ValueError(f"not JSON, or truncated: {where}; export the table again") from None
-        except UnicodeDecodeError:
-            raise ValueError("not JSON: it is not UTF-8 text; export the table again") from None
-        return parse(record)
+        return parse(path.read_bytes())
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply for a table; export it again") from None
     except (TypeError, ValueError) as error:
         raise type(error)(f"{path}: {error}") from None
 
 
-def require_sealed(record: object, consumer: str, schema: int, names: Set[str]) -> dict[str, Any]:
-    """Return a sealed record after checks of its schema, hash and common fields.
+def parse_sealed(content: bytes, consumer: str, schema: int, names: Set[str]) -> dict[str, Any]:
+    """Return a sealed file's fields after checks of its schema, hash and common fields.
 
     Args:
-        record: parsed JSON.
+        content: JSON of the file.
         consumer: name of the exporter.
         schema: the only schema to accept.
         names: names of the fields that only this consumer's tables have.
 
     Raises:
         TypeError: the record or a common field has the wrong type.
-        ValueError: the record is of another schema, was edited, or has an unknown or missing field.
+        ValueError: the content is not JSON, of another schema, or edited, or has an unknown, missing or repeated field.
     """
+    record = _load(content)
     if not isinstance(record, dict) or "schema" not in record:
         raise TypeError(f"not a table for {consumer}: export one with gemmtune export --to {consumer}")
     if type(record["schema"]) is not int or record["schema"] != schema:
@@ -75,20 +68,22 @@ def require_sealed(record: object, consumer: str, schema: int, names: Set[str]) 
         )
     texts = {"sha256", "gemmtune", "table_sha256", "objective"}
     require_object("the table", record, names | texts | {"schema", "device"})
-    if seal_of(record) != record["sha256"]:
-        raise ValueError("edited after it was written: its sha256 does not match; export the table again")
     for name in texts:
         require_text(name, record[name])
+    if seal_of(content, record["sha256"]) != record["sha256"]:
+        raise ValueError("edited after it was written: its sha256 does not match; export the table again")
     for name, value in require_object("device", record["device"], {"sku", "name", "arch"}).items():
         require_text(f"device.{name}", value)
     return record
 
 
-def seal_of(record: Mapping[str, object]) -> str:
-    """Return the SHA-256 of all fields but `sha256`, as compact JSON with sorted keys."""
-    content = {name: value for name, value in record.items() if name != "sha256"}
-    body = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(body.encode()).hexdigest()
+def seal_of(content: bytes, sha256: str) -> str:
+    """Return the SHA-256 of a file without white space and without `sha256`, the value of the field of that name.
+
+    White space does not count, so that a version control system may change the ends of lines.
+    """
+    bare = content.translate(None, b" \t\r\n").replace(f'"sha256":"{sha256}"'.encode(), b'"sha256":""')
+    return hashlib.sha256(bare).hexdigest()
 
 
 def require_object(name: str, value: object, names: Set[str] | None = None) -> dict[str, Any]:
@@ -160,6 +155,16 @@ def shortened(value: object) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
+def _load(content: bytes) -> object:
+    try:
+        return json.loads(content.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}: {error.msg}"
+        raise ValueError(f"not JSON, or truncated: {where}; export the table again") from None
+    except UnicodeDecodeError:
+        raise ValueError("not JSON: it is not UTF-8 text; export the table again") from None
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

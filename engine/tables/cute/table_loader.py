@@ -17,12 +17,12 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from gemmtune.engine.tables.sealed import (
+    parse_sealed,
     read_sealed,
     require_config,
     require_number,
     require_object,
     require_params,
-    require_sealed,
     require_text,
     shortened,
 )
@@ -198,26 +198,26 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def parse_cute_table(record: object) -> dict[str, Any]:
+def parse_cute_table(content: bytes) -> dict[str, Any]:
     """Check the JSON of a table and return it.
 
     Raises:
         TypeError: a part has the wrong type; the message names row and field.
         ValueError: a part has another value than exporters write; the message names row and field.
     """
-    content = require_sealed(record, "cute", SCHEMA, {"rounding_bound", "left_out", "params", "rows"})
-    arch = content["device"]["arch"]
+    fields = parse_sealed(content, "cute", SCHEMA, {"rounding_bound", "left_out", "params", "rows"})
+    arch = fields["device"]["arch"]
     _capability(arch)
-    bound = require_number("rounding_bound", content["rounding_bound"], 0, 1)
-    require_object("params", content["params"], KERNEL.keys())
-    for space, rows in require_object("rows", content["rows"], KERNEL.keys()).items():
-        params = require_params(f"params.{space}", content["params"][space])
+    bound = require_number("rounding_bound", fields["rounding_bound"], 0, 1)
+    require_object("params", fields["params"], KERNEL.keys())
+    for space, rows in require_object("rows", fields["rows"], KERNEL.keys()).items():
+        params = require_params(f"params.{space}", fields["params"][space])
         for key, row in require_object(f"rows.{space}", rows).items():
             try:
                 _require_row(space, key, row, params, arch, bound)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{space}: {shortened(key)}: {error}") from None
-    return content
+    return fields
 
 
 def kernel_of(space: str, config: Mapping[str, Any], arch: str) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from gemmtune.engine.tables.sealed import (
+    parse_sealed,
     require_config,
     require_integer,
     require_object,
     require_params,
-    require_sealed,
     require_texts,
     shortened,
 )
@@ -72,14 +72,14 @@ class InductorTable(NamedTuple):
     """Rows by product, ascending."""
 
 
-def parse_inductor_table(record: object) -> InductorTable:
+def parse_inductor_table(content: bytes) -> InductorTable:
     """Check the JSON of a table.
 
     Raises:
         TypeError: a part has the wrong type; the message names row and field.
         ValueError: a part has a value that Inductor would fail on or compute wrongly; the message names row and field.
     """
-    fields = require_sealed(record, "inductor", SCHEMA, {"made_with", "templates", "params", "rows"})
+    fields = parse_sealed(content, "inductor", SCHEMA, {"made_with", "templates", "params", "rows"})
     made_with = _texts_by_name("made_with", fields["made_with"], PACKAGES)
     triton = [name for names in _TEMPLATES_OF.values() for name in names if name.startswith("triton::")]
     templates = _texts_by_name("templates", fields["templates"], triton)

@@ -140,9 +140,8 @@ def test_the_file_names_its_table_and_gpu_and_has_its_own_hash():
     assert (found["objective"], found["table_sha256"]) == ("latency", table_sha256(exported))
     assert found["left_out"] == {"cute_gemm": 1, "quack_gemm": 2}
     assert {space: len(entries) for space, entries in found["rows"].items()} == {"cute_gemm": 1, "quack_gemm": 0}
-    body = {key: value for key, value in found.items() if key != "sha256"}
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    assert found["sha256"] == hashlib.sha256(canonical.encode()).hexdigest()
+    bare = "".join(files["cute_table.json"].split()).replace(found["sha256"], "")
+    assert found["sha256"] == hashlib.sha256(bare.encode()).hexdigest()
 
 
 def test_rows_at_neighbouring_m_state_the_loss_of_rounding_up():
