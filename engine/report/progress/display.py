@@ -21,13 +21,13 @@ from gemmtune.engine.seams.executor import Load
 __all__ = ["LineWriter", "progress_bar", "show_progress", "show_work"]
 
 _LINE_SECONDS = 10.0  # between two lines, and before a campaign is worth a summary
-_SILENT_SECONDS = 0.5  # before a line says what a command does
+_SILENT_SECONDS = 0.2  # before a line says what a command does
 _WAITING_SECONDS = 0.5  # without an event before a line says "waiting"
 
 
 @contextmanager
 def show_work(doing: str, *, quiet: bool) -> Iterator[None]:
-    """Say what a command does while the block runs: on a terminal at once, elsewhere if it takes half a second."""
+    """Say what a command does while the block runs: on a terminal at once, elsewhere after a moment."""
     console = Console(stderr=True)
     if quiet:
         yield
