@@ -25,4 +25,4 @@ def test_databases_are_merged_and_say_what_was_new(run, tuned, tmp_path, stored)
     ]
     assert stored(tmp_path / "all.db") == stored(held)
     again = run("merge", "--json", "all.db", held).record
-    assert again == {str(held): {"measurements": 750, "new": 0, "finals": 0, "new_finals": 0}}
+    assert again == {str(held): {"measurements": 750, "new": 0, "finals": 0, "new_finals": 0, "damaged": 0}}
