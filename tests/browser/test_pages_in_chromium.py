@@ -1,0 +1,147 @@
+"""The pages as Chromium shows them: nothing loaded, nothing cut, nothing overlapping; sort and filter work."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import gemmtune as gt
+from gemmtune.engine.api.reporting import report
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.report.html.change_pages import diff_html, verify_html
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+if CHROMIUM is None:
+    pytest.skip("needs Chromium: apt-get install chromium", allow_module_level=True)
+pytestmark = pytest.mark.slow(20)
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+
+RECORDED = gt.landscapes("h200")
+WIDTHS = (1280, 600, 390)
+
+OVERLAPS = """() => {
+  const found = [];
+  for (const svg of document.querySelectorAll("svg")) {
+    const frame = svg.getBoundingClientRect();
+    const texts = [...svg.querySelectorAll("text")].filter(t => t.textContent.trim());
+    const boxes = texts.map(t => t.getBoundingClientRect());
+    boxes.forEach((box, i) => {
+      if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.top < frame.top - 1
+          || box.bottom > frame.bottom + 1)
+        found.push(`cut: ${texts[i].textContent}`);
+      for (let j = 0; j < i; j++) {
+        const width = Math.min(box.right, boxes[j].right) - Math.max(box.left, boxes[j].left);
+        const height = Math.min(box.bottom, boxes[j].bottom) - Math.max(box.top, boxes[j].top);
+        if (width > 1 && height > 2.5) found.push(`${texts[i].textContent} over ${texts[j].textContent}`);
+      }
+    });
+  }
+  for (const each of document.querySelectorAll("h1, h2, p, .card, summary, nav a"))
+    if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== "inline")
+      found.push(`too wide: ${each.textContent.slice(0, 60)}`);
+  if (document.documentElement.scrollWidth > innerWidth) found.push("the page scrolls sideways");
+  return found;
+}"""
+
+
+def _failing(landscape: Landscape) -> Landscape:
+    """The landscape with every third config failing."""
+    points: dict[Config, Point] = {}
+    for number, (config, point) in enumerate(landscape.points.items()):
+        failed = Point(config, Status.BUILD_FAILED, None, reason="out of resource: <shared memory>")
+        points[config] = failed if number % 3 == 1 else point
+    return replace(landscape, points=points)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    whole = gt.tune(backend=RECORDED, budget=32, out=folder / "whole")
+    failing = [each if each.context["space"] == "aten" else _failing(each) for each in RECORDED]
+    gt.tune(backend=failing, budget=32, sampler="random", out=folder / "failing")
+    gt.tune(
+        ["16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"],
+        backend=RECORDED,
+        ranges=True,
+        budget=16,
+        sampler="random",
+        out=folder / "ranges",
+    )
+    gt.replay(RECORDED, ["random", "evolution"], budget=16, seeds=2, out=folder / "compare")
+    verified = gt.verify(whole.table, backend=RECORDED)
+    other = gt.tune(backend=RECORDED, budget=2, seed=4, sampler="random")
+    changes = {
+        "verify": verify_html(verified.record),
+        "diff": diff_html(other.table.diff(whole.table), other.table, whole.table),
+    }
+    found = {path.parent.name: path for path in folder.glob("*/report.html")}
+    for name, text in changes.items():
+        found[name] = folder / f"{name}.html"
+        found[name].write_text(text)
+    found["alone"] = report(folder / "whole" / "table.json", folder / "alone.html")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["whole", "failing", "ranges", "compare", "verify", "diff", "alone"])
+def test_a_page_loads_nothing_and_cuts_nothing(browser, pages, name, width):
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    said: list[str] = []
+    asked: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    address = pages[name].as_uri()
+    page.goto(address)
+    found = page.evaluate(OVERLAPS)
+    page.close()
+    assert (said, asked) == ([], [address])
+    assert found == []
+
+
+def test_rows_sort_by_number_and_filter_by_words(browser, pages):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(pages["whole"].as_uri())
+    section = page.locator("section[aria-labelledby=all-rows]")
+    column = section.locator("tbody tr td:nth-child(3)")
+    section.locator("th:nth-child(3) button").click()
+    rising = [float(text) for text in column.all_inner_texts()]
+    assert rising == sorted(rising)
+    section.locator("th:nth-child(3) button").click()
+    assert [float(text) for text in column.all_inner_texts()] == rising[::-1]
+    section.get_by_role("button", name="problem").click()
+    names = section.locator("tbody tr td:nth-child(1)").all_inner_texts()
+    sizes = [int(name.split("x")[0]) for name in names]
+    assert sizes == sorted(sizes)
+    field = section.get_by_role("searchbox")
+    field.fill("8192x triton")
+    shown = [row.inner_text() for row in section.locator("tbody tr:not([hidden])").all()]
+    assert all("8192x" in row for row in shown)
+    field.fill("8192x")
+    assert section.locator("tbody tr:not([hidden])").count() == 1
+    assert "1 of 10 rows" in section.inner_text()
+    page.close()
+
+
+def test_dark_and_print_take_their_own_colours(browser, pages):
+    page = browser.new_page(color_scheme="dark")
+    page.goto(pages["whole"].as_uri())
+    colour = "() => getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(colour) == "rgb(21, 24, 29)"
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate(colour) == "rgb(255, 255, 255)"
+    page.close()
