@@ -12,7 +12,7 @@ from gemmtune.engine.report.doctor.report import Check, advice, fault, fine
 __all__ = ["gpu_checks", "inductor_check"]
 
 _LEAST_SMS = 68
-"""SMs that is_big_gpu in torch/_inductor/utils.py requires (`min_sms = 68  # 3080`), in torch 2.11 to 2.13."""
+"""SMs that is_big_gpu in torch/_inductor/utils.py requires (`min_sms = 68  # 3080`), in torch 2.11 to 2.15."""
 
 
 def gpu_checks() -> list[Check]:

@@ -11,7 +11,7 @@ __all__ = ["MAX_SPILL_BYTES", "StaticPruner"]
 MAX_SPILL_BYTES = 64
 """Largest local memory per thread: 16 registers of 4 bytes.
 
-Inductor never runs a template that spills more, by `spill_threshold` in torch/_inductor/config.py (torch 2.11 to 2.13).
+Inductor never runs a template that spills more, by `spill_threshold` in torch/_inductor/config.py (torch 2.11 to 2.15).
 """
 
 

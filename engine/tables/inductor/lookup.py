@@ -3,7 +3,7 @@
 The stock table knows no ranges, no tf32 and no dtype of the output, and benchmarks a Triton row of addmm against ATen.
 Rows of triton::mm_persistent_tma are left out: they need facts of the host, which a table does not hold.
 
-Source of keys and rows: torch/_inductor/lookup_table/choices.py and template_heuristics/triton.py, torch 2.11 to 2.13.
+Source of keys and rows: torch/_inductor/lookup_table/choices.py and heuristics/template/triton.py, torch 2.11 to 2.15.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _tensor(dtype: DType, sizes: list[int], strides: list[int]) -> str:
 def _entry(problem: Problem, choice: Choice) -> dict[str, object]:
     """Return a row with every keyword that the template's heuristic would set; torch 2.11 completes none.
 
-    EVEN_K is computed here: 2.12 and 2.13 would take it from the heuristic's first config, which gives wrong results
+    EVEN_K is computed here: from 2.12 on, torch takes it from the heuristic's first config, which gives wrong results
     for another BLOCK_K. ALLOW_TF32 is left out: torch sets it, and a second value is a TypeError.
     """
     named: dict[str, object] = {"template_id": template_of(problem, choice)}

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import time
+import warnings
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmtune.engine.platform.releases import source_hash
+from gemmtune.engine.platform.releases import TORCH_VERSIONS, source_hash
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
@@ -247,6 +248,16 @@ def test_other_versions_with_the_same_template_source_are_used_without_a_warning
     file.write_text(exported("torch 2.14.1+cu130, triton 3.8.0"))
     loader.install(file, policy="strict")
     assert (said(recwarn), applying()) == ([], {"triton::mm"})
+
+
+@pytest.mark.parametrize("release", TORCH_VERSIONS)
+def test_rows_of_each_torch_apply_where_the_installed_one_has_their_source(loader, file, recwarn, release):
+    templates = {"triton::mm", "triton::bmm"}
+    alike = {t for t in templates if source_hash(t, f"{release}.0") == source_hash(t, version("torch"))}
+    file.write_text(exported(f"torch {release}.0", Problem.parse("6x64x96x200:bf16:nt:bmm")))
+    warnings.simplefilter("always")
+    loader.install(file, policy="strict")
+    assert (applying(), len(said(recwarn))) == (alike, int(alike != templates))
 
 
 def test_a_handler_that_is_registered_later_keeps_its_own_hooks(loader, file):
