@@ -130,7 +130,7 @@ def tested(inside: str, folder: Path, tests: list[str]) -> dict:
     report = folder / "tests.xml"
     report.unlink(missing_ok=True)
     spread = ("--numprocesses", str((os.cpu_count() or 1) + 1), "--dist", "loadgroup")
-    command = (inside, "-m", "pytest", *spread, f"--junitxml={report}", *tests)
+    command = (inside, "-m", "pytest", f"--timeout={TEST_SECONDS / 4:g}", *spread, f"--junitxml={report}", *tests)
     status = logged(command, folder / "tests.log", TEST_SECONDS)
     cases = list(ET.parse(report).getroot().iter("testcase"))  # pytest's own file
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,3 +26,11 @@ def rendered(tmp_path):
         return Path(rendering.module_path).read_text(), rendering
 
     return fill_in
+
+
+@pytest.fixture
+def warps_of_32(monkeypatch):
+    """Tell Inductor the size of a GPU's warps: torch 2.15 prunes no list where no GPU answers."""
+    cuda = pytest.importorskip("torch", reason="torch is not installed").cuda
+    monkeypatch.setattr(cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(cuda, "get_device_properties", lambda *_: SimpleNamespace(warp_size=32))

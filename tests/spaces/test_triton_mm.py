@@ -54,6 +54,7 @@ def inductors_configs(of, search_space):
     return [Config({name: int(kwargs[name]) for name in FINE}) for kwargs in found]
 
 
+@pytest.mark.usefixtures("warps_of_32")
 @pytest.mark.parametrize("sku", ["H200", "A100", "RTX-4090"])
 @pytest.mark.parametrize(("problem", "count"), [(LARGE, 1400), (DECODE, 250), (RAGGED, 1400)])
 def test_the_space_contains_exhaustive_and_only_shared_memory_rejects_it(problem, count, sku):

@@ -121,6 +121,7 @@ def test_the_default_list_is_the_one_torch_ships():
     assert len(triton_mm_tma._DEFAULT_LIST) == len(inductors_configs(task("4096x4096x4096"), "DEFAULT")) == 8
 
 
+@pytest.mark.usefixtures("warps_of_32")
 def test_the_space_contains_exhaustive_but_for_shared_memory_and_less_than_four_warps():
     # Inductor drops two warps for TMA before it lowers eight to what a small tile can use.
     exhaustive = inductors_configs(task(LARGE), "EXHAUSTIVE")
