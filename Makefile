@@ -1,7 +1,7 @@
 # make tune      set up .venv and tune: the recorded problems, or this machine's NVIDIA GPU if it has one
 # make test      set up .venv for development and run the tests; ARGS="-k name" goes to pytest
-# make lint      style, types and import rules
-# make docs      write docs/commands.md from the command line and check all documents
+# make lint      style, types, import rules, and the documentation's links
+# make docs      write docs/commands.md from the command line, build the site in .site and check all documents
 # make releases  run the tests that depend on torch under each supported release; large downloads, see tests/releases/run.py
 # make develop   set up .venv for development, and no more
 # make clean     remove .venv and everything built; `out/` holds measurements and stays
@@ -27,6 +27,7 @@ KEY := $(shell cat pyproject.toml $(CONSTRAINTS) | cksum | cut -d ' ' -f 1)
 CORE := $(VENV)/.core-$(KEY)
 TRITON := $(VENV)/.triton-$(KEY)
 DEV := $(VENV)/.dev-$(KEY)
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
 READY := $(if $(wildcard /dev/nvidia0),$(TRITON),$(CORE))
 
 .PHONY: tune test lint docs releases clean develop
@@ -43,9 +44,11 @@ lint: $(DEV)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(SITE)
 
 docs: $(DEV)
 	@TERM=dumb $(BIN)/python -m typer gemmtune.engine.cli.commands utils docs --name gemmtune --output docs/commands.md >/dev/null
+	@$(SITE)
 	@$(BIN)/pytest --quiet --no-header --numprocesses 0 tests/docs
 
 releases:
@@ -55,7 +58,7 @@ develop: $(DEV)
 
 clean:
 	@echo "removing $(VENV) and what was built"
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) .site build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Runs under any Python, so that an old one gets the message and not a syntax error.
