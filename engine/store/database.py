@@ -507,7 +507,8 @@ def _stored_id(connection: Connection, record: Task | Toolchain) -> int:
 def _count(row: Row[Any], task: Task | None) -> MeasurementCount:
     if task is None:
         raise rows.DamagedRow("its task is missing or damaged")
-    rows.require_kinds(evidence=(row.evidence, Evidence), status=(row.status, Status))
+    rows.require_kinds(evidence=(row.evidence, Evidence), status=(row.status, Status), number=(row.number, int))
+    rows.require_kinds(best_ns=(row.best_ns, float | None))  # an index holds it, which may be damaged, too
     rows.require_kinds(**{name: (getattr(row, name), str) for name in ("protocol", "worker", "last_at")})
     facts = row.evidence, row.protocol, row.status, row.worker, row.number, row.best_ns, row.last_at
     return MeasurementCount(task, *facts)

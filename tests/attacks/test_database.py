@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import ColumnElement, Select, literal
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.catalogue import device
@@ -26,6 +27,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.database import database_report
 from gemmtune.engine.report.status import status_report
+from gemmtune.engine.store import queries
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.merge import merge
 
@@ -249,6 +251,20 @@ def test_a_damaged_task_is_named_and_its_measurements_are_left_out(path, column,
         assert [each.task for each in database.counts()] == [other]
         assert database.known(*KEY) == {}
         assert len(notices) == len(set(notices)) == database.damaged == 4
+
+
+def test_a_count_from_a_damaged_index_is_left_out(path, monkeypatch):
+    monkeypatch.setattr(
+        queries, "counts", lambda found=queries.counts: found().with_only_columns(*damaged_columns(found()))
+    )
+    with Database.open(path, read_only=True) as database:
+        assert database.counts() == ()
+        assert database.damaged == 1
+
+
+def damaged_columns(statement: Select) -> list[ColumnElement]:
+    """Return the columns of a query, a text in place of the best time."""
+    return [literal("5").label(c.name) if c.name == "best_ns" else c for c in statement.selected_columns]
 
 
 def test_a_damaged_key_of_a_task_stops_its_campaign_and_names_the_way_out(path):
