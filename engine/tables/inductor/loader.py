@@ -12,6 +12,9 @@ A row serves one m or a range of m. Graphs with a dynamic m use only rows that w
 graph serves one range: the loader guards m, so that an m of another range compiles a graph of its own. AOTInductor, and
 an m marked with a minimum and a maximum, allow no guards: there a row applies if it serves all m of the graph.
 
+`report()` tells which products have a row. Each compiled product is a line of the logger `gemmtune` at INFO. A graph in
+which no product has a row ends with a warning.
+
 `options()` is needed: Inductor offers its Triton templates only with `max_autotune_gemm`, and its padding pass would
 change k after timing it online.
 """
@@ -46,6 +49,16 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.loader_rows import InductorTable, ProductRow, parse_inductor_table
+from gemmtune.engine.tables.inductor.table_use import (
+    DTYPE_NAMES,
+    NearestRow,
+    ProductUse,
+    TableUse,
+    UseLog,
+    nearest_row,
+    problem_name,
+    row_name,
+)
 from gemmtune.engine.tables.sealed import read_sealed
 
 if TYPE_CHECKING:
@@ -55,7 +68,7 @@ if TYPE_CHECKING:
 
     _Template = KernelTemplate | ExternKernelChoice
 
-__all__ = ["install", "options", "sizes", "uninstall", "warm_up"]
+__all__ = ["install", "options", "report", "sizes", "uninstall", "warm_up"]
 
 _LOGIC = 4  # part of the cache key: add 1 whenever this file compiles a row to something else
 _POLICIES = ("strict", "warn", "ignore")
@@ -70,6 +83,7 @@ _TMA = "triton::mm_persistent_tma"
 _OPTIONS = {"max_autotune_gemm": True, "shape_padding": False}
 _LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
 _NO_END = 2**63 - 1
+_NAMED = 3  # problems that a warning names
 _log = logging.getLogger("gemmtune")
 
 
@@ -152,6 +166,22 @@ def options() -> dict[str, bool]:
     return {name: value for name, value in _OPTIONS.items() if name not in gone}
 
 
+def report() -> TableUse:
+    """Return which rows the products use that were compiled since the last `install`.
+
+        print(gemmtune_inductor.report())
+
+    The report has a text, `misses` as names for `gemmtune tune --problem`, and `to_dict()`. Graphs that torch takes
+    from its caches are not compiled, so their products are not counted.
+
+    Raises:
+        RuntimeError: no table was installed.
+    """
+    if not _uses:
+        raise RuntimeError("no table was installed: call gemmtune_inductor.install() before the first torch.compile")
+    return _uses[-1].report()
+
+
 def sizes(path: str | Path | None = None) -> tuple[int, ...]:
     """Return one m per graph that a table may make, ascending: for each row, each range, and beyond the last range.
 
@@ -226,6 +256,7 @@ class _TableChoices(InductorChoices):
         self._table, self._policy, self._miss = table, policy, miss
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
         self._messages: set[str] = set()
+        self.uses = UseLog()
 
     def uuid(self) -> str:
         """Return the table's part of every compile cache key."""
@@ -242,7 +273,8 @@ class _TableChoices(InductorChoices):
         device = kernel_inputs.device()
         if device.type != "cuda":
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
-        product = _product(kernel_inputs, op_name)
+        found = _product(kernel_inputs, op_name)
+        product = found if isinstance(found, _Product) else None
         row = None if product is None or self._is_other_gpu(device) else self._find(product)
         template = None if product is None or row is None or row.is_aten else self._usable(row, product)
         if product is not None and row is not None and template is not None:
@@ -250,12 +282,16 @@ class _TableChoices(InductorChoices):
                 return []
             choice = self._render(row, template, product.k, kernel_inputs, op_name)
             if choice is not None:
+                self._record(found, row, device, "row")
                 return [choice]
             self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
         elif row is None and self._miss == "autotune":
+            if _is_for_templates(op_name, templates):
+                self._record(found, row, device, "miss")
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         elif not _is_for_aten(op_name, templates):
             return []
+        self._record(found, row, device, "miss" if row is None else "aten row" if row.is_aten else "unused row")
         return self._aten(kernel_inputs, templates, op_name, kwarg_overrides)
 
     def _aten(
@@ -284,9 +320,58 @@ class _TableChoices(InductorChoices):
         else:
             serving = [row for row in rows if row.first <= product.hint <= row.last]
             row = min(serving, key=lambda row: row.last - row.first, default=None)
-        if row is None:
-            self._log(f"no row for {product.key} at m={product.hint}: {self._miss}")
         return row
+
+    def _record(self, product: _Product | str, row: ProductRow | None, device: torch.device, outcome: str) -> None:
+        """Record and log a product that was lowered; the first one of a graph asks to be told of the graph's end."""
+        if not product:
+            return
+        if isinstance(product, str):
+            operation, _, reason = product.partition(": ")
+            use = ProductUse(operation, "no problem", reason)
+        elif row is None:
+            name = torch.cuda.get_device_properties(device).name
+            runs = "ATen runs" if self._miss == "aten" else "Inductor tunes it"
+            use = ProductUse(problem_name(product.key, product.hint), outcome, runs, self._nearest(product, name))
+        else:
+            detail = f"{row_name(product.key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip()
+            use = ProductUse(problem_name(product.key, product.hint), outcome, detail)
+        _log.info("%s", use)
+        graph = V.graph
+        while (parent := getattr(graph, "parent", None)) is not None:
+            graph = parent
+        if self.uses.add(graph, use):
+            _after_lowering(graph, lambda: self._warn_of_misses(self.uses.end(graph)))
+
+    def _nearest(self, product: _Product, gpu: str) -> NearestRow | None:
+        """Return the row that is most like a product without one, with all that keeps it from serving the product."""
+        found = nearest_row(self._table.rows, product.key, product.hint)
+        if found is None:
+            return None
+        differences = list(found.differences)
+        if not differences and product.key in self._rows and self._rows[product.key]:
+            differences = ["the graph serves more sizes of m than the row"] if product.is_dynamic else []
+        if not differences and self._policy == "strict":
+            differences = ["its template has another source than the one that was timed"]
+        if gpu != self._table.device and self._policy != "ignore":
+            differences.insert(0, f"device {self._table.device}, here {gpu}")
+        return NearestRow(found.name, tuple(differences))
+
+    def _warn_of_misses(self, uses: Sequence[ProductUse]) -> None:
+        """Warn if no product of a graph has a row; a table of another GPU has its own warning."""
+        if any(use.outcome not in ("miss", "no problem") for use in uses):
+            return
+        nearest = [use.nearest for use in uses if use.nearest is not None]
+        closest = min(nearest, key=lambda row: len(row.differences), default=None)
+        if closest is not None and any(fact.startswith("device ") for fact in closest.differences):
+            return
+        names = list(dict.fromkeys(use.problem for use in uses))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        reason = str(closest) if closest else next((use.detail for use in uses if use.outcome != "miss"), "it is empty")
+        self._warn(
+            f"gemmtune's table has no row for any product of a graph: {', '.join(names[:_NAMED])}{more}; {reason}. "
+            f"See gemmtune_inductor.report()"
+        )
 
     def _usable(self, row: ProductRow, product: _Product) -> KernelTemplate | None:
         """Return the row's template; None, with a warning, if Inductor's settings rule it out.
@@ -334,36 +419,51 @@ class _TableChoices(InductorChoices):
             self._messages.add(message)
             warnings.warn(message, stacklevel=2)
 
-    def _log(self, message: str) -> None:
-        if message not in self._messages:
-            self._messages.add(message)
-            _log.info(message)
+
+def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+    """Call once after the lowering of a graph, whose last step in every known torch is `finalize`."""
+    finalize = getattr(graph, "finalize", None)
+    if finalize is None:
+        return
+
+    def ended() -> None:
+        del graph.finalize
+        finalize()
+        call()
+
+    graph.finalize = ended
 
 
-def _product(kernel_inputs: KernelInputs, op_name: str) -> _Product | None:
-    """Return the product; None if no row describes it, as with strided operands or a dynamic n or k."""
-    if op_name not in _ATEN or not isinstance(kernel_inputs, MMKernelInputs):
-        return None
+def _product(kernel_inputs: KernelInputs, op_name: str) -> _Product | str:
+    """Return the product, or the operation and why no row describes it; empty text if it is no product."""
+    if not isinstance(kernel_inputs, MMKernelInputs):
+        return ""
+    if op_name not in _ATEN:
+        return f"{op_name}: tables have rows of mm, addmm and bmm"
     dtypes, sizes, strides = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()
     if len(set(dtypes)) > 1 or kernel_inputs.out_dtype() != dtypes[0]:
-        return None
+        return f"{op_name}: operands and output have several dtypes"
     m, n, k = kernel_inputs.mnk_symbolic()
     *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
     if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
-        return None  # with another k, EVEN_K would be wrong
+        return f"{op_name}: n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
     bias = "none"
     if op_name == "addmm":
         if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
-            return None
+            return "addmm: alpha or beta is not 1"
         bias = _bias(sizes[0], strides[0])
     layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
     if "" in (bias, *layouts):
-        return None
+        return f"{op_name}: an operand is neither row-major nor transposed"
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
     dtype = str(dtypes[0]).removeprefix("torch.")
     if dtype == "float32" and (precision := torch.backends.cuda.matmul.fp32_precision) not in ("ieee", "none"):
         dtype = precision  # no row has another one than tf32
+    if dtype not in DTYPE_NAMES:
+        return f"{op_name}: tables have no rows of {dtype}"
     kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
+    if op_name == "bmm" and kind == "dynamic":
+        return "bmm: m is dynamic"
     parts = (op_name, dtype, "".join(layouts), f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}", bias, kind)
     return _Product(m, hint, ":".join(parts), count_k, kernel_inputs.mat1mat2())
 
@@ -485,6 +585,7 @@ _register = getattr(inductor_choices, "register_inductor_choices", None)
 _unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
 _lock = Lock()
 _installs = count(1)
+_uses: list[UseLog] = []  # at most one: that of the table that was installed last
 _replaced: list[tuple[str, Any]] = []  # at most one: the name and the default that install replaced
 
 
@@ -510,6 +611,7 @@ def _activate(handler: _TableChoices) -> None:
         init_backend_registration()
         custom_backend_passes[_NAME] = _CacheTag(handler.uuid())
     copyreg.pickle(torch.memory_format, _name_in_torch)
+    _uses[:] = [handler.uses]
 
 
 def _name_in_torch(memory_format: torch.memory_format) -> str:

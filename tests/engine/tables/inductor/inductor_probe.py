@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import sys
 import threading
@@ -126,8 +127,8 @@ def lower(graph, case, m):
     return mm.tuned_addmm(tensor(graph, "bias", dtype, *shape), a, b)
 
 
-def choose(case, max_autotune_gemm=True, m=None, backends="ATEN,TRITON", **fake):
-    """Lower one product; return its choices and the resulting node."""
+def choose(case, max_autotune_gemm=True, m=None, backends="ATEN,TRITON", ended=False, **fake):
+    """Lower one product, and its graph if `ended`; return the product's choices and the resulting node."""
     offered = []
     settings = {"max_autotune_gemm": max_autotune_gemm, "max_autotune_gemm_backends": backends}
     with contextlib.ExitStack() as stack:
@@ -144,6 +145,8 @@ def choose(case, max_autotune_gemm=True, m=None, backends="ATEN,TRITON", **fake)
         except TuningError as tuned:
             return {"choices": [choice.name for choice in offered], "tuned_among": tuned.args[0]}
         node = lowered.data.data
+        if ended:
+            graph.finalize()
     rendered = [getattr(getattr(choice, "bmreq", None), "module_path", None) for choice in offered]
     source = "".join(Path(path).read_text() for path in rendered if path)
     return {
@@ -192,7 +195,7 @@ def stock_keys(case):
     return list(dict.fromkeys(asked))
 
 
-def dynamic(case, hint, low=2, high=None, aot_mode=False):
+def dynamic(case, hint, low=2, high=None, aot_mode=False, ended=False):
     """Return the choice for a dynamic m with a first value of `hint`, and the least and greatest m of its graph.
 
     `high` is an end that the user marked; without one there is none.
@@ -201,7 +204,7 @@ def dynamic(case, hint, low=2, high=None, aot_mode=False):
     m = env.create_symbol(hint, ConstantSource("m"), DimDynamic.DYNAMIC)
     if high is not None:
         env.constrain_symbol_range(m, compiler_min=low, compiler_max=high)
-    found = choose(case, m=m, shape_env=env, aot_mode=aot_mode)
+    found = choose(case, m=m, shape_env=env, aot_mode=aot_mode, ended=ended)
     bounds = env.bound_sympy(m)
     last = int(bounds.upper) if bounds.upper < 2**62 else None
     return {**found, "serves": [int(bounds.lower), last], "guards": len(env.guards)}
@@ -314,6 +317,7 @@ def main(export, other, cases):
         for case in asked
         for hint, low, high, aot in DYNAMIC
     }
+    report["use"] = table_use(gemmtune_inductor, static, asked[0])
     gemmtune_inductor.install(policy="ignore")
     report["ignored_gpu"], report["ignored_gpu_warnings"] = with_warnings(lambda: choose(first, name="NVIDIA L4"))
     gemmtune_inductor.uninstall()
@@ -327,6 +331,37 @@ def main(export, other, cases):
     json.dump(report, sys.stdout)
 
 
+def table_use(loader, static, ranged):
+    """Return what the loader reports, logs and warns of for graphs of one product each."""
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append((record.levelname, record.getMessage()))
+    log = logging.getLogger("gemmtune")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    loader.install()
+    found = {"empty": str(loader.report())}
+    first = static[0]
+    aten, addmm = (next(c for c in static if c["name"] == name) for name in (ATEN_CASE, ADDMM_CASE))
+
+    def compile_all():
+        for case in (first, first, aten, addmm):
+            choose(case, ended=True)
+
+    def compile_misses():
+        for case in ({**first, "dtype": "float16", "k": 200}, {**addmm, "bias": "matrix", "n": 100}):
+            choose(case, ended=True)
+        dynamic(ranged, 5000, ended=True)
+
+    _, found["warnings_of_rows"] = with_warnings(compile_all)
+    _, found["warnings_of_misses"] = with_warnings(compile_misses, times=2)
+    _, found["warnings_of_other_gpu"] = with_warnings(lambda: choose(first, ended=True, name="NVIDIA L4"), times=2)
+    symbolic_k(first)
+    log.removeHandler(handler)
+    return {**found, "log": lines, "text": str(loader.report()), "dict": loader.report().to_dict()}
+
+
+ATEN_CASE, ADDMM_CASE = "256x96x256:bf16:nt", "64x96x256:bf16:nt:addmm"
 DYNAMIC = (
     (40, 2, None, False),
     (200, 2, None, False),

@@ -264,3 +264,49 @@ def test_the_table_is_part_of_the_compile_cache_key_in_every_thread(report):
 
 def test_the_autograd_cache_key_covers_all_of_the_graph_cache_key(report):
     assert report["autograd_key_extends_graph_key"]
+
+
+def test_the_report_counts_the_products_by_the_row_they_run(report):
+    use = report["use"]
+    assert use["empty"].startswith("no product was compiled since install")
+    found = {name: use["dict"][name] for name in ("products", "rows", "aten_rows", "without_row", "no_problem")}
+    assert found == {"products": 13, "rows": 3, "aten_rows": 1, "without_row": 8, "no_problem": 1}
+    assert use["text"].splitlines()[0] == (
+        "13 products compiled: 3 run a row's kernel, 1 run ATen because a row says so, 8 have no row, "
+        "1 are no problem that can be tuned"
+    )
+    (none,) = [each for each in use["dict"]["uses"] if each["outcome"] == "no problem"]
+    assert (none["problem"], none["detail"]) == ("mm", "n, k or the batch is dynamic")
+
+
+def test_the_misses_are_problems_to_tune_and_a_dynamic_m_names_the_size_seen_first(report):
+    assert [Problem.parse(name).name for name in report["use"]["dict"]["misses"]] == [
+        "64x96x200:fp16:nt",
+        "64x100x256:bf16:nt:addmm:bias=matrix",
+        "5000x96x256:bf16:nt:dynamic_m=true",
+        "64x96x256:bf16:nt",
+    ]
+
+
+def test_each_product_is_a_line_of_the_log(report):
+    assert len(report["use"]["log"]) == report["use"]["dict"]["products"]
+    assert {level for level, _ in report["use"]["log"]} == {"INFO"}
+    assert report["use"]["log"][0][1].startswith("64x96x256:bf16:nt: row, 64x96x256:bf16:nt triton::mm {'BLOCK_K': 128")
+
+
+def test_a_graph_without_any_row_warns_once_and_names_the_nearest_row(report):
+    assert report["use"]["warnings_of_rows"] == []
+    of_dtype, of_bias, of_m = report["use"]["warnings_of_misses"]
+    assert "64x96x200:fp16:nt; nearest row 64x96x200:bf16:nt: dtype bf16, here fp16. See gemmtune_" in of_dtype
+    assert (
+        "64x100x256:bf16:nt:addmm:bias=matrix; nearest row 64x96x256:bf16:nt:addmm:bias=matrix: n 96, here" in of_bias
+    )
+    assert "5000x96x256:bf16:nt:dynamic_m=true; nearest row 1024x96x256" in of_m
+    assert "(m 257 to 1024): m 257 to 1024, here 5000. See gemmtune_inductor.report()" in of_m
+
+
+def test_a_table_of_another_gpu_warns_once_and_the_report_names_both(report):
+    assert len(report["use"]["warnings_of_other_gpu"]) == 1
+    uses = report["use"]["dict"]["uses"]
+    (nearest,) = [u["nearest"] for u in uses if u["problem"] == "64x96x256:bf16:nt" and u["outcome"] == "miss"]
+    assert nearest == {"row": "64x96x256:bf16:nt", "differences": ["device NVIDIA H200, here NVIDIA L4"]}

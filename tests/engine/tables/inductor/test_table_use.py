@@ -1,0 +1,120 @@
+"""What a report tells of compiled products, without torch."""
+
+from __future__ import annotations
+
+import gc
+import json
+from threading import Thread
+
+import pytest
+
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.tables.inductor.exporter import product_key
+from gemmtune.engine.tables.inductor.loader_rows import ProductRow
+from gemmtune.engine.tables.inductor.table_use import NearestRow, ProductUse, UseLog, nearest_row, problem_name
+
+
+def rows(*problems):
+    found = {}
+    for problem in map(Problem.parse, problems):
+        found.setdefault(product_key(problem), []).append(ProductRow(problem.m, problem.m, "aten::mm", {}))
+    return found
+
+
+def nearest(problem, *problems):
+    wanted = Problem.parse(problem)
+    return nearest_row(rows(*problems), product_key(wanted), wanted.m)
+
+
+class Graph:
+    """Stand-in for Inductor's graph, which can be referenced weakly."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "16x4096x4096:bf16:nt",
+        "16x4096x4096:fp16:tn",
+        "16x4096x4096:tf32:nn",
+        "16x4096x4096:fp32:nn",
+        "16x4096x4096:bf16:nt:addmm",
+        "16x4096x4096:bf16:nt:addmm:bias=matrix",
+        "16x4096x4096:bf16:nt:addmm:dynamic_m=true",
+        "16x4096x4096:bf16:nt:addmm:bias=matrix:dynamic_m=true",
+        "6x16x96x256:bf16:nt:bmm",
+        "1x16x96x256:bf16:nt:bmm",
+    ],
+)
+def test_the_name_of_a_product_is_that_of_its_problem(name):
+    problem = Problem.parse(name)
+    assert problem_name(product_key(problem), problem.m) == problem.name == name
+
+
+@pytest.mark.parametrize(
+    ("problem", "differences"),
+    [
+        ("16x4096x4096:fp16:nt", ("dtype bf16, here fp16",)),
+        ("16x4096x4096:bf16:nn", ("layout nt, here nn",)),
+        ("32x4096x4096:bf16:nt", ("m 16, here 32",)),
+        ("16x2048x4096:bf16:nt", ("n 4096, here 2048",)),
+        ("16x4096x4096:bf16:nt:addmm", ("operation mm, here addmm",)),
+        ("16x4096x4096:bf16:nt:dynamic_m=true", ("kind of m static, here dynamic",)),
+        ("16x4096x4096:bf16:nt", ()),
+    ],
+)
+def test_the_nearest_row_says_what_differs(problem, differences):
+    found = nearest(problem, "16x4096x4096:bf16:nt", "8x512x512:fp32:tt")
+    assert found == NearestRow("16x4096x4096:bf16:nt", differences)
+
+
+def test_of_rows_that_differ_in_as_much_the_one_of_the_nearest_sizes_is_the_nearest():
+    found = nearest("48x4096x4096", "16x4096x4096", "64x4096x4096", "4096x4096x4096")
+    assert found.name == "64x4096x4096:bf16:nt"
+
+
+def test_a_row_of_the_same_sizes_is_nearer_than_one_of_the_same_dtype_for_another_size():
+    found = nearest("16x4096x4096:fp16:nt", "16x4096x4096:bf16:nt", "4096x4096x4096:fp16:nt")
+    assert found.differences == ("dtype bf16, here fp16",)
+
+
+def test_an_empty_table_has_no_nearest_row():
+    assert nearest("16x4096x4096") is None
+
+
+def test_the_report_names_each_miss_once_and_the_command_that_tunes_it():
+    log, graph = UseLog(), Graph()
+    miss = ProductUse("16x8x8:fp16:nt", "miss", "ATen runs", NearestRow("16x8x8:bf16:nt", ("dtype bf16, here fp16",)))
+    assert [log.add(graph, use) for use in (miss, ProductUse("8x8x8:bf16:nt", "row", "triton::mm"), miss)] == [1, 0, 0]
+    report = log.report()
+    assert (report.products, report.misses) == (3, ("16x8x8:fp16:nt",))
+    assert str(report) == (
+        "3 products compiled: 1 run a row's kernel, 2 have no row\n"
+        "  16x8x8:fp16:nt: miss, ATen runs; nearest row 16x8x8:bf16:nt: dtype bf16, here fp16 (2 times)\n"
+        "  8x8x8:bf16:nt: row, triton::mm\n"
+        "to tune: gemmtune tune --problem 16x8x8:fp16:nt"
+    )
+    assert json.loads(json.dumps(report.to_dict()))["without_row"] == 2
+
+
+def test_a_graph_is_forgotten_when_it_ends_or_is_deleted():
+    log, graph, failed = UseLog(), Graph(), Graph()
+    use = ProductUse("8x8x8:bf16:nt", "row", "triton::mm")
+    log.add(graph, use)
+    assert (log.end(graph), log.end(graph)) == ((use,), ())
+    log.add(failed, use)
+    del failed
+    gc.collect()
+    assert log.add(Graph(), use)
+    assert log.report().products == 3
+
+
+def test_products_of_many_threads_are_all_counted():
+    log, use = UseLog(), ProductUse("8x8x8:bf16:nt", "row", "triton::mm")
+    graph = Graph()
+    threads = [Thread(target=lambda: [log.add(graph, use) for _ in range(500)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert log.report().counts == {use: 4000}
+    assert len(log.end(graph)) == 4000
