@@ -112,3 +112,9 @@ def test_the_glossary_is_sorted_and_each_word_stands_once():
     )
     words = [row for row in rows if row != "word"]
     assert words == sorted(set(words))
+
+
+def test_pictures_are_small():
+    pictures = sorted((ROOT / "docs" / "pictures").glob("*.png"))
+    assert pictures
+    assert [name(picture) for picture in pictures if picture.stat().st_size > 120_000] == []
