@@ -26,7 +26,6 @@ def report(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
     *,
-    margin: float = SHIP_MARGIN,
     device: str | None = None,
 ) -> Path:
     """Write the page of a table, of a campaign's folder, or of everything in a database; return the file.
@@ -34,7 +33,6 @@ def report(
     Args:
         path: a table.json, whose folder may hold measurements.db and run.json; such a folder; or a database.
         out: the file to write; by default report.html beside what it reports, or here for a database on a server.
-        margin: lead over the vendor library that a row needs to ship another kernel, as a fraction.
         device: SKU of the GPU to report of a database that has several.
 
     Raises:
@@ -49,15 +47,13 @@ def report(
     if table_path.suffix == ".json":
         if Path(given).is_dir() and not table_path.exists():
             raise UsageError(f"{given} holds no table.json; name a table, a campaign's folder or a database")
-        return write_report(read_table(table_path), folder, target, folder / "measurements.db", margin=margin)
+        return write_report(read_table(table_path), folder, target, folder / "measurements.db")
     with Database.open(given, read_only=True) as database:
-        table = table_of_database(database, margin=margin, device=device)
-        return _write(gather(table, registry.objective(table.objective), margin, database), target)
+        table = table_of_database(database, device=device)
+        return _write(gather(table, registry.objective(table.objective), database), target)
 
 
-def write_report(
-    table: TableRecord, folder: Path, target: Path, database: str | os.PathLike[str], *, margin: float
-) -> Path:
+def write_report(table: TableRecord, folder: Path, target: Path, database: str | os.PathLike[str]) -> Path:
     """Write the page of a table with the run and the measurements behind it; return the file.
 
     Args:
@@ -65,7 +61,6 @@ def write_report(
         folder: folder that may hold the record of the run.
         target: file to write.
         database: file or URL of the measurements; a file that is missing leaves the page without them.
-        margin: lead that the table's rows needed to ship, as a fraction.
 
     Raises:
         StoreError: the database cannot be read.
@@ -73,9 +68,9 @@ def write_report(
     """
     objective, run, url = registry.objective(table.objective), read_run(folder), os.fspath(database)
     if "://" not in url and not Path(url).exists():
-        return _write(gather(table, objective, margin, run=run), target)
+        return _write(gather(table, objective, run=run), target)
     with Database.open(url, read_only=True) as store:
-        return _write(gather(table, objective, margin, store, run), target)
+        return _write(gather(table, objective, store, run), target)
 
 
 def table_of_database(

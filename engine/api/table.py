@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,7 @@ class Table(TableRecord):
     @classmethod
     def of(cls, record: TableRecord) -> Table:
         """Return the table of a record."""
-        return cls(record.device, record.rows, record.objective, record.ranges)
+        return cls(**{field.name: getattr(record, field.name) for field in fields(TableRecord)})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the table's file, whole or not at all; equal tables give equal bytes.

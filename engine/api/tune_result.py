@@ -146,7 +146,7 @@ class TuneResult:
             write_run(out, self.run)  # a repeated campaign evaluates nothing and leaves the record of the first run
         if report:
             page = out / REPORT_FILE
-            self.written.append(write_report(self.table, out, page, self.database, margin=self.plan.margin))
+            self.written.append(write_report(self.table, out, page, self.database))
         write_whole(summary, f"{self.summary()}\n".encode())
         return self.written
 

@@ -26,7 +26,6 @@ _DEVICE = Annotated[str | None, typer.Option(help="The device, where the databas
 def report(
     path: Annotated[str, typer.Argument(metavar="PATH", help="A table, a campaign's folder, or a database.")],
     out: Annotated[Path | None, typer.Option(help="The page. [default: report.html beside PATH]")] = None,
-    margin: _MARGIN = 0.02,
     device: _DEVICE = None,
 ) -> None:
     """Write the report of a campaign as one HTML file.
@@ -34,7 +33,7 @@ def report(
     The page shows what was gained per problem, how the search went, and every row. It loads nothing, and opens in a
     browser by double click.
     """
-    print_text(str(write_page(path, out, margin=margin, device=device)))
+    print_text(str(write_page(path, out, device=device)))
 
 
 def table(

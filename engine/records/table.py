@@ -98,3 +98,7 @@ class Table:
     """Name of the objective that was minimised."""
     ranges: tuple[RangeRow, ...] = ()
     """Choices for ranges of m, sorted by problem and m, without overlap within a problem."""
+    margin: float = 0.02
+    """Lead over the baseline that a row needs to ship another kernel, as a fraction; kept rows may have had another."""
+    measured_at: str = ""
+    """UTC date of the newest measurement or final behind the rows, `2026-11-23`; empty without one on a GPU."""

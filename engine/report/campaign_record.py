@@ -76,8 +76,6 @@ class CampaignRecord:
     """Table that ships."""
     objective: Objective
     """Objective that the table minimises."""
-    margin: float
-    """Lead over the vendor library that a row needs to ship another kernel, as a fraction."""
     problems: tuple[ProblemRecord, ...] = ()
     """Problems with their evaluations, the largest weighted time first; empty without a database."""
     run: Run | None = None
@@ -107,14 +105,13 @@ class CampaignRecord:
 
 
 def gather(
-    table: Table, objective: Objective, margin: float, database: Database | None = None, run: Run | None = None
+    table: Table, objective: Objective, database: Database | None = None, run: Run | None = None
 ) -> CampaignRecord:
     """Return the record of a table; evaluations are read for at most DETAILED problems.
 
     Args:
         table: table to report.
         objective: objective of the table.
-        margin: lead that the table's rows needed to ship, as a fraction.
         database: measurements behind the table; None if there are none to read.
         run: record of the campaign's run.
 
@@ -124,7 +121,7 @@ def gather(
     rows = sorted(table.rows, key=_weighted_time, reverse=True)[:DETAILED]
     optima = run.optima if run else {}
     problems = () if database is None else tuple(_problem(row, table, objective, database, optima) for row in rows)
-    return CampaignRecord(table, objective, margin, problems, run)
+    return CampaignRecord(table, objective, problems, run)
 
 
 def lead(row: Row) -> tuple[float, float, float] | None:

@@ -43,11 +43,14 @@ def table_report(table: Table) -> Report:
         columns["evidence"] = evidence
     elif evidence:
         title += f", {evidence[0]}"
+    title += f", margin {table.margin:.1%}{f', measured up to {table.measured_at}' if table.measured_at else ''}"
     columns["config"] = [choice_text(table.device, row.problem, row.choices[0]) for row in rows]
     interval = ("time_ns", "low_ns", "high_ns", "samples")
     record = {
         "device": table.device.sku,
         "objective": table.objective,
+        "margin": table.margin,
+        "measured_at": table.measured_at,
         "rows": [
             {
                 "problem": row.problem.name,

@@ -37,6 +37,8 @@ def read_earlier(path: Path, device: Device, objective: str) -> Table | None:
 def with_earlier(table: Table, earlier: Table, tuned: Set[Problem]) -> tuple[Table, tuple[Row, ...]]:
     """Return the table with the rows and ranges of an earlier one that it lacks, and the rows that were kept.
 
+    Kept rows stay as they are, whatever margin they were made with; the margin of the table is that of the new rows.
+
     Args:
         table: new table.
         earlier: table of the same device and objective.
@@ -47,4 +49,5 @@ def with_earlier(table: Table, earlier: Table, tuned: Set[Problem]) -> tuple[Tab
     ranges = (*table.ranges, *(row for row in earlier.ranges if of_one_gemm(row.problem) not in gemms))
     rows = sorted((*table.rows, *kept), key=lambda row: (row.problem.name, repr(row.problem)))
     ordered = sorted(ranges, key=lambda row: (of_one_gemm(row.problem).name, row.first))
-    return replace(table, rows=tuple(rows), ranges=tuple(ordered)), kept
+    newest = max(table.measured_at, earlier.measured_at if kept else "")
+    return replace(table, rows=tuple(rows), ranges=tuple(ordered), measured_at=newest), kept

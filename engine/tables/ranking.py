@@ -58,6 +58,8 @@ class Ranking:
     """Contender of the vendor library."""
     final: Final | None
     """Last final of the problem by the objective's protocol."""
+    measured_at: str = ""
+    """UTC date of the newest measurement or final of the contenders; empty if none was measured on a GPU."""
 
     @property
     def fastest(self) -> Contender:
@@ -152,8 +154,11 @@ def _ranking(
 ) -> Ranking | None:
     final = next((f for f in reversed(finals) if f.protocol == objective.protocol), None)
     refuted = {(out.task.space, out.config) for f in finals for out in f.failed}
-    found = (_contender(m, objective, final) for m in _comparable(group, objective, refuted))
-    contenders = tuple(sorted(found, key=lambda contender: contender.order))
+    comparable = _comparable(group, objective, refuted)
+    contenders = tuple(sorted((_contender(m, objective, final) for m in comparable), key=lambda c: c.order))
+    times = [m.created_at for m in comparable if m.evidence is Evidence.MEASURED]
+    if times and final is not None:
+        times.append(final.created_at)
     if not contenders:
         return None
     return Ranking(
@@ -161,6 +166,7 @@ def _ranking(
         contenders=contenders,
         baseline=next((c for c in contenders if c.choice.space == baseline_space), None),
         final=final,
+        measured_at=max(times, default="")[:10],
     )
 
 

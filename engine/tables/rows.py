@@ -44,8 +44,13 @@ def build_table(
     """
     if choices < 1:
         raise ValueError(f"choices={choices} is below 1")
-    rows = (_row(ranking, margin, portfolio, choices) for ranking in rankings)
-    return Table(device, tuple(sorted(rows, key=lambda row: (row.problem.name, repr(row.problem)))), objective_name)
+    rows: list[Row] = []
+    measured_at = ""
+    for ranking in rankings:
+        rows.append(_row(ranking, margin, portfolio, choices))
+        measured_at = max(measured_at, ranking.measured_at)
+    rows.sort(key=lambda row: (row.problem.name, repr(row.problem)))
+    return Table(device, tuple(rows), objective_name, margin=margin, measured_at=measured_at)
 
 
 def unserved(table: Table, measurements: Iterable[Measurement]) -> tuple[Problem, ...]:

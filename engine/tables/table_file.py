@@ -28,7 +28,7 @@ from gemmtune.engine.store.files import write_whole
 
 __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
 
-SCHEMA = 5
+SCHEMA = 6
 """Number of the file's schema. A change that a reader must know of adds 1; no other schema is read."""
 
 _ABOVE = {"margin": -1, "weight": 0, "time_ns": 0, "low_ns": 0, "high_ns": 0}

@@ -55,7 +55,7 @@ def _cards(record: CampaignRecord) -> list[Card]:
         change = f"{after / before - 1:+.1%}"
         its = readable_unit(unit)
         cards.append(Card(change, f"weighted total: {readable(before, unit)} → {readable(after, unit)} {its}"))
-    wins = sum(why(row, record.margin).kind == "win" for row in rows)
+    wins = sum(why(row, record.table.margin).kind == "win" for row in rows)
     cards.append(Card(f"{wins} of {len(rows)}", f"rows ship a kernel instead of {BASELINE_SPACE}"))
     if Evidence.ESTIMATED in record.evidence:
         cards.append(Card("estimated", "built, not timed: no row ships unasked"))

@@ -24,7 +24,7 @@ _MARKERS: dict[str, Literal["o", "D", "s"]] = {"win": "o", "tie": "D", "loss": "
 
 def leads(record: CampaignRecord) -> Section:
     """Draw the lead of each problem's fastest kernel over the vendor library, with its interval."""
-    found = [(row, of, why(row, record.margin)) for row in record.table.rows if (of := lead(row)) is not None]
+    found = [(row, of, why(row, record.table.margin)) for row in record.table.rows if (of := lead(row)) is not None]
     title = "Lead over the vendor library"
     if not found:
         return Section(title, "No row has both a kernel and a measured vendor library.")
@@ -43,7 +43,7 @@ def leads(record: CampaignRecord) -> Section:
                 axes.errorbar, color=COLORS[kind].light, fmt=_MARKERS[kind], label=meaning, ms=5 if named else 2.5
             )
             draw(at, places, xerr=bars) if named else draw(places, at, yerr=bars)
-        for value, dashes in ((1.0, "-"), (1 + record.margin, ":")):
+        for value, dashes in ((1.0, "-"), (1 + record.table.margin, ":")):
             (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
         label = f"time of {BASELINE_SPACE} / time of the fastest kernel found"
         if named:
@@ -62,7 +62,7 @@ def leads(record: CampaignRecord) -> Section:
     ]
     text = (
         "Dots beyond the solid line are faster than the vendor library; bars are 95 % intervals. A kernel ships where "
-        f"it leads beyond the noise and by {record.margin:.0%} or more, the dotted line."
+        f"it leads beyond the noise and by {record.table.margin:.0%} or more, the dotted line."
     )
     headers = ["problem", "lead", "95 % interval", "why", "meaning"]
     sheet = Sheet(headers, rows, ("problem", "why", "meaning"), [reason.kind for *_, reason in reversed(found)])
@@ -78,7 +78,7 @@ def roofline(record: CampaignRecord) -> Section:
     for row in record.table.rows:
         seconds, problem = row.choices[0].time_ns * 1e-9, row.problem
         points.append((problem, problem.flops / problem.min_bytes, problem.flops / seconds * 1e-12, seconds))
-    kinds = [why(row, record.margin).kind for row in record.table.rows]
+    kinds = [why(row, record.table.margin).kind for row in record.table.rows]
     with canvas(3.6) as figure:
         axes = figure.subplots()
         axes.set(xscale="log", yscale="log", xlabel="flop per byte (each operand moved once)", ylabel="TFLOP/s")
@@ -158,7 +158,7 @@ def all_rows(record: CampaignRecord) -> Section:
     unit = record.objective.unit
     rows, kinds = [], []
     for row in record.table.rows:
-        choice, reason = row.choices[0], why(row, record.margin)
+        choice, reason = row.choices[0], why(row, record.table.margin)
         gain = record.leads.get(row.problem)
         rows.append(
             [
@@ -190,7 +190,7 @@ def all_rows(record: CampaignRecord) -> Section:
 def markdown(record: CampaignRecord, headline: Iterable[str]) -> Section:
     """Return a Markdown block for a pull request: the headline, and the rows that ship a kernel."""
     lines = [f"- {each}" for each in headline]
-    won = [row for row in record.table.rows if why(row, record.margin).kind == "win"]
+    won = [row for row in record.table.rows if why(row, record.table.margin).kind == "win"]
     won.sort(key=lambda row: record.leads.get(row.problem, 1.0), reverse=True)
     if won:
         its = readable_unit(record.objective.unit)

@@ -19,7 +19,7 @@ def test_show_reads_a_table(run, tuned, row_of):
     ]
     assert [row["choices"][0]["time_ns"] for row in record["rows"]] == [row.choices[0].time_ns for row in table.rows]
     text = run("show", tuned / "out/table.json").out
-    assert text.startswith("NVIDIA H200: 2 rows, objective latency, replayed\n")
+    assert text.startswith("NVIDIA H200: 2 rows, objective latency, replayed, margin 2.0%\n")
     row = row_of(DECODE, tuned)
     (line,) = [line for line in text.splitlines() if line.startswith(DECODE)]
     config = row.choices[0].config

@@ -142,3 +142,10 @@ def test_a_table_shows_its_tie_band_and_the_regret_bound_of_a_final():
 def test_table_without_finals_has_no_regret_column():
     assert "regret" not in table_report(table(None)).to_text()
     assert table_report(table(None)).to_json()["rows"][0]["regret_bound"] is None
+
+
+def test_the_header_of_a_table_names_its_margin_and_the_date_of_its_newest_measurement():
+    shown = table_report(replace(table(None), margin=0.05, measured_at="2026-11-23"))
+    assert shown.to_text().splitlines()[0].endswith(", margin 5.0%, measured up to 2026-11-23")
+    assert (shown.to_json()["margin"], shown.to_json()["measured_at"]) == (0.05, "2026-11-23")
+    assert table_report(table(None)).to_text().splitlines()[0].endswith(", margin 2.0%")

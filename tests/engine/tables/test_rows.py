@@ -14,6 +14,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.statistics import median_interval
+from gemmtune.engine.tables.earlier import with_earlier
 from gemmtune.engine.tables.ranking import rank
 from gemmtune.engine.tables.rows import build_table, unserved
 from gemmtune.engine.tables.table_file import table_text
@@ -232,3 +233,21 @@ def test_the_heaviest_weight_of_a_problem_is_kept():
     heavy = replace(Problem.parse(PROBLEM), weight=3.0)
     row = only_row(ok("aten", [100]), ok("triton_mm", [100], task=Task(heavy, H200, "triton_mm")))
     assert row.problem.weight == 3.0
+
+
+def test_the_table_holds_its_margin_and_the_date_of_the_newest_measurement_behind_a_row():
+    older, newer = ok("aten", around(100)), ok("triton_mm", around(90), created_at="2026-11-23T23:59:59Z")
+    failed = replace(older, status=Status.RUN_FAILED, estimate=None, created_at="2026-11-25T12:00:00Z")
+    found = build(older, newer, failed, margin=0.05)
+    assert (found.margin, found.measured_at) == (0.05, "2026-11-23")
+
+
+def test_a_replayed_table_has_no_date():
+    assert build(ok("aten", around(100), evidence=Evidence.REPLAYED)).measured_at == ""
+
+
+def test_kept_rows_bring_their_date_and_not_their_margin():
+    new = build(ok("aten", around(100)), margin=0.02)
+    other = ok("aten", around(100), problem="64x64x64:bf16:nt", created_at="2026-11-22T12:00:00Z")
+    table, kept = with_earlier(new, build(other, margin=0.1), {new.rows[0].problem})
+    assert (len(kept), table.margin, table.measured_at) == (1, 0.02, "2026-11-22")

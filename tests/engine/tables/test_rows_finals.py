@@ -226,3 +226,9 @@ def test_the_table_of_finals_does_not_depend_on_the_order_of_the_measurements():
     for seed in range(5):
         random.Random(seed).shuffle(measurements)
         assert table_text(build(measurements, iter([final]))) == text
+
+
+def test_the_date_of_a_table_is_that_of_a_newer_final():
+    final = final_of(leader("c", 98), created_at="2026-11-24T01:00:00Z")
+    assert build(FIELD, [final]).measured_at == "2026-11-24"
+    assert build(FIELD, []).measured_at == "2026-11-21"

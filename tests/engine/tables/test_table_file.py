@@ -86,7 +86,7 @@ def test_the_text_is_canonical():
     record = json.loads(text)
     assert text == json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     assert text == table_text(replace(TABLE, rows=ROWS[::-1])) == table_text(parse_table(text, "x"))
-    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (5, "latency", "16x4096x4096:bf16:nt")
+    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (6, "latency", "16x4096x4096:bf16:nt")
     assert [row["loss"] for row in record["rows"]] == [0.004, 0.0]
     assert [row["regret_bound"] for row in record["rows"]] == [0.0031, None]
     assert record["sha256"] == table_sha256(TABLE) != table_sha256(replace(TABLE, objective="energy"))
@@ -167,11 +167,11 @@ def test_an_edited_number_is_found_by_the_hash():
         parse_table(table_text(TABLE).replace('"BLOCK_M": 64', '"BLOCK_M": 32'), "table.json")
 
 
-@pytest.mark.parametrize(("schema", "way_out"), [(6, "upgrade gemmtune"), (4, "tune again")])
+@pytest.mark.parametrize(("schema", "way_out"), [(7, "upgrade gemmtune"), (5, "tune again")])
 def test_a_table_of_another_schema_is_refused_before_its_fields_are_looked_at(schema, way_out):
     text = json.dumps({"schema": schema, "gemmtune": "9.1", "strange": 1})
     with pytest.raises(
-        TableError, match=rf"schema {schema} \(written by gemmtune 9\.1\) is not schema 5, .*: {way_out}"
+        TableError, match=rf"schema {schema} \(written by gemmtune 9\.1\) is not schema 6, .*: {way_out}"
     ):
         parse_table(text, "table.json")
 

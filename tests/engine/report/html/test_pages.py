@@ -113,7 +113,7 @@ def test_finals_are_drawn_with_their_intervals(campaign):
             Finalist(task, choice.config, measured.toolchain, Estimate(ns, ns, ns), (ns,), behind)
             for choice, ns, behind in zip(row.choices, (10.0, 11.0), ((0.0, 0.0), (0.08, 0.12)), strict=False)
         )
-        record = gather(result.table, registry.objective("latency"), 0.02, database)
+        record = gather(result.table, registry.objective("latency"), database)
     final = Final(finalists, row.choices[0].protocol, "worker", "2026-11-23T10:00:00+00:00")
     problems = tuple(replace(p, final=final) if p.row == row else p for p in record.problems)
     words = Text(campaign_html(replace(record, problems=problems))).sections["finals"]
