@@ -1,4 +1,4 @@
-"""Run the commands that the quickstart pages show, and write what they print below them.
+"""Run the commands that pages of instructions show, and write what they print below them.
 
 In a page, a fence with a title is a file of the reader's folder, and a `console` fence holds commands behind `$ ` with
 their standard output. Durations may differ from those on the page.
@@ -14,7 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PAGES = sorted(Path(__file__).parents[1].glob("quickstart-*.md"))
+DOCS = Path(__file__).parents[1]
+PAGES = [*sorted(DOCS.glob("quickstart-*.md")), DOCS / "own-space.md"]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r'title="([^"]+)"')
 DURATION = re.compile(r"\b\d+(\.\d+)? s\b")
