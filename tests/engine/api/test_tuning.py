@@ -84,7 +84,7 @@ def test_arguments_take_precedence_over_a_campaign_file(tmp_path):
         f'problems = ["{MIDDLE}"]\nsampler = "random"\nbudget = 5\nseed = 3\nmargin = 0.5\n'
     )
     plan = gt.tune(DECODE, campaign=tmp_path / "c.toml", backend=RECORDED, budget=4, margin=0.0).plan
-    assert [problem.name for problem in plan.problems] == [DECODE]
+    assert [problem.name for problem in plan.problems] == [MIDDLE, DECODE]
     assert (plan.sampler, plan.budget, plan.seed, plan.margin) == ("random", 4, 3, 0.0)
 
 

@@ -52,7 +52,7 @@ weight = 20
 def test_tune_without_anything_tunes_what_is_recorded(tmp_path, script, stored, contents):
     first = script("tune", cwd=tmp_path)
     assert first.status == 0
-    assert first.err.startswith(NO_GPU)
+    assert NO_GPU in first.err  # behind the line that says the command is at work
     out = tmp_path / "out"
     table = read_table(out / "table.json")
     recorded = {landscape.problem for landscape in read_landscapes(embedded("triton_mm")[0])}
