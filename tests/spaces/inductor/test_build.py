@@ -157,7 +157,9 @@ def test_a_problem_builds_for_an_absent_gpu(problem, sku, tmp_path):
     assert 16 <= used.registers <= 255
     assert used.spill_bytes < 64
     assert Path(artifact.path).read_bytes()[:4] == b"\x7fELF"
-    assert arch_of(artifact.path) == target.device.arch
+    read = arch_of(artifact.path)
+    # Triton 3.6 has an older cuobjdump than torch 2.11 has a ptxas: it misses the `a` of sm_90a.
+    assert read == target.device.arch or (version("triton").startswith("3.6.") and f"{read}a" == "sm_90a")
 
 
 def arch_of(path):
