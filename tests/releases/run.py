@@ -2,10 +2,10 @@
 
     python tests/releases/run.py [--releases 2.14.1 2.15.0] [--python python3.14] [--folder .releases]
 
-Each release gets a virtual environment with gemmtune, `torch==RELEASE`, and the newest of everything else that the
-two allow. In it run tests/spaces, tests/engine/tables and experiments/tables/versions.py, which lowers two models and
-counts benchmarks. All releases make one table, which goes to docs/releases.md. A release that fails does not stop the
-next.
+Each release gets a virtual environment with gemmtune, `torch==RELEASE` and its triton, and the newest of everything
+else that they allow. In it run tests/spaces, tests/engine/tables and experiments/tables/versions.py, which lowers two
+models and counts benchmarks. All releases make one table, which goes to docs/releases.md. A release that fails does not
+stop the next.
 
 From PyPI, torch on Linux is a build for CUDA; its import loads NVIDIA's libraries on a machine without a GPU too. Such
 a release downloads 3 GB and takes 7 GB in the folder. Builds for CPUs take 3 GB. pip prefers them where an index has
@@ -27,7 +27,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).with_name("result.json")
 PAGE = ROOT / "docs" / "releases.md"
-RELEASES = ("2.11.0", "2.12.1", "2.13.0", "2.14.1", "2.15.0")
+RELEASES = {"2.11.0": "3.6.0", "2.12.1": "3.7.1", "2.13.0": "3.7.1", "2.14.1": "3.8.0", "2.15.0": "3.9.0"}
+"""Releases of torch with the triton of each; a build for CPUs does not require its own."""
 TESTS = ("tests/spaces", "tests/engine/tables")
 INSTALL_SECONDS, TEST_SECONDS, LOWERING_SECONDS = 3600, 3600, 3600
 # Python compiles what it imports, once: pip compiling all that is installed takes minutes.
@@ -66,7 +67,7 @@ table nothing may be benchmarked, and the loader may not warn. The last column s
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--releases", nargs="+", default=RELEASES, metavar="X.Y.Z", help="releases of torch")
+    arguments.add_argument("--releases", nargs="+", default=[*RELEASES], metavar="X.Y.Z", help="releases of torch")
     arguments.add_argument("--python", default=sys.executable, help="the Python of new environments")
     arguments.add_argument("--folder", type=Path, default=ROOT / ".releases", help="keeps environments and logs")
     arguments.add_argument("--tests", nargs="+", default=TESTS, help="what pytest runs")
@@ -112,12 +113,13 @@ def install(release: str, base: str, folder: Path, inside: str) -> None:
     if stamp.exists():
         return
     folder.mkdir(parents=True, exist_ok=True)
+    pins = [f"torch=={release}", *(f"triton=={RELEASES[each]}" for each in RELEASES if each == release)]
     pip = (inside, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--progress-bar", "off")
     for number, command in enumerate(
         (
             (base, "-m", "venv", "--clear", str(folder / "venv")),
             (*pip, "--upgrade", "pip"),
-            (*pip, "--no-compile", "--editable", f"{ROOT}[dev]", f"torch=={release}"),
+            (*pip, "--no-compile", "--editable", f"{ROOT}[dev]", *pins),
         )
     ):
         if status := logged(command, folder / f"install-{number}.log", INSTALL_SECONDS):
