@@ -18,10 +18,11 @@ from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseU
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, TableError, ToolchainMissing, UsageError
-from gemmtune.engine.report.database import database_report, merge_report
+from gemmtune.engine.report.database import merge_report
+from gemmtune.engine.report.files import file_report, is_database
 from gemmtune.engine.report.progress.display import progress_bar, show_progress, show_work
 from gemmtune.engine.report.status import status_report
-from gemmtune.engine.report.tables import diff_report, table_report
+from gemmtune.engine.report.tables import diff_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
@@ -31,27 +32,32 @@ from gemmtune.engine.tables.ranking import SHIP_MARGIN
 __all__ = ["diff", "export", "merge", "show", "status", "verify", "warmup"]
 
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
+_SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
 _WARM_HELP = "Function that takes m and calls the compiled model with an input of that m; imported from this folder."
 
 
 def show(
-    source: Annotated[str, typer.Argument(help="A table (its name ends in .json), or a database: file or URL.")],
+    source: Annotated[str, typer.Argument(metavar="PATH", help=_SHOWN_HELP)],
+    sort: Annotated[str | None, typer.Option(metavar="COLUMN", help="Sort the lines by this column.")] = None,
+    contains: Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only lines that have this text.")] = "",
     optuna: Annotated[str | None, typer.Option(metavar="URL", help=_OPTUNA_HELP)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the rows of a table, or the tasks of a database."""
-    if source.endswith(".json"):
-        if optuna is not None:
-            raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
-        output.show(table_report(read_table(source)), as_json=as_json)
-        return
+    """Print a table, landscapes, or the tasks of a database.
+
+    Takes every file that gemmtune writes, exported tables included, and a campaign's folder.
+    """
     if optuna is not None:
+        if not is_database(source):
+            raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
         with Database.open(source, read_only=True) as store:
             _write_studies(store, optuna, as_json)
         return
-    with show_work("reading the database", quiet=as_json), Database.open(source, read_only=True) as store:
-        report = database_report(store)
-    output.show(report, as_json=as_json)
+    if as_json and (sort is not None or contains):
+        raise UsageError("--json prints all that there is, in order; leave out --sort and --filter")
+    with show_work(f"reading {source}", quiet=as_json):
+        report = file_report(source)
+    output.show(report.arranged(sort, contains), as_json=as_json)
 
 
 def verify(

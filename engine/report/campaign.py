@@ -26,6 +26,7 @@ from gemmtune.engine.report.layout import (
 )
 from gemmtune.engine.report.losses import portfolio_report, ranges_json, ranges_text
 from gemmtune.engine.report.pareto import Scored, front_json, front_sections
+from gemmtune.engine.report.why import Why, legend, why
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.rows import unserved
 
@@ -76,7 +77,9 @@ def campaign_report(
     sections: list[str | Grid] = [f"{title}\nsampler {result.sampler}, budget {plan.budget}, seed {plan.seed}"]
     if findings:
         columns = _columns(plan, device, result, objective, evidence)
-        sections.append(Grid(columns, ("problem", "space", "ships", "found by", "best config")))
+        sections.append(Grid(columns, ("problem", "space", "ships", "why", "found by", "best config")))
+        reasons = _reasons(plan, result)
+        sections += [legend(reasons.values())] if reasons else []
     for finding, of in zip(findings, scored, strict=True):
         if of:
             sections += front_sections(Task(finding.problem, device, finding.space), objective.parts, of)
@@ -125,10 +128,19 @@ def _columns(
     if any(f.failures for f in findings):
         columns["failed"] = [str(sum(f.failures.values())) for f in findings]
     columns["ships"] = [ships.get(f.problem, "-") for f in findings]
+    if reasons := _reasons(plan, result):
+        columns["why"] = [str(reasons.get(f.problem, "-")) for f in findings]
     if not all(f.found_here for f in findings):
         columns["found by"] = ["this campaign" if f.found_here else "another" for f in findings]
     columns["best config"] = [config_text(Task(f.problem, device, f.space), f.config) for f in findings]
     return columns
+
+
+def _reasons(plan: Plan, result: Result) -> dict[Problem, Why]:
+    """Return why each row ships what it ships; nothing for estimates, which no baseline was timed for."""
+    if any(m.evidence is Evidence.ESTIMATED for m in result.measurements):
+        return {}
+    return {row.problem: why(row, plan.margin) for row in result.table.rows}
 
 
 def _build_columns(result: Result) -> dict[str, list[str]]:

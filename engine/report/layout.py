@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from itertools import chain
+from textwrap import wrap
 
 from gemmtune.engine.io.printing import visible
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.errors import GemmtuneError, UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
@@ -29,6 +31,7 @@ __all__ = [
     "json_value",
     "left_out",
     "microseconds",
+    "natural",
     "readable",
     "readable_unit",
     "span",
@@ -50,16 +53,40 @@ class Grid:
     """Headers of the columns that are left-aligned."""
 
     def to_text(self, width: int | None = None) -> str:
-        """Return the table; if it exceeds `width` columns, the last cell of each row goes on a line of its own."""
-        headers, rows = list(self.columns), list(zip(*self.columns.values(), strict=True))
+        """Return the table in at most `width` columns.
+
+        A table that is too wide puts its last column, if it is text, below each row; then its first above each row;
+        and at last each row as names and values.
+        """
+        rows = list(zip(*self.columns.values(), strict=True))
+        headers = list(self.columns)
         lines = _lines(headers, rows, self.left)
-        if width is None or max(map(len, lines)) <= width:
+        if width is None or _fits(lines, width):
             return "\n".join(lines)
-        head, rule, *body = _lines(headers[:-1], [row[:-1] for row in rows], self.left)
-        below = [[f"    {row[-1]}"] if row[-1] else [] for row in rows]
-        return "\n".join(
-            [head, rule, *chain.from_iterable((line, *more) for line, more in zip(body, below, strict=True))]
-        )
+        below: list[list[str]] = [[] for _ in rows]
+        if headers[-1] in self.left and len(headers) > 1:
+            below = [_wrapped(row[-1], width, "    ") for row in rows]
+            headers, rows = headers[:-1], [row[:-1] for row in rows]
+            lines = _lines(headers, rows, self.left)
+            if _fits(lines, width):
+                return _with_parts(lines, [[] for _ in rows], below)
+        above = [_wrapped(row[0], width, "") for row in rows]
+        lines = [f"  {line}" for line in _lines(headers[1:], [row[1:] for row in rows], self.left)]
+        if len(headers) > 1 and _fits(lines, width):
+            return "\n".join([headers[0], _with_parts(lines, above, below)])
+        pairs = [[f"{name} {cell}" for name, cell in zip(headers[1:], row[1:], strict=True) if cell] for row in rows]
+        records = [
+            [*first, *_packed(named, width), *last] for first, named, last in zip(above, pairs, below, strict=True)
+        ]
+        return "\n".join(chain.from_iterable(records))
+
+    def arranged(self, header: str | None, contains: str) -> Grid:
+        """Return the rows that have a text, sorted by a column if the table has it."""
+        rows = [row for row in zip(*self.columns.values(), strict=True) if contains.lower() in "\n".join(row).lower()]
+        if header is not None and header in self.columns:
+            position = list(self.columns).index(header)
+            rows.sort(key=lambda row: natural(row[position]))
+        return Grid.of_rows(list(self.columns), rows, self.left)
 
     @classmethod
     def of_rows(cls, headers: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[str] = ()) -> Grid:
@@ -79,11 +106,41 @@ class Report:
 
     def to_text(self, width: int | None = None) -> str:
         """Return the sections with a blank line between; wide tables are wrapped to `width` columns."""
-        return visible("\n\n".join(each if isinstance(each, str) else each.to_text(width) for each in self.sections))
+        return visible("\n\n".join(_section_text(each, width) for each in self.sections))
+
+    def arranged(self, sort: str | None, contains: str) -> Report:
+        """Return the report with the lines of its tables sorted by a column, and without those that lack a text.
+
+        Args:
+            sort: header of a column, or a word of it; numbers are sorted as numbers. None keeps the order.
+            contains: text that a line needs to stay, in any case; empty keeps all.
+
+        Raises:
+            UsageError: no table has that column.
+        """
+        grids = [each for each in self.sections if isinstance(each, Grid)]
+        known = list(dict.fromkeys(name for grid in grids for name in grid.columns))
+        header = next((name for name in known if sort == name), None)
+        header = header or next((name for name in known if sort in name.split()), None)
+        if sort is not None and header is None:
+            raise UsageError(f"no column {sort!r}; known: {', '.join(known) or 'none'}")
+        sections = [each.arranged(header, contains) if isinstance(each, Grid) else each for each in self.sections]
+        return Report(self.record, sections)
 
     def to_json(self) -> dict[str, object]:
         """Return the object for programs as JSON values."""
         return {name: json_value(value) for name, value in self.record.items()}
+
+
+def natural(text: str) -> tuple[object, ...]:
+    """Return a key that sorts numbers in texts as numbers, with 2048x4096 after 16x4096 and a dash last."""
+    if text == "-":
+        return ((2,),)
+    whole = re.match(r"[+-]?\d+(?:\.\d+)?(?=[ %×s–]|$)", text.removeprefix("≤ "))
+    if whole is not None:
+        return ((0, float(whole[0])), (1, text))
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return tuple((0, float(part)) if number % 2 else (1, part) for number, part in enumerate(parts) if part)
 
 
 def json_fields(record: object, *names: str) -> dict[str, object]:
@@ -166,6 +223,47 @@ def json_value(value: object) -> object:
     if is_dataclass(value):
         return {field.name: json_value(getattr(value, field.name)) for field in fields(value)}
     return value
+
+
+def _section_text(section: str | Grid, width: int | None) -> str:
+    if isinstance(section, Grid):
+        return section.to_text(width)
+    if width is None or _fits(section.split("\n"), width):
+        return section
+    lines = section.split("\n")
+    return "\n".join(chain.from_iterable(_wrapped(line, width, _indent(line)) for line in lines))
+
+
+def _indent(line: str) -> str:
+    return " " * (len(line) - len(line.lstrip()))
+
+
+def _fits(lines: Iterable[str], width: int) -> bool:
+    return max(map(len, lines), default=0) <= width
+
+
+def _wrapped(text: str, width: int, indent: str) -> list[str]:
+    """Return a text in lines of at most `width` columns, cut at spaces; a longer word, such as a path, stays whole."""
+    options = {"initial_indent": indent, "subsequent_indent": indent}
+    return wrap(text.strip(), width, **options, break_long_words=False, break_on_hyphens=False)  # type: ignore[arg-type]
+
+
+def _packed(texts: Iterable[str], width: int) -> list[str]:
+    """Return texts in lines of at most `width` columns, as many per line as fit."""
+    lines: list[str] = []
+    for text in texts:
+        if lines and len(lines[-1]) + len(_GAP) + len(text) <= width:
+            lines[-1] += _GAP + text
+        else:
+            lines += _wrapped(text, width, "  ")
+    return lines
+
+
+def _with_parts(lines: Sequence[str], above: Iterable[list[str]], below: Iterable[list[str]]) -> str:
+    """Return a table's head, and its rows each between lines of their own."""
+    head, rule, *body = lines
+    rows = ([*over, line, *under] for over, line, under in zip(above, body, below, strict=True))
+    return "\n".join([head, rule, *chain.from_iterable(rows)])
 
 
 def _lines(headers: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[str]) -> list[str]:

@@ -33,7 +33,7 @@ def comparison_report(result: Comparison) -> Report:
             [name, *(score_text(result.curve(arm, name)) for arm in result.arms)] for name in result.landscapes
         ]
         grid = Grid.of_rows(["landscape", *result.arms], by_landscape, left=("landscape",))
-        sections += ["P by landscape", grid.to_text()]  # its last column is one arm of several: never wrapped
+        sections += ["P by landscape", grid]
     short = [
         f"{found[1]} of {name}"
         for name, found in zip(result.landscapes, result.ranges, strict=True)

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from gemmtune.engine.campaign.verify import Check, Verified
+from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.records.task import BASELINE_SPACE
-from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, count, json_fields, microseconds
+from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, count, json_fields, microseconds, natural
+from gemmtune.engine.report.why import legend, why
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
 from gemmtune.engine.tables.ranges import of_one_gemm
 
@@ -16,14 +18,18 @@ __all__ = ["diff_report", "gemm_text", "range_row_json", "range_text", "table_re
 
 _DIFF_HEADERS = ("change", "problem", "ran", "µs", "runs", "µs now", "shift", "config")
 _VERIFY_HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "config")
-_LEFT = ("change", "problem", "run", "ran", "runs", "holds", "evidence", "config")
+_LEFT = ("change", "problem", "run", "ran", "runs", "holds", "evidence", "why", "config")
 _NOTHING = ("-", "-")
+_LEGEND = (
+    f"margin: lead of the fastest kernel over {BASELINE_SPACE}",
+    "ties: configs that the times do not tell apart from the fastest",
+)
 
 
-def table_report(table: Table) -> Report:
-    """Report each row of a table: what production should run, and how sure that is."""
-    rows = table.rows
-    first = [row.choices[0] for row in rows]
+def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
+    """Report each row of a table: what production should run, why, and how sure that is; below the title, `notes`."""
+    rows = sorted(table.rows, key=lambda row: natural(row.problem.name))
+    first, reasons = [row.choices[0] for row in rows], [why(row, table.margin) for row in rows]
     columns = {
         "problem": [row.problem.name for row in rows],
         "run": [choice.space for choice in first],
@@ -31,6 +37,7 @@ def table_report(table: Table) -> Report:
         "95 % interval": [_interval(choice) for choice in first],
         f"{BASELINE_SPACE} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
         "margin": [f"{row.margin:+.1%}" for row in rows],
+        "why": [str(reason) for reason in reasons],
         "ties": [str(len(row.tie_band)) for row in rows],
     }
     if any(row.regret_bound is not None for row in rows):
@@ -44,6 +51,10 @@ def table_report(table: Table) -> Report:
     elif evidence:
         title += f", {evidence[0]}"
     title += f", margin {table.margin:.1%}{f', measured up to {table.measured_at}' if table.measured_at else ''}"
+    versions = {pair: None for choice in first for pair in Toolchain.parse(choice.toolchain).versions}
+    if versions:
+        title += f"\nmade with {', '.join(f'{package} {version}' for package, version in sorted(versions))}"
+    title = "\n".join([title, *notes])
     columns["config"] = [choice_text(table.device, row.problem, row.choices[0]) for row in rows]
     interval = ("time_ns", "low_ns", "high_ns", "samples")
     record = {
@@ -55,18 +66,20 @@ def table_report(table: Table) -> Report:
             {
                 "problem": row.problem.name,
                 "margin": row.margin,
+                "why": why(row, table.margin),
                 "ties": len(row.tie_band),
                 "regret_bound": row.regret_bound,
                 "loss": row.loss,
                 "choices": [json_fields(c, "space", "config", *interval, "evidence") for c in row.choices],
                 "baseline_ns": row.baseline.time_ns if row.baseline else None,
             }
-            for row in rows
+            for row in table.rows
         ],
         "ranges": [range_row_json(row) for row in table.ranges],
     }
     ranges = [_ranges_grid(table)] if table.ranges else []
-    return Report(record, [title, Grid(columns, _LEFT), *ranges])
+    explained = ["\n".join([legend(reasons), *_LEGEND])] if rows else []
+    return Report(record, [title, *([Grid(columns, _LEFT)] if rows else []), *explained, *ranges])
 
 
 def diff_report(found: TableDiff, device: Device) -> Report:

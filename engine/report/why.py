@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.records.task import BASELINE_SPACE
 
-__all__ = ["Why", "fastest_searched", "why"]
+__all__ = ["Why", "fastest_searched", "legend", "why"]
 
 
 class Why(StrEnum):
@@ -69,3 +70,9 @@ def why(row: Row, margin: float) -> Why:
     if best.time_ns >= row.baseline.time_ns:
         return Why.SLOWER
     return Why.MARGIN if row.baseline.time_ns < best.time_ns * (1 + margin) else Why.NOISE
+
+
+def legend(reasons: Iterable[Why]) -> str:
+    """Return a line per reason that occurs, with its meaning."""
+    found = set(reasons)
+    return "\n".join(f"{reason}: {reason.meaning}" for reason in Why if reason in found)

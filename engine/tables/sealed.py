@@ -61,6 +61,11 @@ def parse_sealed(content: bytes, consumer: str, schema: int, names: Set[str]) ->
     record = _load(content)
     if not isinstance(record, dict) or "schema" not in record:
         raise TypeError(f"not a table for {consumer}: export one with gemmtune export --to {consumer}")
+    if "ranges" in record:  # gemmtune's own table.json
+        raise ValueError(
+            f"the table itself, not its export for {consumer}: name {consumer}/{consumer}_table.json beside it, "
+            f"or make one with gemmtune export --to {consumer}"
+        )
     if type(record["schema"]) is not int or record["schema"] != schema:
         raise ValueError(
             f"schema={shortened(record['schema'])} (written by gemmtune {shortened(record.get('gemmtune'))}) is not "

@@ -31,6 +31,8 @@ __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha25
 SCHEMA = 6
 """Number of the file's schema. A change that a reader must know of adds 1; no other schema is read."""
 
+_EXPORTED = {"made_with": "Inductor", "rounding_bound": "CuTe dispatchers"}
+"""Consumers by a field that only their exported tables have."""
 _ABOVE = {"margin": -1, "weight": 0, "time_ns": 0, "low_ns": 0, "high_ns": 0}
 """Exclusive lower bounds of numbers; all others are from 0 on."""
 _LOSS = tuple[int, float]
@@ -95,6 +97,9 @@ def parse_table(text: str, source: str) -> Table:
         record = parse_json(text, "the table", TableError)
         if not isinstance(record, dict):
             raise TableError("not a table: its JSON is not an object")
+        exported = next((name for field, name in _EXPORTED.items() if field in record), None)
+        if exported is not None:
+            raise TableError(f"an export for {exported}, which gemmtune show prints; name the table.json it is made of")
         _require_schema(record)
         names = set(_hints(Table))
         _require_fields(record, "the table", {*names, "schema", "gemmtune", "sha256"})

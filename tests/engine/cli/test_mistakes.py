@@ -69,3 +69,10 @@ def test_a_second_campaign_keeps_the_rows_of_the_first_ones_problems(run, refusa
     damaged = Path("out/table.json")
     damaged.write_text(damaged.read_text().replace("triton", "tritno"))
     refusal(run("tune", "--problem", DECODE, *arguments), "sha256 does not match", "--replace")
+
+
+def test_an_exported_table_is_told_from_the_table(run, tuned, refusal):
+    refusal(run("verify", tuned / "out/inductor/inductor_table.json"), "an export for Inductor", "table.json")
+    pytest.importorskip("torch")
+    own = run("warmup", tuned / "out/table.json", "--call", "os:getcwd")
+    refusal(own, "the table itself", "inductor/inductor_table.json")

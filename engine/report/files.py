@@ -1,0 +1,184 @@
+"""Reports of every file that gemmtune writes: `gemmtune show`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gemmtune.engine.io.reading import parse_json, read_text
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import TableError, UsageError
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.report.database import database_report
+from gemmtune.engine.report.layout import Grid, Report, count, microseconds, tally
+from gemmtune.engine.report.progress.state import duration
+from gemmtune.engine.report.run import RUN_FILE, Run, read_run
+from gemmtune.engine.report.tables import table_report
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.tables.cute.table_loader import parse_cute_table
+from gemmtune.engine.tables.inductor.loader_rows import parse_inductor_table
+from gemmtune.engine.tables.sealed import read_sealed
+from gemmtune.engine.tables.table_file import read_table
+
+__all__ = ["file_report", "is_database"]
+
+_LANDSCAPES = (".csv", ".csv.gz", ".json.gz")
+_IN_A_FOLDER = ("table.json", "measurements.db")
+
+
+def file_report(source: str) -> Report:
+    """Report a table, an exported table, a run, a comparison, landscapes, a campaign's folder or a database.
+
+    Raises:
+        LandscapeError: the file of landscapes is malformed.
+        StoreError: the database cannot be read.
+        TableError: the table is damaged.
+        UsageError: the folder has no file of gemmtune.
+    """
+    path = _file_of(source)
+    if path.endswith(_LANDSCAPES):
+        return _landscapes_report(read_landscapes(path))
+    if is_database(path):
+        with Database.open(path, read_only=True) as store:
+            return database_report(store)
+    return _json_report(Path(path))
+
+
+def is_database(source: str) -> bool:
+    """Return whether a file's name or a URL means a database: no other known suffix."""
+    return not _file_of(source).endswith((".json", *_LANDSCAPES))
+
+
+def _file_of(source: str) -> str:
+    """Return the file to show of a campaign's folder; other names stay."""
+    if "://" in source or not Path(source).is_dir():
+        return source
+    found = next((Path(source) / name for name in _IN_A_FOLDER if (Path(source) / name).is_file()), None)
+    if found is None:
+        raise UsageError(f"{source} holds neither {' nor '.join(_IN_A_FOLDER)}; name a file")
+    return str(found)
+
+
+def _json_report(path: Path) -> Report:
+    record = parse_json(read_text(path, "file", TableError), str(path), TableError)
+    fields: Mapping[str, Any] = record if isinstance(record, dict) else {}
+    if "made_with" in fields:
+        return _inductor_report(path, fields)
+    if "rounding_bound" in fields:
+        return _cute_report(path)
+    if "landscapes" in fields and "arms" in fields:
+        return _comparison_report(fields)
+    if path.name == RUN_FILE and (run := read_run(path.parent)) is not None:
+        return Report(fields, [_run_text(run)])
+    if "cache" in fields or "results" in fields:
+        return _landscapes_report(read_landscapes(path))
+    if fields and all("+" in key and isinstance(rows, list) for key, rows in fields.items()):
+        return _lookup_report(fields)
+    table, run = read_table(path), read_run(path.parent)
+    notes = [f"written by gemmtune {fields['gemmtune']}", *([_run_text(run)] if run is not None else [])]
+    return table_report(table, notes)
+
+
+def _run_text(run: Run) -> str:
+    made = f"{count(run.evaluations, 'evaluation')}{f', {run.known} known before' if run.known else ''}"
+    return f"tuned {run.started_at} in {duration(run.seconds)}, {made}\n{run.command}"
+
+
+def _inductor_report(path: Path, record: Mapping[str, Any]) -> Report:
+    table = _checked(path, parse_inductor_table)
+    entries = [(key, entry) for key, rows in record["rows"].items() for entry in rows]
+    columns = {
+        "product": [key for key, _ in entries],
+        "m": [_sizes(entry["first"], entry["last"]) for _, entry in entries],
+        "µs": [microseconds(entry["facts"].get("time_ns")) for _, entry in entries],
+        "template": [entry["template"] for _, entry in entries],
+        "config": [_config(entry["kwargs"]) for _, entry in entries],
+    }
+    packages = ", ".join(f"{name} {' or '.join(versions)}" for name, versions in table.made_with.items())
+    title = f"{table.device}: {count(len(entries), 'row')} for torch.compile, objective {record['objective']}"
+    head = f"{title}\nmade with {packages or 'unknown versions'}; written by gemmtune {record['gemmtune']}"
+    return Report(record, [head, Grid(columns, ("product", "m", "template", "config"))])
+
+
+def _cute_report(path: Path) -> Report:
+    record = _checked(path, parse_cute_table)
+    entries = [(space, row) for space, rows in record["rows"].items() for row in rows.values()]
+    columns = {
+        "problem": [row["problem"] for _, row in entries],
+        "space": [space for space, _ in entries],
+        "µs": [microseconds(row["time_ns"]) for _, row in entries],
+        "loss": ["-" if row["loss"] is None else f"{row['loss']:.2%}" for _, row in entries],
+        "winner": [row["winner"] for _, row in entries],
+        "config": [_config(row["config"]) for _, row in entries],
+    }
+    packages = {name: version for _, row in entries for name, version in row["packages"].items()}
+    title = f"{record['device']['name']}: {count(len(entries), 'row')} for CuTe, objective {record['objective']}"
+    made_with = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
+    head = f"{title}\nmade with {made_with or 'unknown versions'}; written by gemmtune {record['gemmtune']}"
+    return Report(record, [head, Grid(columns, ("problem", "space", "winner", "config"))])
+
+
+def _lookup_report(record: Mapping[str, Any]) -> Report:
+    entries = [(key, dict(entry)) for key, rows in record.items() for entry in rows]
+    columns = {
+        "template": [str(entry.pop("template_id", "-")) for _, entry in entries],
+        "product": [key for key, _ in entries],
+        "config": [_config(entry) for _, entry in entries],
+    }
+    head = f"{count(len(entries), 'row')} for stock Inductor (torch._inductor.config.lookup_table)"
+    return Report(record, [head, Grid(columns, tuple(columns))])
+
+
+def _comparison_report(record: Mapping[str, Any]) -> Report:
+    columns = {"sampler": [str(arm) for arm in record["arms"]]}
+    names = ", ".join(map(str, record["landscapes"]))
+    terms = f"budget {record.get('budget', '-')}, {count(int(record.get('seeds', 0)), 'seed')}"
+    head = f"comparison on {names}\n{terms}; report.html beside the file has the curves"
+    return Report(record, [head, Grid(columns, ("sampler",))])
+
+
+def _landscapes_report(found: tuple[Landscape, ...]) -> Report:
+    lines, facts = [], []
+    for each in found:
+        failures: dict[str, int] = {}
+        for point in each.points.values():
+            if point.status is not Status.OK:
+                failures[point.status.value] = failures.get(point.status.value, 0) + 1
+        timed = [(point.time_ns, point.config) for point in each.points.values() if point.time_ns is not None]
+        best_ns, config = min(timed, key=lambda pair: pair[0], default=(None, Config({})))
+        near = sum(best_ns is not None and time_ns <= best_ns * 1.02 for time_ns, _ in timed)
+        cells = [str(len(each.points)), microseconds(best_ns), str(near), tally(failures) or "-", _config(config)]
+        lines.append([each.name, each.context.get("space", "-"), *cells])
+        facts.append({
+            "problem": each.name,
+            "context": dict(each.context),
+            "configs": len(each.points),
+            "best_ns": best_ns,
+            "best_config": config,
+            "within_2_percent": near,
+            "failures": failures,
+        })  # fmt: skip
+    made = {name: sorted({each.context[name] for each in found if name in each.context}) for name in ("device", "date")}
+    title = "; ".join([count(len(found), "landscape"), *(", ".join(values) for values in made.values() if values)])
+    headers = ("problem", "space", "configs", "best µs", "within 2 %", "failed", "best config")
+    grid = Grid.of_rows(headers, lines, ("problem", "space", "failed", "best config"))
+    return Report({"landscapes": facts}, [title, grid])
+
+
+def _checked(path: Path, parse: Any) -> Any:  # noqa: ANN401 (a reader of an exported file and what it returns)
+    try:
+        return read_sealed(path, parse)
+    except (OSError, TypeError, ValueError) as error:
+        raise TableError(str(error)) from None
+
+
+def _sizes(first: int, last: int | None) -> str:
+    return str(first) if first == last else f"{first}–{last or ''}"
+
+
+def _config(config: Mapping[str, Any]) -> str:
+    return " ".join(f"{k}={v if not isinstance(v, dict | list) else json.dumps(v)}" for k, v in config.items()) or "-"
