@@ -10,6 +10,9 @@ from gemmtune.engine.records.errors import GemmtuneError
 
 __all__ = ["main"]
 
+_RESUMED = ("tune", "record", "verify", "merge")
+"""Commands that keep what they did when they are stopped, in a database."""
+
 
 def main() -> None:
     """Run the command line; end a wrong use with one line on stderr and exit status 2."""
@@ -26,9 +29,10 @@ def main() -> None:
         status = _refused(f"{name}{error.strerror or error}")
     except Stopped as stopped:
         command = shlex.join(["gemmtune", *sys.argv[1:]])
-        print_notice(
-            f"gemmtune: stopped; what was measured is kept, and tune and record go on where they were: {command}"
-        )
+        kept = "nothing is kept; to start again"
+        if sys.argv[1:2] and sys.argv[1] in _RESUMED:
+            kept = "what was measured is kept; to go on where it was"
+        print_notice(f"gemmtune: stopped; {kept}: {command}")
         status = 128 + stopped.signal
     silence()
     sys.exit(status)

@@ -16,7 +16,17 @@ from gemmtune.engine.api.tuning import tune as tune_problems
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, LockClocks, Problems, Replayed
+from gemmtune.engine.cli.choices import Kind, completed, one_of, sampler_named
+from gemmtune.engine.cli.options import (
+    MARGIN_HELP,
+    SAMPLER_HELP,
+    AsJson,
+    Builders,
+    DatabaseUrl,
+    LockClocks,
+    Problems,
+    Replayed,
+)
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.report.progress.display import show_progress
 from gemmtune.engine.report.progress.json_lines import EventFile
@@ -26,7 +36,10 @@ from gemmtune.engine.tables.ranges import RangeLimits
 
 __all__ = ["record", "tune"]
 
-_OBJECTIVE_HELP = "The objective to minimise. [default: latency]"
+_SPACE_HELP = f"A space to search, {one_of(Kind.SPACES)}. Repeat for more. [default: triton_mm]"
+_PRUNER_HELP = f"A pruner, asked before and after each build: {one_of(Kind.PRUNERS)}."
+_OBJECTIVE_HELP = f"The objective to minimise, {one_of(Kind.OBJECTIVES)}. [default: latency]"
+_DEVICE_HELP = f"The device that the table is for, {one_of(Kind.DEVICES)}."
 _BATCH_HELP = "Configs that the sampler is asked for at once. [default: 8]"
 _REGRET_HELP = "End a task once its best is within this fraction of the best there is, for example 0.02."
 _PORTFOLIO_HELP = "Let problems share few configs, at most 2 % behind each one's best and 0.5 % in the mean."
@@ -46,34 +59,80 @@ _FLEET_HELP = (
 def tune(
     campaign: Annotated[Path | None, typer.Argument(help="A campaign file (TOML).")] = None,
     problem: Problems = None,
-    space: Annotated[list[str] | None, typer.Option(help="A space to search. Repeat for more.")] = None,
-    sampler: Annotated[str | None, typer.Option(help="The sampler. [default: transfer]")] = None,
-    pruner: Annotated[list[str] | None, typer.Option(help="A pruner, asked before and after each build.")] = None,
-    objective: Annotated[str | None, typer.Option(help=_OBJECTIVE_HELP)] = None,
-    budget: Annotated[int | None, typer.Option(min=1, help="Evaluations per task. [default: 64]")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop searching after N seconds.", metavar="N")] = None,
-    gpu_seconds: Annotated[
-        float | None, typer.Option(help="Stop searching after N GPU-seconds (wall time x GPUs).", metavar="N")
+    space: Annotated[
+        list[str] | None,
+        typer.Option(help=_SPACE_HELP, metavar="NAME", autocompletion=completed(Kind.SPACES), rich_help_panel="Search"),
     ] = None,
-    regret: Annotated[float | None, typer.Option(help=_REGRET_HELP)] = None,
-    margin: Annotated[float | None, typer.Option(help=f"{MARGIN_HELP} [default: 0.02]")] = None,
-    portfolio: Annotated[bool, typer.Option("--portfolio", help=_PORTFOLIO_HELP)] = False,
-    ranges: Annotated[bool, typer.Option("--ranges", help=_RANGES_HELP)] = False,
-    buckets: Annotated[bool, typer.Option("--buckets", help=_BUCKETS_HELP)] = False,
-    hold_out: Annotated[list[str] | None, typer.Option(metavar="P", help=_HOLD_OUT_HELP)] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every random choice. [default: 0]")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help=_BATCH_HELP)] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the table, its exports and the database.")] = Path("out"),
-    device: Annotated[str | None, typer.Option(help="The device that the table is for, for example H200.")] = None,
+    sampler: Annotated[
+        str | None,
+        typer.Option(
+            help=f"{SAMPLER_HELP} [default: transfer]",
+            metavar="NAME",
+            autocompletion=completed(Kind.SAMPLERS),
+            rich_help_panel="Search",
+        ),
+    ] = None,
+    pruner: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=_PRUNER_HELP, metavar="NAME", autocompletion=completed(Kind.PRUNERS), rich_help_panel="Search"
+        ),
+    ] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help=_OBJECTIVE_HELP, metavar="NAME", autocompletion=completed(Kind.OBJECTIVES), rich_help_panel="Search"
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="Evaluations per task. [default: 64]", rich_help_panel="Limits")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Stop searching after N seconds.", metavar="N", rich_help_panel="Limits")
+    ] = None,
+    gpu_seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop searching after N GPU-seconds (wall time x GPUs).", metavar="N", rich_help_panel="Limits"
+        ),
+    ] = None,
+    regret: Annotated[float | None, typer.Option(help=_REGRET_HELP, rich_help_panel="Limits")] = None,
+    margin: Annotated[
+        float | None, typer.Option(help=f"{MARGIN_HELP} [default: 0.02]", rich_help_panel="Table")
+    ] = None,
+    portfolio: Annotated[bool, typer.Option("--portfolio", help=_PORTFOLIO_HELP, rich_help_panel="Table")] = False,
+    ranges: Annotated[bool, typer.Option("--ranges", help=_RANGES_HELP, rich_help_panel="Table")] = False,
+    buckets: Annotated[bool, typer.Option("--buckets", help=_BUCKETS_HELP, rich_help_panel="Table")] = False,
+    hold_out: Annotated[
+        list[str] | None, typer.Option(metavar="P", help=_HOLD_OUT_HELP, rich_help_panel="Problems")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of every random choice. [default: 0]", rich_help_panel="Search")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help=_BATCH_HELP, rich_help_panel="Search")] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder for the table, its exports and the database.", rich_help_panel="Output")
+    ] = Path("out"),
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help=_DEVICE_HELP, metavar="NAME", autocompletion=completed(Kind.DEVICES), rich_help_panel="Where"
+        ),
+    ] = None,
     replay: Replayed = None,
     database: DatabaseUrl = None,
-    fleet: Annotated[str, typer.Option(metavar="WHERE", help=_FLEET_HELP)] = "local",
+    fleet: Annotated[str, typer.Option(metavar="WHERE", help=_FLEET_HELP, rich_help_panel="Where")] = "local",
     builders: Builders = None,
     lock_clocks: LockClocks = None,
-    replace: Annotated[bool, typer.Option("--replace", help=_REPLACE_HELP)] = False,
-    report: Annotated[bool, typer.Option("--report/--no-report", help="Write OUT/report.html.")] = True,
+    replace: Annotated[bool, typer.Option("--replace", help=_REPLACE_HELP, rich_help_panel="Output")] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write OUT/report.html.", rich_help_panel="Output")
+    ] = True,
     events: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append each event to this file, one JSON object per line.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Append each event to this file, one JSON object per line.", rich_help_panel="Output"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -93,7 +152,7 @@ def tune(
             problem or (),
             campaign=campaign,
             space=space,
-            sampler=sampler,
+            sampler=None if sampler is None else sampler_named(sampler),
             pruners=pruner,
             objective=objective,
             budget=budget,

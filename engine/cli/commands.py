@@ -7,7 +7,8 @@ from typing import Annotated, cast
 import typer
 
 from gemmtune.engine.cli.campaigns import record, tune
-from gemmtune.engine.cli.descriptions import describe_space, doctor, explain
+from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, list_choices
+from gemmtune.engine.cli.help import Command
 from gemmtune.engine.cli.reports import report, table
 from gemmtune.engine.cli.studies import compare, replay
 from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify, warmup
@@ -26,7 +27,7 @@ def _print_version(wanted: bool) -> None:
 
 app = typer.Typer(
     name="gemmtune",
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -45,10 +46,11 @@ for _command in (
     status,
     merge,
 ):  # order of --help
-    app.command()(_command)
-app.command("space")(describe_space)
-app.command()(doctor)
-app.command()(explain)
+    app.command(cls=Command)(_command)
+app.command("space", cls=Command)(describe_space)
+app.command("list", cls=Command)(list_choices)
+app.command(cls=Command)(doctor)
+app.command(cls=Command)(explain)
 
 
 @app.callback()

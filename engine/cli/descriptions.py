@@ -1,4 +1,4 @@
-"""The commands that describe and search nothing: space, doctor and explain."""
+"""The commands that describe and search nothing: space, list, doctor and explain."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from gemmtune.engine.cli import output
+from gemmtune.engine.cli.choices import SEAMS, Kind
 from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
 from gemmtune.engine.platform.releases import TORCH_VERSIONS
 from gemmtune.engine.records import catalogue
@@ -22,13 +23,15 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.doctor.host import examine
 from gemmtune.engine.report.doctor.report import doctor_report, healthy
 from gemmtune.engine.report.explain import explain_call, explain_layer, explained_torch, layers_of, layers_report
+from gemmtune.engine.report.layout import Grid, Report
 from gemmtune.engine.report.space import space_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
 from gemmtune.engine.tables.table_file import read_table, require_device
 
-__all__ = ["describe_space", "doctor", "explain"]
+__all__ = ["describe_space", "doctor", "explain", "list_choices"]
 
 _CALL_HELP = "Explain this function, torch module or module class; imported from this folder."
 _INPUT_HELP = "Sizes of one input of --call, with m where they are dynamic: mx4096. Repeat for more."
@@ -55,6 +58,36 @@ def describe_space(
     count = enumerate_space(found, task)
     report = space_report(task, found.params(task), count, found.seeds(task), found.prior(task))
     output.show(report, as_json=as_json)
+
+
+def list_choices(
+    kind: Annotated[Kind, typer.Argument(metavar="KIND", help=f"One of {', '.join(Kind)}.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """List samplers, spaces, devices or other choices.
+
+    Plug-ins of installed packages are listed, too.
+    """
+    if kind is Kind.DEVICES:
+        found = [{"name": each.sku, "device": each.name, "arch": each.arch} for each in catalogue.devices()]
+    elif kind is Kind.LANDSCAPES:
+        read = [each for path in embedded() for each in read_landscapes(path)]
+        found = [
+            {
+                "name": each.name,
+                "device": each.context.get("device", "-"),
+                "space": each.context.get("space", "-"),
+                "configs": str(len(each.points)),
+            }
+            for each in read
+        ]
+    else:
+        seam = SEAMS[kind]
+        found = [{"name": name, "class": registry.look_up(seam, name).value} for name in registry.names(seam)]
+    columns = {header: [each[header] for each in found] for header in (found[0] if found else {"name": ""})}
+    output.show(
+        Report({kind.value: found}, [Grid(columns, ("name", "device", "arch", "space", "class"))]), as_json=as_json
+    )
 
 
 def doctor(

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from gemmtune.engine.cli.choices import completed_problem
+
 __all__ = [
     "MARGIN_HELP",
     "PROBLEM_HELP",
+    "SAMPLER_HELP",
     "AsJson",
     "Builders",
     "DatabaseUrl",
@@ -22,17 +25,37 @@ PROBLEM_HELP = (
     "A problem, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:dynamic_m=true], for example 2048x4096x4096:bf16:nt or "
     "16x4096x4096:bf16:nt:addmm."
 )
-Problems = Annotated[list[str] | None, typer.Option("--problem", metavar="P", help=f"{PROBLEM_HELP} Repeat for more.")]
+Problems = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--problem",
+        metavar="P",
+        help=f"{PROBLEM_HELP} Repeat for more.",
+        autocompletion=completed_problem,
+        rich_help_panel="Problems",
+    ),
+]
 MARGIN_HELP = "Lead over the vendor library, as a fraction, that a row needs to ship another kernel."
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object for programs.", rich_help_panel="Output")]
 _DATABASE_HELP = "Measurements: a file, or the URL of a PostgreSQL server. [default: OUT/measurements.db]"
-DatabaseUrl = Annotated[str | None, typer.Option("--database", "--db", metavar="DB", help=_DATABASE_HELP)]
-Builders = Annotated[int | None, typer.Option(min=1, help="Builder processes. [default: one per core, less one]")]
+DatabaseUrl = Annotated[
+    str | None, typer.Option("--database", "--db", metavar="DB", help=_DATABASE_HELP, rich_help_panel="Output")
+]
+SAMPLER_HELP = "The sampler: see gemmtune list samplers; or a class, ./FILE.py:CLASS or MODULE:CLASS."
+Builders = Annotated[
+    int | None,
+    typer.Option(min=1, help="Builder processes. [default: one per core, less one]", rich_help_panel="Where"),
+]
 Replayed = Annotated[
-    list[Path] | None, typer.Option(metavar="FILE", help="Answer from this landscape, not a GPU. Repeat for more.")
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE", help="Answer from this landscape, not a GPU. Repeat for more.", rich_help_panel="Where"
+    ),
 ]
 _LOCK_HELP = (
     "Lock the SM clock during the campaign, at a clock that every problem holds under the power limit. This changes a "
     "setting of the whole GPU: use it only on a machine that is yours."
 )
-LockClocks = Annotated[int | None, typer.Option("--lock-clocks", min=1, metavar="MHZ", help=_LOCK_HELP)]
+LockClocks = Annotated[
+    int | None, typer.Option("--lock-clocks", min=1, metavar="MHZ", help=_LOCK_HELP, rich_help_panel="Where")
+]

@@ -9,7 +9,8 @@ import typer
 
 from gemmtune.engine.api.replaying import replay as replay_samplers
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.options import AsJson
+from gemmtune.engine.cli.choices import Kind, completed, sampler_named
+from gemmtune.engine.cli.options import SAMPLER_HELP, AsJson
 from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.display import progress_bar
@@ -23,6 +24,7 @@ Landscapes = Annotated[
     list[Path],
     typer.Argument(metavar="FILE", help="Landscapes: CSV, Kernel Tuner cache files or T4 results (JSON), or .gz."),
 ]
+_SAMPLERS_HELP = "The samplers, by name or as classes: ./FILE.py:CLASS."
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Searches per landscape, with seeds 0 to N-1.")]
 Batch = Annotated[int, typer.Option(min=1, help="Configs that the sampler is asked for at once.")]
 Workers = Annotated[int, typer.Option(min=1, help="Processes; the result does not depend on their number.")]
@@ -31,7 +33,9 @@ Cold = Annotated[bool, typer.Option("--cold", help="Keep the recorded space's st
 
 def replay(
     files: Landscapes,
-    sampler: Annotated[str, typer.Option(help="The sampler to measure.")] = "transfer",
+    sampler: Annotated[
+        str, typer.Option(help=SAMPLER_HELP, metavar="NAME", autocompletion=completed(Kind.SAMPLERS))
+    ] = "transfer",
     budget: Annotated[int, typer.Option(min=1, help="Evaluations per search, failures included.")] = 64,
     seeds: Seeds = 10,
     batch: Batch = 1,
@@ -45,14 +49,21 @@ def replay(
     """
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
-            files, sampler, budget=budget, seeds=seeds, batch=batch, workers=workers, cold=cold, progress=count
+            files,
+            sampler_named(sampler),
+            budget=budget,
+            seeds=seeds,
+            batch=batch,
+            workers=workers,
+            cold=cold,
+            progress=count,
         )
-    output.show(study_report(study.results[sampler]), as_json=as_json)
+    output.show(study_report(next(iter(study.results.values()))), as_json=as_json)
 
 
 def compare(
     files: Landscapes,
-    samplers: Annotated[str, typer.Option(metavar="A,B,C", help="The samplers.")] = "random,tpe,evolution,transfer",
+    samplers: Annotated[str, typer.Option(metavar="A,B,C", help=_SAMPLERS_HELP)] = "random,tpe,evolution,transfer",
     budget: Annotated[int, typer.Option(min=1, help="Evaluations per search, failures included.")] = 128,
     seeds: Seeds = 20,
     out: Annotated[Path, typer.Option(help="Folder for the curves and the results.")] = Path("comparison"),
@@ -74,7 +85,7 @@ def compare(
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
             files,
-            names,
+            [sampler_named(name) for name in names],
             budget=budget,
             seeds=seeds,
             batch=batch,

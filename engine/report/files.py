@@ -70,7 +70,7 @@ def _json_report(path: Path) -> Report:
         return _inductor_report(path, fields)
     if "rounding_bound" in fields:
         return _cute_report(path)
-    if "landscapes" in fields and "arms" in fields:
+    if "landscapes" in fields and "courses" in fields:
         return _comparison_report(fields)
     if path.name == RUN_FILE and (run := read_run(path.parent)) is not None:
         return Report(fields, [_run_text(run)])
@@ -134,11 +134,16 @@ def _lookup_report(record: Mapping[str, Any]) -> Report:
 
 
 def _comparison_report(record: Mapping[str, Any]) -> Report:
-    columns = {"sampler": [str(arm) for arm in record["arms"]]}
-    names = ", ".join(map(str, record["landscapes"]))
-    terms = f"budget {record.get('budget', '-')}, {count(int(record.get('seeds', 0)), 'seed')}"
-    head = f"comparison on {names}\n{terms}; report.html beside the file has the curves"
-    return Report(record, [head, Grid(columns, ("sampler",))])
+    curves = record["courses"]
+    columns = {
+        "sampler": [curve["arm"] for curve in curves],
+        "landscape": [curve["landscape"] or "all" for curve in curves],
+        "of optimum": [f"{curve['fraction_of_optimum'][-1]:.4f}" for curve in curves],
+        "P": ["-" if curve["score"] is None else f"{curve['score']['value']:.2f}" for curve in curves],
+    }
+    terms = f"{count(len(record['landscapes']), 'landscape')}, budget {record['budget']}"
+    head = f"{terms}, {count(record['seeds'], 'seed')}; report.html beside the file has the curves"
+    return Report(record, [head, Grid(columns, ("sampler", "landscape"))])
 
 
 def _landscapes_report(found: tuple[Landscape, ...]) -> Report:

@@ -13,7 +13,7 @@ from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.report.progress.live import LiveView, no_final
-from gemmtune.engine.report.progress.state import CampaignState
+from gemmtune.engine.report.progress.state import CampaignState, duration
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
@@ -72,15 +72,35 @@ def show_progress(*, quiet: bool, unit: str = "ns") -> Iterator[tuple[Callback, 
 
 @contextmanager
 def progress_bar(description: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Draw a progress bar on a terminal while the block runs; yield a function of the number done and the total."""
+    """Draw a progress bar while the block runs; off a terminal, write a line every ten seconds.
+
+    Yield a function of the number done and the total.
+    """
     console = Console(stderr=True, quiet=quiet)
     if not console.is_terminal:
         with show_work(f"at work on {description}", quiet=quiet):
-            yield lambda done, total: None
+            yield (lambda done, total: None) if quiet else _CountWriter(description, time.monotonic)
         return
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task(description, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)
+
+
+class _CountWriter:
+    """Writes how much is done, every ten seconds."""
+
+    def __init__(self, description: str, clock: Callable[[], float]) -> None:
+        self._description = description
+        self._clock = clock
+        self._began = self._written = clock()
+
+    def __call__(self, done: int, total: int) -> None:
+        """Write a line if one is due, with the time left at the rate so far."""
+        now = self._clock()
+        if now - self._written >= _LINE_SECONDS and done:
+            self._written = now
+            left = (now - self._began) * (total - done) / done
+            print_notice(f"{done}/{total} {self._description} ({done / total:.0%}), about {duration(left)} left")
 
 
 class LineWriter(Callback):

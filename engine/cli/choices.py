@@ -1,0 +1,102 @@
+"""Values that options take: listed in help, and completed in a shell."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.problem import DType, Layout, Op
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.seams.pruner import Pruner
+from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.space import Space
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
+
+__all__ = ["SEAMS", "Kind", "completed", "completed_problem", "one_of", "sampler_named"]
+
+
+class Kind(StrEnum):
+    """Kind of thing that `gemmtune list` prints."""
+
+    SAMPLERS = "samplers"
+    SPACES = "spaces"
+    DEVICES = "devices"
+    OBJECTIVES = "objectives"
+    LANDSCAPES = "landscapes"
+    PRUNERS = "pruners"
+    EXPORTERS = "exporters"
+
+
+SEAMS: dict[Kind, type] = {
+    Kind.SAMPLERS: Sampler,
+    Kind.SPACES: Space,
+    Kind.OBJECTIVES: Objective,
+    Kind.PRUNERS: Pruner,
+    Kind.EXPORTERS: Exporter,
+}
+"""Base class of each kind's plug-ins."""
+
+
+def one_of(kind: Kind) -> str:
+    """Return the choices of a kind as help shows them: `one of a, b or c`."""
+    *most, last = _names(kind)
+    return f"one of {', '.join(most)} or {last}" if most else last
+
+
+def completed(kind: Kind) -> Callable[[str], list[str]]:
+    """Return the function that a shell asks for the choices that begin with a text."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in _names(kind) if name.lower().startswith(incomplete.lower())]
+
+    return complete
+
+
+def completed_problem(incomplete: str) -> list[str]:
+    """Return the problems that a text may become: its next part, sizes of recorded problems for the first."""
+    *given, part = incomplete.split(":")
+    if not given:
+        recorded = {x.problem.name for path in embedded("triton_mm") for x in read_landscapes(path) if x.problem}
+        return sorted(name for name in recorded if name.startswith(part))
+    layouts = [f"{a}{b}" for a in Layout for b in Layout]
+    parts: list[list[str]] = [list(DType), layouts, list(Op)]
+    known = parts[len(given) - 1] if len(given) <= len(parts) else ["dynamic_m=true"]
+    return [":".join([*given, str(each)]) for each in known if str(each).startswith(part)]
+
+
+def sampler_named(text: str) -> str | type[Sampler]:
+    """Return a registered sampler's name, or the class that `./file.py:Class` or `module:Class` names.
+
+    Raises:
+        UsageError: the file or module cannot be imported, or the class is no sampler.
+    """
+    where, colon, name = text.rpartition(":")
+    if not colon:
+        return text
+    path = Path(where)
+    if path.suffix == ".py" and not path.is_file():
+        raise UsageError(f"no file {where} to take sampler {name} from")
+    sys.path.insert(0, str(path.resolve().parent if path.suffix == ".py" else Path.cwd()))
+    from gemmtune.engine.tables.inductor.products import imported
+
+    try:
+        found = imported(f"{path.stem if path.suffix == '.py' else where}:{name}")
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Sampler)):
+        raise UsageError(f"{text} is not a subclass of gemmtune.Sampler")
+    return found
+
+
+def _names(kind: Kind) -> list[str]:
+    if kind is Kind.DEVICES:
+        return sorted(device.sku for device in catalogue.devices())
+    return [name for name in registry.names(SEAMS[kind]) if name != "aten"]

@@ -1,0 +1,96 @@
+"""Help that fits 80 columns, choices that are listed, and completion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from gemmtune.engine.cli import commands
+from gemmtune.engine.cli.choices import Kind, completed, completed_problem
+
+COMMANDS = sorted(get_command(commands.app).commands)
+SAMPLER = """
+import gemmtune as gt
+
+
+class InOrder(gt.Sampler):
+    def __init__(self, search):
+        super().__init__(search)
+        self.left = list(search.feasible)
+
+    def ask(self, count):
+        batch, self.left = self.left[:count], self.left[count:]
+        return batch
+
+    def tell(self, trials):
+        pass
+"""
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_80_columns_and_is_whole(run, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(*([command] if command else []), "-h")
+    assert (shown.status, shown.err) == (0, "")
+    assert max(map(len, shown.out.splitlines())) <= 80
+    assert "…" not in shown.out
+    assert "..." not in shown.out.replace("[ARGS]...", "").replace("}...", "").replace("]...", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_commands_summary_fits_60_characters(command):
+    assert len(get_command(commands.app).commands[command].get_short_help_str(1000)) <= 62
+
+
+def test_the_options_of_tune_are_in_groups_and_list_the_choices(run):
+    shown = run("tune", "--help").out
+    titles = [line[:-1] for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert titles == ["Arguments", "Problems", "Search", "Limits", "Table", "Output", "Where", "Options"]
+    words = " ".join(shown.split())
+    for choice in ("triton_mm_tma", "successive_halving", "latency_energy", "H200"):
+        assert choice in words
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("samplers", "transfer"),
+        ("spaces", "cute_gemm"),
+        ("devices", "H200"),
+        ("objectives", "latency"),
+        ("landscapes", "16x4096x4096:bf16:nt"),
+        ("pruners", "prior"),
+        ("exporters", "inductor"),
+    ],
+)
+def test_list_prints_every_choice(run, kind, name):
+    assert any(line.split()[0] == name for line in run("list", kind).out.splitlines())
+    assert name in [each["name"] for each in run("list", kind, "--json").record[kind]]
+
+
+def test_a_shell_completes_names_and_the_parts_of_a_problem():
+    assert completed(Kind.SAMPLERS)("tr") == ["transfer"]
+    assert completed(Kind.DEVICES)("h2") == ["H200"]
+    assert "16x4096x4096:bf16:nt" in completed_problem("16x")
+    assert completed_problem("7x8x9:b") == ["7x8x9:bf16"]
+    assert completed_problem("7x8x9:bf16:t") == ["7x8x9:bf16:tn", "7x8x9:bf16:tt"]
+    assert "7x8x9:bf16:nt:addmm" in completed_problem("7x8x9:bf16:nt:a")
+
+
+def test_a_sampler_is_taken_from_a_file(run, small, refusal):
+    Path("mine.py").write_text(SAMPLER)
+    study = ("--budget", "4", "--seeds", "1")
+    assert run("replay", small, "--sampler", "./mine.py:InOrder", *study, "--json").record["sampler"] == "InOrder"
+    assert run("compare", small, "--samplers", "random,mine:InOrder", *study, "--json").record["courses"][1]["arm"]
+    shown = run("show", "comparison/comparison.json").out
+    assert shown.startswith("1 landscape, budget 4, 1 seed")
+    assert "InOrder" in shown
+    tuned = run("tune", "--problem", "16x4096x4096:bf16:nt", "--sampler", "./mine.py:InOrder", "--budget", "4",
+                "--no-report", "--json")  # fmt: skip
+    assert tuned.record["sampler"] == "InOrder"
+    refusal(run("replay", small, "--sampler", "./gone.py:A"), "no file ./gone.py", "A")
+    refusal(run("replay", small, "--sampler", "./mine.py:gt"), "mine")
+    Path("broken.py").write_text("1 / 0\n")
+    refusal(run("replay", small, "--sampler", "./broken.py:A"), "./broken.py", "ZeroDivisionError")
