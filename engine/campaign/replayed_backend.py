@@ -70,7 +70,8 @@ def _tasks(
     problems += plan.held_out
     if not problems:
         names = ", ".join(sorted({landscape.context["space"] for landscape in landscapes})) or "nothing"
-        raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; recorded: {names}")
+        way_out = _nothing(plan.spaces[0]).removeprefix("nothing")
+        raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; recorded: {names}{way_out}")
     for problem in problems:
         for name, space in plan.plugins.spaces.items():
             task = Task(problem, device, name)
@@ -81,9 +82,21 @@ def _tasks(
             elif name in plan.spaces:
                 raise LandscapeError(
                     f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured; "
-                    f"recorded: {', '.join(p.name for p in recorded[name]) or 'nothing'}"
+                    f"recorded: {', '.join(p.name for p in recorded[name]) or _nothing(name)}"
                 )
             # A landscape without a baseline is allowed: the table then has none.
+
+
+_CUTE_SPACES = ("cute_gemm", "quack_gemm")  # spaces of the extra `cute`
+
+
+def _nothing(space: str) -> str:
+    """Return what to do in a space without any recorded landscape."""
+    if space not in _CUTE_SPACES:
+        return "nothing"
+    return (
+        "nothing; with pip install 'gemmtune[cute]' and --device B200 its kernels are built, and their times estimated"
+    )
 
 
 def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:

@@ -30,6 +30,7 @@ from gemmtune.engine.cli.options import (
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.report.progress.display import show_progress
 from gemmtune.engine.report.progress.json_lines import EventFile
+from gemmtune.engine.report.progress.progress_file import keep_progress
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.tables.ranges import RangeLimits
@@ -148,6 +149,7 @@ def tune(
         callbacks: list[Callback] = [output.NoticePrinter()] if as_json else []
         callbacks += opened.enter_context(show_progress(quiet=as_json, unit=unit))
         callbacks += [opened.enter_context(EventFile(events))] if events else []
+        callbacks.append(opened.enter_context(keep_progress(out)))
         result = tune_problems(
             problem or (),
             campaign=campaign,

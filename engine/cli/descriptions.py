@@ -156,6 +156,8 @@ def _explain_call(
 
     if not inputs:
         raise UsageError(f"{call} takes inputs, and none is named: --input mx4096, once for each")
+    if not any("m" in sizes for sizes in inputs):
+        raise UsageError(f"no size of --input {' '.join(inputs)} is m, the dynamic one: write it as m, such as mx4096")
     if dtype not in PADDED_DTYPES:
         raise UsageError(f"the guards of {dtype} products are not known; known: {', '.join(PADDED_DTYPES)}")
     sys.path.insert(0, str(Path.cwd()))

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import sys
 
 from gemmtune.engine.io.printing import print_json, print_notice, print_text
+from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.layout import Report
+from gemmtune.engine.report.why import Why
 from gemmtune.engine.scheduling.callbacks import Callback
 
-__all__ = ["NoticePrinter", "columns", "show"]
+__all__ = ["NoticePrinter", "columns", "paint", "show", "show_over"]
+
+_KINDS = {"win": "32", "tie": "33", "loss": "2"}  # SGR codes: green, yellow, dim
+_COLOURS = {
+    **{str(reason): _KINDS[reason.kind] for reason in Why},
+    **{"ok": "32", "advice": "33", "fault": "31", "no": "31", "does not work": "31"},
+    **{status.value: "31" for status in Status if status is not Status.OK},
+}
+_PAINTED = re.compile(rf"(?<![^ \n])(?:{'|'.join(map(re.escape, _COLOURS))})(?=  |:|,|$)", re.MULTILINE)
 
 
 class NoticePrinter(Callback):
@@ -25,7 +37,24 @@ def show(report: Report, *, as_json: bool) -> None:
     if as_json:
         print_json(report.to_json())
     else:
-        print_text(report.to_text(columns()))
+        print_text(report.to_text(columns()), paint if _coloured() else str)
+
+
+def show_over(report: Report) -> None:
+    """Print a report in place of what a terminal shows; elsewhere, below it."""
+    if columns() is not None:
+        sys.stdout.write("\x1b[H\x1b[J")
+    show(report, as_json=False)
+
+
+def paint(text: str) -> str:
+    """Return a report's text with wins in green, ties in yellow, and losses and faults in red or dim."""
+    return _PAINTED.sub(lambda found: f"\x1b[{_COLOURS[found[0]]}m{found[0]}\x1b[0m", text)
+
+
+def _coloured() -> bool:
+    """Return whether standard output is a terminal with colours that nobody switched off."""
+    return columns() is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def columns() -> int | None:

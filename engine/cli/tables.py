@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,12 +16,14 @@ from gemmtune.engine.api.table import read_table
 from gemmtune.engine.api.verifying import verify as verify_table
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
+from gemmtune.engine.cli.stopping import Stopped
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, TableError, ToolchainMissing, UsageError
 from gemmtune.engine.report.database import merge_report
 from gemmtune.engine.report.files import file_report, is_database
 from gemmtune.engine.report.progress.display import progress_bar, show_progress, show_work
+from gemmtune.engine.report.progress.progress_file import read_progress
 from gemmtune.engine.report.status import status_report
 from gemmtune.engine.report.tables import diff_report
 from gemmtune.engine.seams import registry
@@ -31,6 +34,7 @@ from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
 __all__ = ["diff", "export", "merge", "show", "status", "verify", "warmup"]
 
+_WATCH_SECONDS = 2.0
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
 _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
 _WARM_HELP = "Function that takes m and calls the compiled model with an input of that m; imported from this folder."
@@ -165,16 +169,33 @@ def warmup(
 
 
 def status(
-    database: Annotated[str, typer.Argument(metavar="DB", help="The campaign's database: file or URL.")],
+    database: Annotated[
+        str, typer.Argument(metavar="DB", help="The campaign's database: file or URL.")
+    ] = "out/measurements.db",
+    watch: Annotated[bool, typer.Option("--watch", help="Print again every two seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how far a campaign is, from another terminal.
 
-    Reads the campaign's database and changes nothing.
+    Reads the campaign's database and changes nothing. Evaluations done, their total and the time left are known where
+    the database is in the campaign's folder.
     """
+    if watch and as_json:
+        raise UsageError("--watch is for a person, and --json for a program; take one of them")
+    folder = Path() if "://" in database else Path(database).parent
     with show_work("reading the database", quiet=as_json), Database.open(database, read_only=True) as store:
-        report = status_report(store, datetime.now(UTC))
-    output.show(report, as_json=as_json)
+        report = status_report(store, datetime.now(UTC), read_progress(folder))
+    if not watch:
+        output.show(report, as_json=as_json)
+        return
+    try:
+        while True:
+            output.show_over(report)
+            time.sleep(_WATCH_SECONDS)
+            with Database.open(database, read_only=True) as store:
+                report = status_report(store, datetime.now(UTC), read_progress(folder))
+    except Stopped:
+        return  # asked to end
 
 
 def merge(

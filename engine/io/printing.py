@@ -5,7 +5,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TextIO
 
 __all__ = ["print_json", "print_notice", "print_text", "silence", "visible"]
@@ -24,13 +24,15 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
-def print_text(text: str) -> None:
+def print_text(text: str, paint: Callable[[str], str] = str) -> None:
     """Print lines on standard output, at once; a character that its encoding lacks stands as an escape.
+
+    `paint` adds a terminal's colours to the text.
 
     Raises:
         OSError: standard output is closed, or its disk is full.
     """
-    _write(sys.stdout, visible(text))
+    _write(sys.stdout, paint(visible(text)))
 
 
 def print_json(record: Mapping[str, object]) -> None:

@@ -9,6 +9,7 @@ from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.layout import Grid, Report, bound, count, left_out, microseconds, speedup, tally
+from gemmtune.engine.report.progress.progress_file import Progress
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.queries import MeasurementCount
@@ -34,8 +35,10 @@ class _Problem:
     regret_bound: float | None
 
 
-def status_report(database: Database, now: datetime) -> Report:
+def status_report(database: Database, now: datetime, progress: Progress | None = None) -> Report:
     """Report the progress of each problem, the most recently measured first, and of each worker.
+
+    `progress` is that of the campaign which runs now, or was stopped.
 
     Raises:
         StoreError: the database cannot be read.
@@ -53,6 +56,7 @@ def status_report(database: Database, now: datetime) -> Report:
         title += f"; last measured {_ago(last_at, now)}"
         title += f", {last_minute} in the last minute" if last_minute else ""
         title += f"\nfailed: {tally(failures)}" if failures else ""
+        title += _progress_text(progress)
         columns = {
             "worker": list(workers),
             "measured": [str(measured) for measured, _ in workers.values()],
@@ -67,10 +71,18 @@ def status_report(database: Database, now: datetime) -> Report:
         "last_measured_at": last_at,
         "failures": failures,
         "problems": problems,
+        "progress": progress,
         "damaged": database.damaged,
         "workers": {name: {"measured": measured, "last_at": last} for name, (measured, last) in workers.items()},
     }
     return Report(record, [title, *sections, *left_out(database.damaged)])
+
+
+def _progress_text(progress: Progress | None) -> str:
+    if progress is None or not progress.total:
+        return ""
+    left = "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+    return f"\n{progress.done} of {progress.total} evaluations ({progress.done / progress.total:.0%}){left}"
 
 
 def _problems_grid(problems: Sequence[_Problem]) -> Grid:

@@ -38,6 +38,8 @@ _MOST_NAMED = 100  # damaged rows with a notice each
 _PATIENCE_SECONDS = 600.0  # a server that restarts or fails over is back within minutes
 _PAGE = 1000  # rows in memory; also keeps the parameters of a statement under the limit of every database
 
+_BACKENDS = ("sqlite", "postgresql")
+
 
 class Database:
     """Measurements and finals in one SQLite file or on a PostgreSQL server.
@@ -85,6 +87,11 @@ class Database:
         name = os.fspath(url)
         try:
             parsed = url_of(name)
+            if parsed.get_backend_name() not in _BACKENDS:
+                raise StoreError(
+                    f"cannot open database {parsed.render_as_string(hide_password=True)}: "
+                    f"{parsed.get_backend_name()} is not one of {', '.join(_BACKENDS)}"
+                )
             name = parsed.render_as_string(hide_password=True)
             file = parsed.database if parsed.get_backend_name() == "sqlite" and not parsed.query else None
             reader = SqliteReader(file) if file and read_only else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from gemmtune.engine.tables.table_file import read_table
 
 DECODE = "16x4096x4096:bf16:nt"
@@ -26,3 +28,12 @@ def test_databases_are_merged_and_say_what_was_new(run, tuned, tmp_path, stored)
     assert stored(tmp_path / "all.db") == stored(held)
     again = run("merge", "--json", "all.db", held).record
     assert again == {str(held): {"measurements": 750, "new": 0, "finals": 0, "new_finals": 0, "damaged": 0}}
+
+
+def test_status_shows_the_total_the_percent_and_the_time_left(run, tuned, refusal):
+    Path("out").mkdir()
+    Path("out/measurements.db").write_bytes((tuned / "out/measurements.db").read_bytes())
+    Path("out/progress.json").write_text('{"done": 482, "total": 650, "seconds_left": 3.0}')
+    assert "\n482 of 650 evaluations (74%), about 3 s left" in run("status").out
+    assert run("status", "--json").record["progress"] == {"done": 482, "total": 650, "seconds_left": 3.0}
+    refusal(run("status", "--watch", "--json"), "--watch", "--json")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
-from gemmtune.engine.cli import commands
+from gemmtune.engine.cli import commands, output
 from gemmtune.engine.cli.choices import Kind, completed, completed_problem
+from gemmtune.engine.report.layout import Grid, Report
 
 COMMANDS = sorted(get_command(commands.app).commands)
 SAMPLER = """
@@ -94,3 +96,19 @@ def test_a_sampler_is_taken_from_a_file(run, small, refusal):
     refusal(run("replay", small, "--sampler", "./mine.py:gt"), "mine")
     Path("broken.py").write_text("1 / 0\n")
     refusal(run("replay", small, "--sampler", "./broken.py:A"), "./broken.py", "ZeroDivisionError")
+
+
+def test_wins_and_faults_are_painted_on_a_terminal_alone(monkeypatch):
+    report = Report({}, [Grid({"problem": ["a", "b"], "why": ["wins", "library leads"], "ships": ["x", "aten"]})])
+    monkeypatch.setattr(output, "columns", lambda: 80)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    written = io.StringIO()
+    monkeypatch.setattr("sys.stdout", written)
+    output.show(report, as_json=False)
+    assert "\x1b[32mwins\x1b[0m" in written.getvalue()
+    assert "\x1b[2mlibrary leads\x1b[0m" in written.getvalue()
+    written.truncate(0)
+    monkeypatch.setenv("NO_COLOR", "1")
+    output.show(report, as_json=False)
+    assert "\x1b" not in written.getvalue()

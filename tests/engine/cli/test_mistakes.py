@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.cli import commands, stopping
 from gemmtune.engine.tables.table_file import read_table
 
 DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
@@ -76,3 +77,27 @@ def test_an_exported_table_is_told_from_the_table(run, tuned, refusal):
     pytest.importorskip("torch")
     own = run("warmup", tuned / "out/table.json", "--call", "os:getcwd")
     refusal(own, "the table itself", "inductor/inductor_table.json")
+
+
+def test_a_database_of_another_kind_names_those_that_work(run, refusal):
+    refused = run("tune", "--problem", DECODE, "--db", "mysql://user:secret@host/name")
+    refusal(refused, "mysql is not one of sqlite, postgresql", "user:***@host")
+
+
+def test_a_call_without_a_dynamic_size_is_told_what_m_is(run, refusal):
+    refusal(run("explain", "--call", "os:getcwd", "--input", "16x4096"), "no size of --input 16x4096 is m", "mx4096")
+
+
+@pytest.mark.parametrize("problem", [["--problem", DECODE], []])
+def test_a_space_of_an_extra_names_the_extra_and_a_device_to_estimate(run, refusal, problem):
+    refusal(run("tune", "--space", "cute_gemm", *problem), "gemmtune[cute]", "--device B200")
+
+
+@pytest.mark.parametrize(("command", "said"), [("tune", "is kept; to go on"), ("compare", "nothing is kept")])
+def test_a_stopped_command_says_what_is_kept(run, monkeypatch, command, said):
+    def stop(_: object) -> int:
+        raise stopping.Stopped(2)
+
+    monkeypatch.setattr(commands, "run", stop)
+    ended = run(command)
+    assert (ended.status, said in ended.err) == (130, True)

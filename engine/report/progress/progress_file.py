@@ -1,0 +1,81 @@
+"""Keep a running campaign's progress in a file beside its database, for `gemmtune status`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from gemmtune.engine.io.numbers import checked
+from gemmtune.engine.io.reading import parse_json, read_text
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.report.progress.state import CampaignState
+from gemmtune.engine.seams.executor import Load
+from gemmtune.engine.store.files import write_whole
+
+__all__ = ["PROGRESS_FILE", "Progress", "keep_progress", "read_progress"]
+
+PROGRESS_FILE = "progress.json"
+"""Name of the file; a campaign that ends removes it, one that is stopped leaves it."""
+_WRITE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Progress of a campaign's current searches."""
+
+    done: int
+    """Evaluations that are done, with those the database answered."""
+    total: int
+    """Evaluations that all searches may spend."""
+    seconds_left: float | None
+    """Seconds until the searches end, at the rate so far; None before the first new evaluation."""
+
+
+@contextmanager
+def keep_progress(folder: Path) -> Iterator[CampaignState]:
+    """Keep the progress of a campaign in a folder while the block runs; yield the callback to give to the campaign."""
+    path = folder / PROGRESS_FILE
+    yield _ProgressWriter("", time.monotonic, path)
+    path.unlink(missing_ok=True)
+
+
+def read_progress(folder: Path) -> Progress | None:
+    """Return the progress in a folder; None where there is none, or it is damaged."""
+    path = folder / PROGRESS_FILE
+    try:
+        record = parse_json(read_text(path, "progress"), str(path))
+        if not isinstance(record, dict):
+            return None
+        left = record["seconds_left"]
+        done, total = (checked(record[name], name, int, least=0) for name in ("done", "total"))
+        return Progress(done, total, None if left is None else checked(left, "seconds_left", float, least=0))
+    except (UsageError, TypeError, KeyError):
+        return None
+
+
+class _ProgressWriter(CampaignState):
+    """Campaign's state that is written to a file at most once per second."""
+
+    def __init__(self, unit: str, clock: Callable[[], float], path: Path) -> None:
+        super().__init__(unit, clock)
+        self._path = path
+        self._written: float | None = None
+
+    def on_load(self, load: Load | None, seconds_left: float | None) -> None:
+        """Write the progress, unless it was written a moment ago."""
+        super().on_load(load, seconds_left)
+        now = self.clock()
+        if self._written is not None and now - self._written < _WRITE_SECONDS:
+            return
+        self._written = now
+        left = self.seconds / self.new * (self.total - self.done) if self.new else None
+        if left is not None and seconds_left is not None:
+            left = min(left, max(seconds_left, 0.0))
+        try:
+            write_whole(self._path, json.dumps(asdict(Progress(self.done, self.total, left))).encode())
+        except UsageError:
+            return  # the campaign itself says what is wrong with its folder
