@@ -47,30 +47,30 @@ def report(
     if table_path.suffix == ".json":
         if Path(given).is_dir() and not table_path.exists():
             raise UsageError(f"{given} holds no table.json; name a table, a campaign's folder or a database")
-        return write_report(read_table(table_path), folder, target, folder / "measurements.db")
+        table, measured = read_table(table_path), folder / "measurements.db"
+        if not measured.exists():
+            return write_report(table, folder, target, None)
+        with Database.open(measured, read_only=True) as database:
+            return write_report(table, folder, target, database)
     with Database.open(given, read_only=True) as database:
         table = table_of_database(database, device=device)
         return _write(gather(table, registry.objective(table.objective), database), target)
 
 
-def write_report(table: TableRecord, folder: Path, target: Path, database: str | os.PathLike[str]) -> Path:
+def write_report(table: TableRecord, folder: Path, target: Path, database: Database | None) -> Path:
     """Write the page of a table with the run and the measurements behind it; return the file.
 
     Args:
         table: the table to report.
         folder: folder that may hold the record of the run.
         target: file to write.
-        database: file or URL of the measurements; a file that is missing leaves the page without them.
+        database: measurements behind the table; None leaves the page without them.
 
     Raises:
         StoreError: the database cannot be read.
         UsageError: the file cannot be written.
     """
-    objective, run, url = registry.objective(table.objective), read_run(folder), os.fspath(database)
-    if "://" not in url and not Path(url).exists():
-        return _write(gather(table, objective, run=run), target)
-    with Database.open(url, read_only=True) as store:
-        return _write(gather(table, objective, store, run), target)
+    return _write(gather(table, registry.objective(table.objective), database, read_run(folder)), target)
 
 
 def table_of_database(

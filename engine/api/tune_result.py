@@ -21,6 +21,7 @@ from gemmtune.engine.report.layout import Report, count
 from gemmtune.engine.report.run import Run, read_run, write_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.table_file import write_table
@@ -136,6 +137,13 @@ class TuneResult:
             StoreError: the database cannot be read for the report.
             UsageError: the folder cannot be written.
         """
+        if not report:
+            return self.save_with(folder, None, report=False)
+        with Database.open(self.database, read_only=True) as store:
+            return self.save_with(folder, store)
+
+    def save_with(self, folder: str | os.PathLike[str], store: Database | None, *, report: bool = True) -> list[Path]:
+        """Save as `save` does, with the database that is open: a server may be away just when it is opened again."""
         out = Path(folder)
         make_folder(out)
         table, summary = out / TABLE_FILE, out / "summary.txt"
@@ -146,7 +154,7 @@ class TuneResult:
             write_run(out, self.run)  # a repeated campaign evaluates nothing and leaves the record of the first run
         if report:
             page = out / REPORT_FILE
-            self.written.append(write_report(self.table, out, page, self.database))
+            self.written.append(write_report(self.table, out, page, store))
         write_whole(summary, f"{self.summary()}\n".encode())
         return self.written
 

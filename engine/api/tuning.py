@@ -164,15 +164,15 @@ def tune(
             for note in opened.notes:
                 notify(callbacks, note)
             found = execute(plan, opened, store, callbacks, finished=finished)
-    run = recorder.run(command, _optima(found.findings))
-    kept: tuple[Row, ...] = ()
-    if earlier is not None:
-        tuned = {*plan.held_out, *(each.task.problem for each in opened.tasks)}
-        table, kept = with_earlier(found.table, earlier, tuned)
-        found = replace(found, table=table)
-    result = TuneResult(plan, opened.device, found, url, run, kept)
-    if folder is not None:
-        result.save(folder, report=report)
+            run = recorder.run(command, _optima(found.findings))
+            kept: tuple[Row, ...] = ()
+            if earlier is not None:
+                tuned = {*plan.held_out, *(each.task.problem for each in opened.tasks)}
+                table, kept = with_earlier(found.table, earlier, tuned)
+                found = replace(found, table=table)
+            result = TuneResult(plan, opened.device, found, url, run, kept)
+            if folder is not None:
+                result.save_with(folder, store, report=report)
     return result
 
 

@@ -74,7 +74,9 @@ def test_programs_are_told_that_it_is_an_estimate(run, toy_priced):
     assert run(*ON_PAPER, "--json").record["evidence"] == ["estimated"]
     (choice, _) = run("show", "out/table.json", "--json").record["rows"][0]["choices"]
     assert (choice["evidence"], choice["samples"]) == ("estimated", 0)
-    assert run("show", "out/table.json").out.startswith("NVIDIA B200: 1 row, objective latency, estimated\n")
+    assert run("show", "out/table.json").out.startswith(
+        "NVIDIA B200: 1 row, objective latency, estimated, margin 2.0%\n"
+    )
 
 
 def test_the_same_campaign_again_builds_nothing_and_writes_the_same_bytes(run, on_paper, tmp_path, stored):
@@ -110,7 +112,8 @@ def test_a_gpu_of_another_model_does_not_stand_in_the_way(run, toy_priced, monke
     monkeypatch.setattr(open_backend, "present_device", lambda: catalogue.device("H200"))
     assert run(*ON_PAPER).err.startswith("No NVIDIA B200 here")
     refusal(
-        run("tune", "--device", "B200", "--problem", DECODE), "--device B200, but the GPU here is NVIDIA H200 (H200)"
+        run("tune", "--device", "B200", "--problem", DECODE),
+        "device B200 is wanted, but the GPU here is NVIDIA H200 (H200)",
     )
 
 
@@ -119,4 +122,4 @@ def test_a_pruner_of_launches_is_refused_where_launches_race(run, toy_priced):
     status, _, err = run(*arguments, "--pruner", "wilcoxon")
     assert status == 2
     assert "pruner wilcoxon judges the launches of recorded landscapes" in err
-    assert "add --replay FILE" in err
+    assert "replay a landscape file" in err
