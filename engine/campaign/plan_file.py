@@ -45,7 +45,7 @@ from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 
-__all__ = ["read_plan"]
+__all__ = ["KEY_NAMES", "read_plan"]
 
 _T = TypeVar("_T")
 _KINDS: dict[type, str] = {
@@ -59,7 +59,8 @@ _NAMES = {"space": "spaces", "pruner": "pruners"}
 _LOSSES: dict[str, type[Any]] = {"portfolio": LossLimits, "ranges": RangeLimits}
 _LIMITS = tuple(field.name for field in fields(Limits))
 _OPTIONS = ("device", "out", "database", "fleet", "builders", "events", "replay")
-_KEYS = ("problem", "problems", "hold_out", *_VALUES, *_NAMES, *_LOSSES, *_LIMITS)
+KEY_NAMES = ("problem", "problems", "hold_out", *_VALUES, *_NAMES, *_LOSSES, *_LIMITS)
+"""Names of the keys of a campaign file."""
 
 
 def read_plan(path: Path) -> Plan:
@@ -89,7 +90,7 @@ def _is_problem(text: str) -> bool:
 
 
 def _plan(content: Mapping[str, Any]) -> Plan:
-    _check_keys(content, _KEYS)
+    _check_keys(content, KEY_NAMES)
     default = Plan()
     given = {key: _checked(key, content[key], type(getattr(default, key))) for key in _VALUES if key in content}
     given |= {field: tuple(_texts(key, content[key])) for key, field in _NAMES.items() if key in content}

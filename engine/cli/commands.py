@@ -7,7 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from gemmtune.engine.cli.campaigns import record, tune
-from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, list_choices
+from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, init, list_choices
 from gemmtune.engine.cli.help import Command
 from gemmtune.engine.cli.reports import report, table
 from gemmtune.engine.cli.studies import compare, replay
@@ -32,6 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for _command in (
+    init,
     tune,
     report,
     record,

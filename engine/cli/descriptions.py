@@ -1,4 +1,4 @@
-"""The commands that describe and search nothing: space, list, doctor and explain."""
+"""The commands that describe and search nothing: init, space, list, doctor and explain."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Annotated
 
 import typer
 
+from gemmtune.engine.campaign.plan_keys import campaign_template
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import SEAMS, Kind
 from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
+from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.platform.releases import TORCH_VERSIONS
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
@@ -27,11 +29,12 @@ from gemmtune.engine.report.layout import Grid, Report
 from gemmtune.engine.report.space import space_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import enumerate_space
+from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
 from gemmtune.engine.tables.table_file import read_table, require_device
 
-__all__ = ["describe_space", "doctor", "explain", "list_choices"]
+__all__ = ["describe_space", "doctor", "explain", "init", "list_choices"]
 
 _CALL_HELP = "Explain this function, torch module or module class; imported from this folder."
 _INPUT_HELP = "Sizes of one input of --call, with m where they are dynamic: mx4096. Repeat for more."
@@ -58,6 +61,19 @@ def describe_space(
     count = enumerate_space(found, task)
     report = space_report(task, found.params(task), count, found.seeds(task), found.prior(task))
     output.show(report, as_json=as_json)
+
+
+def init(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.")] = Path("campaign.toml"),
+) -> None:
+    """Write a campaign file with every key in a comment.
+
+    `gemmtune tune FILE` reads it. A file that is there stays as it is.
+    """
+    if path.exists():
+        raise UsageError(f"{path} is there already; name another file")
+    write_whole(path, campaign_template().encode())
+    print_text(f"{path}: name your problems in it, then gemmtune tune {path}")
 
 
 def list_choices(

@@ -101,3 +101,10 @@ def test_a_stopped_command_says_what_is_kept(run, monkeypatch, command, said):
     monkeypatch.setattr(commands, "run", stop)
     ended = run(command)
     assert (ended.status, said in ended.err) == (130, True)
+
+
+def test_init_writes_a_campaign_and_keeps_one_that_is_there(run, refusal):
+    assert run("init").out.startswith("campaign.toml: ")
+    written = Path("campaign.toml").read_text()
+    refusal(run("init"), "campaign.toml is there already")
+    assert Path("campaign.toml").read_text() == written
