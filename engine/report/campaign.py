@@ -125,8 +125,11 @@ def _columns(
     if any(regret.get(f.problem) is not None for f in findings):
         columns["regret"] = [bound(regret.get(f.problem)) for f in findings]
     columns["evals"] = [str(f.evaluations) for f in findings]
-    if any(f.failures for f in findings):
-        columns["failed"] = [str(sum(f.failures.values())) for f in findings]
+    rejected = [f.failures.get(Status.INVALID.value, 0) for f in findings]
+    failed = [sum(f.failures.values()) - number for f, number in zip(findings, rejected, strict=True)]
+    for name, numbers in {"failed": failed, "rejected": rejected}.items():
+        if any(numbers):
+            columns[name] = list(map(str, numbers))
     columns["ships"] = [ships.get(f.problem, "-") for f in findings]
     if reasons := _reasons(plan, result):
         columns["why"] = [str(reasons.get(f.problem, "-")) for f in findings]

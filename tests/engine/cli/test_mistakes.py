@@ -108,3 +108,12 @@ def test_init_writes_a_campaign_and_keeps_one_that_is_there(run, refusal):
     written = Path("campaign.toml").read_text()
     refusal(run("init"), "campaign.toml is there already")
     assert Path("campaign.toml").read_text() == written
+
+
+def test_what_a_pruner_dropped_has_not_failed(run):
+    pruned = run(
+        "tune", "--problem", DECODE, "--sampler", "random", "--budget", "48", "--pruner", "median", "--no-report"
+    )
+    header = next(line for line in pruned.out.splitlines() if line.startswith("problem"))
+    assert "rejected" in header
+    assert "failed" not in header
