@@ -19,6 +19,7 @@ PAGES = [*sorted(DOCS.glob("quickstart-*.md")), DOCS / "own-space.md"]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<content>.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r'title="([^"]+)"')
 DURATION = re.compile(r"\b\d+(\.\d+)? s\b")
+MOMENT = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00")
 
 
 def run_page(page: str, folder: Path) -> str:
@@ -36,8 +37,8 @@ def run_page(page: str, folder: Path) -> str:
 
 
 def masked(page: str) -> str:
-    """Return the page with a placeholder for each duration."""
-    return DURATION.sub("N s", page)
+    """Return the page with a placeholder for each duration and each moment."""
+    return MOMENT.sub("DATE", DURATION.sub("N s", page))
 
 
 def _commands(content: str) -> Iterator[str]:
