@@ -56,3 +56,7 @@ def test_the_page_lists_failures_below_the_table(script):
     page = script.page([row("2.11.0"), row("2.15.0", faults=("test_x",))])
     assert "torch 2.11 to 2.15 " in page
     assert page.endswith("- torch 2.15.0, Python 3.11.7: test_x\n")
+
+
+def test_the_page_in_docs_says_what_the_results_say(script):
+    assert script.PAGE.read_text(encoding="utf-8") == script.page(json.loads(script.RESULT.read_text(encoding="utf-8")))

@@ -52,15 +52,15 @@ COLUMNS = {
     "warnings": "warnings",
     "without": "benchmarks without a table",
 }
-HEAD = """<!-- written by tests/releases/run.py -->
-# Releases
+HEAD = """# Releases
 
-gemmtune supports torch {first} to {last} with their tritons. `make releases` installs each into an environment of
-its own, with the newest releases of everything else. There it runs the tests of spaces, tables and loaders, and lowers
-two models without a GPU: the forum's layer and a Llama block at nine m, forward and backward
+gemmtune supports torch {first} to {last} with their tritons. `make releases` writes this page: it installs each into an
+environment of its own, with the newest releases of everything else. There it runs the tests of spaces, tables and
+loaders, and lowers two models without a GPU: the forum's layer and a Llama block at nine m, forward and backward
 ([experiments/tables](../experiments/tables/README.md)). Each model is lowered with a table made under that torch, and
 with one made under the oldest torch whose `triton::mm` has the same source: 2.11 for 2.11, 2.12 for later ones. With a
 table nothing may be benchmarked, and the loader may not warn. The last column shows that the count sees benchmarks.
+Tests that need a GPU are skipped. The table has the releases whose run came to its end.
 
 """
 
@@ -199,8 +199,7 @@ def table(rows: list[dict]) -> list[str]:
 
 def page(rows: list[dict]) -> str:
     """Render docs/releases.md."""
-    releases = sorted({key(row)[0][:2] for row in rows})
-    first, last = (".".join(map(str, each)) for each in (releases[0], releases[-1]))
+    first, *_, last = (release.rpartition(".")[0] for release in RELEASES)
     faults = [f"- torch {row['torch']}, Python {row['python']}: {each}" for row in rows for each in row["faults"]]
     below = ["", "Failures:", "", *faults] if faults else []
     return HEAD.format(first=first, last=last) + "\n".join([*table(rows), *below]) + "\n"
