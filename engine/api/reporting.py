@@ -10,7 +10,7 @@ from gemmtune.engine.campaign.known_table import known_table
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.report.campaign_record import CampaignRecord, gather
-from gemmtune.engine.report.run import read_run
+from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole

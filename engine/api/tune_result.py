@@ -18,7 +18,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.report.layout import Report, count
-from gemmtune.engine.report.run import Run, read_run, write_run
+from gemmtune.engine.report.progress.run import Run, read_run, write_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.database import Database

@@ -24,7 +24,7 @@ from gemmtune.engine.campaign.result import Finding
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row
-from gemmtune.engine.report.run import RunRecorder
+from gemmtune.engine.report.progress.run import RunRecorder
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.database import Database

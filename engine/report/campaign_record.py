@@ -13,7 +13,7 @@ from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row, Table
 from gemmtune.engine.records.task import BASELINE_SPACE
-from gemmtune.engine.report.run import Run
+from gemmtune.engine.report.progress.run import Run
 from gemmtune.engine.report.why import fastest_searched
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database

@@ -14,8 +14,8 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.database import database_report
 from gemmtune.engine.report.layout import Grid, Report, count, microseconds, tally
+from gemmtune.engine.report.progress.run import RUN_FILE, Run, read_run
 from gemmtune.engine.report.progress.state import duration
-from gemmtune.engine.report.run import RUN_FILE, Run, read_run
 from gemmtune.engine.report.tables import table_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes

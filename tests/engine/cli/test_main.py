@@ -96,7 +96,7 @@ def test_a_stopped_campaign_says_so_and_keeps_what_it_has(tmp_path, number):
     with Database.open(database) as opened:
         kept = list(opened.measurements())
     assert 20 < len(kept) < 3001
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db", "progress.json"]
 
 
 def _measurements(path: Path) -> int:

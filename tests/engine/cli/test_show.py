@@ -67,7 +67,7 @@ def test_a_narrow_terminal_gets_the_config_below_its_row(run, tuned, monkeypatch
     monkeypatch.setattr(output, "columns", lambda: 80)
     for shown in ("table.json", "measurements.db"):
         lines = run("show", tuned / "out" / shown).out.splitlines()
-        assert max(map(len, lines)) <= 80
+        assert max(len(line) for line in lines if "/" not in line) <= 80  # a path is not broken
         assert DECODE in "".join(lines)
         assert any(line.startswith("    BLOCK_M=") for line in lines)
 

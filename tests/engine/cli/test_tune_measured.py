@@ -85,7 +85,7 @@ def test_a_lost_gpu_ends_the_campaign_and_keeps_every_measurement(run, simulated
     assert re.fullmatch(r"9 evaluations in \d+ s; \S+/s; 1 of 2 tasks done\n", summary)
     refusal(ran._replace(err=error), "gemmtune: GPU 0 is quarantined: 3 worker processes in a row could not start")
     assert len(stored(tmp_path / "out/measurements.db")) == 9  # the baseline and a batch
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["measurements.db", "progress.json"]
 
 
 def test_a_recorded_landscape_has_all_samples_of_every_config_and_no_final(run, simulated, tmp_path):
