@@ -81,7 +81,7 @@ def built(tmp_path_factory):
         BuildJob(task("512x256x1024:e4m3:nn"), HOPPER),
         BuildJob(task("512x256x1024:fp16:nt:acc_dtype=fp16:out_dtype=fp32", "B200"), EPILOGUE),
     ]
-    pool = builder_pool(("cute_gemm",), tmp_path_factory.mktemp("built"), 2, deadline_seconds=100.0)
+    pool = builder_pool(("cute_gemm",), tmp_path_factory.mktemp("built"), 2, deadline_seconds=1000.0)
     outcomes = {}
     try:
         for job in jobs:

@@ -68,7 +68,6 @@ def test_both_dispatchers_run_the_rows_kernels(hopper, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=110,
         check=False,
     )
     assert probe.returncode == 0, probe.stderr[-3000:]

@@ -93,7 +93,6 @@ def report(tmp_path_factory):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=110,
         check=False,
     )
     assert probe.returncode == 0, probe.stderr[-3000:]

@@ -33,7 +33,6 @@ def probed(tmp_path_factory):
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=110,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-3000:]

@@ -127,6 +127,5 @@ def run(folder, probe, *arguments):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=290,
         check=False,
     )
