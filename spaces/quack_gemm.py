@@ -9,7 +9,7 @@ from pathlib import Path
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space

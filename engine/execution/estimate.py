@@ -16,7 +16,7 @@ from gemmtune.engine.processes.scratch import ScratchFolder
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import Executor, Finished
 from gemmtune.engine.seams.pruner import Candidate, Pruner

@@ -18,8 +18,8 @@ from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
 from gemmtune.engine.platform.telemetry import Telemetry
 from gemmtune.engine.processes.process_pool import Last
 from gemmtune.engine.records.measurement import Estimate, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.engine.statistics import outliers
@@ -132,10 +132,10 @@ class Bench:
         return min(known, key=lambda leader: leader.time_ns, default=None)
 
     def _final(self, job: FinalJob) -> FinalReading | Last[Reading | FinalReading]:
-        problem = job.finalists[0].task.problem
+        workload = job.finalists[0].task.problem
         kernels: dict[int, Launchable] = {}
         failed: list[tuple[int, str]] = []
-        setup = self._setups.get(problem)
+        setup = self._setups.get(workload)
         for number, finalist in enumerate(job.finalists):
             try:
                 kernel = self._space(finalist.task).load(finalist.artifact, finalist.task)
@@ -148,22 +148,22 @@ class Bench:
                 failed.append((number, reason))
             else:
                 kernels[number] = kernel
-        ranking = self._rank(kernels, problem)
+        ranking = self._rank(kernels, workload)
         floor_ns = self._floor_ns(job.finalists[0].task)
         while impossible := [found for found in ranking if found.estimate.time_ns < floor_ns]:
             for found in impossible:
                 kernels.pop(found.number).close()
                 failed.append((found.number, implausible_reason(found.estimate, None, floor_ns)))
-            ranking = self._rank(kernels, problem)
+            ranking = self._rank(kernels, workload)
         for kernel in kernels.values():
             kernel.close()
         return FinalReading(ranking, tuple(failed))
 
-    def _rank(self, kernels: Mapping[int, Launchable], problem: Problem) -> tuple[FinalistReading, ...]:
+    def _rank(self, kernels: Mapping[int, Launchable], workload: Workload) -> tuple[FinalistReading, ...]:
         if not kernels:
             return ()
-        setup, run, numbers = self._setups.get(problem), self._setups.final_run(problem), list(kernels)
-        timers = [self._setups.timer(kernel, problem, run) for kernel in kernels.values()]
+        setup, run, numbers = self._setups.get(workload), self._setups.final_run(workload), list(kernels)
+        timers = [self._setups.timer(kernel, workload, run) for kernel in kernels.values()]
         paced = [self._paced(timer, setup) for timer in timers]
         results = hold_final(paced, _LIMITS, self._telemetry.may_be_throttled)
         for timer in timers:

@@ -1,4 +1,4 @@
-"""Prepare problems for measuring: operands, reference results and reference levels. Imports torch."""
+"""Prepare workloads for measuring: operands, reference results and reference levels. Imports torch."""
 
 import time
 from collections import OrderedDict
@@ -13,12 +13,12 @@ from gemmtune.engine.measure.deciding.clock_drift import Drift, WarmUp
 from gemmtune.engine.measure.deciding.duty_cycle import DUTY
 from gemmtune.engine.measure.operands.operand_memory import OperandMemory
 from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES, OperandSets, reference_kernel
+from gemmtune.engine.measure.operands.operands import kind_of
 from gemmtune.engine.measure.operands.reference import OutputCheck, ReferenceResult, poison
 from gemmtune.engine.measure.timing.kernel_timer import KernelTimer, Run, TimingSetup
 from gemmtune.engine.measure.timing.timing_context import TimingContext
-from gemmtune.engine.platform import vendor_gemm as vendor
 from gemmtune.engine.records.measurement import ReferenceLevel
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.space import Launchable
 from gemmtune.engine.statistics import estimate
 
@@ -41,14 +41,14 @@ _MOST_OF_FREE_MEMORY = 0.5  # share of the free memory that one region takes at 
 
 
 class ProblemSetup:
-    """Operands, reference results and reference level of one problem."""
+    """Operands, reference results and reference level of one workload."""
 
-    def __init__(self, problem: Problem, sets: OperandSets, level: ReferenceLevel) -> None:
+    def __init__(self, workload: Workload, sets: OperandSets, level: ReferenceLevel) -> None:
         """Start without reference times; `level` was measured with the reference kernel beside itself."""
         self.sets = sets
         self.level = level
         self._levels_ns: list[float] = []
-        self._problem = problem
+        self._workload = workload
         self._references: dict[int, ReferenceResult] = {}
 
     @property
@@ -70,7 +70,7 @@ class ProblemSetup:
 
     @property
     def own_bytes(self) -> int:
-        """Device memory that no other problem shares, in bytes."""
+        """Device memory that no other workload shares, in bytes."""
         return self.sets.own_bytes + sum(reference.nbytes for reference in self._references.values())
 
     def check(self, kernel: Launchable, number: int) -> OutputCheck:
@@ -82,19 +82,20 @@ class ProblemSetup:
         number %= len(self.sets.kernel)
         operands = self.sets.kernel[number]
         if number not in self._references:
-            self._references[number] = ReferenceResult(self._problem, operands)
+            self._references[number] = ReferenceResult(self._workload, operands)
         reference = self._references[number]
-        poison(operands.out)
+        for output in operands.outputs:
+            poison(output)
         kernel(*operands.arguments)
-        norms = reference.norms(operands.out)
-        return lambda: reference.evaluate(norms, operands.out)
+        norms = reference.norms(*operands.outputs)
+        return lambda: reference.evaluate(norms, *operands.outputs)
 
 
 class SetupCache:
-    """Problem setups of the current GPU: made on first use, dropped in order of last use when memory runs short."""
+    """Workload setups of the current GPU: made on first use, dropped in order of last use when memory runs short."""
 
     def __init__(self, cold: bool, device: torch.device) -> None:
-        """Take the memory that all problems share; under a `cold` protocol no operand is in L2 at launch."""
+        """Take the memory that all workloads share; under a `cold` protocol no operand is in L2 at launch."""
         properties = torch.cuda.get_device_properties(device)
         self._cold = cold
         self._l2_bytes = properties.L2_cache_size
@@ -104,42 +105,42 @@ class SetupCache:
         self._rest = partial(time.sleep, _FIXED_COST_REST_SECONDS)
         self._gpu = f"GPU-{properties.uuid}"
         self._warmed_up = False
-        self._entries: OrderedDict[Problem, tuple[ProblemSetup, TimingSetup]] = OrderedDict()
+        self._entries: OrderedDict[Workload, tuple[ProblemSetup, TimingSetup]] = OrderedDict()
 
-    def get(self, problem: Problem) -> ProblemSetup:
-        """Return the setup of the problem.
+    def get(self, workload: Workload) -> ProblemSetup:
+        """Return the setup of the workload.
 
         Raises:
             torch.OutOfMemoryError: the operands do not fit.
         """
-        return self._entry(problem)[0]
+        return self._entry(workload)[0]
 
-    def timer(self, kernel: Launchable, problem: Problem, run: Run | None = None) -> KernelTimer:
-        """Return a timer of one of the problem's kernels, in runs where `run` is given; raises like `get`."""
-        return KernelTimer(kernel, self._entry(problem)[1], run)
+    def timer(self, kernel: Launchable, workload: Workload, run: Run | None = None) -> KernelTimer:
+        """Return a timer of one of the workload's kernels, in runs where `run` is given; raises like `get`."""
+        return KernelTimer(kernel, self._entry(workload)[1], run)
 
-    def final_run(self, problem: Problem) -> Run:
-        """Measure what events cost now and return the run for finals of the problem; raises like `get`."""
-        setup, timing = self._entry(problem)
+    def final_run(self, workload: Workload) -> Run:
+        """Measure what events cost now and return the run for finals of the workload; raises like `get`."""
+        setup, timing = self._entry(workload)
         return timing.calibrated_run(setup.level.time_ns)
 
-    def _entry(self, problem: Problem) -> tuple[ProblemSetup, TimingSetup]:
-        if problem not in self._entries:
+    def _entry(self, workload: Workload) -> tuple[ProblemSetup, TimingSetup]:
+        if workload not in self._entries:
             self._drop_oldest()
-            timing, timed_beside = self._timing(problem), vendor.reference_problem(problem)
-            if timed_beside == problem:
+            timing, timed_beside = self._timing(workload), kind_of(workload.kind).timed_beside(workload)
+            if timed_beside == workload:
                 level_ns = self._reference_level_ns(timing)
             else:
                 level_ns = self._reference_level_ns(self._timing(timed_beside))
                 timing.calibrate(self._rest)
             level = ReferenceLevel(f"torch {torch.__version__}", self._gpu, level_ns)
-            self._entries[problem] = ProblemSetup(problem, timing.sets, level), timing
-        self._entries.move_to_end(problem)
-        return self._entries[problem]
+            self._entries[workload] = ProblemSetup(workload, timing.sets, level), timing
+        self._entries.move_to_end(workload)
+        return self._entries[workload]
 
-    def _timing(self, problem: Problem) -> TimingSetup:
+    def _timing(self, workload: Workload) -> TimingSetup:
         most_bytes = int(self._memory_bytes * _PROBLEM_SHARE)
-        sets = OperandSets.make(problem, self._cold, self._l2_bytes, most_bytes, self._memory)
+        sets = OperandSets.make(workload, self._cold, self._l2_bytes, most_bytes, self._memory)
         return TimingSetup(sets, self._context)
 
     def _drop_oldest(self) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
 from math import inf
-from typing import Any, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.workload import Workload
 
-__all__ = ["Bias", "DType", "Layout", "Op", "Problem"]
+__all__ = ["Bias", "DType", "Layout", "Op", "Problem", "gemm"]
 
 _MAX_SIZE = 2**31 - 1
 _SHOWN = 200  # characters of a wrong text in a message
@@ -99,7 +100,7 @@ class Layout(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Workload):
     """GEMM problem: out[batch, m, n] = A[batch, m, k] @ B[batch, k, n], plus the bias of an addmm.
 
     Two problems are equal if a kernel cannot tell them apart, so their weight is not compared.
@@ -110,6 +111,11 @@ class Problem:
         >>> problem.m, problem.name, problem == gt.Problem(m=16, n=4096, k=4096)
         (16, '16x4096x4096:bf16:nt', True)
     """
+
+    kind: ClassVar[str] = "gemm"
+    """Kind of workload."""
+    baseline_space: ClassVar[str] = "aten"
+    """Space of the vendor library's kernel."""
 
     m: int
     """Rows of A and of the output; at least 1."""
@@ -215,6 +221,40 @@ class Problem:
         bias = {Bias.NONE: 0, Bias.VECTOR: self.n, Bias.MATRIX: self.m * self.n}[self.bias] * self.out_dtype.itemsize
         return self.batch * (a + b + out) + bias
 
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes m, n, k and batch."""
+        return {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
+
+    @property
+    def traits(self) -> Mapping[str, float]:
+        """Element sizes in bytes, and layouts as 0 or 1."""
+        return {
+            "bytes of A": float(self.a_dtype.itemsize),
+            "bytes of out": float(self.out_dtype.itemsize),
+            "A transposed": float(self.a_layout is Layout.T),
+            "B transposed": float(self.b_layout is Layout.T),
+        }
+
+    @property
+    def range_size(self) -> str:
+        """Rows of A, of which one row of the table may serve a range."""
+        return "m"
+
+    @property
+    def takes_size_at_launch(self) -> bool:
+        """Whether the kernel takes m at launch."""
+        return self.dynamic_m
+
+    def resized(self, size: int, weight: float | None = None) -> Self:
+        """Return the problem with another m, and another weight unless it is None."""
+        return replace(self, m=size, weight=self.weight if weight is None else weight)
+
+    @property
+    def family(self) -> Self:
+        """Problem of types and layouts alone: every size and the weight are 1."""
+        return replace(self, m=1, n=1, k=1, batch=1, weight=1.0)
+
     @classmethod
     def parse(cls, text: str) -> Problem:
         """Parse `[BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:FIELD=VALUE...]`; the defaults are bf16, nt and mm.
@@ -281,6 +321,17 @@ class Problem:
         return cls(**values)
 
 
+def gemm(workload: Workload) -> Problem:
+    """Return the workload as a GEMM, for the code that serves GEMMs alone.
+
+    Raises:
+        ProblemError: the workload is of another kind.
+    """
+    if not isinstance(workload, Problem):
+        raise ProblemError(f"{workload.name} is a workload of kind {workload.kind}, and this needs a GEMM")
+    return workload
+
+
 def _operand_type(text: str) -> DType:
     """Return the type of both operands by its name."""
     if re.fullmatch("[nt]{2}", text):
@@ -317,5 +368,5 @@ def _parse(name: str, text: str) -> object:
         raise ProblemError(f"{name}={text[:_SHOWN]!r} is not {expected}") from None
 
 
-_TYPES: dict[str, Any] = get_type_hints(Problem)
+_TYPES: dict[str, Any] = {each.name: get_type_hints(Problem)[each.name] for each in fields(Problem)}
 _EXPECTED = {int: f"an integer from 1 to {_MAX_SIZE}", float: "a number above 0", bool: "true or false"}

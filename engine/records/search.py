@@ -1,14 +1,14 @@
-"""Search of one task, as a sampler receives it."""
+"""Search of one task, as a sampler receives it, and what a model expects of its configs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Trial
 
-__all__ = ["FeatureFunction", "Search", "SourceTask", "no_features"]
+__all__ = ["FeatureFunction", "Prior", "Search", "SourceTask", "no_features"]
 
 FeatureFunction = Callable[[Config], Mapping[str, float]]
 """Function from a config of one task to its features by name; the names are equal for every config of a space."""
@@ -51,3 +51,15 @@ class Search:
     """Seed shared by the searches of a campaign, for models that they fit to the same history."""
     history: tuple[SourceTask, ...] = ()
     """Measurements of other tasks, the oldest first; empty for a sampler that does not learn from them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """Estimated times of one task's configs; they rank only against times of one model, problem and device."""
+
+    times_ns: Mapping[Config, float] = field(default_factory=dict)
+    """Estimated time of one launch in ns, above 0, by config; a config that the model does not cover is missing."""
+    model: str = ""
+    """Model with its version, `nvidia-matmul-heuristics 0.1.0.27`; empty without a model."""
+    reason: str = ""
+    """Reason for people why there are no times; empty if there are."""

@@ -1,4 +1,4 @@
-"""Tasks: a problem on a device in a space."""
+"""Tasks: a workload on a device in a space."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BASELINE_SPACE = "aten"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Problem to search on one device in one space."""
+    """Workload to search on one device in one space."""
 
     problem: Problem
-    """Problem that the kernels solve."""
+    """Workload that the kernels serve; a GEMM, for example."""
     device: Device
     """GPU that the kernels run on."""
     space: str

@@ -1,7 +1,7 @@
 """Report of `gemmtune space`: a space for one problem."""
 
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import Grid, Report, count
 from gemmtune.engine.search.enumeration import EnumeratedSpace

@@ -6,13 +6,15 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TypeVar
 
 from gemmtune.engine.records.errors import ContractError, UnknownPlugin
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
+from gemmtune.engine.seams.workload import WorkloadKind
 
-__all__ = ["exporter", "look_up", "name_of", "names", "objective", "pruner", "sampler", "space"]
+__all__ = ["exporter", "look_up", "name_of", "names", "objective", "pruner", "sampler", "space", "workload"]
 
 _Plugin = TypeVar("_Plugin")
 
@@ -69,8 +71,13 @@ def exporter(name: str) -> Exporter:
     return _create(Exporter, name)  # type: ignore[type-abstract]
 
 
+def workload(name: str) -> WorkloadKind[Workload]:
+    """Create the plug-in of that kind of workload; raises like `look_up`."""
+    return _create(WorkloadKind, name)  # type: ignore[type-abstract]
+
+
 def _noun(kind: type) -> str:
-    return kind.__name__.lower()
+    return "workload" if kind is WorkloadKind else kind.__name__.lower()
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -6,19 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["BuildError", "Launchable", "Space"]
 
@@ -30,14 +27,13 @@ class BuildError(Exception):
 class Launchable(Protocol):
     """Kernel that is loaded on the current device."""
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        """Enqueue out = A @ B (plus the bias of an addmm) on torch's current stream, without waiting.
+    def __call__(self, *arguments: Any) -> None:  # noqa: ANN401 (each kind of workload has its own)
+        """Enqueue one launch on torch's current stream, without waiting.
 
         Args:
-            a: first operand, shape (m, k), or (batch, m, k) for bmm, with the task's dtype and strides.
-            b: second operand, shape (k, n), or (batch, k, n) for bmm.
-            out: output, shape (m, n), or (batch, m, n) for bmm.
-            bias: bias of an addmm with the output's dtype, shape (n,) or (m, n); None for other operations.
+            arguments: `Operands.arguments` of the workload. For a GEMM: A of shape (m, k), B of shape (k, n) and the
+                output (m, n), each with a batch dimension first for bmm and with the task's dtype and strides; then the
+                bias of an addmm with the output's dtype, shape (n,) or (m, n).
         """
 
     def close(self) -> None:

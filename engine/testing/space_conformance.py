@@ -18,8 +18,8 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.errors import ToolchainMissing
-from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Space

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.prior import Prior
 from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 
 __all__ = ["Estimates", "Shape", "estimates_of", "prior_of", "proposed_configs"]

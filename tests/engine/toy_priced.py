@@ -6,7 +6,7 @@ import hashlib
 
 from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Space
 

@@ -8,7 +8,7 @@ import pytest
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.errors import ContractError
-from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError, Space

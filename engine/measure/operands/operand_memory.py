@@ -3,12 +3,12 @@
 import hashlib
 from bisect import bisect, insort
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import torch
 
-from gemmtune.engine.measure.operands.operands import TensorSource, Values
+from gemmtune.engine.measure.operands.operands import PlainSource, Values
 
 __all__ = ["OperandAllocator", "OperandMemory"]
 
@@ -16,10 +16,10 @@ _ALIGNMENT = 512  # bytes, as in torch's allocator
 
 
 class OperandMemory:
-    """Large regions that hold the operands of all problems: one region per kind of values, one for outputs.
+    """Large regions that hold the operands of all workloads: one region per kind of values, one for outputs.
 
     The positions of operands are scattered, and depend on the tensor's name alone; see experiments/measurement. Values
-    are drawn once per region. Operands of different problems overlap, and only one problem uses them at a time.
+    are drawn once per region. Operands of different workloads overlap, and only one workload uses them at a time.
     """
 
     def __init__(
@@ -48,28 +48,33 @@ class OperandMemory:
         return torch.empty(0, dtype=dtype, device=self.device)
 
 
-class OperandAllocator(TensorSource):
-    """Source of one problem's tensors inside the operand memory, none of them overlapping another.
+class OperandAllocator(PlainSource):
+    """Source of one workload's tensors inside the operand memory, none of them overlapping another.
 
     The position of a tensor follows from its name; if it is taken, the next free position is used. A tensor that fits
-    nowhere gets memory of its own, and counts in `own_bytes`.
+    nowhere gets memory of its own.
     """
 
     def __init__(self, memory: OperandMemory) -> None:
         super().__init__(memory.device)
-        self.own_bytes = 0
         self._memory = memory
+        self._shared: set[int] = set()
         self._taken: defaultdict[Values | None, list[tuple[int, int]]] = defaultdict(list)
 
-    def normal(self, values: Values, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        """Return a tensor of such values inside the memory, or apart if it does not fit."""
-        view = self._view(values, values.dtype, shape, name)
-        return self._counted(super().normal(values, shape, name)) if view is None else view
+    def own_bytes(self, tensors: Iterable[torch.Tensor]) -> int:
+        """Return the size of the tensors outside the memory that all workloads share, in bytes."""
+        apart = {storage.data_ptr(): storage.nbytes() for storage in (tensor.untyped_storage() for tensor in tensors)}
+        return sum(nbytes for pointer, nbytes in apart.items() if pointer not in self._shared)
+
+    def normal(self, dtype: torch.dtype, shape: tuple[int, ...], name: str, scale: float = 1.0) -> torch.Tensor:
+        """Return a tensor of normal values inside the memory, or apart if it does not fit."""
+        view = self._view(Values(dtype, scale), dtype, shape, name)
+        return super().normal(dtype, shape, name, scale) if view is None else view
 
     def empty(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
         """Return a tensor to write inside the memory, or apart if it does not fit."""
         view = self._view(None, dtype, shape, name)
-        return self._counted(super().empty(dtype, shape, name)) if view is None else view
+        return super().empty(dtype, shape, name) if view is None else view
 
     def _view(
         self, values: Values | None, dtype: torch.dtype, shape: tuple[int, ...], name: str
@@ -80,12 +85,9 @@ class OperandAllocator(TensorSource):
         if start is None:
             return None
         insort(taken, (start, start + nbytes))
+        self._shared.add(region.untyped_storage().data_ptr())
         own = region[start // region.itemsize : (start + nbytes) // region.itemsize]
         return own.view(dtype).view(shape)
-
-    def _counted(self, tensor: torch.Tensor) -> torch.Tensor:
-        self.own_bytes += tensor.nbytes
-        return tensor
 
 
 def _free_position(taken: list[tuple[int, int]], size: int, nbytes: int, name: str) -> int | None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from gemmtune.engine.measure.operands.operand_memory import OperandAllocator, OperandMemory
-from gemmtune.engine.measure.operands.operands import Operands, make_operands
+from gemmtune.engine.measure.operands.operands import kind_of, make_operands, tensors_of
 from gemmtune.engine.platform import vendor_gemm as vendor
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.workload import Operands
 
 __all__ = ["BLOCK_SAMPLES", "COLD_BYTES_PER_L2", "OperandSets", "reference_kernel"]
 
@@ -24,61 +25,62 @@ _SETS = 8 * BLOCK_SAMPLES
 
 
 def reference_kernel(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-    """Enqueue the vendor library's GEMM on operands of the problem's `reference_problem`.
+    """Enqueue the vendor library's GEMM on operands of the problem that the workload is timed beside.
 
-    The reference kernel solves the candidate's problem, so that memory and power limit both alike.
+    For a GEMM that is the candidate's problem, so that memory and power limit both alike.
     """
     vendor.multiply(a, b, out, bias)
 
 
 @dataclass(frozen=True, slots=True)
 class OperandSets:
-    """Operand sets of one problem, for the kernel and the reference kernel."""
+    """Operand sets of one workload, for the kernel and the reference kernel."""
 
     kernel: tuple[Operands, ...]
     """Operand sets of the timed kernel, in the order of launches."""
     reference: tuple[Operands, ...]
-    """Operand sets of the reference kernel: in other memory if the protocol is cold, and of its `reference_problem`."""
+    """Operand sets of the reference kernel: in other memory if the protocol is cold."""
     evicts: bool
     """Whether L2 must be emptied by a helper kernel, because the sets of a block are too small to do it."""
     own_bytes: int
-    """Device memory outside the shared memory, in bytes: biases, and tensors that did not fit."""
+    """Device memory outside the shared memory, in bytes: biases, for example, and tensors that did not fit."""
 
     @classmethod
-    def make(cls, problem: Problem, cold: bool, l2_bytes: int, most_bytes: int, memory: OperandMemory) -> OperandSets:
-        """Make the operand sets of a problem.
+    def make(cls, workload: Workload, cold: bool, l2_bytes: int, most_bytes: int, memory: OperandMemory) -> OperandSets:
+        """Make the operand sets of a workload.
 
         Args:
-            problem: the GEMM.
+            workload: work of the kernels to time.
             cold: whether operands must come from device memory; otherwise every launch uses one set.
             l2_bytes: size of L2, in bytes.
             most_bytes: largest size of all sets, in bytes. Kernel and reference get one set each in any case, and
                 BLOCK_SAMPLES each before the kernel gets more.
-            memory: memory that all problems share.
+            memory: memory that all workloads share.
 
         Raises:
             torch.OutOfMemoryError: the operands do not fit.
         """
         allocator = OperandAllocator(memory)
 
-        def draw(drawn: Problem, number: int) -> Operands:
+        def draw(drawn: Workload, number: int) -> Operands:
             return make_operands(drawn, memory.device, number, allocator)
 
-        first, beside = draw(problem, 0), vendor.reference_problem(problem)
+        first, beside = draw(workload, 0), kind_of(workload.kind).timed_beside(workload)
+        first_bytes = max(1, sum(tensor.nbytes for tensor in tensors_of(first)))
         kernel: tuple[Operands, ...] = (first,)
         evicts = False
         if cold:
-            count = max(1, min(BLOCK_SAMPLES, most_bytes // (first.nbytes + beside.min_bytes)))
+            count = max(1, min(BLOCK_SAMPLES, most_bytes // (first_bytes + beside.min_bytes)))
             reference = tuple(draw(beside, number) for number in range(_SETS, _SETS + count))
-            evicts = count * first.nbytes < COLD_BYTES_PER_L2 * l2_bytes
+            evicts = count * first_bytes < COLD_BYTES_PER_L2 * l2_bytes
             if count == BLOCK_SAMPLES:
-                blocks = (most_bytes - BLOCK_SAMPLES * beside.min_bytes) // first.nbytes // BLOCK_SAMPLES
+                blocks = (most_bytes - BLOCK_SAMPLES * beside.min_bytes) // first_bytes // BLOCK_SAMPLES
                 count = min(_SETS, blocks * BLOCK_SAMPLES)
-            kernel += tuple(draw(problem, number) for number in range(1, count))
+            kernel += tuple(draw(workload, number) for number in range(1, count))
         else:
-            reference = (first if beside == problem else draw(beside, 0),)
-        biases = {id(one.bias): one.bias.nbytes for one in (*kernel, *reference) if one.bias is not None}
-        return cls(kernel, reference, evicts, allocator.own_bytes + sum(biases.values()))
+            reference = (first if beside == workload else draw(beside, 0),)
+        tensors = (tensor for operands in (*kernel, *reference) for tensor in tensors_of(operands))
+        return cls(kernel, reference, evicts, allocator.own_bytes(tensors))
 
     @property
     def parts(self) -> int:

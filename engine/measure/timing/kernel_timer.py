@@ -3,7 +3,7 @@
 A block is one replay of a graph that alternates launches of the kernel with launches of the reference, each between two
 event nodes. The fixed cost of events is measured on an empty kernel and subtracted.
 
-Times depend on the executable graph. All kernels of a problem therefore share a few executables, and so does the empty
+Times depend on the executable graph. All kernels of a workload therefore share a few executables, and so does the empty
 kernel. Kernels with clusters cannot share them. Finals compare both sorts of kernels, so there each kernel gets
 executables of its own. Finals time short kernels in runs of several launches between two events, which share the cost
 of events. See experiments/measurement.
@@ -19,9 +19,9 @@ import torch
 
 from gemmtune.engine.measure.deciding.blocks import Block
 from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES, OperandSets, reference_kernel
-from gemmtune.engine.measure.operands.operands import Operands
 from gemmtune.engine.measure.timing.cuda_graphs import Executable, Graph
 from gemmtune.engine.measure.timing.timing_context import EventPair, TimingContext
+from gemmtune.engine.seams.workload import Operands
 from gemmtune.engine.statistics import estimate
 
 __all__ = ["KernelTimer", "Run", "TimingSetup"]
@@ -45,7 +45,7 @@ class Run:
 
 
 class TimingSetup:
-    """Everything that timing the kernels of one problem needs: operands, captured reference launches, fixed costs."""
+    """Everything that timing the kernels of one workload needs: operands, captured reference launches, fixed costs."""
 
     def __init__(self, sets: OperandSets, context: TimingContext) -> None:
         """Capture the launches of the reference; the fixed costs are 0 until `calibrate`."""

@@ -9,7 +9,7 @@ from functools import cache
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import UnknownPlugin
 from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.records.prior import Prior
+from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams import registry

@@ -12,7 +12,7 @@ from gemmtune.engine.measure.operands.operand_memory import OperandAllocator, Op
 from gemmtune.engine.measure.operands.operands import Values  # noqa: E402 (as above)
 
 CPU = torch.device("cpu")
-BF16 = Values(torch.bfloat16)
+BF16 = torch.bfloat16
 
 
 def memory(nbytes=1 << 20):
@@ -36,7 +36,7 @@ def test_all_tensors_of_a_kind_are_views_of_one_region():
 def test_each_kind_of_values_and_the_outputs_have_a_region():
     shared = memory()
     allocator = OperandAllocator(shared)
-    integers = allocator.normal(Values(torch.int8, 32.0), (1000,), "x")
+    integers = allocator.normal(torch.int8, (1000,), "x", 32.0)
     assert integers.float().std() == pytest.approx(32, rel=0.1)
     values = allocator.normal(BF16, (1000,), "x")
     before = values.clone()
@@ -47,12 +47,13 @@ def test_each_kind_of_values_and_the_outputs_have_a_region():
 
 def test_tensors_of_one_problem_do_not_overlap_and_the_rest_gets_memory_of_its_own():
     allocator = OperandAllocator(memory(64 * 512))
-    spans = sorted(span(allocator.empty(torch.int32, (128,), str(i))) for i in range(64))
+    fitting = [allocator.empty(torch.int32, (128,), str(i)) for i in range(64)]
+    spans = sorted(map(span, fitting))
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-    assert allocator.own_bytes == 0
+    assert allocator.own_bytes(fitting) == 0
     late = allocator.empty(torch.int32, (128,), "late")
     large = allocator.normal(BF16, (1 << 20,), "large")
-    assert allocator.own_bytes == late.nbytes + large.nbytes
+    assert allocator.own_bytes([late, *fitting, large, late]) == late.nbytes + large.nbytes
 
 
 def test_positions_depend_on_names_alone_and_are_scattered():
@@ -69,7 +70,7 @@ def test_positions_depend_on_names_alone_and_are_scattered():
 def test_without_regions_every_tensor_gets_memory_of_its_own():
     allocator = OperandAllocator(OperandMemory(CPU, [], list))
     drawn = allocator.normal(BF16, (8, 8), "x")
-    assert allocator.own_bytes == drawn.nbytes == 128
+    assert allocator.own_bytes([drawn]) == drawn.nbytes == 128
     assert torch.equal(drawn, OperandAllocator(OperandMemory(CPU, [], list)).normal(BF16, (8, 8), "x"))
     assert not torch.equal(drawn, allocator.normal(BF16, (8, 8), "y"))
 
@@ -84,4 +85,4 @@ def test_a_region_has_the_first_size_that_fits(monkeypatch):
 
     monkeypatch.setattr(torch, "empty", limited)
     shared = OperandMemory(CPU, [1 << 30, 4096], lambda: [1 << 30, 1 << 20, 512])
-    assert (shared.region(None).nbytes, shared.region(BF16).nbytes) == (4096, 1 << 20)
+    assert (shared.region(None).nbytes, shared.region(Values(BF16)).nbytes) == (4096, 1 << 20)

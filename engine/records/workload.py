@@ -1,0 +1,96 @@
+"""Workloads: one thing to tune, whatever its kernel computes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+__all__ = ["Workload"]
+
+
+class Workload(ABC):
+    """Work of one kernel launch: its sizes, types and everything else that a kernel can tell apart.
+
+    A workload is data: frozen, hashable, picklable, and without torch. Two workloads are equal if a kernel cannot tell
+    them apart, so their weights are not compared. The plug-in of its kind (`seams.workload.WorkloadKind`) makes its
+    operands and the result that a right kernel gives.
+
+    A GEMM (`records.problem.Problem`) is one kind. `testing.check_workload` holds a kind to this contract.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    """Name of the workload's kind, as registered under the entry points `gemmtune.workloads`: `gemm`."""
+
+    baseline_space: ClassVar[str]
+    """Name of the space whose only config is the kernel that production runs untuned, measured for every workload."""
+
+    weight: float
+    """Call frequency in the user's program, relative to the other workloads; above 0."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Canonical text, equal for equal workloads alone, which the kind's `parse` reads.
+
+        The text of every kind but `gemm` begins with the kind and a colon. It has no space and no slash.
+        """
+
+    @property
+    @abstractmethod
+    def flops(self) -> int:
+        """Number of arithmetic operations of one launch."""
+
+    @property
+    @abstractmethod
+    def min_bytes(self) -> int:
+        """Bytes that one launch must move through device memory; a faster time than these take is refused."""
+
+    @property
+    @abstractmethod
+    def sizes(self) -> Mapping[str, int]:
+        """Sizes by name, each at least 1, in a fixed order; samplers compare workloads by their logarithms."""
+
+    @property
+    def traits(self) -> Mapping[str, float]:
+        """Further numbers that samplers compare workloads by, such as element sizes; by default none."""
+        return {}
+
+    @abstractmethod
+    def to_fields(self) -> Mapping[str, str]:
+        """Return every compared field as text, which the kind's `from_fields` reads; stored in databases and files."""
+
+    @property
+    def range_size(self) -> str:
+        """Name of the size that a range of a row spans, such as m or tokens; by default none, and no range is built."""
+        return ""
+
+    @property
+    def takes_size_at_launch(self) -> bool:
+        """Whether a kernel takes the range size at launch, so that one binary serves every such size."""
+        return False
+
+    @property
+    def size(self) -> int:
+        """Value of the range size; 1 without one."""
+        return self.sizes[self.range_size] if self.range_size else 1
+
+    @abstractmethod
+    def resized(self, size: int, weight: float | None = None) -> Self:
+        """Return the workload with another range size, and another weight unless it is None.
+
+        Raises:
+            ProblemError: the size is out of bounds, or the workload has no range size.
+        """
+
+    @property
+    def series(self) -> Self:
+        """Workload at range size 1 with weight 1: equal for workloads that differ in these alone."""
+        return self.resized(1, 1.0) if self.range_size else self
+
+    @property
+    @abstractmethod
+    def family(self) -> Self:
+        """Workload with every size and the weight 1: workloads of one family can share a compiled kernel."""

@@ -1,0 +1,121 @@
+"""Contract of a kind of workload: its texts, its operands on a device, and the results a right kernel gives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Expected", "Operands", "TensorSource", "WorkloadKind"]
+
+_Work = TypeVar("_Work", bound=Workload)
+
+
+class TensorSource(Protocol):
+    """Source of operand tensors on one device; it scatters them in memory, so that launches can run on a cold L2."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors."""
+
+    def normal(self, dtype: torch.dtype, shape: tuple[int, ...], name: str, scale: float = 1.0) -> torch.Tensor:
+        """Return a contiguous tensor of standard-normal values; integers are multiplied by `scale` and rounded.
+
+        Another name gets other values and other memory. Do not write to the tensor: its memory may hold operands of
+        other workloads, too.
+        """
+
+    def own(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
+        """Return a tensor of such values in memory of its own, which may be written to before it is returned."""
+
+    def empty(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
+        """Return a contiguous tensor for a kernel to write; another name gets other memory."""
+
+
+class Operands(Protocol):
+    """Arguments of one launch."""
+
+    @property
+    def arguments(self) -> tuple[object, ...]:
+        """Arguments that a kernel of the workload is called with, in order, the outputs among them."""
+
+    @property
+    def outputs(self) -> tuple[torch.Tensor, ...]:
+        """Tensors that a kernel must write completely and does not read; a check overwrites them beforehand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Result that a right kernel gives in one output, with its tolerance."""
+
+    values: torch.Tensor
+    """Right values in float32, with the shape of the output; computed in float64 where rounding matters."""
+    tolerance: float
+    """Largest ‖out − values‖ / ‖values‖ that rounding alone may cause; 0 for an output that must be exact."""
+    least_rms: float = 0.0
+    """Root mean square that the values count with at least, so that rounding near 0 is no large relative error."""
+
+
+class WorkloadKind(ABC, Generic[_Work]):
+    """Plug-in of one kind of workload, registered under the entry points `gemmtune.workloads` by the kind's name.
+
+    `parse`, `from_fields` and `timed_beside` need neither torch nor a GPU. The other methods run in the worker process
+    that owns the GPU. An instance is stateless: its answers depend only on the arguments.
+    """
+
+    @abstractmethod
+    def parse(self, text: str) -> _Work:
+        """Return the workload of a canonical name, or of another text that a user may write for it.
+
+        Raises:
+            ProblemError: the text is malformed; the message says the value, the bound and the way out.
+        """
+
+    @abstractmethod
+    def from_fields(self, fields: Mapping[str, str]) -> _Work:
+        """Return the workload of `Workload.to_fields`; a missing field takes its default.
+
+        Raises:
+            ProblemError: a field is unknown, missing or malformed.
+        """
+
+    @abstractmethod
+    def operands(self, workload: _Work, source: TensorSource, number: int) -> Operands:
+        """Return operand set `number`, with values and memory of its own for every number.
+
+        The names of its tensors begin with the workload's name and, from 1 on, the number.
+
+        Raises:
+            torch.OutOfMemoryError: the tensors do not fit.
+        """
+
+    @abstractmethod
+    def expected(self, workload: _Work, operands: Operands) -> tuple[Expected, ...]:
+        """Return the right result of each output, computed from the operands without a kernel that is tuned."""
+
+    def timed_beside(self, workload: _Work) -> Problem:
+        """Return the GEMM that the vendor library runs beside each launch, to correct times for drifting clocks.
+
+        It should take about as long as the workload, and be limited by memory or arithmetic as the workload is. The
+        default has the workload's bytes and arithmetic, as nearly as a product of bf16 matrices can.
+        """
+        return _gemm_like(workload)
+
+
+_STEP = 64  # multiple that n and k are rounded up to, as the vendor library's kernels like
+_LEAST_ROWS = 16
+
+
+def _gemm_like(workload: Workload) -> Problem:
+    """Return the bf16 GEMM of m rows and a square weight with about this many bytes and operations."""
+    bytes_, flops = max(workload.min_bytes, 1), max(workload.flops, 1)
+    side = max((bytes_ / 2) ** 0.5, (flops / 2) ** (1 / 3))  # bytes of the weight alone, or a cube of the operations
+    side = max(_STEP, round(side / _STEP) * _STEP)
+    return Problem(m=max(_LEAST_ROWS, round(flops / (2 * side * side))), n=side, k=side, weight=workload.weight)
