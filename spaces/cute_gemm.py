@@ -87,7 +87,7 @@ class CuteGemmSpace(Space):
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject problems that the operator cannot serve, and designs that the registry does not list."""
         problem = task.problem
-        if problem.op is not Op.MM or problem.epilogue != "none":
+        if problem.op is not Op.MM or problem.epilogue:
             return Verdict.no(
                 "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"
             )

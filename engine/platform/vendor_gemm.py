@@ -33,7 +33,7 @@ def supports(problem: Problem) -> Verdict:
     name = operator_name(problem)
     if problem.op is not Op.MM and problem.a_dtype.itemsize == 1:
         return Verdict.no("operation", f"aten runs mm of {problem.a_dtype}, not {problem.op}")
-    if problem.epilogue != "none":
+    if problem.epilogue:
         return Verdict.no("operation", f"{name} has no epilogue {problem.epilogue}")
     if not _knows_types(problem):
         types = f"{problem.a_dtype} by {problem.b_dtype} to {problem.out_dtype}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from enum import StrEnum
-from math import inf
 from typing import Any, ClassVar, Self, get_type_hints
 
+from gemmtune.engine.records.epilogue.chain import ELEMENT_BYTES, NO_EPILOGUE, Epilogue, OperandShape
+from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.workload import Workload
 
@@ -141,8 +143,8 @@ class Problem(Workload):
     """Memory layout of B."""
     allow_tf32: bool = False
     """Whether fp32 products may round their operands to tf32 (torch.backends.cuda.matmul.allow_tf32)."""
-    epilogue: str = "none"
-    """Operation fused with the product; `none` without one."""
+    epilogue: Epilogue = NO_EPILOGUE
+    """Operations that the kernel computes on its product before it stores the result; `none` without one."""
     bias: Bias = Bias.NONE
     """Bias of an addmm, with alpha and beta of 1; by default a vector."""
     dynamic_m: bool = False
@@ -167,7 +169,8 @@ class Problem(Workload):
         if self.bias is not Bias.NONE and self.op is not Op.ADDMM:
             raise ProblemError(f"bias={self.bias} needs op addmm, not {self.op}: write MxNxK:DTYPE:LAYOUT:addmm")
         self._refuse_types()
-        if not 0 < self.weight < inf:
+        self._fit_epilogue()
+        if not 0 < self.weight < math.inf:
             raise ProblemError(f"weight={self.weight} is not a number above 0")
 
     def _refuse_types(self) -> None:
@@ -185,6 +188,19 @@ class Problem(Workload):
             if dtype.itemsize == 1:
                 raise ProblemError(f"{name}={dtype} has 8 bits, which hold no unscaled sum: take 16 or 32")
 
+    def _fit_epilogue(self) -> None:
+        """Write the epilogue relative to the output's type; refuse one behind integers."""
+        if not self.epilogue:
+            return
+        if self.out_dtype.is_integer:
+            raise ProblemError(
+                f"epilogue={self.epilogue} behind an output of {self.out_dtype}: it needs a float: add out_dtype=bf16"
+            )
+        try:
+            object.__setattr__(self, "epilogue", self.epilogue.relative_to(self.out_dtype.value))
+        except ValueError as error:
+            raise ProblemError(str(error)) from None
+
     @property
     def name(self) -> str:
         """Canonical text, `2048x4096x4096:bf16:nt`, which `Problem.parse` reads."""
@@ -198,7 +214,7 @@ class Problem(Workload):
             "b_dtype": self.a_dtype,
             "out_dtype": out_dtype,
             "acc_dtype": acc_dtype,
-            "epilogue": "none",
+            "epilogue": NO_EPILOGUE,
             "bias": Bias.VECTOR if self.op is Op.ADDMM else Bias.NONE,
             "dynamic_m": False,
         }
@@ -208,18 +224,39 @@ class Problem(Workload):
 
     @property
     def flops(self) -> int:
-        """Number of floating-point operations: 2·batch·m·n·k, and one per element of the output for a bias."""
-        added = 0 if self.bias is Bias.NONE else self.m * self.n
-        return 2 * self.batch * self.m * self.n * self.k + added
+        """Number of floating-point operations: 2·batch·m·n·k, and per element one per bias and operation behind it."""
+        added = len(self.epilogue.operations) + (self.bias is not Bias.NONE)
+        return self.batch * self.m * self.n * (2 * self.k + added)
 
     @property
     def min_bytes(self) -> int:
-        """Bytes that must move through device memory: each operand read once, and the output written once."""
+        """Bytes that must move through device memory: each operand read once, and each output written once."""
         a = self.m * self.k * self.a_dtype.itemsize
         b = self.k * self.n * self.b_dtype.itemsize
-        out = self.m * self.n * self.out_dtype.itemsize
+        out = self.m * self.n * sum(dtype.itemsize for dtype in self.stored_dtypes)
         bias = {Bias.NONE: 0, Bias.VECTOR: self.n, Bias.MATRIX: self.m * self.n}[self.bias] * self.out_dtype.itemsize
-        return self.batch * (a + b + out) + bias
+        read = sum(
+            math.prod(self.shape_of(operand.shape)) * ELEMENT_BYTES.get(operand.dtype, self.out_dtype.itemsize)
+            for operand in self.epilogue.operands
+        )
+        return self.batch * (a + b + out) + bias + read
+
+    @property
+    def stored_dtypes(self) -> tuple[DType, ...]:
+        """Element types of the tensors that the kernel stores: of the output, or of the epilogue's outputs."""
+        outputs = self.epilogue.outputs
+        return tuple(DType(each.dtype) if each.dtype else self.out_dtype for each in outputs) or (self.out_dtype,)
+
+    def shape_of(self, shape: OperandShape) -> tuple[int, ...]:
+        """Return the sizes of an epilogue's operand: as many as the output has, with 1 where it is broadcast."""
+        batch = (self.batch,) if self.op is Op.BMM else ()
+        ones = (1,) * len(batch)
+        return {
+            OperandShape.MATRIX: (*batch, self.m, self.n),
+            OperandShape.ROW: (*ones, 1, self.n),
+            OperandShape.COLUMN: (*batch, self.m, 1),
+            OperandShape.SCALAR: (*ones, 1, 1),
+        }[shape]
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -262,7 +299,8 @@ class Problem(Workload):
         Upper case and torch's names of types are understood.
 
         DTYPE is the type of both operands and of the output; `tf32` is fp32 with tf32 products allowed. For a DTYPE of
-        8 bits the output is bf16, or int32 for int8. A FIELD overrides the default (`out_dtype=fp32`, `bias=matrix`).
+        8 bits the output is bf16, or int32 for int8. A FIELD overrides the default (`out_dtype=fp32`, `bias=matrix`,
+        `epilogue=add(matrix).relu`).
 
         Raises:
             ProblemError: the text is malformed or a size is out of bounds.
@@ -362,8 +400,12 @@ def _parse(name: str, text: str) -> object:
     """Parse the text of a field by the field's type."""
     kind = _TYPES[name]
     try:
+        if kind is Epilogue:
+            return parse_epilogue(text)
         return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError) as error:
+        if kind is Epilogue:
+            raise ProblemError(str(error)) from None
         expected = _EXPECTED.get(kind) or f"one of {', '.join(kind)}"
         raise ProblemError(f"{name}={text[:_SHOWN]!r} is not {expected}") from None
 

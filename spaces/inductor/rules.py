@@ -47,7 +47,7 @@ _MAX_REGISTERS_PER_THREAD = 255
 def serves(task: Task, ops: tuple[Op, ...]) -> Verdict:
     """Return whether a template for those operations multiplies such operands."""
     problem = task.problem
-    if problem.op not in ops or problem.epilogue != "none":
+    if problem.op not in ops or problem.epilogue:
         return Verdict.no(
             "operation",
             f"{task.space} renders a plain {' or '.join(ops)}, not {problem.op} with epilogue {problem.epilogue}",

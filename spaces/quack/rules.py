@@ -25,7 +25,7 @@ _WIDEST_COOPERATIVE = {64: 256, 128: 256, 192: 128, 256: 208}
 def serves(task: Task) -> Verdict:
     """Return whether any config of QuACK's plain GEMM can serve the task."""
     problem = task.problem
-    if problem.op is not Op.MM or problem.epilogue != "none":
+    if problem.op is not Op.MM or problem.epilogue:
         return Verdict.no("operation", f"quack_gemm runs a plain mm, not {problem.op} with epilogue {problem.epilogue}")
     if problem.dynamic_m:
         return Verdict.no("dynamic m", "every kernel of quack_gemm takes m when it is launched: leave out dynamic_m")

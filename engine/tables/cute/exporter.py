@@ -94,8 +94,8 @@ def problem_key(problem: Problem) -> str:
     """
     if problem.op is not Op.MM:
         raise TableError(f"{problem.name}: the CuTe table is written for mm, not for {problem.op}: leave the row out")
-    if problem.epilogue != "none":
-        raise TableError(f"{problem.name}: the CuTe table's keys know no epilogue={problem.epilogue!r}")
+    if problem.epilogue:
+        raise TableError(f"{problem.name}: the CuTe table's keys know no epilogue={problem.epilogue}")
     dtypes = (problem.a_dtype, problem.b_dtype, problem.out_dtype, problem.acc_dtype)
     names = [dtype.torch_name.replace("_", "") for dtype in dtypes]  # CUTLASS's names in lower case
     return ":".join((f"{problem.m}x{problem.n}x{problem.k}", *names, f"{problem.a_layout}{problem.b_layout}"))

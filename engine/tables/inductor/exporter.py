@@ -68,8 +68,8 @@ def product_key(problem: Problem) -> str:
 
 
 def _check_problem(problem: Problem) -> None:
-    if problem.epilogue != "none":
-        raise TableError(f"{problem.name}: Inductor chooses epilogues itself, epilogue={problem.epilogue!r} has no key")
+    if problem.epilogue:
+        raise TableError(f"{problem.name}: Inductor chooses epilogues itself, epilogue={problem.epilogue} has no key")
     dtypes = {problem.a_dtype, problem.b_dtype, problem.out_dtype}
     if len(dtypes) > 1:
         raise TableError(f"{problem.name}: Inductor's {problem.op} has one dtype, not {', '.join(sorted(dtypes))}")

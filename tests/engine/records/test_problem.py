@@ -66,6 +66,9 @@ def test_the_weight_does_not_change_equality(problem: Problem):
         ("1x1x2x3:bf16:nn:bmm", "1x1x2x3:bf16:nn:bmm"),
         ("1x2x3:bf16:nt:out_dtype=fp32", "1x2x3:bf16:nt:out_dtype=fp32"),
         ("1x2x3:acc_dtype=fp16:epilogue=relu", "1x2x3:bf16:nt:acc_dtype=fp16:epilogue=relu"),
+        ("1x2x3:epilogue=ADD(matrix[bf16]).relu", "1x2x3:bf16:nt:epilogue=add(matrix).relu"),
+        ("1x2x3:bf16:nt:addmm:epilogue=div(x.neg.exp.add(1)).to(bf16)", "1x2x3:bf16:nt:addmm:epilogue=silu"),
+        ("1x2x3:epilogue=to(bf16)", "1x2x3:bf16:nt"),
         ("1x2x3:fp32:nt:addmm", "1x2x3:fp32:nt:addmm"),
         ("1x2x3:fp32:nt:addmm:bias=vector", "1x2x3:fp32:nt:addmm"),
         ("1x2x3:bf16:nt:addmm:dynamic_m=true:bias=matrix", "1x2x3:bf16:nt:addmm:bias=matrix:dynamic_m=true"),
@@ -129,6 +132,8 @@ def test_an_empty_field_takes_its_default():
         ("4x4x4:e4m3:nt:acc_dtype=e4m3", "acc_dtype=e4m3 has 8 bits, which hold no unscaled sum"),
         ("4x4x4:bf16:nx", "layout 'nx' is not one of nn, nt, tn, tt"),
         ("4x4x4:bf16:nt:conv", "op='conv' is not one of mm, addmm, bmm"),
+        ("4x4x4:bf16:nt:epilogue=gelux", "'gelux' is no operation; did you mean gelu? known: abs, add"),
+        ("4x4x4:int8:nt:epilogue=relu", "epilogue=relu behind an output of int32: it needs a float"),
         ("4x4", "malformed problem '4x4': expected [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]]"),
         ("-4x4x4", "malformed problem '-4x4x4': expected"),
         ("4x4x4:bf16:nt:mm:more", "malformed problem '4x4x4:bf16:nt:mm:more': expected"),
@@ -166,6 +171,7 @@ def test_flops_count_a_multiply_and_an_add():
     assert Problem.parse("2x3x5").flops == 2 * 2 * 3 * 5 == 60
     assert Problem.parse("7x2x3x5:bf16:nt:bmm").flops == 7 * 60
     assert Problem.parse("2x3x5:bf16:nt:addmm").flops == 60 + 2 * 3
+    assert Problem.parse("2x3x5:bf16:nt:addmm:epilogue=relu.mul(matrix)").flops == 60 + 3 * 2 * 3
 
 
 def test_min_bytes_count_each_operand_and_the_output_once():
@@ -177,6 +183,9 @@ def test_min_bytes_count_each_operand_and_the_output_once():
     assert mixed.min_bytes == 25 * 2 + 6 * 4
     assert Problem.parse("2x3x5:int8").min_bytes == 25 + 6 * 4
     assert Problem.parse("2x3x5:bf16:nt:addmm").min_bytes == (31 + 3) * 2
+    assert Problem.parse("2x3x5:epilogue=relu+x").min_bytes == (31 + 6) * 2
+    assert Problem.parse("2x3x5:epilogue=add(matrix[fp32]).mul(row).to(fp32)").min_bytes == 25 * 2 + 3 * 2 + 2 * 6 * 4
+    assert Problem.parse("7x2x3x5:fp16:nt:bmm:epilogue=mul(column).add(row)").min_bytes == (7 * (31 + 2) + 3) * 2
     assert Problem.parse("2x3x5:bf16:nt:addmm:bias=matrix").min_bytes == (31 + 6) * 2
 
 

@@ -222,7 +222,7 @@ def test_a_table_without_a_cute_choice_is_refused_with_its_spaces():
     [
         (row("8x8x8:bf16:nt:addmm", choice("cute_gemm", CUTE)), "8x8x8:bf16:nt:addmm: .* not for addmm"),
         (row("4x8x8x8:bf16:nt:bmm", choice("quack_gemm", QUACK)), "not for bmm"),
-        (row(replace(Problem.parse("8x8x8"), epilogue="relu"), choice("cute_gemm", CUTE)), "no epilogue='relu'"),
+        (row(Problem.parse("8x8x8:bf16:nt:epilogue=relu"), choice("cute_gemm", CUTE)), "no epilogue=relu"),
         (row("8x8x8", choice("cute_gemm", {**CUTE, "stages": 2})), "config has the unknown field 'stages'"),
         (row("8x8x8", choice("quack_gemm", {"tile_m": 64})), "8x8x8:.*:nt': config has the missing field 'cluster_m'"),
         (

@@ -197,7 +197,7 @@ def test_the_exported_loader_compiles_and_imports_nothing_of_gemmtune():
         (row("8x8x8", choice("cute_gemm", {})), "8x8x8:bf16:nt: no Inductor template of mm for space 'cute_gemm'"),
         (row("4x8x8x8:bf16:nt:bmm", choice("triton_mm_tma", TILES)), "no Inductor template of bmm for space"),
         (row("4x8x8x8:bf16:nt:bmm:dynamic_m=true", choice("aten", {})), "rows of bmm are for one m"),
-        (row(replace(Problem.parse("8x8x8"), epilogue="relu"), choice("aten", {})), "epilogue='relu' has no key"),
+        (row(Problem.parse("8x8x8:bf16:nt:epilogue=relu"), choice("aten", {})), "epilogue=relu has no key"),
         (row(replace(Problem.parse("8x8x8"), out_dtype=DType.FP32), choice("aten", {})), "one dtype, not bf16, fp32"),
         (row(replace(Problem.parse("8x8x8"), acc_dtype=DType.FP16), choice("aten", {})), "accumulates in fp32, not in"),
         (row("8x8x8", choice("triton_mm", {**TILES, "num_ctas": 2})), "kwargs has the unknown field 'num_ctas'"),
