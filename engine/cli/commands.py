@@ -6,6 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
+from gemmtune.engine.cli.audits import audit
 from gemmtune.engine.cli.campaigns import record, tune
 from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, init, list_choices
 from gemmtune.engine.cli.help import Command
@@ -43,6 +44,7 @@ for _command in (
     verify,
     diff,
     export,
+    audit,
     warmup,
     status,
     merge,

@@ -1,0 +1,50 @@
+"""The command that examines the tables of serving engines: audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmtune.engine.cli import output
+from gemmtune.engine.cli.choices import Kind, completed
+from gemmtune.engine.cli.options import AsJson
+from gemmtune.engine.io.printing import print_text
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.report.audit.report import audit_report
+from gemmtune.engine.report.progress.display import show_work
+from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.tables.serving.audit import audit as examine_files
+
+__all__ = ["audit"]
+
+_SOURCE_HELP = "A folder, a wheel, or an installed package: vllm or sglang."
+_DEVICE_HELP = "Only the files that the engine loads on this device, for example H200. [default: all files]"
+_TRITON_HELP = "The Triton version that the engine runs with. [default: the one that the package requires]"
+
+
+def audit(
+    source: Annotated[str, typer.Argument(metavar="PATH|PACKAGE", help=_SOURCE_HELP)],
+    device: Annotated[
+        str | None, typer.Option(help=_DEVICE_HELP, metavar="NAME", autocompletion=completed(Kind.DEVICES))
+    ] = None,
+    triton: Annotated[str, typer.Option(help=_TRITON_HELP, metavar="VERSION")] = "",
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all findings as a page, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find stale and broken tuned files of vLLM and SGLang.
+
+    Reads the files of fused MoE and block-fp8 kernels, needs no GPU and imports no engine. The exit status is 1 if a
+    file has a fault: the engine fails, computes a wrong result, or runs a config tuned for other work.
+    """
+    with show_work(f"reading {source}", quiet=as_json):
+        found = examine_files(source, catalogue.device(device) if device else None, triton)
+    if html is not None:
+        from gemmtune.engine.report.audit.page import audit_html  # matplotlib takes a while to import
+
+        write_whole(html, audit_html(found).encode())
+    output.show(audit_report(found), as_json=as_json)
+    if html is not None and not as_json:
+        print_text(f"written: {html}")
+    raise typer.Exit(0 if found.holds else 1)

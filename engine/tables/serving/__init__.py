@@ -1,0 +1,1 @@
+"""Tables of the serving engines: their files read, audited, and written from a gemmtune table."""
