@@ -159,8 +159,7 @@ def tune(
         if folder is not None and not replace_table:
             earlier = read_earlier(folder / TABLE_FILE, opened.device, plan.objective)
         url = database_url(database, folder)
-        with Database.open(url) as store:
-            store.send_notices_to(partial(notify, callbacks))
+        with Database.open(url, notify=partial(notify, callbacks)) as store:
             for note in opened.notes:
                 notify(callbacks, note)
             found = execute(plan, opened, store, callbacks, finished=finished)

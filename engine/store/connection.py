@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from gemmtune.engine.records.errors import StoreError
-from gemmtune.engine.store.dialects import accept_any_text, begin, is_connection_loss
+from gemmtune.engine.store.dialects import accept_any_text, begin, is_connection_loss, is_locked, set_wal
 from gemmtune.engine.store.sqlite_reader import SqliteReader, unwritable
 
 __all__ = ["Transactions", "reason"]
@@ -25,7 +25,7 @@ class Transactions:
 
     When a server or the connection is lost, the function runs again from its beginning, on a new connection. The first
     attempt may have been committed although its answer was lost: running a function twice must change nothing. A
-    database that was never reached is an error at once.
+    database that was never reached is an error at once. One that another process has locked is waited for.
     """
 
     def __init__(self, engine: Engine, patience_seconds: float, reader: SqliteReader | None = None) -> None:
@@ -33,13 +33,13 @@ class Transactions:
 
         Args:
             engine: the engine of the database.
-            patience_seconds: how long to try to reach a lost server again.
+            patience_seconds: how long to wait for a lost server, or for a lock that another process holds.
             reader: makes the engine's connections to a SQLite file that is only read.
         """
         self.engine = engine
         self.name = engine.url.render_as_string(hide_password=True)
         self.notify: Callable[[str], None] = logging.getLogger("gemmtune").warning
-        """Function that receives one line when the database is lost or back, and per damaged row; by default a log."""
+        """Function that receives one line when the database is lost, locked or back, and per damaged row; a log."""
         self._patience_seconds = patience_seconds
         self._reached = False
         self._reader = reader
@@ -61,19 +61,38 @@ class Transactions:
         """
         return self._run(work, write=True)
 
+    def set_wal(self) -> None:
+        """Let readers and one writer use a SQLite file at the same time.
+
+        Raises:
+            StoreError: the database refused, or another process had it locked for `patience_seconds`.
+        """
+        self._persist(lambda: set_wal(self.engine), "open")
+
     def _run(self, work: Callable[[Connection], _T], *, write: bool) -> _T:
+        def transaction() -> _T:
+            with self.engine.begin() as connection:
+                begin(connection, write=write)
+                return work(connection)
+
+        return self._persist(transaction, "write to" if write else "read")
+
+    def _persist(self, attempt: Callable[[], _T], verb: str) -> _T:
+        """Return the result of `attempt`, which is repeated while the server is lost or the database locked."""
         lost_at: float | None = None
+        waiting_since: float | None = None
         pause, longest = _PAUSES_SECONDS
         while True:
             try:
-                with self.engine.begin() as connection:
-                    begin(connection, write=write)
-                    result = work(connection)
+                result = attempt()
             except SQLAlchemyError as error:
                 if self._changed() or self._accepts_text_after(error):
                     continue
+                if is_locked(error):
+                    waiting_since = self._wait(waiting_since, error)
+                    continue
                 if not self._reached or not is_connection_loss(self.engine, error):
-                    verb = "open" if not self._reached else "write to" if write else "read"
+                    verb = verb if self._reached else "open"
                     raise StoreError(f"cannot {verb} database {self.name}: {reason(error, self.engine)}") from error
                 now = time.monotonic()
                 if lost_at is None:
@@ -93,6 +112,17 @@ class Transactions:
                 away = time.monotonic() - lost_at
                 self.notify(f"database {self.name} is back after {away:.1f} s, with all that was stored")
             return result
+
+    def _wait(self, since: float | None, error: SQLAlchemyError) -> float:
+        """Say once that another process has locked the database; return when the waiting began."""
+        now = time.monotonic()
+        if since is None:
+            self.notify(f"waiting for the database {self.name}: another process has locked it")
+            return now
+        if now - since >= self._patience_seconds:
+            held = f"another process has had database {self.name} locked for {now - since:.0f} s"
+            raise StoreError(f"{held}; end it, then run the same command again: what was stored is safe") from error
+        return since
 
     def _accepts_text_after(self, error: SQLAlchemyError) -> bool:
         """Return whether it helps to try again because a stored text is damaged, and not UTF-8 any more."""

@@ -24,7 +24,7 @@ from gemmtune.engine.store import queries, schema
 from gemmtune.engine.store import serialization as rows
 from gemmtune.engine.store.connection import Transactions, reason
 from gemmtune.engine.store.dataframe import dataframe_of
-from gemmtune.engine.store.dialects import index_names, insert_new, make_engine, set_wal, url_of
+from gemmtune.engine.store.dialects import index_names, insert_new, make_engine, url_of
 from gemmtune.engine.store.queries import MeasurementCount
 from gemmtune.engine.store.sqlite_reader import SqliteReader
 
@@ -70,7 +70,12 @@ class Database:
 
     @classmethod
     def open(
-        cls, url: str | os.PathLike[str], *, read_only: bool = False, patience_seconds: float = _PATIENCE_SECONDS
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        read_only: bool = False,
+        patience_seconds: float = _PATIENCE_SECONDS,
+        notify: Callable[[str], None] | None = None,
     ) -> Database:
         """Open a database, and make its tables where there are none.
 
@@ -78,7 +83,9 @@ class Database:
             url: path of a SQLite file, or a URL such as `postgresql://user:password@host/name`.
             read_only: True to write nothing, and to refuse a database that does not exist or is empty. The folder of a
                 SQLite file stays as it is and need not be writable.
-            patience_seconds: how long to wait for a server that was lost, once it has been reached.
+            patience_seconds: how long to wait for a server that was lost, once it has been reached, or for another
+                process to unlock the database.
+            notify: called with one line whenever the database is lost, locked or back; by default a log.
 
         Raises:
             StoreError: the database cannot be opened, is no gemmtune database, or has another schema. It is left as it
@@ -103,6 +110,7 @@ class Database:
         if file and read_only and not Path(file).exists():
             raise StoreError(f"no database {file}; `gemmtune tune` makes one")
         transactions = Transactions(engine, patience_seconds, reader)
+        transactions.notify = notify or transactions.notify
         try:
             _prepare(transactions, read_only)
         except StoreError:
@@ -131,7 +139,7 @@ class Database:
         self._transactions.engine.dispose()
 
     def send_notices_to(self, listener: Callable[[str], None]) -> None:
-        """Call `listener` with one line whenever the server is lost or back, from now on."""
+        """Call `listener` with one line whenever the database is lost, locked or back, from now on."""
         self._transactions.notify = listener
 
     def add(self, measurements: Sequence[Measurement]) -> int:
@@ -449,11 +457,7 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
         return
     if read_only:
         raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
-    try:
-        set_wal(transactions.engine)
-    except SQLAlchemyError as error:
-        name = transactions.name
-        raise StoreError(f"cannot open database {name}: {reason(error, transactions.engine)}") from None
+    transactions.set_wal()
 
     def write(connection: Connection) -> None:
         if not _has_tables(connection, transactions.name):  # another process may have been faster

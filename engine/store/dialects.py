@@ -19,12 +19,15 @@ __all__ = [
     "index_names",
     "insert_new",
     "is_connection_loss",
+    "is_locked",
     "make_engine",
     "set_wal",
     "url_of",
 ]
 
 _LOCK = 0x67656D6D  # "gemm"; the number of an advisory lock holds for the whole database
+_LOCKED_MILLISECONDS = 1000  # without an answer before somebody is told; another process writes for a few of them
+_LOCK_NOT_AVAILABLE = "55P03"  # state of PostgreSQL
 _CONNECT_ARGUMENTS: dict[str, str | int] = {
     "client_encoding": "utf8",
     "connect_timeout": 10,  # seconds; a host that is gone says nothing
@@ -88,14 +91,14 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 def _configure_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # `begin` begins transactions; the driver must not
     cursor = connection.cursor()
-    cursor.execute("PRAGMA busy_timeout=60000")  # milliseconds; another process writes for a few of them
+    cursor.execute(f"PRAGMA busy_timeout={_LOCKED_MILLISECONDS}")
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
 
 
 def begin(connection: Connection, *, write: bool) -> None:
-    """Begin a transaction; a writer waits until no other one writes.
+    """Begin a transaction; a writer waits until no other one writes, and fails after a second as `is_locked` tells.
 
     A transaction that reads before it writes then cannot fail because another process wrote in between. PostgreSQL
     commits ids in their order, as SQLite does, so that a reader who pages by id misses none.
@@ -103,7 +106,8 @@ def begin(connection: Connection, *, write: bool) -> None:
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
     elif write and connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        limit = f"set_config('lock_timeout', '{_LOCKED_MILLISECONDS}', true)"
+        connection.exec_driver_sql(f"SELECT {limit}, pg_advisory_xact_lock({_LOCK})")
 
 
 def set_wal(engine: Engine) -> None:
@@ -127,6 +131,14 @@ def is_connection_loss(engine: Engine, error: SQLAlchemyError) -> bool:
     return engine.dialect.name == "postgresql" and (
         isinstance(error, OperationalError) or (isinstance(error, DBAPIError) and error.connection_invalidated)
     )
+
+
+def is_locked(error: SQLAlchemyError) -> bool:
+    """Return whether another process holds the lock, so that a transaction may be tried again."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    if isinstance(cause, sqlite3.Error):
+        return getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF == sqlite3.SQLITE_BUSY
+    return getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE
 
 
 def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> int:

@@ -10,7 +10,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -501,3 +503,38 @@ def test_processes_that_create_one_database_together_lose_nothing(path):
     found = members_by_batch(path)
     assert sorted(found) == list(range(120))
     assert all(sorted(members) == list(range(BATCH)) for members in found.values())
+
+
+def test_a_locked_database_is_waited_for_with_one_word(tmp_path):
+    path, notices = tmp_path / "m.db", []
+    with Database.open(path) as database, closing(sqlite3.connect(path, check_same_thread=False)) as other:
+        database.send_notices_to(notices.append)
+        other.execute("BEGIN IMMEDIATE")
+        released = threading.Timer(2.2, other.rollback)  # two refusals, of which the second is not told
+        released.start()
+        assert database.add([measured(1)]) == 1
+        released.join()
+        assert notices == [f"waiting for the database sqlite:///{path}: another process has locked it"]
+        assert list(database.measurements()) == [measured(1)]
+
+
+def test_a_database_that_stays_locked_is_an_error_with_the_way_out(tmp_path):
+    path = tmp_path / "m.db"
+    with Database.open(path, patience_seconds=0.1) as database, closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"has had database .* locked for \d+ s; end it, then run"):
+            database.add([measured(1)])
+        other.rollback()
+        assert database.add([measured(1)]) == 1
+
+
+def test_a_new_database_that_another_process_is_making_is_waited_for(tmp_path, caplog):
+    path = tmp_path / "m.db"
+    with closing(sqlite3.connect(path, check_same_thread=False)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        released = threading.Timer(1.2, other.rollback)
+        released.start()
+        with Database.open(path) as database:
+            assert database.add([measured(1)]) == 1
+        released.join()
+    assert [record.message[:24] for record in caplog.records] == ["waiting for the database"]

@@ -13,6 +13,7 @@ import time
 from contextlib import closing, suppress
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -358,3 +359,16 @@ def test_a_server_lost_for_the_whole_patience_is_an_error_with_the_way_out(postg
             postgres_server.start()
         assert database.add([measured(2)]) == 1
         assert list(database.measurements()) == [measured(1), measured(2)]
+
+
+def test_a_locked_server_is_waited_for_with_one_word(url):
+    notices = []
+    with Database.open(url) as database, psycopg.connect(url.replace("+psycopg", "")) as other:
+        database.send_notices_to(notices.append)
+        other.execute(f"SELECT pg_advisory_xact_lock({0x67656D6D})")
+        released = threading.Timer(1.2, other.rollback)
+        released.start()
+        assert database.add([measured(1)]) == 1
+        released.join()
+        assert list(database.measurements()) == [measured(1)]
+    assert [notice[:24] for notice in notices] == ["waiting for the database"]
