@@ -1,7 +1,7 @@
 """Read a plan from a campaign file in TOML.
 
 space = "triton_mm"                 # or a list of names
-sampler = "transfer"
+sampler = "transfer"                # or a class: "./mine.py:MySampler", beside the campaign file
 budget = 64                         # evaluations per task
 seed = 0
 seconds = 3600                      # searching ends then; or gpu_seconds: wall time × GPUs
@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.campaign.sampler_class import sampler_named
 from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError
@@ -56,6 +57,7 @@ _KINDS: dict[type, str] = {
 }
 _VALUES = ("sampler", "objective", "budget", "seed", "batch", "margin")
 _NAMES = {"space": "spaces", "pruner": "pruners"}
+_SIZES = ("n", "k", "batch")
 _LOSSES: dict[str, type[Any]] = {"portfolio": LossLimits, "ranges": RangeLimits}
 _LIMITS = tuple(field.name for field in fields(Limits))
 _OPTIONS = ("device", "out", "database", "fleet", "builders", "events", "replay")
@@ -73,7 +75,7 @@ def read_plan(path: Path) -> Plan:
         raise UsageError(f"{path} is a problem and no campaign file; name it with --problem {path}")
     content = parse_toml(read_text(path, "campaign"), f"campaign {path}")
     try:
-        plan = _plan(content)
+        plan = _plan(content, path.parent)
     except UsageError as error:
         raise UsageError(f"campaign {path}: {error}") from None
     if not content:
@@ -89,12 +91,14 @@ def _is_problem(text: str) -> bool:
     return True
 
 
-def _plan(content: Mapping[str, Any]) -> Plan:
+def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
     _check_keys(content, KEY_NAMES)
     default = Plan()
     given = {key: _checked(key, content[key], type(getattr(default, key))) for key in _VALUES if key in content}
     given |= {field: tuple(_texts(key, content[key])) for key, field in _NAMES.items() if key in content}
     given |= {key: _losses(key, content[key], kind) for key, kind in _LOSSES.items() if key in content}
+    if "sampler" in given:
+        given["sampler"] = sampler_named(given["sampler"], folder)
     limits = Limits(**{key: _checked(key, content[key], float) for key in _LIMITS if key in content})
     tables = [
         _checked(f"problem {number}", table, dict)
@@ -111,8 +115,11 @@ def _plan(content: Mapping[str, Any]) -> Plan:
 
 def _problems(table: Mapping[str, object], sizes: object) -> tuple[Problem, ...]:
     """Return the problems of a `[[problem]]` table at one m or several."""
-    rest = {name: str(value) for name, value in table.items() if name not in ("m", "hold_out")}
     each_m = sizes if isinstance(sizes, list) else [sizes]
+    integers = [(name, table[name]) for name in _SIZES if name in table]
+    for name, value in (*integers, *(("m", m) for m in each_m if m != "")):
+        checked(value, name, int)
+    rest = {name: str(value) for name, value in table.items() if name not in ("m", "hold_out")}
     return tuple(Problem.from_fields({**rest, "m": str(m)}) for m in each_m)
 
 

@@ -15,8 +15,9 @@ from gemmtune.engine.api.recording import record as record_landscapes
 from gemmtune.engine.api.tuning import tune as tune_problems
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.campaign.sampler_class import sampler_named
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.choices import Kind, completed, one_of, sampler_named
+from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import (
     MARGIN_HELP,
     SAMPLER_HELP,
@@ -154,7 +155,7 @@ def tune(
             problem or (),
             campaign=campaign,
             space=space,
-            sampler=None if sampler is None else sampler_named(sampler),
+            sampler=None if sampler is None else sampler_named(sampler, Path()),
             pruners=pruner,
             objective=objective,
             budget=budget,

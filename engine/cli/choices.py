@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
 
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Layout, Op
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
@@ -18,7 +15,7 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
-__all__ = ["SEAMS", "Kind", "completed", "completed_problem", "one_of", "sampler_named"]
+__all__ = ["SEAMS", "Kind", "completed", "completed_problem", "one_of"]
 
 
 class Kind(StrEnum):
@@ -68,32 +65,6 @@ def completed_problem(incomplete: str) -> list[str]:
     parts: list[list[str]] = [list(DType), layouts, list(Op)]
     known = parts[len(given) - 1] if len(given) <= len(parts) else ["dynamic_m=true"]
     return [":".join([*given, str(each)]) for each in known if str(each).startswith(part)]
-
-
-def sampler_named(text: str) -> str | type[Sampler]:
-    """Return a registered sampler's name, or the class that `./file.py:Class` or `module:Class` names.
-
-    Raises:
-        UsageError: the file or module cannot be imported, or the class is no sampler.
-    """
-    where, colon, name = text.rpartition(":")
-    if not colon:
-        return text
-    path = Path(where)
-    if path.suffix == ".py" and not path.is_file():
-        raise UsageError(f"no file {where} to take sampler {name} from")
-    sys.path.insert(0, str(path.resolve().parent if path.suffix == ".py" else Path.cwd()))
-    from gemmtune.engine.tables.inductor.products import imported
-
-    try:
-        found = imported(f"{path.stem if path.suffix == '.py' else where}:{name}")
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Sampler)):
-        raise UsageError(f"{text} is not a subclass of gemmtune.Sampler")
-    return found
 
 
 def _names(kind: Kind) -> list[str]:

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from gemmtune.engine.api.replaying import replay as replay_samplers
+from gemmtune.engine.campaign.sampler_class import sampler_named
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.choices import Kind, completed, sampler_named
+from gemmtune.engine.cli.choices import Kind, completed
 from gemmtune.engine.cli.options import SAMPLER_HELP, AsJson
 from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
@@ -50,7 +51,7 @@ def replay(
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
             files,
-            sampler_named(sampler),
+            sampler_named(sampler, Path()),
             budget=budget,
             seeds=seeds,
             batch=batch,
@@ -85,7 +86,7 @@ def compare(
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
             files,
-            [sampler_named(name) for name in names],
+            [sampler_named(name, Path()) for name in names],
             budget=budget,
             seeds=seeds,
             batch=batch,

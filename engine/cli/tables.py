@@ -15,6 +15,7 @@ import typer
 from gemmtune.engine.api.table import read_table
 from gemmtune.engine.api.verifying import verify as verify_table
 from gemmtune.engine.cli import output
+from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
 from gemmtune.engine.cli.stopping import Stopped
 from gemmtune.engine.io.printing import print_text
@@ -35,7 +36,9 @@ from gemmtune.engine.tables.ranking import SHIP_MARGIN
 __all__ = ["diff", "export", "merge", "show", "status", "verify", "warmup"]
 
 _WATCH_SECONDS = 2.0
+_MOST_FRAMES = 6  # of a failing model's traceback
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
+_TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}."
 _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
 _WARM_HELP = "Function that takes m and calls the compiled model with an input of that m; imported from this folder."
 
@@ -119,7 +122,9 @@ def diff(
 
 def export(
     table: Annotated[Path, typer.Argument(help="The table to export (table.json).")],
-    to: Annotated[str, typer.Option(metavar="CONSUMER", help="The consumer to write for.")] = "inductor",
+    to: Annotated[
+        str, typer.Option(metavar="CONSUMER", help=_TO_HELP, autocompletion=completed(Kind.EXPORTERS))
+    ] = "inductor",
     out: Annotated[
         Path | None, typer.Option(help="Folder; files go to OUT/CONSUMER. [default: the table's folder]")
     ] = None,
@@ -156,14 +161,21 @@ def warmup(
         sizes = inductor.sizes(table)
     except (OSError, TypeError, ValueError, RuntimeError) as error:
         raise TableError(str(error)) from None
+    model, called = imported(call), sizes[0]
+
+    def call_at(m: int) -> object:
+        nonlocal called
+        called = m
+        return model(m)
+
     try:
-        artifacts = inductor.warm_up(imported(call), table)
+        artifacts = inductor.warm_up(call_at, table)
     except GemmtuneError:
         raise
     except Exception as error:  # the model's own
-        frame = extract_tb(error.__traceback__)[-1]
-        where = f"{frame.filename}, line {frame.lineno}"
-        raise UsageError(f"{call} fails: {type(error).__name__}: {error} ({where})") from error
+        frames = [f for f in extract_tb(error.__traceback__) if f.filename not in (__file__, inductor.__file__)]
+        where = " > ".join(f"{f.filename}, line {f.lineno}, in {f.name}" for f in frames[-_MOST_FRAMES:])
+        raise UsageError(f"{call} fails at m = {called}: {type(error).__name__}: {error} ({where})") from error
     write_whole(out, artifacts)
     print_text(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 

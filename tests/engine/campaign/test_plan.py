@@ -94,7 +94,7 @@ def test_what_a_file_leaves_out_is_the_default(tmp_path):
         ("problem = [3]", r"problem 1=3 is not a table"),
         ("[problem]\nm = 1", r"problem=.* is not a list of tables"),
         ("problems = ['1x1x1', '1x1x1:bf16']", r"problem 1x1x1:bf16:nt is named 2 times; name it once"),
-        ("[[problem]]\nm = 1.5\nn = 1\nk = 1", r"m='1.5' is not an integer from 1"),
+        ("[[problem]]\nm = 1.5\nn = 1\nk = 1", r"m=1.5 is not an integer"),
         ("[[problem]]\nm = 0\nn = 1\nk = 1", r"m=0 is not an integer from 1"),
         ("budget = 1\nbudget = 2", r"is not TOML"),
         ("margin = -0.01", r"margin=-0.01 is not a number from 0 on"),

@@ -12,6 +12,7 @@ from gemmtune.engine.cli import commands, output
 from gemmtune.engine.cli.choices import Kind, completed, completed_problem
 from gemmtune.engine.report.layout import Grid, Report
 
+DECODE = "16x4096x4096:bf16:nt"
 COMMANDS = sorted(get_command(commands.app).commands)
 SAMPLER = """
 import gemmtune as gt
@@ -75,6 +76,8 @@ def test_list_prints_every_choice(run, kind, name):
 def test_a_shell_completes_names_and_the_parts_of_a_problem():
     assert completed(Kind.SAMPLERS)("tr") == ["transfer"]
     assert completed(Kind.DEVICES)("h2") == ["H200"]
+    (to,) = [each for each in get_command(commands.app).commands["export"].params if each.name == "to"]
+    assert [each.value for each in to.shell_complete(None, "ind")] == ["inductor"]
     assert "16x4096x4096:bf16:nt" in completed_problem("16x")
     assert completed_problem("7x8x9:b") == ["7x8x9:bf16"]
     assert completed_problem("7x8x9:bf16:t") == ["7x8x9:bf16:tn", "7x8x9:bf16:tt"]
@@ -89,11 +92,16 @@ def test_a_sampler_is_taken_from_a_file(run, small, refusal):
     shown = run("show", "comparison/comparison.json").out
     assert shown.startswith("1 landscape, budget 4, 1 seed")
     assert "InOrder" in shown
-    tuned = run("tune", "--problem", "16x4096x4096:bf16:nt", "--sampler", "./mine.py:InOrder", "--budget", "4",
+    tuned = run("tune", "--problem", DECODE, "--sampler", "./mine.py:InOrder", "--budget", "4",
                 "--no-report", "--json")  # fmt: skip
     assert tuned.record["sampler"] == "InOrder"
+    Path("folder").mkdir()
+    Path("mine.py").rename("folder/other.py")
+    Path("folder/campaign.toml").write_text(f'problems = ["{DECODE}"]\nsampler = "./other.py:InOrder"\nbudget = 3\n')
+    filed = run("tune", "folder/campaign.toml", "--no-report", "--json")
+    assert (filed.record["sampler"], filed.record["tasks"][0]["evaluations"]) == ("InOrder", 3)
     refusal(run("replay", small, "--sampler", "./gone.py:A"), "no file ./gone.py", "A")
-    refusal(run("replay", small, "--sampler", "./mine.py:gt"), "mine")
+    refusal(run("replay", small, "--sampler", "folder/other.py:gt"), "other")
     Path("broken.py").write_text("1 / 0\n")
     refusal(run("replay", small, "--sampler", "./broken.py:A"), "./broken.py", "ZeroDivisionError")
 

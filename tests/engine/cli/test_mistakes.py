@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import subprocess
+import sys
+import warnings
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +15,7 @@ import pytest
 from gemmtune.engine.cli import commands, stopping
 from gemmtune.engine.tables.table_file import read_table
 
+GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
 
 
@@ -29,15 +35,68 @@ DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
         (["--margin", "-0.1"], ["margin=-0.1", "from 0 on"]),
         (["empty.toml"], ["empty.toml is empty", "name problems in it"]),
         (["typo.toml"], ["unknown key 'bugdet'; did you mean budget?"]),
+        (["text.toml"], ["campaign text.toml: m='16' is not an integer"]),
+        (["--out", "empty.toml"], ["cannot write to empty.toml: File exists; name another folder"]),
+        (["--problm", "x"], ["No such option: --problm", "--problem"]),
+        (["--device", "H300"], ["no device 'H300'", "H200"]),
+        (["--device", "B200", "--problem", DECODE], ["no GPU here", "of H200", "no analytic model"]),
         (["options.toml"], ["'database' belongs to a machine", "the option --database"]),
     ],
 )
 def test_a_mistake_is_refused_with_the_way_out(run, refusal, arguments, said):
     Path("empty.toml").write_text("# nothing yet\n")
     Path("typo.toml").write_text("bugdet = 4\n")
+    Path("text.toml").write_text('[[problem]]\nm = "16"\nn = 4096\nk = 4096\n')
     Path("options.toml").write_text('database = "all.db"\n')
     refusal(run("tune", *arguments), *said)
     assert not Path("out").exists()
+
+
+def test_a_mistyped_command_names_the_one_that_was_meant(run, refusal):
+    refusal(run("tnue"), "No such command 'tnue'", "Did you mean 'tune'?")
+
+
+def test_a_size_of_hold_out_that_is_a_text_is_refused(run, refusal):
+    Path("c.toml").write_text('ranges = true\n[[problem]]\nm = 16\nn = 4096\nk = 4096\nhold_out = ["40"]\n')
+    refusal(run("tune", "c.toml"), "m='40' is not an integer")
+
+
+def test_half_precision_has_torchs_short_name(run, refusal):
+    refusal(run("tune", "--problem", "16x4096x4096:f16:nt"), "16x4096x4096:fp16:nt is not recorded")
+
+
+def test_a_campaign_says_that_it_waits_while_another_process_has_the_database_locked(tmp_path):
+    (tmp_path / "out").mkdir()
+    command = [GEMMTUNE, "tune", "--problem", DECODE, "--budget", "2", "--no-report"]
+    with closing(sqlite3.connect(tmp_path / "out/measurements.db")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("waiting for the database"):
+                other.rollback()
+        process.communicate()
+    assert process.returncode == 0
+    waiting = "waiting for the database sqlite:///out/measurements.db: another process has locked it\n"
+    assert said.count(waiting) == 1
+
+
+def test_two_same_campaigns_at_once_write_the_same_table(tmp_path):
+    command = [GEMMTUNE, "tune", "--problem", DECODE, "--budget", "24", "--no-report"]
+    both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    first, second = (process.communicate()[0].split("\n\n")[0] for process in both)
+    assert [process.returncode for process in both] == [0, 0]
+    assert first == second
+    assert len(read_table(tmp_path / "out/table.json").rows) == 1
+
+
+def test_a_model_that_fails_is_named_with_m_and_where(run, tuned, refusal):
+    pytest.importorskip("torch")
+    warnings.simplefilter("ignore")  # the table was made with another torch
+    Path("failing.py").write_text("def layer(m):\n    raise RuntimeError('no')\n\n\ndef call(m):\n    layer(m)\n")
+    failed = run("warmup", tuned / "out/inductor/inductor_table.json", "--call", "failing:call")
+    refusal(failed, "failing:call fails at m = 16: RuntimeError: no", "line 6, in call > ", "line 2, in layer)")
 
 
 @pytest.mark.parametrize("text", ["16X4096X4096:BF16:NT", "16x4096x4096:bfloat16:nt", "16x4096x4096:torch.bfloat16"])
