@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gemmtune.engine import testing
+    from gemmtune import testing
     from gemmtune.engine.api.landscapes import landscapes
     from gemmtune.engine.api.replaying import Study, replay
     from gemmtune.engine.api.table import Table, read_table
@@ -81,7 +81,7 @@ def __getattr__(name: str) -> object:
     if name == "__version__":
         found = import_module("importlib.metadata").version("gemmtune")
     elif name == "testing":
-        found = import_module("gemmtune.engine.testing")
+        found = import_module("gemmtune.testing")
     elif name in _MODULES:
         found = getattr(import_module(f"gemmtune.engine.{_MODULES[name]}"), name)
     else:

@@ -69,7 +69,13 @@ def test_the_wheel_holds_every_data_file(wheel: set[str]):
 def test_the_wheel_holds_nothing_else(wheel: set[str]):
     foreign = {file for file in wheel if not file.startswith("gemmtune/")}
     assert all(file.partition("/")[0].endswith(".dist-info") for file in foreign)
-    assert {file.split("/")[1] for file in wheel - foreign} == {*FOLDERS, "__init__.py", "__main__.py", "py.typed"}
+    assert {file.split("/")[1] for file in wheel - foreign} == {
+        *FOLDERS,
+        "__init__.py",
+        "__main__.py",
+        "py.typed",
+        "testing.py",
+    }
     assert any(file.endswith("/licenses/LICENSE") for file in foreign)
 
 

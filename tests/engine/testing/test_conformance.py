@@ -10,7 +10,7 @@ from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
-from gemmtune.engine.testing import check_pruner, check_sampler
+from gemmtune.testing import check_pruner, check_sampler
 
 
 class Repeats(ExhaustiveSampler):
@@ -107,7 +107,7 @@ def test_conformance_checks_need_neither_pytest_nor_heavy_packages():
     script = (
         "import sys\n"
         "sys.modules['pytest'] = None\n"
-        "import gemmtune.engine.testing\n"
+        "import gemmtune.testing\n"
         "print([name for name in ('torch', 'triton', 'optuna') if name in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "[]\n"
