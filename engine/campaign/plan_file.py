@@ -37,12 +37,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.sampler_class import sampler_named
 from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.stopping import Limits
+from gemmtune.engine.seams.sampler_class import sampler_named
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 

@@ -15,7 +15,6 @@ from gemmtune.engine.api.recording import record as record_landscapes
 from gemmtune.engine.api.tuning import tune as tune_problems
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
-from gemmtune.engine.campaign.sampler_class import sampler_named
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import (
@@ -34,6 +33,7 @@ from gemmtune.engine.report.progress.json_lines import EventFile
 from gemmtune.engine.report.progress.progress_file import keep_progress
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.sampler_class import sampler_named
 from gemmtune.engine.tables.ranges import RangeLimits
 
 __all__ = ["record", "tune"]

@@ -14,6 +14,7 @@ from gemmtune.engine.campaign.plan_keys import campaign_template
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import SEAMS, Kind
 from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
+from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.platform.releases import TORCH_VERSIONS
 from gemmtune.engine.records import catalogue
@@ -168,7 +169,7 @@ def _explain_call(
     padding: bool,
     as_json: bool,
 ) -> None:
-    from gemmtune.engine.tables.inductor.products import imported, trace
+    from gemmtune.engine.tables.inductor.products import trace
 
     if not inputs:
         raise UsageError(f"{call} takes inputs, and none is named: --input mx4096, once for each")

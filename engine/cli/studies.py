@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from gemmtune.engine.api.replaying import replay as replay_samplers
-from gemmtune.engine.campaign.sampler_class import sampler_named
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed
 from gemmtune.engine.cli.options import SAMPLER_HELP, AsJson
@@ -18,6 +17,7 @@ from gemmtune.engine.report.progress.display import progress_bar
 from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
+from gemmtune.engine.seams.sampler_class import sampler_named
 
 __all__ = ["compare", "replay"]
 

@@ -18,6 +18,7 @@ from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
 from gemmtune.engine.cli.stopping import Stopped
+from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, TableError, ToolchainMissing, UsageError
@@ -150,7 +151,6 @@ def warmup(
     torch.compiler.load_cache_artifacts compiles nothing.
     """
     sys.path.insert(0, str(Path.cwd()))
-    from gemmtune.engine.tables.inductor.products import imported
 
     try:
         from gemmtune.engine.tables.inductor import loader as inductor

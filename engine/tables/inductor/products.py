@@ -5,7 +5,6 @@ AOTAutograd's graphs are recorded before Inductor lowers them, with tensors on t
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from gemmtune.engine.tables.inductor.layers import Product, Question
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Traced", "TracedProduct", "asked_by_torch", "imported", "trace"]
+__all__ = ["Traced", "TracedProduct", "asked_by_torch", "trace"]
 
 _MOST_GRAPHS = 32
 _OPS = ("mm", "addmm", "bmm")
@@ -68,24 +67,6 @@ class Traced:
     """Conditions on m that the model's own code set."""
     products: tuple[TracedProduct, ...]
     """Products of the graph, without repetitions."""
-
-
-def imported(path: str) -> Callable[..., object]:
-    """Import the callable that `module:function` names.
-
-    Raises:
-        UsageError: there is no such module, or it has nothing callable of that name.
-    """
-    module, _, name = path.partition(":")
-    if not name:
-        raise UsageError(f"malformed callable {path!r}: expected module:function")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"cannot import {path}: {error}") from None
-    if not callable(found):
-        raise UsageError(f"{path} is {type(found).__name__}, which cannot be called")
-    return found  # type: ignore[no-any-return]
 
 
 def trace(call: Callable[..., object], inputs: Sequence[str], dtype: DType, *, grad: bool) -> tuple[Traced, ...]:

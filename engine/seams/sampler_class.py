@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.tables.inductor.products import imported
 
 __all__ = ["sampler_named"]
 
