@@ -28,9 +28,10 @@ fixed order, and the formulas of `silu`, `gelu` and other activations are named 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from itertools import permutations
 from typing import TypeAlias
 
@@ -172,7 +173,7 @@ NO_EPILOGUE = Epilogue()
 """Epilogue of a plain product."""
 
 
-def epilogue_of(outputs: Sequence[Output]) -> Epilogue:
+def epilogue_of(outputs: Iterable[Output]) -> Epilogue:
     """Return the epilogue of some outputs, in normal form.
 
     The result is `NO_EPILOGUE` for the product alone. Tensors may have any numbers, as long as equal ones are equal.
@@ -180,6 +181,11 @@ def epilogue_of(outputs: Sequence[Output]) -> Epilogue:
     Raises:
         ValueError: an output does not depend on the product, or there are too many operations.
     """
+    return _epilogue_of(tuple(outputs))
+
+
+@lru_cache(256)
+def _epilogue_of(outputs: tuple[Output, ...]) -> Epilogue:
     found = [Output(_normal(output.term), output.dtype) for output in outputs]
     for output in found:
         if not _reads_product(output.term):
