@@ -1,0 +1,60 @@
+"""Compile a decode kernel for a GPU that need not be present. Imports torch and cutlass."""
+
+import time
+from pathlib import Path
+
+import cutlass
+from cutlass import cute
+
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Bias, DType, Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.spaces.build_result import reason_of
+from gemmtune.spaces.cute.artifact import Compiled, save
+from gemmtune.spaces.cute.decode.kernels import DecodeKernel, GemvKernel, SplitKKernel
+from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
+
+__all__ = ["build"]
+
+_TYPES = {DType.BF16: cutlass.BFloat16, DType.FP16: cutlass.Float16, DType.FP32: cutlass.Float32}
+
+
+def build(space: Space, task: Task, config: Config, tiling: Tiling, folder: Path) -> Artifact:
+    """Compile a tiling for the task's device, and leave the object file in `folder`.
+
+    Raises:
+        BuildError: the compiler refuses the kernel, or it needs more than a block may have.
+    """
+    started = time.perf_counter()
+    kernel = GemvKernel if tiling.lanes_k == WARP else SplitKKernel
+    element = _TYPES[task.problem.a_dtype]
+    try:
+        compiled = _compile(
+            kernel(tiling, element, task.problem.bias.value, bool(config["use_pdl"])), task.problem, task.device.arch
+        )
+    except Exception as error:
+        raise BuildError(reason_of(error)) from error
+    return save(space, task, config, compiled, folder, (), started)
+
+
+def _compile(kernel: DecodeKernel, problem: Problem, arch: str) -> Compiled:
+    """Compile for matrices of any size, whose rows of A and B start at multiples of a load."""
+    m, n, k = cute.sym_int(), cute.sym_int(), cute.sym_int(divisibility=VECTOR)
+    operand, output = _TYPES[problem.a_dtype], _TYPES[problem.out_dtype]
+    a, b, out = _matrix(operand, m, k, VECTOR), _matrix(operand, n, k, VECTOR), _matrix(output, m, n, 1)
+    bias = out
+    if problem.bias is Bias.VECTOR:
+        bias = cute.runtime.make_fake_tensor(output, (n,), stride=(1,), assumed_align=output.width // 8)
+    elif problem.bias is Bias.MATRIX:
+        bias = _matrix(output, m, n, 1)
+    stream = cute.runtime.make_fake_stream()
+    compiled: Compiled = cute.compile(kernel, a, b, bias, out, stream, options=f"--enable-tvm-ffi --gpu-arch {arch}")
+    return compiled
+
+
+def _matrix(dtype: type[cutlass.Numeric], rows: cute.SymInt, columns: cute.SymInt, step: int) -> cute.Tensor:
+    """Return a row-major matrix without memory; rows start at multiples of `step` elements."""
+    stride = (cute.sym_int64(divisibility=step), 1)
+    return cute.runtime.make_fake_tensor(dtype, (rows, columns), stride=stride, assumed_align=step * dtype.width // 8)

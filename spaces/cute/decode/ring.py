@@ -1,0 +1,65 @@
+"""Loads of 16 bytes from memory into slots of shared memory that belong to one thread. Imports cutlass.
+
+Each thread reads only the slots that it filled itself, so no barrier stands between a load and its use. Loads of all
+stages are under way at once, and need no registers.
+"""
+
+import cutlass
+from cutlass import cute
+from cutlass._mlir.dialects import nvvm
+from cutlass.cutlass_dsl import dsl_user_op
+from cutlass.memory import SmemAllocator
+
+from gemmtune.spaces.cute.decode.tiling import VECTOR, Tiling
+
+__all__ = ["address_of_row", "load", "make_ring"]
+
+
+def make_ring(tiling: Tiling, element: type[cutlass.Numeric], memory: SmemAllocator) -> cute.Tensor:
+    """Return the slots of a block, shape (elements of a load, loads of a chunk, threads, stages)."""
+    slot = VECTOR * tiling.threads
+    layout = cute.make_layout(
+        (VECTOR, tiling.loads, tiling.threads, tiling.stages), stride=(1, slot, VECTOR, slot * tiling.loads)
+    )
+    return memory.allocate_tensor(element, layout, byte_alignment=16)
+
+
+def address_of_row(matrix: cute.Tensor, row: cutlass.Int32) -> cute.Pointer:
+    """Return the address of a row's first element; rows start at multiples of 16 bytes."""
+    return matrix.iterator + cute.assume(cutlass.Int64(row) * matrix.stride[0], divby=VECTOR)
+
+
+def load(row: cute.Pointer, vector: cutlass.Int32, vectors: cutlass.Int32, slot: cute.Tensor, streamed: bool) -> None:
+    """Start loading a vector of a row into a slot; a vector beyond the row becomes zeros.
+
+    Args:
+        row: address of the row.
+        vector: number of the vector.
+        vectors: vectors per row.
+        slot: the thread's slot.
+        streamed: whether no other warp reads the vector, so that the level-1 cache need not keep it.
+    """
+    nbytes = cutlass.min(cutlass.max(vectors - vector, 0), 1) * 16
+    source = row + cute.assume(cutlass.min(vector, vectors - 1) * VECTOR, divby=VECTOR)
+    _copy(slot.iterator, source, nbytes, streamed)
+
+
+@dsl_user_op
+def _copy(
+    target: cute.Pointer,
+    source: cute.Pointer,
+    nbytes: cutlass.Int32,
+    streamed: bool,
+    *,
+    loc: object = None,
+    ip: object = None,
+) -> None:
+    nvvm.cp_async_shared_global(
+        target.to_llvm_ptr(loc=loc, ip=ip),
+        source.to_llvm_ptr(loc=loc, ip=ip),
+        16,
+        nvvm.LoadCacheModifierKind.CG if streamed else nvvm.LoadCacheModifierKind.CA,
+        cp_size=nbytes.ir_value(loc=loc, ip=ip),
+        loc=loc,
+        ip=ip,
+    )

@@ -1,0 +1,62 @@
+"""Constraints of the decode kernels and their tilings, each stated once."""
+
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import DType, Op, Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
+from gemmtune.spaces.operand_rows import aligned
+
+__all__ = ["fits", "serves"]
+
+_ARCHES = ("sm_90a", "sm_100a")
+_MOST_THREADS = 512  # a block with more leaves half of an SM idle while it starts and ends
+_MOST_ACCUMULATORS = 64  # per lane; from about 128 on, registers spill
+
+
+def serves(task: Task, most_rows: int) -> Verdict:
+    """Return whether the kernels compute the task's problem, with at most `most_rows` rows."""
+    problem = task.problem
+    if problem.op not in (Op.MM, Op.ADDMM) or problem.epilogue != "none":
+        return Verdict.no(
+            "operation", f"{task.space} runs mm and addmm, not {problem.op} with epilogue {problem.epilogue}"
+        )
+    if problem.m > most_rows:
+        return Verdict.no("rows", f"m {problem.m} > {most_rows}, the most rows that {task.space} is made for")
+    if not _has_types(problem):
+        return Verdict.no(
+            "types",
+            f"{task.space} needs A and B both bf16 or both fp16, accumulated in fp32, and an output of their type or"
+            f" fp32, not {problem.a_dtype} and {problem.b_dtype} accumulated in {problem.acc_dtype} to"
+            f" {problem.out_dtype}",
+        )
+    if (layout := f"{problem.a_layout}{problem.b_layout}") != "nt":
+        return Verdict.no("layout", f"{task.space} reads both operands along k, layout nt, not {layout}")
+    if task.device.arch not in _ARCHES:
+        return Verdict.no("architecture", f"{task.space} is for {' and '.join(_ARCHES)}, not for {task.device.arch}")
+    return aligned(problem, VECTOR * problem.a_dtype.itemsize, "a load", ("A", "B"))
+
+
+def fits(task: Task, config: Config, tiling: Tiling) -> Verdict:
+    """Return whether a tiling fits the GPU, gives every warp work, and differs from a smaller one."""
+    if tiling.threads > _MOST_THREADS:
+        return Verdict.no("threads", f"{tiling.threads} threads > {_MOST_THREADS} per block")
+    accumulators = tiling.rows * tiling.columns // (1 if tiling.lanes_k == WARP else WARP)
+    if accumulators > _MOST_ACCUMULATORS:
+        return Verdict.no(
+            "registers", f"{accumulators} accumulators per lane > {_MOST_ACCUMULATORS}, which would spill"
+        )
+    limit = task.device.shared_memory_per_block_bytes
+    if tiling.shared_bytes > limit:
+        return Verdict.no("shared memory", f"{tiling.shared_bytes} B of shared memory > {limit} B per block")
+    vectors = task.problem.k // VECTOR
+    chunks = -(-vectors // tiling.chunk)
+    if chunks < tiling.parts:
+        return Verdict.no("idle warps", f"k has {chunks} chunks of {8 * tiling.chunk}, for {tiling.parts} warps")
+    return Verdict.yes()
+
+
+def _has_types(problem: Problem) -> bool:
+    operands = problem.a_dtype, problem.b_dtype
+    known = operands in ((DType.BF16,) * 2, (DType.FP16,) * 2) and problem.acc_dtype is DType.FP32
+    return known and problem.out_dtype in (problem.a_dtype, DType.FP32)

@@ -1,0 +1,82 @@
+"""Common part of the spaces of decode kernels: everything but the params and their tiling."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from gemmtune.engine.platform.versions import toolchain_of
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.spaces.cute.decode.occupancy import features, rough_time_ns
+from gemmtune.spaces.cute.decode.rules import fits, serves
+from gemmtune.spaces.cute.decode.tiling import Tiling
+
+__all__ = ["REVISION", "DecodeSpace"]
+
+REVISION = "1"
+"""Revision of the kernels' source, part of their toolchain: raise it with every change of a binary."""
+_SEEDS = 12
+_DISTINCT = ("warps_k", "split_k")  # params of which no two seeds have equal values
+
+
+class DecodeSpace(Space):
+    """Kernels of gemmtune's own for products of few rows, see `spaces/cute/decode/kernels.py`.
+
+    A binary takes the sizes at launch, so problems of one m share it, with any n and k. It is right for every m, so a
+    row may serve a range, and a dynamic m has the kernels of a static one.
+    """
+
+    preload = ("gemmtune.spaces.cute.decode.build",)
+    most_rows: ClassVar[int]
+    """Largest m that the kernels are made for."""
+
+    @abstractmethod
+    def tiling(self, problem: Problem, config: Config) -> Tiling:
+        """Return the work of each thread."""
+
+    def check(self, task: Task, config: Config) -> Verdict:
+        """Reject problems that the kernels do not compute, and tilings that do not fit."""
+        verdict = serves(task, self.most_rows)
+        return verdict and fits(task, config, self.tiling(task.problem, config))
+
+    def seeds(self, task: Task) -> tuple[Config, ...]:
+        """Return tilings that keep the GPU's memory busy by a rough count, each with other splits of k."""
+        feasible = [config for config in self.points(task) if not config["use_pdl"] and self.check(task, config)]
+        feasible.sort(key=lambda config: rough_time_ns(task, self.tiling(task.problem, config)))
+        found: dict[tuple[object, ...], Config] = {}
+        for config in feasible:
+            found.setdefault(tuple(config[name] for name in _DISTINCT), config)
+        return tuple(found.values())[:_SEEDS]
+
+    def features(self, task: Task, config: Config) -> Mapping[str, float]:
+        """Return how the blocks fill the GPU, and whether launches overlap."""
+        return {**features(task, self.tiling(task.problem, config)), "overlap": float(bool(config["use_pdl"]))}
+
+    def toolchain(self) -> Toolchain:
+        """Return the versions of the DSL, which compiles, of TVM-FFI, which launches, and of the kernels."""
+        versions = toolchain_of("apache-tvm-ffi", "nvidia-cutlass-dsl", extra="cute").versions
+        return Toolchain(tuple(sorted((*versions, ("gemmtune-decode-kernels", REVISION)))))
+
+    def artifact_key(self, task: Task, config: Config) -> str:
+        """Return all that a binary depends on: target, types, bias, rows of a block and config."""
+        problem = task.problem
+        rows = self.tiling(problem, config).rows
+        types = f"{problem.a_dtype}.{problem.out_dtype}.{problem.bias}"
+        return f"{task.space}/{task.device.arch}/{types}/{rows}/{config.digest}"
+
+    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
+        """Cross-compile the kernel for the task's device."""
+        from gemmtune.spaces.cute.decode.build import build
+
+        return build(self, task, config, self.tiling(task.problem, config), folder)
+
+    def load(self, artifact: Artifact, task: Task) -> Launchable:
+        """Link the object and call it through TVM-FFI."""
+        from gemmtune.spaces.cute.decode.launch import LoadedDecodeKernel
+
+        return LoadedDecodeKernel(artifact)

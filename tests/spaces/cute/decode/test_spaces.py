@@ -1,0 +1,110 @@
+"""cute_gemv and cute_splitk: their problems, their constraints, and their binaries for two generations of GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.space import BuildError
+
+GEMV = {
+    "outputs_per_warp": 2,
+    "warps_n": 1,
+    "warps_k": 4,
+    "split_k": 2,
+    "k_unroll": 1,
+    "num_stages": 4,
+    "use_pdl": False,
+}
+SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 4, "k_unroll": 2, "num_stages": 4, "use_pdl": False}
+CONFIGS = {"cute_gemv": GEMV, "cute_splitk": SPLIT_K}
+
+
+def verdict(name, problem, sku="H200", **changes):
+    task = Task(Problem.parse(problem), catalogue.device(sku), name)
+    return registry.space(name).check(task, Config(CONFIGS[name] | changes))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    ("problem", "rule", "reason"),
+    [
+        ("4x512x8192:bf16:nt:epilogue=relu", "operation", "epilogue relu"),
+        ("2x4x512x8192:bf16:nt:bmm", "operation", "not bmm"),
+        ("65x512x8192:bf16:nt", "rows", "m 65 > "),
+        ("4x512x8192:fp32:nt", "types", "not fp32 and fp32"),
+        ("4x512x8192:bf16:nt:out_dtype=fp16", "types", "to fp16"),
+        ("4x512x8192:bf16:nn", "layout", "layout nt, not nn"),
+        ("4x512x8188:bf16:nt", "alignment", "rows of A of 16376 B are no multiple of the 16 B"),
+    ],
+)
+def test_a_problem_that_no_decode_kernel_computes_is_rejected_with_the_reason(name, problem, rule, reason):
+    found = verdict(name, problem)
+    assert found.rule == rule
+    assert reason in found.reason
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    "problem",
+    ["1x1x8192:bf16:nt", "16x1001x8192:fp16:nt:addmm:bias=matrix", "3x7x8192:bf16:nt:out_dtype=fp32:dynamic_m=true"],
+)
+def test_ragged_sizes_biases_and_a_dynamic_m_are_served(name, problem):
+    assert verdict(name, problem)
+    assert verdict(name, problem, "B200")
+    assert verdict(name, problem, "A100-80GB").rule == "architecture"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "changes", "rule", "reason"),
+    [
+        ("cute_gemv", "17x512x8192", {}, "rows", "m 17 > 16"),
+        ("cute_gemv", "4x512x8192", {"warps_n": 8, "warps_k": 8}, "threads", "2048 threads > 512"),
+        ("cute_gemv", "16x512x8192", {"outputs_per_warp": 8}, "registers", "128 accumulators per lane > 64"),
+        ("cute_gemv", "16x512x8192", {"k_unroll": 4, "num_stages": 8}, "shared memory", "> 232448 B per block"),
+        ("cute_gemv", "1x512x1024", {}, "idle warps", "k has 4 chunks of 256, for 8 warps"),
+        ("cute_splitk", "64x512x8192", {"warp_n": 64}, "registers", "128 accumulators per lane > 64"),
+        ("cute_splitk", "8x512x512", {}, "idle warps", "k has 8 chunks of 64, for 16 warps"),
+    ],
+)
+def test_a_tiling_that_does_not_fit_is_rejected_with_the_constraint(name, problem, changes, rule, reason):
+    found = verdict(name, problem, **changes)
+    assert found.rule == rule
+    assert reason in found.reason
+
+
+def test_a_binary_is_shared_by_all_sizes_of_n_and_k_and_by_no_other_bias_or_type():
+    space = registry.space("cute_splitk")
+    names = ["5x512x8192", "8x4096x4096", "9x512x8192", "5x512x8192:bf16:nt:addmm", "5x512x8192:fp16"]
+    tasks = [Task(Problem.parse(name), catalogue.device("H200"), "cute_splitk") for name in names]
+    keys = [space.artifact_key(task, Config(SPLIT_K)) for task in tasks]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 4
+
+
+@pytest.mark.slow(14)
+@pytest.mark.parametrize(
+    ("name", "sku"), [("cute_gemv", "H200"), ("cute_splitk", "H200"), ("cute_gemv", "B200"), ("cute_splitk", "B200")]
+)
+def test_a_kernel_builds_on_a_cpu_with_the_shared_memory_of_its_tiling(name, sku, tmp_path):
+    pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
+    space, task = registry.space(name), Task(Problem.parse("3x512x8192:bf16:nt:addmm"), catalogue.device(sku), name)
+    config = Config(CONFIGS[name] | {"use_pdl": sku == "B200"})
+    artifact = space.build(task, config, tmp_path)
+    tiling = space.tiling(task.problem, config)
+    assert artifact.resources.shared_bytes == tiling.shared_bytes
+    assert artifact.resources.threads == tiling.threads
+    assert artifact.resources.spill_bytes == 0
+    assert ("gemmtune-decode-kernels", "1") in artifact.toolchain.versions
+
+
+@pytest.mark.slow(2)
+def test_a_config_beyond_the_hardware_fails_to_build_with_its_reason(tmp_path):
+    pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
+    task = Task(Problem.parse("3x512x8192"), catalogue.device("H200"), "cute_gemv")
+    with pytest.raises(BuildError, match="shared memory"):
+        registry.space("cute_gemv").build(task, Config(GEMV | {"k_unroll": 4, "num_stages": 16}), tmp_path)
