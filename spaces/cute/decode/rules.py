@@ -17,7 +17,7 @@ _MOST_ACCUMULATORS = 64  # per lane; from about 128 on, registers spill
 def serves(task: Task, most_rows: int) -> Verdict:
     """Return whether the kernels compute the task's problem, with at most `most_rows` rows."""
     problem = task.problem
-    if problem.op not in (Op.MM, Op.ADDMM) or problem.epilogue != "none":
+    if problem.op not in (Op.MM, Op.ADDMM) or problem.epilogue:
         return Verdict.no(
             "operation", f"{task.space} runs mm and addmm, not {problem.op} with epilogue {problem.epilogue}"
         )
