@@ -11,7 +11,7 @@ from cutlass import const_expr, cute
 from cutlass.memory import SmemAllocator
 
 from gemmtune.spaces.cute.decode.reduction import announce, reduce_and_store, shared_sums, store_share
-from gemmtune.spaces.cute.decode.ring import address_of_row, load, make_ring
+from gemmtune.spaces.cute.decode.slots import address_of_row, load, make_slots
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 
 __all__ = ["DecodeKernel", "GemvKernel", "SplitKKernel"]
@@ -46,7 +46,7 @@ class DecodeKernel(ABC):
         rank = block % tiling.split_k
         announce(tiling)
         memory = SmemAllocator()
-        ring, sums = make_ring(tiling, self._element, memory), shared_sums(tiling, memory)
+        slots, sums = make_slots(tiling, self._element, memory), shared_sums(tiling, memory)
         if const_expr(self._use_pdl):
             # Until the kernel before has ended, which may have written A or B. None is told to start before this one
             # ends: behind it runs a kernel of another library, and launches in a row are timed as they deploy.
@@ -76,15 +76,17 @@ class DecodeKernel(ABC):
         chunks = tiling.chunks_of_part(vectors, part)
         for step in cutlass.range(tiling.stages - 1, unroll=1):
             if step < chunks:
-                self._load(rows, columns, ring[None, None, thread, step], part, step, lane_k, vectors)
+                self._load(rows, columns, slots[None, None, thread, step], part, step, lane_k, vectors)
             cute.arch.cp_async_commit_group()
         for step in cutlass.range(chunks, unroll=1):
             ahead = step + (tiling.stages - 1)
             if ahead < chunks:
-                self._load(rows, columns, ring[None, None, thread, ahead % tiling.stages], part, ahead, lane_k, vectors)
+                self._load(
+                    rows, columns, slots[None, None, thread, ahead % tiling.stages], part, ahead, lane_k, vectors
+                )
             cute.arch.cp_async_commit_group()
             cute.arch.cp_async_wait_group(tiling.stages - 1)
-            self._add(ring[None, None, thread, step % tiling.stages], total)
+            self._add(slots[None, None, thread, step % tiling.stages], total)
 
         if const_expr(tiling.split_k > 1):
             cute.arch.cluster_wait()  # for `announce`: the shared memory of every block may be written

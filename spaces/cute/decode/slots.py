@@ -12,10 +12,10 @@ from cutlass.memory import SmemAllocator
 
 from gemmtune.spaces.cute.decode.tiling import VECTOR, Tiling
 
-__all__ = ["address_of_row", "load", "make_ring"]
+__all__ = ["address_of_row", "load", "make_slots"]
 
 
-def make_ring(tiling: Tiling, element: type[cutlass.Numeric], memory: SmemAllocator) -> cute.Tensor:
+def make_slots(tiling: Tiling, element: type[cutlass.Numeric], memory: SmemAllocator) -> cute.Tensor:
     """Return the slots of a block, shape (elements of a load, loads of a chunk, threads, stages)."""
     slot = VECTOR * tiling.threads
     layout = cute.make_layout(
