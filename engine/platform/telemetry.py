@@ -33,6 +33,7 @@ class Telemetry:
         """
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        self._driver: str = pynvml.nvmlSystemGetDriverVersion()
         self._last: tuple[float, DeviceState] | None = None
         self._highest_mhz = 0
 
@@ -50,6 +51,7 @@ class Telemetry:
                 temperature_c=self._query(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU),
                 power_mw=self._query(pynvml.nvmlDeviceGetPowerUsage),
                 throttle_reasons=self._throttle_reasons(),
+                driver=self._driver,
             )
             self._last = now, state
             self._highest_mhz = max(self._highest_mhz, state.sm_clock_mhz or 0)

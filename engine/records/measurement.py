@@ -57,6 +57,8 @@ class DeviceState:
     """Power draw of the board, in mW."""
     throttle_reasons: tuple[str, ...] = ()
     """Sorted NVML reasons for clocks below their maximum (`sw_power_cap`); empty for none."""
+    driver: str = ""
+    """Version of the NVIDIA driver, `580.95.05`; empty in measurements that were made without this field."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,3 +102,5 @@ class Table:
     """Lead over the baseline that a row needs to ship another kernel, as a fraction; kept rows may have had another."""
     measured_at: str = ""
     """UTC date of the newest measurement or final behind the rows, `2026-11-23`; empty without one on a GPU."""
+    drivers: tuple[str, ...] = ()
+    """Versions of the NVIDIA driver that the rows were measured with, sorted; empty where none is known."""

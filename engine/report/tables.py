@@ -51,9 +51,10 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
     elif evidence:
         title += f", {evidence[0]}"
     title += f", margin {table.margin:.1%}{f', measured up to {table.measured_at}' if table.measured_at else ''}"
-    versions = {pair: None for choice in first for pair in Toolchain.parse(choice.toolchain).versions}
+    made_with = {pair: None for choice in first for pair in Toolchain.parse(choice.toolchain).versions}
+    versions = [*sorted(made_with), *(("driver", driver) for driver in table.drivers)]
     if versions:
-        title += f"\nmade with {', '.join(f'{package} {version}' for package, version in sorted(versions))}"
+        title += f"\nmade with {', '.join(f'{package} {version}' for package, version in versions)}"
     title = "\n".join([title, *notes])
     columns["config"] = [choice_text(table.device, row.problem, row.choices[0]) for row in rows]
     interval = ("time_ns", "low_ns", "high_ns", "samples")
@@ -62,6 +63,7 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
         "objective": table.objective,
         "margin": table.margin,
         "measured_at": table.measured_at,
+        "drivers": list(table.drivers),
         "rows": [
             {
                 "problem": row.problem.name,

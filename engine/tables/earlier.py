@@ -50,4 +50,5 @@ def with_earlier(table: Table, earlier: Table, tuned: Set[Problem]) -> tuple[Tab
     rows = sorted((*table.rows, *kept), key=lambda row: (row.problem.name, repr(row.problem)))
     ordered = sorted(ranges, key=lambda row: (of_one_gemm(row.problem).name, row.first))
     newest = max(table.measured_at, earlier.measured_at if kept else "")
-    return replace(table, rows=tuple(rows), ranges=tuple(ordered), measured_at=newest), kept
+    drivers = tuple(sorted({*table.drivers, *(earlier.drivers if kept else ())}))
+    return replace(table, rows=tuple(rows), ranges=tuple(ordered), measured_at=newest, drivers=drivers), kept

@@ -60,6 +60,8 @@ class Ranking:
     """Last final of the problem by the objective's protocol."""
     measured_at: str = ""
     """UTC date of the newest measurement or final of the contenders; empty if none was measured on a GPU."""
+    drivers: tuple[str, ...] = ()
+    """Versions of the NVIDIA driver that the contenders were measured with, sorted; those that are known."""
 
     @property
     def fastest(self) -> Contender:
@@ -167,6 +169,7 @@ def _ranking(
         baseline=next((c for c in contenders if c.choice.space == baseline_space), None),
         final=final,
         measured_at=max(times, default="")[:10],
+        drivers=tuple(sorted({m.before.driver for m in comparable if m.before is not None and m.before.driver})),
     )
 
 

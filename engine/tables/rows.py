@@ -46,11 +46,14 @@ def build_table(
         raise ValueError(f"choices={choices} is below 1")
     rows: list[Row] = []
     measured_at = ""
+    drivers: set[str] = set()
     for ranking in rankings:
         rows.append(_row(ranking, margin, portfolio, choices))
         measured_at = max(measured_at, ranking.measured_at)
+        drivers.update(ranking.drivers)
     rows.sort(key=lambda row: (row.problem.name, repr(row.problem)))
-    return Table(device, tuple(rows), objective_name, margin=margin, measured_at=measured_at)
+    ordered = tuple(sorted(drivers))
+    return Table(device, tuple(rows), objective_name, margin=margin, measured_at=measured_at, drivers=ordered)
 
 
 def unserved(table: Table, measurements: Iterable[Measurement]) -> tuple[Problem, ...]:

@@ -40,6 +40,7 @@ def _subtitle(record: CampaignRecord) -> str:
     rows = record.table.rows
     toolchains = sorted({row.choices[0].toolchain for row in rows if row.choices[0].toolchain})
     parts = [", ".join(sorted(each.value for each in record.evidence)), *toolchains[:2]]
+    parts += [f"driver {', '.join(record.table.drivers)}"] if record.table.drivers else []
     if record.run:
         parts += [f"run at {record.run.started_at}", record.run.command]
     return " · ".join(part for part in parts if part)

@@ -24,7 +24,7 @@ def nvml(monkeypatch):
 
 
 def test_a_reading_is_what_nvml_reports(nvml):
-    assert Telemetry("GPU-1").read() == DeviceState(1755, 3201, 41, 432_100, ("sw_power_cap",))
+    assert Telemetry("GPU-1").read() == DeviceState(1755, 3201, 41, 432_100, ("sw_power_cap",), "580.95.05")
 
 
 def test_energy_is_nvmls_counter_in_millijoules(nvml):
@@ -76,7 +76,7 @@ def test_an_unsupported_value_is_none_and_the_rest_is_read(nvml, monkeypatch):
     unsupported = ("PowerUsage", "TotalEnergyConsumption", "CurrentClocksEventReasons")
     monkeypatch.setenv("FAKE_NVML_FAILS", ",".join(f"nvmlDeviceGet{name}=NotSupported" for name in unsupported))
     reading = Telemetry("GPU-1")
-    assert reading.read() == DeviceState(1755, 3201, 41, None, ())
+    assert reading.read() == DeviceState(1755, 3201, 41, None, (), "580.95.05")
     assert reading.energy_mj() is None
 
 

@@ -144,6 +144,12 @@ def test_table_without_finals_has_no_regret_column():
     assert table_report(table(None)).to_json()["rows"][0]["regret_bound"] is None
 
 
+def test_the_header_of_a_table_names_the_driver_beside_the_versions():
+    shown = table_report(replace(table(None), drivers=("575.51", "580.95.05")))
+    assert shown.to_text().splitlines()[1].endswith("driver 575.51, driver 580.95.05")
+    assert shown.to_json()["drivers"] == ["575.51", "580.95.05"]
+
+
 def test_the_header_of_a_table_names_its_margin_and_the_date_of_its_newest_measurement():
     shown = table_report(replace(table(None), margin=0.05, measured_at="2026-11-23"))
     assert shown.to_text().splitlines()[0].endswith(", margin 5.0%, measured up to 2026-11-23")

@@ -37,7 +37,7 @@ H200 = Device(
 TASK = Task(Problem(16, 4096, 4096), H200, "triton_mm")
 OTHER = Task(Problem(2048, 4096, 4096), H200, "triton_mm")
 TOOLCHAIN = Toolchain((("torch", "2.13.0+cu130"), ("triton", "3.6.0")))
-STATE = DeviceState(1980, 3201, 41, 432_100)
+STATE = DeviceState(1980, 3201, 41, 432_100, driver="580.95.05")
 
 
 def measured(number: int, task: Task = TASK, **changes: object) -> Measurement:

@@ -9,7 +9,7 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError
-from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.objective import Objective
@@ -17,7 +17,7 @@ from gemmtune.engine.statistics import median_interval
 from gemmtune.engine.tables.earlier import with_earlier
 from gemmtune.engine.tables.ranking import rank
 from gemmtune.engine.tables.rows import build_table, unserved
-from gemmtune.engine.tables.table_file import table_text
+from gemmtune.engine.tables.table_file import parse_table, table_text
 
 H200 = Device("H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 62914560, 65536, 2048, 1024, 32, 1980, 4800)
 H100 = replace(H200, sku="H100", name="NVIDIA H100 80GB HBM3", l2_bytes=52428800)
@@ -240,6 +240,21 @@ def test_the_table_holds_its_margin_and_the_date_of_the_newest_measurement_behin
     failed = replace(older, status=Status.RUN_FAILED, estimate=None, created_at="2026-11-25T12:00:00Z")
     found = build(older, newer, failed, margin=0.05)
     assert (found.margin, found.measured_at) == (0.05, "2026-11-23")
+
+
+def test_the_table_names_each_driver_that_measured_a_row_and_keeps_those_of_earlier_rows():
+    states = {name: DeviceState(1980, 3201, 41, 432_100, driver=name) for name in ("580.95.05", "575.51", "570.1")}
+    problem = "64x64x64:bf16:nt"
+    first, second = ok("aten", around(100), before=states["580.95.05"]), ok("triton_mm", around(90))
+    third, other = (
+        ok("aten", around(100), problem=p, before=states[d]) for p, d in ((PROBLEM, "575.51"), (problem, "570.1"))
+    )
+    assert build(first, second).drivers == ("580.95.05",)
+    assert build(first, replace(third, config=Config({"x": 1}))).drivers == ("575.51", "580.95.05")
+    assert build(second).drivers == ()
+    table, _ = with_earlier(build(first), build(other), {first.task.problem})
+    assert table.drivers == ("570.1", "580.95.05")
+    assert parse_table(table_text(table), "t") == table
 
 
 def test_a_replayed_table_has_no_date():

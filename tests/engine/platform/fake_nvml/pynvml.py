@@ -61,6 +61,10 @@ def nvmlInit():
     return _call("nvmlInit", None)
 
 
+def nvmlSystemGetDriverVersion():
+    return _call("nvmlSystemGetDriverVersion", "580.95.05")
+
+
 def nvmlDeviceGetCount():
     return _call("nvmlDeviceGetCount", 0)
 

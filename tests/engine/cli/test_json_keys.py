@@ -1,0 +1,72 @@
+"""Keys of `table.json` and `--json`: docs/reading-the-table.md names those that are printed, and no other."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.store.landscapes.landscape_file import embedded
+
+DECODE = "16x4096x4096:bf16:nt"
+PAGE = (Path(__file__).parents[3] / "docs/reading-the-table.md").read_text(encoding="utf-8")
+FILE, PRINTED = (PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0] for title in ("table.json", "`--json`"))
+
+
+def names(cell: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", cell))
+
+
+def rows(text: str) -> list[list[str]]:
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    return [cells for cells in lines if cells[0] not in ("key", "command")]
+
+
+def test_every_key_of_the_file_is_explained_once(tuned):
+    table = json.loads((tuned / "out/table.json").read_text())
+    row = table["rows"][0]
+    parts = {
+        "": table,
+        "Keys of a row": row,
+        "Keys of a choice": row["choices"][0],
+        "Keys of the device": table["device"],
+    }
+    texts = re.split(r"^(Keys of .*):$", FILE, flags=re.MULTILINE)
+    explained = {"": texts[0]} | dict(zip(texts[1::2], texts[2::2], strict=True))
+    for title, record in parts.items():
+        keys = [name for cells in rows(explained[title]) for name in re.findall(r"`(\w+)`", cells[0])]
+        assert sorted(keys) == sorted(record), title
+
+
+@pytest.fixture
+def printed(run, tuned, tmp_path):
+    """What each command prints, by the words that the page has for it."""
+    table, database = str(tuned / "out/table.json"), str(tuned / "out/measurements.db")
+    recorded = [argument for path in embedded() for argument in ("--replay", path)]
+    shown, stored = run("show", table, "--json").record, run("show", database, "--json").record
+    tune = run("tune", "--problem", DECODE, "--budget", "2", "--no-report", "--json").record
+    status, space = run("status", database, "--json").record, run("space", "aten", "--problem", DECODE, "--json").record
+    merged = run("merge", tmp_path / "merged.db", database, "--json").record
+    return {
+        "`tune`": tune,
+        "each of its `tasks`": tune["tasks"][0],
+        "`show` of a table": shown,
+        "each of its `rows`": shown["rows"][0],
+        "`show` of a database": stored,
+        "each of the database's `tasks`": stored["tasks"][0],
+        "`diff`": run("diff", table, table, "--json").record,
+        "`verify`": run("verify", table, *recorded, "--json").record,
+        "`status`": status,
+        "each of its `problems`": status["problems"][0],
+        "`merge`, for each source": merged[database],
+        "`space`": space,
+    }
+
+
+def test_every_key_that_a_command_prints_is_on_the_page(printed):
+    explained = {cells[0]: re.sub(r"\([^)]*\)", "", cells[1]) for cells in rows(PRINTED)}
+    assert explained.keys() == printed.keys()
+    for command, keys in explained.items():
+        assert names(keys) == set(printed[command]), command
