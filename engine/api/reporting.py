@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 from gemmtune.engine.api.table import Table, read_table
@@ -15,11 +17,14 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.ranking import SHIP_MARGIN
+from gemmtune.engine.tables.table_file import table_sha256
 
-__all__ = ["REPORT_FILE", "report", "table_of_database", "write_report"]
+__all__ = ["REPORT_FILE", "report", "table_of_database", "update_report"]
 
 REPORT_FILE = "report.html"
 """Name of a campaign's page in its folder."""
+
+_HEAD_BYTES = 2048  # the part of a page that names its sources
 
 
 def report(
@@ -49,16 +54,16 @@ def report(
             raise UsageError(f"{given} holds no table.json; name a table, a campaign's folder or a database")
         table, measured = read_table(table_path), folder / "measurements.db"
         if not measured.exists():
-            return write_report(table, folder, target, None)
+            return _write_campaign(table, folder, target, None)
         with Database.open(measured, read_only=True) as database:
-            return write_report(table, folder, target, database)
+            return _write_campaign(table, folder, target, database)
     with Database.open(given, read_only=True) as database:
         table = table_of_database(database, device=device)
         return _write(gather(table, registry.objective(table.objective), database), target)
 
 
-def write_report(table: TableRecord, folder: Path, target: Path, database: Database | None) -> Path:
-    """Write the page of a table with the run and the measurements behind it; return the file.
+def update_report(table: TableRecord, folder: Path, target: Path, database: Database | None) -> Path:
+    """Write the page of a table with its run and measurements, unless the file shows these already; return the file.
 
     Args:
         table: the table to report.
@@ -70,7 +75,11 @@ def write_report(table: TableRecord, folder: Path, target: Path, database: Datab
         StoreError: the database cannot be read.
         UsageError: the file cannot be written.
     """
-    return _write(gather(table, registry.objective(table.objective), database, read_run(folder)), target)
+    return (
+        target
+        if _shows(target, _sources(table, folder, database))
+        else _write_campaign(table, folder, target, database)
+    )
 
 
 def table_of_database(
@@ -85,8 +94,28 @@ def table_of_database(
     return Table.of(known_table(database, registry.objective(objective), objective, margin=margin, device=device))
 
 
-def _write(record: CampaignRecord, target: Path) -> Path:
+def _write_campaign(table: TableRecord, folder: Path, target: Path, database: Database | None) -> Path:
+    record = gather(table, registry.objective(table.objective), database, read_run(folder))
+    return _write(record, target, _sources(table, folder, database))
+
+
+def _sources(table: TableRecord, folder: Path, database: Database | None) -> str:
+    """Return a hash of what a page is made from; measurements are only ever added, so their number tells them."""
+    counts = (len(database), database.number_of_finals()) if database else None
+    facts = (version("gemmtune"), table_sha256(table), read_run(folder), counts)
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _shows(target: Path, sources: str) -> bool:
+    try:
+        with target.open("rb") as file:
+            return sources.encode() in file.read(_HEAD_BYTES)
+    except OSError:
+        return False
+
+
+def _write(record: CampaignRecord, target: Path, sources: str = "") -> Path:
     from gemmtune.engine.report.html.campaign_page import campaign_html  # matplotlib takes a while to import
 
-    write_whole(target, campaign_html(record).encode())
+    write_whole(target, campaign_html(record, sources).encode())
     return target

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.api.output_folder import make_folder
-from gemmtune.engine.api.reporting import REPORT_FILE, write_report
+from gemmtune.engine.api.reporting import REPORT_FILE, update_report
 from gemmtune.engine.api.table import Table
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Result
@@ -153,8 +153,7 @@ class TuneResult:
         if self.run is not None and (self.run.evaluations or read_run(out) is None):
             write_run(out, self.run)  # a repeated campaign evaluates nothing and leaves the record of the first run
         if report:
-            page = out / REPORT_FILE
-            self.written.append(write_report(self.table, out, page, store))
+            self.written.append(update_report(self.table, out, out / REPORT_FILE, store))
         write_whole(summary, f"{self.summary()}\n".encode())
         return self.written
 

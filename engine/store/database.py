@@ -375,6 +375,11 @@ class Database:
             statement = statement.where(columns.protocol == protocol)
         return list(self._records(schema.finals, self._rows(statement), rows.final_of))
 
+    def number_of_finals(self) -> int:
+        """Return the number of finals."""
+        number = select(func.count()).select_from(schema.finals)
+        return self._transactions.read(lambda connection: int(connection.execute(number).scalar_one()))
+
     def tasks(self) -> tuple[Task, ...]:
         """Return every task with a measurement, in insertion order."""
         found = self._rows(select(schema.tasks).order_by(schema.tasks.c.id))

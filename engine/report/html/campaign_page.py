@@ -14,8 +14,13 @@ from gemmtune.engine.report.why import why
 __all__ = ["campaign_html"]
 
 
-def campaign_html(record: CampaignRecord) -> str:
-    """Return the page of a campaign: headline, pictures with their numbers, every row, and Markdown to paste."""
+def campaign_html(record: CampaignRecord, sources: str = "") -> str:
+    """Return the page of a campaign: headline, pictures with their numbers, every row, and Markdown to paste.
+
+    Args:
+        record: the campaign.
+        sources: hash of what the page is made from, which its head will name.
+    """
     table = record.table
     title = f"{table.device.name}: {count(len(table.rows), 'row')}, {table.objective}"
     cards = _cards(record)
@@ -33,7 +38,8 @@ def campaign_html(record: CampaignRecord) -> str:
         row_sections.all_rows(record),
         row_sections.markdown(record, [title, *headline]),
     ]
-    return render(Page(f"gemmtune report: {title}", _subtitle(record), [s for s in found if s is not None], cards))
+    sections = [section for section in found if section is not None]
+    return render(Page(f"gemmtune report: {title}", _subtitle(record), sections, cards, sources))
 
 
 def _subtitle(record: CampaignRecord) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # matplotlib takes a while to import
 
 __all__ = ["COLORS", "PANELS", "SERIES", "Color", "canvas", "grid", "plain_ticks", "png", "svg", "wrapped"]
 
-PANELS = 12
+PANELS = 6
 """Most problems that get a panel of their own in a picture."""
 
 _WIDTH = 7.6  # fills the page's column, inches

@@ -77,6 +77,8 @@ class Page:
     """Sections in reading order."""
     cards: Sequence[Card] = ()
     """Figures of the headline."""
+    sources: str = ""
+    """Hash of what the page was made from; empty where nobody asks."""
 
 
 def render(page: Page) -> str:

@@ -7,9 +7,10 @@ from functools import partial
 from math import ceil
 from typing import Literal
 
+from gemmtune.engine.records.final import Finalist
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.campaign_record import CampaignRecord, lead
-from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, plain_ticks, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, grid, plain_ticks, svg, wrapped
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
 from gemmtune.engine.report.layout import choice_text, microseconds, readable, readable_unit
 from gemmtune.engine.report.why import why
@@ -113,24 +114,27 @@ def finals(record: CampaignRecord) -> Section:
     if not held:
         return Section(title, "No final was held: replays and estimates rank by the numbers they have.")
     shown = held[:PANELS]
-    lines = sum(len(final.finalists) for _, final in shown)
-    with canvas(1.0 + 0.19 * lines + 0.5 * ceil(len(shown) / 2)) as figure:
-        panels = figure.subplots(ceil(len(shown) / 2), 2, squeeze=False).ravel()
-        for axes, (p, final) in zip(panels, shown, strict=False):
-            for place, each in enumerate(final.finalists):
-                low, high = each.behind
-                kind = "tie" if low <= 0 < place else "loss" if place else "win"
-                if each.task.space == BASELINE_SPACE:
-                    kind = "series1"
-                middle = (low + high) / 2
-                axes.errorbar(middle, place, xerr=(high - low) / 2, fmt="o", ms=4, color=COLORS[kind].light)
+    most = max(len(final.finalists) for _, final in shown)
+    height = 0.95 + (0.75 + 0.17 * most) * ceil(len(shown) / 2)
+    with canvas(height, solved=False) as figure:
+        panels = grid(figure, len(shown), 2, height)
+        for axes, (p, final) in zip(panels, shown, strict=True):
+            for kind in ("win", "tie", "loss", "series1"):
+                places = [i for i, each in enumerate(final.finalists) if _kind(i, each) == kind]
+                bounds = [final.finalists[i].behind for i in places]
+                if places:
+                    axes.errorbar(
+                        [(low + high) / 2 for low, high in bounds],
+                        places,
+                        xerr=[(high - low) / 2 for low, high in bounds],
+                        fmt="o",
+                        ms=4,
+                        color=COLORS[kind].light,
+                    )
             axes.set_yticks(range(len(final.finalists)), [each.task.space for each in final.finalists], fontsize=7)
             axes.invert_yaxis()
             axes.set_title(wrapped(p.problem.name, 34), fontsize=8)
             axes.xaxis.set_major_formatter(lambda value, _: f"{value:.1%}")
-            axes.tick_params(labelsize=7)
-        for axes in panels[len(shown) :]:
-            axes.set_axis_off()
         figure.supxlabel("slower than the leader", fontsize=9)
         picture = svg(figure, f"Intervals of {len(shown)} finals")
     rows: list[list[Cell]] = [
@@ -151,6 +155,13 @@ def finals(record: CampaignRecord) -> Section:
         "touches zero ties with the leader."
     )
     return Section(title, text, [picture], Sheet(headers, rows, ("problem", "space", "verdict")))
+
+
+def _kind(place: int, finalist: Finalist) -> str:
+    """Return the colour of a finalist: the library has one of its own."""
+    if finalist.task.space == BASELINE_SPACE:
+        return "series1"
+    return "win" if place == 0 else "tie" if finalist.behind[0] <= 0 else "loss"
 
 
 def all_rows(record: CampaignRecord) -> Section:

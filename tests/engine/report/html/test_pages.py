@@ -94,6 +94,16 @@ def test_a_repeated_campaign_leaves_the_record_of_its_run(campaign):
     assert (again.run.evaluations, (folder / "run.json").read_bytes()) == (0, before)
 
 
+def test_a_page_is_written_again_only_when_there_is_more_to_show(campaign):
+    _, folder = campaign
+    page = folder / "report.html"
+    before = page.stat().st_mtime_ns
+    gt.tune(PROBLEMS, backend=gt.landscapes("h200"), budget=24, out=folder)
+    assert page.stat().st_mtime_ns == before
+    gt.tune(PROBLEMS, backend=gt.landscapes("h200"), budget=25, out=folder)
+    assert page.stat().st_mtime_ns > before
+
+
 def test_names_are_shown_as_text(campaign, tmp_path):
     hostile = '<script>alert("x")</script>$m^{$&lt;'
     page = render(
