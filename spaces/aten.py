@@ -10,6 +10,7 @@ from gemmtune.engine.platform import vendor_gemm as vendor
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
@@ -35,7 +36,7 @@ class AtenSpace(Space):
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject operands that the vendor library does not multiply, or whose type the GPU lacks."""
-        problem = task.problem
+        problem = gemm(task.problem)
         eight_bit_float = problem.a_dtype.itemsize == 1 and not problem.a_dtype.is_integer
         if eight_bit_float and task.device.capability < _FIRST_WITH_FP8:
             return Verdict.no("architecture", f"{problem.a_dtype} needs sm_89 or later, not {task.device.arch}")
@@ -52,7 +53,7 @@ class AtenSpace(Space):
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return the entry point of the vendor library: it serves all tasks of an operation and operand type."""
-        return vendor.operator_name(task.problem)
+        return vendor.operator_name(gemm(task.problem))
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Return an artifact that names the vendor library's entry point; nothing is built."""
@@ -70,7 +71,7 @@ class AtenSpace(Space):
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Return the vendor library's entry point, in the problem's tf32 mode."""
-        return _VendorKernel(task.problem.allow_tf32)
+        return _VendorKernel(gemm(task.problem).allow_tf32)
 
 
 class _VendorKernel:

@@ -8,7 +8,7 @@ from pathlib import Path
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.problem import Op
+from gemmtune.engine.records.problem import Op, gemm
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -86,7 +86,7 @@ class CuteGemmSpace(Space):
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject problems that the operator cannot serve, and designs that the registry does not list."""
-        problem = task.problem
+        problem = gemm(task.problem)
         if problem.op is not Op.MM or problem.epilogue:
             return Verdict.no(
                 "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"
@@ -143,7 +143,7 @@ class CuteGemmSpace(Space):
 
         These tell kernels apart in the kernel cache of NVIDIA's guide too. The sizes are arguments of the kernel.
         """
-        problem, device = task.problem, task.device
+        problem, device = gemm(task.problem), task.device
         clusters = device.max_active_clusters(config.integer("cluster_shape_m") * config.integer("cluster_shape_n"))
         types = f"{problem.a_dtype}.{problem.b_dtype}.{problem.out_dtype}.{problem.acc_dtype}"
         layouts = f"{problem.a_layout}{problem.b_layout}"
@@ -190,7 +190,7 @@ def _busiest_sm_traffic(task: Task, config: Config) -> int:
     """Return the operand elements that the busiest SM loads per two steps of k."""
     tile_m, tile_n = config.integer("mma_tiler_m"), config.integer("mma_tiler_n")
     rows, columns = (tile_n, tile_m) if config["operator"] == _SWAPPED else (tile_m, tile_n)
-    tiles = -(-task.problem.m // rows) * -(-task.problem.n // columns)
+    tiles = -(-gemm(task.problem).m // rows) * -(-gemm(task.problem).n // columns)
     blocks = 2 if config["use_2cta_instrs"] else 1  # a pair shares a tile and its loads
     waves = -(-tiles * blocks // task.device.sm_count)
     return waves * (tile_m + tile_n) * 2 // blocks

@@ -9,6 +9,7 @@ from pathlib import Path
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
@@ -88,7 +89,7 @@ class QuackGemmSpace(Space):
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return all that the binary depends on; sizes, strides and the number of clusters are its arguments."""
-        problem = task.problem
+        problem = gemm(task.problem)
         dtypes = f"{problem.a_dtype}:{problem.b_dtype}:{problem.out_dtype}:{problem.acc_dtype}"
         return f"{task.space}/{task.device.arch}/{dtypes}:{problem.a_layout}{problem.b_layout}/{config.digest}"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.problem import Layout, Op
+from gemmtune.engine.records.problem import Layout, Op, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.inductor.rules import TILE_PARAMS, Numbers, is_wgmma
 from gemmtune.spaces.inductor.space import InductorSpace
@@ -58,7 +58,7 @@ class TritonMmSpace(InductorSpace):
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return a key that only values of a dynamic m share: those whose indices have one width."""
-        problem = task.problem
+        problem = gemm(task.problem)
         if not problem.dynamic_m:
             return super().artifact_key(task, config)
         largest = problem.batch * max(problem.m * problem.n, problem.m * problem.k, problem.k * problem.n)
@@ -73,7 +73,7 @@ class TritonMmSpace(InductorSpace):
         recorded binaries, 25,452 need exactly this much and 336 more. The other 63 have one stage, and need at most 9
         KiB less.
         """
-        problem = task.problem
+        problem = gemm(task.problem)
         num_stages, num_warps = values["num_stages"], values["num_warps"]
         pipelined = num_stages - (1 - is_wgmma(task, values["BLOCK_M"], num_warps)) * (num_stages > 1)
         rows = operand_rows(problem)

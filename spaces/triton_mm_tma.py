@@ -6,7 +6,7 @@ Inductor offers it if `enable_persistent_tma_matmul` is set; gemmtune's loader r
 from collections.abc import Mapping
 
 from gemmtune.engine.records.config import Param
-from gemmtune.engine.records.problem import Op
+from gemmtune.engine.records.problem import Op, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.inductor.rules import TILE_PARAMS, Numbers, is_wgmma
@@ -49,7 +49,7 @@ class TritonMmTmaSpace(InductorSpace):
 
     def offered(self, task: Task) -> Verdict:
         """Apply the rules of `use_triton_tma_template` and `can_use_tma` in torch/_inductor/utils.py."""
-        problem, device = task.problem, task.device
+        problem, device = gemm(task.problem), task.device
         if problem.dynamic_m:
             # torch 2.13 guards on the m it sees (`add_guards`), and compiles again for every other m.
             return Verdict.no("dynamic m", f"{task.space} is for static sizes: leave out dynamic_m")
@@ -72,7 +72,7 @@ class TritonMmTmaSpace(InductorSpace):
         that leaves none, only the larger tile has a buffer.
         """
         block_m, block_n = values["BLOCK_M"], values["BLOCK_N"]
-        row_bytes = values["BLOCK_K"] * task.problem.a_dtype.itemsize
+        row_bytes = values["BLOCK_K"] * gemm(task.problem).a_dtype.itemsize
         buffers = values["num_stages"] - 1 + is_wgmma(task, block_m, values["num_warps"])
         larger = block_m + (block_n - block_m) * (block_n > block_m)
         alone = (larger * row_bytes + _BARRIER_BYTES) * (buffers == 0)

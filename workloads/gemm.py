@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.platform.vendor_gemm import reference_problem
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
@@ -62,6 +62,10 @@ class GemmOperands:
 
 class Gemm(WorkloadKind[Problem]):
     """General matrix products, with an optional bias and a dense batch."""
+
+    sizes: ClassVar[tuple[str, ...]] = ("m", "n", "k", "batch")
+    needed: ClassVar[tuple[str, ...]] = ("m", "n", "k")
+    listed: ClassVar[str] = "m"
 
     def parse(self, text: str) -> Problem:
         """Return the problem of its text; see `Problem.parse`."""

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from gemmtune.engine.api.output_folder import write_all
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.table import Table as TableRecord
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.tables import table_file
 from gemmtune.engine.tables.diff import TableDiff, diff_tables
 from gemmtune.engine.tables.export import export_table
-from gemmtune.engine.tables.ranges import of_one_gemm
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -53,19 +53,19 @@ class Table(TableRecord):
         """
         table_file.write_table(Path(path), self)
 
-    def lookup(self, problem: str | Problem) -> Choice | None:
+    def lookup(self, problem: str | Workload) -> Choice | None:
         """Return the kernel to run for a problem: of its own row, else of the range of m that covers it.
 
         Raises:
             ProblemError: the text is not a problem.
         """
-        wanted = Problem.parse(problem) if isinstance(problem, str) else problem
+        wanted = parse_workload(problem) if isinstance(problem, str) else problem
         for row in self.rows:
             if row.problem == wanted:
                 return row.choices[0]
-        gemm = of_one_gemm(wanted)
-        covering = (row for row in self.ranges if row.first <= wanted.m <= row.last)
-        return next((row.choice for row in covering if of_one_gemm(row.problem) == gemm), None)
+        series = wanted.series
+        covering = (row for row in self.ranges if row.first <= wanted.size <= row.last)
+        return next((row.choice for row in covering if row.problem.series == series), None)
 
     def export(self, consumer: str, folder: str | os.PathLike[str], *, estimated: bool = False) -> list[Path]:
         """Write the files that a consumer loads to `folder`/`consumer`; return their paths.

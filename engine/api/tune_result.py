@@ -14,8 +14,8 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Result
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ContractError, TableError, UsageError
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.report.layout import Report, count
 from gemmtune.engine.report.progress.run import Run, read_run, write_run
@@ -76,7 +76,7 @@ class TuneResult:
         """The table's rows, one per problem, sorted by the problem's name."""
         return self.campaign.table.rows
 
-    def best(self, problem: str | Problem) -> Choice:
+    def best(self, problem: str | Workload) -> Choice:
         """Return the kernel to run for a problem: the baseline unless another is faster beyond the noise.
 
         Raises:

@@ -22,10 +22,11 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.campaign.result import Finding
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.progress.run import RunRecorder
 from gemmtune.engine.scheduling.callbacks import Callback, notify
+from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.earlier import read_earlier, with_earlier
@@ -34,7 +35,7 @@ from gemmtune.engine.tables.ranges import RangeLimits
 
 __all__ = ["ProblemLike", "database_url", "parse_problems", "tune"]
 
-ProblemLike: TypeAlias = str | Problem
+ProblemLike: TypeAlias = str | Workload
 """A problem, or its text: "2048x4096x4096:bf16:nt"."""
 _Path: TypeAlias = str | os.PathLike[str]
 
@@ -195,17 +196,17 @@ def database_url(database: _Path | None, out: Path | None) -> str:
     return os.fspath(database or (out or Path(mkdtemp(prefix="gemmtune-"))) / "measurements.db")
 
 
-def parse_problems(problems: ProblemLike | Iterable[ProblemLike]) -> tuple[Problem, ...]:
+def parse_problems(problems: ProblemLike | Iterable[ProblemLike]) -> tuple[Workload, ...]:
     """Return the problems, each text parsed; a single one may stand for a list of one.
 
     Raises:
         ProblemError: a text is malformed or a size is out of bounds.
     """
-    those = (problems,) if isinstance(problems, str | Problem) else problems
-    return tuple(Problem.parse(each) if isinstance(each, str) else each for each in those)
+    those = (problems,) if isinstance(problems, str | Workload) else problems
+    return tuple(parse_workload(each) if isinstance(each, str) else each for each in those)
 
 
-def _joined(filed: tuple[Problem, ...], named: tuple[Problem, ...]) -> tuple[Problem, ...]:
+def _joined(filed: tuple[Workload, ...], named: tuple[Workload, ...]) -> tuple[Workload, ...]:
     """Return the problems of the campaign file and those named beside it; one that is in both keeps its weight."""
     return (*filed, *(problem for problem in named if problem not in filed))
 

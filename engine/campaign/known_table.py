@@ -9,9 +9,9 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.ranking import Ranking, rank
@@ -53,7 +53,7 @@ def known_table(
 
 
 def _ranking(
-    database: Database, problem: Problem, device: Device, objective: Objective, tasks: list[Task]
+    database: Database, problem: Workload, device: Device, objective: Objective, tasks: list[Task]
 ) -> Ranking | None:
     normalization = GpuNormalization(database)
     measurements = [

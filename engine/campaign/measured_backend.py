@@ -15,8 +15,8 @@ from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
@@ -32,7 +32,7 @@ def measured_backend(
     device: Device,
     open_executor: OpenExecutor,
     *,
-    problems: Sequence[Problem] = (),
+    problems: Sequence[Workload] = (),
     clock_mhz: int | None = None,
     notify: Notify = log_notice,
 ) -> Backend:
@@ -63,7 +63,7 @@ def measured_backend(
         return Backend(device, executor, plan.plugins.sampler, tasks, opened.pop_all().close)
 
 
-def named_problems(plan: Plan) -> tuple[Problem, ...]:
+def named_problems(plan: Plan) -> tuple[Workload, ...]:
     """Return the problems that the plan names, those held out last.
 
     Raises:
@@ -90,7 +90,7 @@ def reason_of_none(space: Space, task: Task) -> str:
     return f"space {task.space} has nothing for {task.problem.name} on {task.device.sku}: {why}"
 
 
-def _tasks(plan: Plan, device: Device, problems: Sequence[Problem]) -> Iterator[TaskConfigs]:
+def _tasks(plan: Plan, device: Device, problems: Sequence[Workload]) -> Iterator[TaskConfigs]:
     for problem in problems:
         tasks = {Task(problem, device, name): space for name, space in plan.plugins.spaces.items()}
         # No more configs than the budget are enumerated.

@@ -9,8 +9,8 @@ from functools import cached_property
 
 from gemmtune.engine.io.numbers import checked, checked_fraction
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
@@ -42,7 +42,7 @@ class Plugins:
 class Plan:
     """A campaign before it meets a device."""
 
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[Workload, ...] = ()
     """Problems to tune, each once; empty for every problem of the shipped landscapes."""
     spaces: tuple[str, ...] = ("triton_mm",)
     """Names of the spaces to search."""
@@ -66,7 +66,7 @@ class Plan:
     """Loss that sharing configs among problems may cost; None gives each problem its own best."""
     ranges: RangeLimits | None = None
     """Loss that a row for a range of m may have; None for no such rows."""
-    held_out: tuple[Problem, ...] = ()
+    held_out: tuple[Workload, ...] = ()
     """Problems that are tuned to check the ranges, each once; they get no row."""
 
     def __post_init__(self) -> None:

@@ -40,9 +40,11 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
+from gemmtune.engine.seams.kinds import kind_of, parse_workload, workload_of
 from gemmtune.engine.seams.sampler_class import sampler_named
+from gemmtune.engine.seams.workload import WorkloadKind
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 
@@ -57,7 +59,6 @@ _KINDS: dict[type, str] = {
 }
 _VALUES = ("sampler", "objective", "budget", "seed", "batch", "margin")
 _NAMES = {"space": "spaces", "pruner": "pruners"}
-_SIZES = ("n", "k", "batch")
 _LOSSES: dict[str, type[Any]] = {"portfolio": LossLimits, "ranges": RangeLimits}
 _LIMITS = tuple(field.name for field in fields(Limits))
 _OPTIONS = ("device", "out", "database", "fleet", "builders", "events", "replay")
@@ -85,7 +86,7 @@ def read_plan(path: Path) -> Plan:
 
 def _is_problem(text: str) -> bool:
     try:
-        Problem.parse(text)
+        parse_workload(text)
     except UsageError:
         return False
     return True
@@ -105,22 +106,27 @@ def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
         for number, table in enumerate(_checked("problem", content.get("problem", []), list), 1)
     ]
     problems, held_out = (
-        tuple(Problem.parse(text) for text in _texts(key, content.get(key, []))) for key in ("problems", "hold_out")
+        tuple(parse_workload(text) for text in _texts(key, content.get(key, []))) for key in ("problems", "hold_out")
     )
     for table in tables:
-        problems += _problems(table, table.get("m", ""))
-        held_out += _problems(table, table.get("hold_out", []))
+        listed = _kind(table).listed
+        problems += _problems(table, listed, table.get(listed, ""))
+        held_out += _problems(table, listed, table.get("hold_out", []))
     return Plan(problems=problems, held_out=held_out, limits=limits, **given)
 
 
-def _problems(table: Mapping[str, object], sizes: object) -> tuple[Problem, ...]:
-    """Return the problems of a `[[problem]]` table at one m or several."""
-    each_m = sizes if isinstance(sizes, list) else [sizes]
-    integers = [(name, table[name]) for name in _SIZES if name in table]
-    for name, value in (*integers, *(("m", m) for m in each_m if m != "")):
+def _problems(table: Mapping[str, object], listed: str, sizes: object) -> tuple[Workload, ...]:
+    """Return the problems of a `[[problem]]` table at one size or several; `listed` names the size's field."""
+    each = sizes if isinstance(sizes, list) else [sizes]
+    integers = [(name, table[name]) for name in _kind(table).sizes if name in table and name != listed]
+    for name, value in (*integers, *((listed, size) for size in each if size != "")):
         checked(value, name, int)
-    rest = {name: str(value) for name, value in table.items() if name not in ("m", "hold_out")}
-    return tuple(Problem.from_fields({**rest, "m": str(m)}) for m in each_m)
+    rest = {name: str(value) for name, value in table.items() if name not in (listed, "hold_out")}
+    return tuple(workload_of({**rest, listed: str(size)} if listed else rest) for size in each)
+
+
+def _kind(table: Mapping[str, object]) -> WorkloadKind[Workload]:
+    return kind_of(str(table.get("kind", "gemm")))
 
 
 def _losses(key: str, value: object, kind: type[Any]) -> object:

@@ -20,12 +20,12 @@ from itertools import pairwise
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.search.enumeration import feasible_configs
-from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, of_one_gemm
+from gemmtune.engine.tables.ranges import RangeLimits, build_ranges
 from gemmtune.engine.tables.ranking import Ranking
 
 __all__ = [
@@ -51,12 +51,12 @@ class RangeMeasurements:
     """Finished searches at the interior points of ranges."""
 
     @property
-    def probed(self) -> frozenset[Problem]:
+    def probed(self) -> frozenset[Workload]:
         """Problems that were probed."""
         return frozenset(search.task.problem for search in self.probe_searches)
 
     @property
-    def interior(self) -> frozenset[Problem]:
+    def interior(self) -> frozenset[Workload]:
         """Problems that were measured inside of ranges."""
         return frozenset(search.task.problem for search in self.interior_searches)
 
@@ -97,34 +97,34 @@ def measure_ranges(
 
 def winner_searches(plan: Plan, tasks: Iterable[Task], rankings: Iterable[Ranking]) -> list[TaskSearch]:
     """Return a search per task over the best configs of its space at every tuned m of its GEMM."""
-    winners: defaultdict[tuple[Problem, str], dict[Config, None]] = defaultdict(dict)
+    winners: defaultdict[tuple[Workload, str], dict[Config, None]] = defaultdict(dict)
     for ranking in rankings:
         if ranking.problem not in plan.held_out:
             for name in plan.spaces:
                 best = next((c.choice.config for c in ranking.contenders if c.choice.space == name), None)
                 if best is not None:
-                    winners[of_one_gemm(ranking.problem), name][best] = None
+                    winners[ranking.problem.series, name][best] = None
     found = []
     for task in tasks:
         if task.space != BASELINE_SPACE and task.problem not in plan.held_out:
             space = plan.plugins.spaces[task.space]
-            configs = [c for c in winners[of_one_gemm(task.problem), task.space] if space.check(task, c)]
+            configs = [c for c in winners[task.problem.series, task.space] if space.check(task, c)]
             if len(configs) > 1:
                 found.append(_search(plan, task, configs))
     return found
 
 
 def probe_problems(
-    tuned: Iterable[Problem], held_out: Set[Problem] = frozenset()
-) -> dict[Problem, tuple[Problem, Problem]]:
+    tuned: Iterable[Workload], held_out: Set[Workload] = frozenset()
+) -> dict[Workload, tuple[Workload, Workload]]:
     """Return each probe with its neighbours: 2^e and 3·2^e strictly between two neighbouring m of one GEMM.
 
     Neither 1 nor 3 nor a held-out problem is probed. A probe has the weight of its lesser neighbour.
     """
-    found: dict[Problem, tuple[Problem, Problem]] = {}
-    for sizes in _by_gemm(dict.fromkeys(tuned)).values():
+    found: dict[Workload, tuple[Workload, Workload]] = {}
+    for sizes in _by_series(dict.fromkeys(tuned)).values():
         for less, more in pairwise(sizes):
-            between = (replace(less, m=m) for m in _probed_between(less.m, more.m))
+            between = (less.resized(size) for size in _probed_between(less.size, more.size))
             found |= {problem: (less, more) for problem in between if problem not in held_out}
     return found
 
@@ -169,30 +169,31 @@ def _best_nearby(plan: Plan, task: Task, neighbours: Iterable[Ranking]) -> tuple
     return tuple(found)
 
 
-def interior_problems(tuned: Iterable[Problem]) -> set[Problem]:
+def interior_problems(tuned: Iterable[Workload]) -> set[Workload]:
     """Return where ranges may be measured inside: every second m below 16, then each eighth of an octave."""
-    found: set[Problem] = set()
-    for sizes in _by_gemm(tuned).values():
-        between = range(sizes[0].m + 1, sizes[-1].m)
-        found |= {replace(sizes[0], m=m) for m in between if m % max(2, (1 << m.bit_length()) // 16) == 0}
+    found: set[Workload] = set()
+    for sizes in _by_series(tuned).values():
+        between = range(sizes[0].size + 1, sizes[-1].size)
+        found |= {sizes[0].resized(n) for n in between if n % max(2, (1 << n.bit_length()) // 16) == 0}
     return found
 
 
 def _interior_searches(
-    plan: Plan, limits: RangeLimits, tasks: Sequence[Task], rankings: Sequence[Ranking], probed: Set[Problem]
+    plan: Plan, limits: RangeLimits, tasks: Sequence[Task], rankings: Sequence[Ranking], probed: Set[Workload]
 ) -> list[TaskSearch]:
     """Return the searches inside of ranges that run a kernel: over the baseline, and over that kernel."""
-    by_gemm = {(of_one_gemm(task.problem), task.space): task for task in tasks}
+    by_series = {(task.problem.series, task.space): task for task in tasks}
     seen = {*plan.held_out, *(ranking.problem for ranking in rankings)}
-    unseen = _by_gemm(interior_problems(task.problem for task in tasks) - seen)
+    unseen = _by_series(interior_problems(task.problem for task in tasks) - seen)
     found = []
     for row in _rows(plan, limits, rankings, probed):
-        gemm, choice = of_one_gemm(row.problem), row.choice
-        if (gemm, BASELINE_SPACE) not in by_gemm or choice.space == BASELINE_SPACE:
+        series, choice = row.problem.series, row.choice
+        if (series, BASELINE_SPACE) not in by_series or choice.space == BASELINE_SPACE:
             continue
-        kernel = by_gemm[gemm, choice.space]
-        for problem in (each for each in unseen.get(gemm, ()) if row.first <= each.m <= row.last):
-            vendor, there = (replace(by_gemm[gemm, name], problem=problem) for name in (BASELINE_SPACE, choice.space))
+        kernel = by_series[series, choice.space]
+        for problem in (each for each in unseen.get(series, ()) if row.first <= each.size <= row.last):
+            vendor = replace(by_series[series, BASELINE_SPACE], problem=problem)
+            there = replace(kernel, problem=problem)
             if _serves_too(plan, choice.config, replace(kernel, problem=row.problem), there):
                 found += [_search(plan, vendor, _baseline(plan, vendor)), _search(plan, there, (choice.config,))]
     return found
@@ -207,8 +208,8 @@ def _held_out_searches(
     found = []
     for task in tasks:
         if task.problem in plan.held_out:
-            gemm, m, space = of_one_gemm(task.problem), task.problem.m, plan.plugins.spaces[task.space]
-            serving = [row.choice for row in rows if of_one_gemm(row.problem) == gemm and row.first <= m <= row.last]
+            series, size, space = task.problem.series, task.problem.size, plan.plugins.spaces[task.space]
+            serving = [row.choice for row in rows if row.problem.series == series and row.first <= size <= row.last]
             own = dict.fromkeys(choice.config for choice in serving if choice.space == task.space)
             configs = [config for config in own if space.check(task, config)]
             if configs:
@@ -228,18 +229,18 @@ def _rows(
     plan: Plan,
     limits: RangeLimits,
     rankings: Sequence[Ranking],
-    probed: Set[Problem],
-    interior: Set[Problem] = frozenset(),
+    probed: Set[Workload],
+    interior: Set[Workload] = frozenset(),
 ) -> tuple[RangeRow, ...]:
     held_out = frozenset(plan.held_out)
     return build_ranges(rankings, limits, margin=plan.margin, held_out=held_out, probed=probed, interior=interior)
 
 
-def _by_gemm(problems: Iterable[Problem]) -> dict[Problem, list[Problem]]:
-    """Return the problems of each GEMM, which differ in m alone, sorted by m."""
-    found: defaultdict[Problem, list[Problem]] = defaultdict(list)
-    for problem in sorted(problems, key=lambda each: each.m):
-        found[of_one_gemm(problem)].append(problem)
+def _by_series(problems: Iterable[Workload]) -> dict[Workload, list[Workload]]:
+    """Return the problems of each series, which differ in the range size alone, sorted by it."""
+    found: defaultdict[Workload, list[Workload]] = defaultdict(list)
+    for problem in sorted(problems, key=lambda each: each.size):
+        found[problem.series].append(problem)
     return dict(found)
 
 

@@ -13,9 +13,9 @@ from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow, Table
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
@@ -33,7 +33,7 @@ __all__ = ["Finding", "Result", "ResultReader", "read_problem"]
 class Finding:
     """Best config of one task, and an account of its search."""
 
-    problem: Problem
+    problem: Workload
     """GEMM that was tuned."""
     space: str
     """Name of the space that was searched."""
@@ -113,7 +113,7 @@ class ResultReader:
         self._backend = backend
         self._database = database
         self._keep = keep
-        self._kept: dict[Problem, _ProblemResult] = {}
+        self._kept: dict[Workload, _ProblemResult] = {}
 
     def result(self, searches: Sequence[TaskSearch], measured: RangeMeasurements) -> Result:
         """Return the table from everything the database holds of the tasks, and what the searches found.
@@ -169,7 +169,7 @@ class ResultReader:
 
     def _results(self, searches: Iterable[TaskSearch]) -> Iterator[_ProblemResult]:
         """Yield the result of each problem that is searched, sorted by the problem's name."""
-        of_problem: dict[Problem, list[TaskSearch]] = {}
+        of_problem: dict[Workload, list[TaskSearch]] = {}
         for search in searches:
             of_problem.setdefault(search.task.problem, []).append(search)
         for problem in sorted(of_problem, key=lambda p: (p.name, repr(p))):
@@ -178,7 +178,7 @@ class ResultReader:
                 self._kept[problem] = result
             yield result
 
-    def _read(self, problem: Problem, searches: Sequence[TaskSearch]) -> _ProblemResult:
+    def _read(self, problem: Workload, searches: Sequence[TaskSearch]) -> _ProblemResult:
         known, finals = read_problem([search.task for search in searches], self._backend.executor, self._database)
         measurements = [m for found in known.values() for m in found.values()]
         rankings = rank(self._backend.device, self._objective, measurements, BASELINE_SPACE, finals=finals)

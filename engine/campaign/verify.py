@@ -14,9 +14,9 @@ from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Table
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
@@ -26,7 +26,7 @@ from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
-from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at, of_one_gemm
+from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at
 from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 from gemmtune.engine.tables.table_file import require_device
@@ -41,7 +41,7 @@ WORST = 0.02
 class Check:
     """A choice of the table, measured again at one problem."""
 
-    problem: Problem
+    problem: Workload
     """GEMM at which it was measured."""
     choice: Choice
     """Choice that the table runs there, with its time then."""
@@ -129,7 +129,7 @@ def verify(
     objective = registry.objective(table.objective)
     searches = _searches(table, objective)
     Scheduler(searches, executor, database, objective, callbacks).run()
-    tasks: dict[Problem, list[Task]] = {}
+    tasks: dict[Workload, list[Task]] = {}
     for search in searches:
         tasks.setdefault(search.task.problem, []).append(search.task)
     held = [read_problem(of_problem, executor, database) for of_problem in tasks.values()]
@@ -173,23 +173,23 @@ def _searches(table: Table, objective: Objective) -> list[TaskSearch]:
 
 
 def _repaired_ranges(
-    ranged: Sequence[CheckedRange], rankings: Sequence[Ranking], with_row: Set[Problem], margin: float
+    ranged: Sequence[CheckedRange], rankings: Sequence[Ranking], with_row: Set[Workload], margin: float
 ) -> tuple[RangeRow, ...]:
     """Return the ranges that hold, and rebuilt ranges of the GEMMs where one does not and probes were measured.
 
     At an m without a row only the range's choice and the baseline were measured.
     """
-    probed = {of_one_gemm(each.row.problem) for each in ranged if each.row.probed}
-    broken = probed & {of_one_gemm(each.row.problem) for each in ranged if not each.holds}
-    again = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in broken]
+    probed = {each.row.problem.series for each in ranged if each.row.probed}
+    broken = probed & {each.row.problem.series for each in ranged if not each.holds}
+    again = [ranking for ranking in rankings if ranking.problem.series in broken]
     interior = {ranking.problem for ranking in again} - with_row
     made = build_ranges(again, RangeLimits(WORST), margin=margin, interior=interior)
-    rebuilt = {of_one_gemm(row.problem) for row in made}
-    kept = (each.row for each in ranged if each.holds and of_one_gemm(each.row.problem) not in rebuilt)
-    return tuple(sorted((*kept, *made), key=lambda row: (repr(of_one_gemm(row.problem)), row.first)))
+    rebuilt = {row.problem.series for row in made}
+    kept = (each.row for each in ranged if each.holds and each.row.problem.series not in rebuilt)
+    return tuple(sorted((*kept, *made), key=lambda row: (repr(row.problem.series), row.first)))
 
 
-def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
+def _contenders(table: Table) -> Iterator[tuple[Workload, str, Config]]:
     """Yield the problem, space and config of everything that the table may run."""
     for row in table.rows:
         if row.baseline is not None:
@@ -199,25 +199,25 @@ def _contenders(table: Table) -> Iterator[tuple[Problem, str, Config]]:
         if row.fastest is not None:
             for config in row.tie_band:
                 yield row.problem, row.fastest.space, config
-    baselines = {of_one_gemm(row.problem): row.baseline for row in table.rows}
+    baselines = {row.problem.series: row.baseline for row in table.rows}
     for ranged in table.ranges:
         for problem in _sizes(ranged, table):
             yield problem, ranged.choice.space, ranged.choice.config
-            baseline = baselines[of_one_gemm(problem)]
+            baseline = baselines[problem.series]
             if baseline is not None:
                 yield problem, baseline.space, baseline.config
 
 
-def _sizes(row: RangeRow, table: Table) -> Iterator[Problem]:
+def _sizes(row: RangeRow, table: Table) -> Iterator[Workload]:
     """Yield the problems to measure a range at: tuned m with a row, and the probes of a GEMM with one."""
     problems = {tuned.problem for tuned in table.rows}
-    tuned = (replace(row.problem, m=m) for m, _ in row.tuned)
+    tuned = (row.problem.resized(m) for m, _ in row.tuned)
     yield from (problem for problem in tuned if problem in problems)
-    if of_one_gemm(row.problem) in map(of_one_gemm, problems):
-        yield from (replace(row.problem, m=m) for m, _ in row.probed)
+    if row.problem.series in {each.series for each in problems}:
+        yield from (row.problem.resized(m) for m, _ in row.probed)
 
 
-def _check(ranking: Ranking | None, problem: Problem, choice: Choice, margin: float) -> Check:
+def _check(ranking: Ranking | None, problem: Workload, choice: Choice, margin: float) -> Check:
     if ranking is None:
         return Check(problem, choice, None, None)
     now = (c.choice for c in ranking.contenders if (c.choice.space, c.choice.config) == (choice.space, choice.config))

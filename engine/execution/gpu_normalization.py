@@ -14,8 +14,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Estimate, Measurement
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
 
@@ -32,7 +32,7 @@ class GpuNormalization:
     def __init__(self, database: Database) -> None:
         """Read the levels of earlier campaigns from `database`, when they are needed."""
         self._database = database
-        self._levels: dict[tuple[Problem, Device, str], dict[tuple[str, str], float]] = {}
+        self._levels: dict[tuple[Workload, Device, str], dict[tuple[str, str], float]] = {}
 
     def known(
         self, task: Task, executor: Executor, configs: Sequence[Config] | None = None
@@ -64,7 +64,7 @@ class GpuNormalization:
         finalists = (replace(finalist, estimate=_scaled(finalist.estimate, levels)) for finalist in final.finalists)
         return replace(final, finalists=tuple(finalists))
 
-    def _problem_levels(self, problem: Problem, device: Device, protocol: str) -> dict[tuple[str, str], float]:
+    def _problem_levels(self, problem: Workload, device: Device, protocol: str) -> dict[tuple[str, str], float]:
         """Return the reference's time by reference and board, the first GPU's first."""
         key = problem, device, protocol
         if key not in self._levels:

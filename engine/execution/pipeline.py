@@ -21,8 +21,8 @@ from gemmtune.engine.records.artifact import Artifact, Resources, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import FINALISTS, Finished, Load
 from gemmtune.engine.seams.pruner import Candidate, Pruner
 
@@ -74,7 +74,7 @@ class BuildMeasurePipeline:
         self._queue = BuildQueue()
         self._cache = ArtifactCache(FINALISTS)
         self._drift = DriftMonitor()
-        self._finals: dict[Problem, _PendingFinal] = {}
+        self._finals: dict[Workload, _PendingFinal] = {}
         self._finished: list[Finished] = []
 
     @property
@@ -291,7 +291,7 @@ class BuildMeasurePipeline:
 class _PendingFinal:
     """A final whose binaries are being gathered."""
 
-    problem: Problem
+    problem: Workload
     """Problem that the final decides."""
     artifacts: dict[tuple[Task, Config], Artifact | None]
     """Each candidate's artifact; None while it is being built."""

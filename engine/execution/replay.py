@@ -11,8 +11,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import Executor, Finished
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.statistics import median_interval
@@ -25,7 +25,7 @@ class LandscapeIndex:
 
     def __init__(self, landscapes: Iterable[Landscape]) -> None:
         """Index the landscapes; the first of several for one task counts."""
-        self._landscapes: dict[tuple[Problem | None, str | None, str | None], Landscape] = {}
+        self._landscapes: dict[tuple[Workload | None, str | None, str | None], Landscape] = {}
         for landscape in landscapes:
             key = landscape.problem, landscape.context.get("space"), landscape.context.get("device")
             self._landscapes.setdefault(key, landscape)

@@ -12,8 +12,8 @@ from gemmtune.engine.measure.jobs import FinalJob, FinalReading, MeasureJob, Rea
 from gemmtune.engine.measure.protocols import protocol
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 
 __all__ = ["Builders", "GpuWorkers", "Machines", "Provenance", "measured_provenance", "problem_of"]
 
@@ -66,6 +66,6 @@ def measured_provenance(toolchains: Mapping[str, Toolchain], protocol_name: str)
     return Provenance(Evidence.MEASURED, timed.holds_finals, lambda task: toolchains[task.space], lambda _: timed.name)
 
 
-def problem_of(job: MeasureJob | FinalJob) -> Problem:
+def problem_of(job: MeasureJob | FinalJob) -> Workload:
     """Return the problem whose operands and reference a worker needs for the job."""
     return (job.finalists[0] if isinstance(job, FinalJob) else job).task.problem

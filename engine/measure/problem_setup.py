@@ -13,12 +13,12 @@ from gemmtune.engine.measure.deciding.clock_drift import Drift, WarmUp
 from gemmtune.engine.measure.deciding.duty_cycle import DUTY
 from gemmtune.engine.measure.operands.operand_memory import OperandMemory
 from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES, OperandSets, reference_kernel
-from gemmtune.engine.measure.operands.operands import kind_of
 from gemmtune.engine.measure.operands.reference import OutputCheck, ReferenceResult, poison
 from gemmtune.engine.measure.timing.kernel_timer import KernelTimer, Run, TimingSetup
 from gemmtune.engine.measure.timing.timing_context import TimingContext
 from gemmtune.engine.records.measurement import ReferenceLevel
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.kinds import kind_of
 from gemmtune.engine.seams.space import Launchable
 from gemmtune.engine.statistics import estimate
 

@@ -8,8 +8,8 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Estimate
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 
 __all__ = ["FailedFinalist", "Final", "FinalNotHeld", "Finalist"]
 
@@ -62,7 +62,7 @@ class Final:
     """Configs that failed the check before the final."""
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> Workload:
         """Problem that the finalists solve."""
         return self.finalists[0].task.problem
 
@@ -91,7 +91,7 @@ class Final:
 class FinalNotHeld:
     """Final that was not held; the earlier measurements rank the problem."""
 
-    problem: Problem
+    problem: Workload
     """Problem without a final."""
     reason: str
     """Reason for people why no final was held."""

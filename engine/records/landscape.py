@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
 
 __all__ = ["Landscape", "Point"]
 
@@ -47,7 +47,7 @@ class Landscape:
     """Recorded parameters with every value that occurs."""
     points: Mapping[Config, Point]
     """Recorded outcome of each config, in file order."""
-    problem: Problem | None = None
+    problem: Workload | None = None
     """Problem that the file names; None for another kernel."""
     context: Mapping[str, str] = field(default_factory=dict)
     """Further fields of the whole task: device, space, toolchain, protocol, date."""

@@ -283,6 +283,12 @@ class Problem(Workload):
         """Whether the kernel takes m at launch."""
         return self.dynamic_m
 
+    @property
+    def series_name(self) -> str:
+        """Name with `m` in place of the value of m."""
+        batch = f"{self.batch}x" if self.op is Op.BMM else ""
+        return f"{batch}mx{self.n}x{self.k}:{self.name.partition(':')[2]}"
+
     def resized(self, size: int, weight: float | None = None) -> Self:
         """Return the problem with another m, and another weight unless it is None."""
         return replace(self, m=size, weight=self.weight if weight is None else weight)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
 
 __all__ = ["Choice", "RangeRow", "Row", "Table"]
 
@@ -40,7 +40,7 @@ class Choice:
 class Row:
     """Ranked choices for one problem."""
 
-    problem: Problem
+    problem: Workload
     """Problem that the choices solve."""
     choices: tuple[Choice, ...]
     """Choices, best first; the baseline is first unless another beats it beyond the noise and a margin."""
@@ -65,7 +65,7 @@ class Row:
 class RangeRow:
     """One choice for a range of m. A range of a dynamic m has at least two sizes from 2 on: see `tables.lone_sizes`."""
 
-    problem: Problem
+    problem: Workload
     """Problem with the largest m that was tuned or probed in the range."""
     first: int
     """Smallest m of the range."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
 
 __all__ = ["BASELINE_SPACE", "Task"]
 
@@ -17,7 +17,7 @@ BASELINE_SPACE = "aten"
 class Task:
     """Workload to search on one device in one space."""
 
-    problem: Problem
+    problem: Workload
     """Workload that the kernels serve; a GEMM, for example."""
     device: Device
     """GPU that the kernels run on."""

@@ -12,9 +12,9 @@ __all__ = ["Workload"]
 class Workload(ABC):
     """Work of one kernel launch: its sizes, types and everything else that a kernel can tell apart.
 
-    A workload is data: frozen, hashable, picklable, and without torch. Two workloads are equal if a kernel cannot tell
-    them apart, so their weights are not compared. The plug-in of its kind (`seams.workload.WorkloadKind`) makes its
-    operands and the result that a right kernel gives.
+    A workload is data: a frozen dataclass, hashable, picklable, and without torch. Two workloads are equal if a kernel
+    cannot tell them apart, so their weights are not compared. The plug-in of its kind (`seams.workload.WorkloadKind`)
+    makes its operands and the result that a right kernel gives.
 
     A GEMM (`records.problem.Problem`) is one kind. `testing.check_workload` holds a kind to this contract.
     """
@@ -63,6 +63,11 @@ class Workload(ABC):
         """Return every compared field as text, which the kind's `from_fields` reads; stored in databases and files."""
 
     @property
+    def learns_from(self) -> str:
+        """Key that is equal for workloads whose measurements inform each other's search; by default the kind."""
+        return self.kind
+
+    @property
     def range_size(self) -> str:
         """Name of the size that a range of a row spans, such as m or tokens; by default none, and no range is built."""
         return ""
@@ -89,6 +94,11 @@ class Workload(ABC):
     def series(self) -> Self:
         """Workload at range size 1 with weight 1: equal for workloads that differ in these alone."""
         return self.resized(1, 1.0) if self.range_size else self
+
+    @property
+    def series_name(self) -> str:
+        """Name with the range size's name in place of its value, for people."""
+        return self.name.replace(f"{self.range_size}={self.size}", self.range_size)
 
     @property
     @abstractmethod

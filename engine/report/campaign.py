@@ -9,8 +9,8 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.layout import (
     Grid,
     Report,
@@ -139,7 +139,7 @@ def _columns(
     return columns
 
 
-def _reasons(plan: Plan, result: Result) -> dict[Problem, Why]:
+def _reasons(plan: Plan, result: Result) -> dict[Workload, Why]:
     """Return why each row ships what it ships; nothing for estimates, which no baseline was timed for."""
     if any(m.evidence is Evidence.ESTIMATED for m in result.measurements):
         return {}
@@ -159,9 +159,9 @@ def _build_columns(result: Result) -> dict[str, list[str]]:
     }
 
 
-def _scored_by_task(objective: Objective, result: Result) -> dict[tuple[Problem, str], list[Scored]]:
+def _scored_by_task(objective: Objective, result: Result) -> dict[tuple[Workload, str], list[Scored]]:
     """Return the ok configs of each task with their scores; nothing for an objective without parts."""
-    found: dict[tuple[Problem, str], list[Scored]] = {}
+    found: dict[tuple[Workload, str], list[Scored]] = {}
     for m in result.measurements if objective.parts else ():
         if m.status is Status.OK:
             found.setdefault((m.task.problem, m.task.space), []).append((m.config, objective.scores(m)))

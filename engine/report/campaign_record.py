@@ -10,9 +10,9 @@ from math import exp, fsum, log
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row, Table
 from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.progress.run import Run
 from gemmtune.engine.report.why import fastest_searched
 from gemmtune.engine.seams.objective import Objective
@@ -58,7 +58,7 @@ class ProblemRecord:
     """Best score there is, from a recorded landscape; None where it is unknown."""
 
     @property
-    def problem(self) -> Problem:
+    def problem(self) -> Workload:
         """Problem that the row is for."""
         return self.row.problem
 
@@ -87,7 +87,7 @@ class CampaignRecord:
         return frozenset(row.choices[0].evidence for row in self.table.rows)
 
     @cached_property
-    def leads(self) -> Mapping[Problem, float]:
+    def leads(self) -> Mapping[Workload, float]:
         """Baseline's time over the shipped time, by problem; rows without a baseline are left out."""
         return {row.problem: row.baseline.time_ns / row.choices[0].time_ns for row in self.table.rows if row.baseline}
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gemmtune.engine.platform.releases import TORCH_VERSIONS, installed_torch, release_of
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import DType, Layout, Op, Problem
+from gemmtune.engine.records.problem import DType, Layout, Op, Problem, gemm
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import Grid, Report, json_fields, span
 from gemmtune.engine.report.tables import range_row_json
@@ -30,13 +30,13 @@ class LayerGraphs:
 
     def rows_in(self, found: Range) -> list[Row]:
         """Return the rows for one m each in a range; a graph for that m alone finds them."""
-        return [row for row in self.rows if found.first <= row.problem.m <= (found.last or row.problem.m)]
+        return [row for row in self.rows if found.first <= row.problem.size <= (found.last or row.problem.size)]
 
     def warm_up(self, found: Range) -> int:
         """Return the m to compile the range's graph with: that of its weightiest row, the greatest among equals."""
         problems = [row.problem for row in self.rows_in(found)]
         tuned = [(row.problem, m) for row in found.rows.values() for m, _ in row.tuned]
-        sizes = [(p.weight, p.m) for p in problems] + [(p.weight, m) for p, m in tuned]
+        sizes = [(p.weight, p.size) for p in problems] + [(p.weight, m) for p, m in tuned]
         inside = [(weight, m) for weight, m in sizes if found.first <= m <= (found.last or m)]
         return max(inside)[1] if inside else found.first
 
@@ -71,7 +71,7 @@ class LayerGraphs:
         if any(self.ranged.values()):
             columns["runs"] = [self._runs(each) for each in self.ranges]
         if self.rows:
-            sizes = [[str(row.problem.m) for row in self.rows_in(each)] for each in self.ranges]
+            sizes = [[str(row.problem.size) for row in self.rows_in(each)] for each in self.ranges]
             columns["rows at m ="] = [", ".join(of_range) or "-" for of_range in sizes]
         columns["guard"] = [end.text if end else "-" for end in ends]
         columns["asked"] = [end.asked if end else "-" for end in ends]
@@ -124,8 +124,8 @@ def explain_layer(
         product_ranges(products, layer.dtype, torch, device, shape_padding=padding, rows=ranged)
         for padding in (shape_padding, False)
     )
-    rows = tuple(row for row in table.rows if _is_forward_of(layer, row.problem)) if table else ()
-    static = tuple(row for row in rows if not row.problem.dynamic_m)
+    rows = tuple(row for row in table.rows if _is_forward_of(layer, gemm(row.problem))) if table else ()
+    static = tuple(row for row in rows if not row.problem.takes_size_at_launch)
     return LayerGraphs(layer, torch, device, found, unpadded, static, rows_of(products, layer.dtype, ranged))
 
 
@@ -136,9 +136,10 @@ def explained_torch() -> str:
 
 def layers_of(table: Table, *, weight_grad: bool, input_grad: bool) -> tuple[Linear, ...]:
     """Return the layers whose forward products a table has, in its order."""
-    forward = (row.problem for row in table.rows if row.problem.a_dtype in PADDED_DTYPES)
+    problems = [gemm(row.problem) for row in table.rows]
+    forward = (problem for problem in problems if problem.a_dtype in PADDED_DTYPES)
     layers = (Linear(p.k, p.n, p.a_dtype, weight_grad, input_grad) for p in forward)
-    return tuple(dict.fromkeys(x for x in layers if any(_is_forward_of(x, row.problem) for row in table.rows)))
+    return tuple(dict.fromkeys(x for x in layers if any(_is_forward_of(x, problem) for problem in problems)))
 
 
 def _is_forward_of(layer: Linear, problem: Problem) -> bool:

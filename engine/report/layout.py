@@ -14,9 +14,9 @@ from gemmtune.engine.io.printing import visible
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import GemmtuneError, UsageError
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 
@@ -158,7 +158,7 @@ def config_text(task: Task, config: Config | None) -> str:
     return " ".join(f"{name}={config[name]}" for name in names)
 
 
-def choice_text(device: Device, problem: Problem, choice: Choice) -> str:
+def choice_text(device: Device, problem: Workload, choice: Choice) -> str:
     """Return the config of a choice in a table of this device as text."""
     return config_text(Task(problem, device, choice.space), choice.config)
 
@@ -212,7 +212,7 @@ def tally(numbers: Mapping[str, int]) -> str:
 def json_value(value: object) -> object:
     """Return a value as `json.dumps` takes it: a problem by name, an enum by value, records and containers by parts."""
     match value:
-        case Problem():
+        case Workload():
             return value.name
         case Enum():
             return value.value

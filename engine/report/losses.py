@@ -6,16 +6,16 @@ from statistics import fmean
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.layout import Report, count, json_fields
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.tables.portfolio import Portfolio, family
+from gemmtune.engine.tables.portfolio import Portfolio
 from gemmtune.engine.tables.ranges import RangesReport, SizeLoss
 
 __all__ = ["portfolio_report", "ranges_json", "ranges_text"]
 
-_Chosen = tuple[Problem, str, Config]
+_Chosen = tuple[Workload, str, Config]
 """A problem with its space and config."""
 
 
@@ -32,7 +32,7 @@ def portfolio_report(
     build_seconds = {(m.task.problem, m.task.space, m.config): m.build_seconds for m in measurements}
     kernels, seconds = _builds(chosen, device, spaces, build_seconds)
     kernels_before, seconds_before = _builds(own, device, spaces, build_seconds)
-    configs, configs_before = (len({(s, family(p), config) for p, s, config in of}) for of in (chosen, own))
+    configs, configs_before = (len({(s, p.family, config) for p, s, config in of}) for of in (chosen, own))
     worst_loss, worst_bound = max((p.loss for p in picks), default=0.0), max((p.bound for p in picks), default=0.0)
     mean_loss = fmean((p.loss for p in picks), weights=(p.problem.weight for p in picks)) if picks else 0.0
     text = (

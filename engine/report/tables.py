@@ -6,15 +6,13 @@ from gemmtune.engine.campaign.verify import Check, Verified
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, count, json_fields, microseconds, natural
 from gemmtune.engine.report.why import legend, why
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
-from gemmtune.engine.tables.ranges import of_one_gemm
 
-__all__ = ["diff_report", "gemm_text", "range_row_json", "range_text", "table_report", "verify_report"]
+__all__ = ["diff_report", "range_row_json", "range_text", "size_name", "table_report", "verify_report"]
 
 _DIFF_HEADERS = ("change", "problem", "ran", "µs", "runs", "µs now", "shift", "config")
 _VERIFY_HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "config")
@@ -126,7 +124,7 @@ def verify_report(found: Verified) -> Report:
     device = found.repaired.device
     lines = [_line(check, check.problem.name, device) for check in found.rows]
     lines += [
-        _line(check, f"{range_text(its.row)} at {check.problem.m}", device)
+        _line(check, f"{range_text(its.row)} at {check.problem.size}", device)
         for its in found.ranges
         for check in its.checks
         if not check.holds
@@ -160,30 +158,29 @@ def _interval(choice: Choice) -> str:
 
 
 def _ranges_grid(table: Table) -> Grid:
-    """Return a line per range: the m it serves, what runs there, and its losses at measured m."""
-    rows = table.ranges
+    """Return a line per range: the sizes it serves, what runs there, and its losses at measured sizes."""
+    rows, size = table.ranges, size_name(table)
     columns = {
-        "GEMM": [gemm_text(row.problem) for row in rows],
-        "m": [f"{row.first}–{row.last}" for row in rows],
+        "problem": [row.problem.series_name for row in rows],
+        size: [f"{row.first}–{row.last}" for row in rows],
         "run": [row.choice.space for row in rows],
-        "loss at tuned m": [_losses(row.tuned) for row in rows],
-        "probed m": [_losses(row.probed) for row in rows],
-        "held-out m": [_losses(row.held_out) for row in rows],
+        f"loss at tuned {size}": [_losses(row.tuned) for row in rows],
+        f"probed {size}": [_losses(row.probed) for row in rows],
+        f"held-out {size}": [_losses(row.held_out) for row in rows],
         "config": [choice_text(table.device, row.problem, row.choice) for row in rows],
     }
     return Grid(columns, tuple(columns))
 
 
+def size_name(table: Table) -> str:
+    """Return the name of the size that the table's ranges span; `size` if they differ."""
+    names = {row.problem.range_size for row in table.ranges}
+    return names.pop() if len(names) == 1 else "size"
+
+
 def range_text(row: RangeRow) -> str:
-    """Return the GEMM and the m of a range: `mx4096x4096:bf16:nt, m 17–32`."""
-    return f"{gemm_text(row.problem)}, m {row.first}–{row.last}"
-
-
-def gemm_text(problem: Problem) -> str:
-    """Return the problem's name with m in place of its m."""
-    sizes, _, rest = problem.name.partition(":")
-    *batch, _, n, k = sizes.split("x")
-    return f"{'x'.join((*batch, 'm', n, k))}:{rest}"
+    """Return the series and the sizes of a range: `mx4096x4096:bf16:nt, m 17–32`."""
+    return f"{row.problem.series_name}, {row.problem.range_size} {row.first}–{row.last}"
 
 
 def _losses(losses: Sequence[tuple[int, float]]) -> str:
@@ -220,11 +217,11 @@ def _repaired(found: Verified) -> list[str]:
     """Return what was replaced, rebuilt and dropped; nothing for a table that holds."""
     failed = {check.problem for check in found.rows if not check.holds}
     replaced = len(failed & {row.problem for row in found.repaired.rows})
-    ranged = {of_one_gemm(row.problem) for row in found.repaired.ranges}
+    ranged = {row.problem.series for row in found.repaired.ranges}
     broken = [its.row for its in found.ranges if not its.holds]
-    probed = {of_one_gemm(its.row.problem) for its in found.ranges if its.row.probed}
-    rebuilt = {of_one_gemm(row.problem) for row in broken} & probed & ranged
-    dropped = sum(of_one_gemm(row.problem) not in rebuilt for row in broken)
+    probed = {its.row.problem.series for its in found.ranges if its.row.probed}
+    rebuilt = {row.problem.series for row in broken} & probed & ranged
+    dropped = sum(row.problem.series not in rebuilt for row in broken)
     repaired = {
         f"{count(replaced, 'row')} replaced by {'its' if replaced == 1 else 'their'} best contender": replaced,
         f"{count(len(failed) - replaced, 'row')} dropped (no contender works)": len(failed) - replaced,

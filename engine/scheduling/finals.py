@@ -6,8 +6,8 @@ from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import FINALISTS, Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
@@ -31,11 +31,11 @@ class Finals:
         self._database = database
         self._objective = objective
         self._normalization = normalization
-        self._tasks: dict[Problem, list[Task]] = {}
+        self._tasks: dict[Workload, list[Task]] = {}
         for task in tasks:
             self._tasks.setdefault(task.problem, []).append(task)
         self._unfinished = {problem: set(of_problem) for problem, of_problem in self._tasks.items()}
-        self._running: set[Problem] = set()
+        self._running: set[Workload] = set()
 
     @property
     def open(self) -> bool:

@@ -48,10 +48,11 @@ class LandscapeSearch:
             self.features = lambda config: constants
 
     @property
-    def kind(self) -> tuple[str | None, bool, tuple[str, ...]]:
-        """Key that is equal for tasks that can learn from each other: space, parameters, and kind of features."""
+    def kind(self) -> tuple[str | None, str, tuple[str, ...]]:
+        """Key that is equal for tasks that can learn from each other: space, kind of workload, and parameters."""
         names = sorted(param.name for param in self.landscape.params)
-        return self.landscape.context.get("space"), self.landscape.problem is None, tuple(names)
+        problem = self.landscape.problem
+        return self.landscape.context.get("space"), problem.learns_from if problem else "", tuple(names)
 
     def search(
         self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()

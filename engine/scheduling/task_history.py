@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.measurement import Evidence, Trial
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.scheduling.tuner import trial_of
 from gemmtune.engine.seams.executor import Executor
@@ -41,27 +41,29 @@ class TaskHistory:
     """Spaces of the campaign by name."""
     own: Collection[Task]
     """Tasks of the campaign."""
-    excluded: Collection[Problem] = ()
+    excluded: Collection[Workload] = ()
     """Problems that the campaign measures without a search."""
-    _read: dict[tuple[str, str], tuple[SourceTask, ...]] = field(default_factory=dict, init=False, repr=False)
+    _read: dict[tuple[str, str, str], tuple[SourceTask, ...]] = field(default_factory=dict, init=False, repr=False)
 
     def __call__(self, task: Task) -> tuple[SourceTask, ...]:
-        """Return the trials for a task; read once per space and protocol.
+        """Return the trials for a task; read once per space, protocol and kind of workload.
 
         Raises:
             StoreError: the database cannot be read.
         """
-        key = task.space, self.executor.protocol(task)
+        key = task.space, self.executor.protocol(task), task.problem.learns_from
         if key not in self._read:
             times = self.executor.evidence is Evidence.MEASURED and self.objective.unit == "ns"
             shipped = _shipped(task) if times else ()
             self._read[key] = (*shipped, *self._measured(*key))
         return self._read[key]
 
-    def _measured(self, space: str, protocol: str) -> Iterator[SourceTask]:
-        """Yield the database's trials of one space and protocol, each toolchain's of a task apart."""
+    def _measured(self, space: str, protocol: str, learns_from: str) -> Iterator[SourceTask]:
+        """Yield the database's trials of one space, protocol and kind of workload, each toolchain's of a task apart."""
         for task in self.database.tasks():
-            if task.space != space or task in self.own or task.problem in self.excluded:
+            if (task.space, task.problem.learns_from) != (space, learns_from):
+                continue
+            if task in self.own or task.problem in self.excluded:
                 continue
             trials: dict[Toolchain, list[Trial]] = {}
             for measurement in self.database.measurements(task):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.workload import Workload
@@ -69,6 +69,13 @@ class WorkloadKind(ABC, Generic[_Work]):
     `parse`, `from_fields` and `timed_beside` need neither torch nor a GPU. The other methods run in the worker process
     that owns the GPU. An instance is stateless: its answers depend only on the arguments.
     """
+
+    sizes: ClassVar[tuple[str, ...]] = ()
+    """Fields that hold a size, an integer."""
+    needed: ClassVar[tuple[str, ...]] = ()
+    """Sizes that have no default."""
+    listed: ClassVar[str] = ""
+    """Field that `[[problem]]` of a campaign file may give several values of, such as the range size."""
 
     @abstractmethod
     def parse(self, text: str) -> _Work:

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Layout, Problem
 from gemmtune.engine.records.search import FeatureFunction
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["SIZES", "TaskFeatures", "feature_matrix", "problem_features"]
+__all__ = ["SIZE_PREFIX", "TaskFeatures", "feature_matrix", "problem_features"]
 
-SIZES = {f"problem {name}": name for name in ("m", "n", "k", "batch")}
-"""Feature name of each problem size, with the Problem field it comes from."""
+SIZE_PREFIX = "problem "
+"""Beginning of the name of each feature that is a size of the workload."""
 
 
 class TaskFeatures:
@@ -65,15 +65,10 @@ class TaskFeatures:
         return {**problem_features(self._task.problem), **sizes}
 
 
-def problem_features(problem: Problem) -> Mapping[str, float]:
-    """Return a problem's sizes as logarithms to base 2, its element sizes in bytes, and its layouts as 0 or 1."""
-    return {
-        **{name: math.log2(getattr(problem, field)) for name, field in SIZES.items()},
-        "bytes of A": float(problem.a_dtype.itemsize),
-        "bytes of out": float(problem.out_dtype.itemsize),
-        "A transposed": float(problem.a_layout is Layout.T),
-        "B transposed": float(problem.b_layout is Layout.T),
-    }
+def problem_features(problem: Workload) -> Mapping[str, float]:
+    """Return a workload's sizes as logarithms to base 2, and its traits."""
+    sizes = {f"{SIZE_PREFIX}{name}": math.log2(size) for name, size in problem.sizes.items()}
+    return {**sizes, **problem.traits}
 
 
 def feature_matrix(features: FeatureFunction, configs: Sequence[Config]) -> NDArray[np.float64]:

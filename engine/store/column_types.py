@@ -19,7 +19,8 @@ from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import DeviceState, Estimate, ReferenceLevel
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.kinds import fields_of, workload_of
 
 __all__ = [
     "DEVICE",
@@ -196,8 +197,8 @@ def _reader(kind: type[_T]) -> Callable[[str], _T]:
 
 
 @lru_cache(2**12)  # many rows share few problems
-def _problem(text: str) -> Problem:
-    return Problem.from_fields(decode_json(text))
+def _problem(text: str) -> Workload:
+    return workload_of(decode_json(text))
 
 
 @lru_cache(2**12)
@@ -205,7 +206,7 @@ def _toolchain(text: str) -> Toolchain:
     return toolchain_of(decode_json(text))
 
 
-PROBLEM = AsText(lambda problem: compact_json(problem.to_fields()), _problem)
+PROBLEM = AsText(lambda problem: compact_json(fields_of(problem)), _problem)
 DEVICE = AsText(_device_text, lru_cache(_reader(Device)))
 TOOLCHAIN = AsText(lambda toolchain: compact_json(toolchain.versions), _toolchain)
 ESTIMATE = AsText(lambda estimate: compact_json(estimate_fields(estimate)), lambda text: estimate_of(decode_json(text)))

@@ -18,8 +18,9 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import StoreError, UsageError
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, ReferenceLevel, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.store import queries, schema
 from gemmtune.engine.store import serialization as rows
 from gemmtune.engine.store.connection import Transactions, reason
@@ -169,7 +170,7 @@ class Database:
 
     def best(
         self,
-        problem: Problem | str,
+        problem: Workload | str,
         *,
         space: str | None = None,
         device: str | None = None,
@@ -189,7 +190,7 @@ class Database:
             ProblemError: the text is no problem.
             UsageError: several protocols timed the problem; their times do not compare, so `protocol` must name one.
         """
-        workload = Problem.parse(problem) if isinstance(problem, str) else problem
+        workload = parse_workload(problem) if isinstance(problem, str) else problem
         columns = schema.measurements.c
 
         def read(connection: Connection, damaged: Sequence[int]) -> Row[Any] | None:
@@ -214,7 +215,7 @@ class Database:
         return None
 
     def measurements(
-        self, workload: Task | Problem | str | None = None, *, space: str | None = None, device: str | None = None
+        self, workload: Task | Workload | str | None = None, *, space: str | None = None, device: str | None = None
     ) -> Iterator[Measurement]:
         """Yield measurements in insertion order, failures included, with one page in memory at a time.
 
@@ -228,11 +229,11 @@ class Database:
         Raises:
             ProblemError: the text is no problem.
         """
-        chosen = Problem.parse(workload) if isinstance(workload, str) else workload
+        chosen = parse_workload(workload) if isinstance(workload, str) else workload
         return self._measurements(chosen, space, device)
 
     def _measurements(
-        self, workload: Task | Problem | None, space: str | None, device: str | None
+        self, workload: Task | Workload | None, space: str | None, device: str | None
     ) -> Iterator[Measurement]:
         statement = queries.MEASUREMENTS
         if (workload, space, device) != (None, None, None):
@@ -294,7 +295,7 @@ class Database:
             last = found[-1].id
 
     def to_dataframe(
-        self, workload: Task | Problem | str | None = None, *, space: str | None = None, device: str | None = None
+        self, workload: Task | Workload | str | None = None, *, space: str | None = None, device: str | None = None
     ) -> pandas.DataFrame:
         """Return `measurements` as a pandas DataFrame, one row per measurement and one column per parameter.
 
@@ -362,7 +363,7 @@ class Database:
             yield from self._records(schema.finals, found, rows.final_of)
 
     def finals(
-        self, problem: Problem | None = None, device: Device | None = None, protocol: str | None = None
+        self, problem: Workload | None = None, device: Device | None = None, protocol: str | None = None
     ) -> list[Final]:
         """Return every final of a problem, device and protocol, by time and then in insertion order."""
         columns = schema.finals.c
@@ -395,7 +396,7 @@ class Database:
         """Count the measurements made at that time or later: UTC, ISO 8601 with seconds."""
         return self._number(schema.measurements.c.created_at >= created_at)
 
-    def levels(self, problem: Problem, device: Device, protocol: str) -> tuple[ReferenceLevel, ...]:
+    def levels(self, problem: Workload, device: Device, protocol: str) -> tuple[ReferenceLevel, ...]:
         """Return the first level of each GPU and reference kernel at a problem, by any space, in insertion order."""
         columns = schema.tasks.c
         tasks = select(columns.id).where(columns.problem == problem, columns.device == device)

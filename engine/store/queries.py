@@ -12,8 +12,8 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from gemmtune.engine.records.measurement import Estimate, Evidence, ReferenceLevel, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.serialization import MEASUREMENT_COLUMNS
 
@@ -92,7 +92,7 @@ class MeasurementCount:
 
 
 def task_ids(
-    workload: Task | Problem | None = None, space: str | None = None, device: str | None = None
+    workload: Task | Workload | None = None, space: str | None = None, device: str | None = None
 ) -> Select[Any]:
     """Select the ids of the tasks of a problem, of a space, on a device's SKU; None matches all."""
     columns = schema.tasks.c

@@ -13,8 +13,8 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.column_types import (
     Undecodable,
@@ -66,7 +66,7 @@ def task_of(row: Row[Any]) -> Task:
     Raises:
         DamagedRow: the row is damaged.
     """
-    require_kinds(problem=(row.problem, Problem), device=(row.device, Device), space=(row.space, str))
+    require_kinds(problem=(row.problem, Workload), device=(row.device, Device), space=(row.space, str))
     task = Task(row.problem, row.device, row.space)
     if row.key != task.key:
         raise DamagedRow(f"its key is {row.key}, its content {task.key}")
@@ -160,7 +160,7 @@ def final_of(row: Row[Any]) -> Final:
         DamagedRow: the row is damaged.
     """
     problem, device = row.problem, row.device
-    require_kinds(problem=(problem, Problem), device=(device, Device), content=(row.content, str))
+    require_kinds(problem=(problem, Workload), device=(device, Device), content=(row.content, str))
     require_kinds(**{name: (getattr(row, name), str) for name in ("protocol", "worker", "created_at")})
     try:
         content = decode_json(row.content)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.tables.ranges import of_one_gemm
 from gemmtune.engine.tables.ranking import faster
 from gemmtune.engine.tables.table_file import require_device
 
@@ -85,7 +84,7 @@ def terms(choice: Choice) -> tuple[str, str]:
 
 def _range_key(row: RangeRow) -> tuple[object, ...]:
     """Return the GEMM, ends and choice of a range."""
-    return of_one_gemm(row.problem), row.first, row.last, row.choice.space, row.choice.config
+    return row.problem.series, row.first, row.last, row.choice.space, row.choice.config
 
 
 def _kind(before: Choice, after: Choice) -> str:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row, Table
-from gemmtune.engine.tables.ranges import of_one_gemm
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.tables.table_file import read_table, require_device
 
 __all__ = ["read_earlier", "with_earlier"]
@@ -34,7 +33,7 @@ def read_earlier(path: Path, device: Device, objective: str) -> Table | None:
     return found
 
 
-def with_earlier(table: Table, earlier: Table, tuned: Set[Problem]) -> tuple[Table, tuple[Row, ...]]:
+def with_earlier(table: Table, earlier: Table, tuned: Set[Workload]) -> tuple[Table, tuple[Row, ...]]:
     """Return the table with the rows and ranges of an earlier one that it lacks, and the rows that were kept.
 
     Kept rows stay as they are, whatever margin they were made with; the margin of the table is that of the new rows.
@@ -45,10 +44,10 @@ def with_earlier(table: Table, earlier: Table, tuned: Set[Problem]) -> tuple[Tab
         tuned: problems that the new campaign tuned; their earlier rows are dropped, whether they have a new one or not.
     """
     kept = tuple(row for row in earlier.rows if row.problem not in tuned)
-    gemms = {of_one_gemm(row.problem) for row in table.ranges}
-    ranges = (*table.ranges, *(row for row in earlier.ranges if of_one_gemm(row.problem) not in gemms))
+    gemms = {row.problem.series for row in table.ranges}
+    ranges = (*table.ranges, *(row for row in earlier.ranges if row.problem.series not in gemms))
     rows = sorted((*table.rows, *kept), key=lambda row: (row.problem.name, repr(row.problem)))
-    ordered = sorted(ranges, key=lambda row: (of_one_gemm(row.problem).name, row.first))
+    ordered = sorted(ranges, key=lambda row: (row.problem.series.name, row.first))
     newest = max(table.measured_at, earlier.measured_at if kept else "")
     drivers = tuple(sorted({*table.drivers, *(earlier.drivers if kept else ())}))
     return replace(table, rows=tuple(rows), ranges=tuple(ordered), measured_at=newest, drivers=drivers), kept

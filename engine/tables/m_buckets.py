@@ -33,7 +33,7 @@ def rounded_loss(row: Row, by_m: Mapping[int, Row]) -> float | None:
     Returns:
         The loss, a fraction from 0 to ROUNDING_BOUND; None if the row serves its own m alone.
     """
-    m = row.problem.m
+    m = row.problem.size
     if m < 2 or m != rounded_up(m) or m // 2 not in by_m:
         return None
     worst = 0.0

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
 from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
 from gemmtune.engine.tables.set_cover import Demand, cover
 
-__all__ = ["LossLimits", "Pick", "Portfolio", "choose", "family"]
+__all__ = ["LossLimits", "Pick", "Portfolio", "choose"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class LossLimits:
 class Pick:
     """The portfolio's config for one problem in one space."""
 
-    problem: Problem
+    problem: Workload
     """Problem that the config serves."""
     space: str
     """Name of the config's space."""
@@ -59,7 +59,7 @@ class Portfolio:
     picks: tuple[Pick, ...]
     """One pick per served problem and space, sorted by space and family."""
 
-    def of(self, problem: Problem) -> tuple[Pick, ...]:
+    def of(self, problem: Workload) -> tuple[Pick, ...]:
         """Return the picks of one problem, one per space."""
         return tuple(pick for pick in self.picks if pick.problem == problem)
 
@@ -84,11 +84,11 @@ def choose(
         margin: lead over the baseline that a row needs to ship another choice, as a fraction.
         alone: spaces that a consumer runs without any other.
     """
-    groups: defaultdict[tuple[str, Problem], list[tuple[Problem, dict[Config, Pick]]]] = defaultdict(list)
+    groups: defaultdict[tuple[str, Workload], list[tuple[Workload, dict[Config, Pick]]]] = defaultdict(list)
     for ranking in rankings:
         for space, contenders in _served(ranking, margin, alone):
             picks = {pick.config: pick for pick in _admissible(ranking.problem, contenders, limits.worst)}
-            groups[space, family(ranking.problem)].append((ranking.problem, picks))
+            groups[space, ranking.problem.family].append((ranking.problem, picks))
     chosen: defaultdict[str, set[Config]] = defaultdict(set)
     found: list[Pick] = []
     for (space, _), group in sorted(groups.items(), key=lambda item: (item[0][0], repr(item[0][1]))):
@@ -97,11 +97,6 @@ def choose(
         chosen[space].update(serving)
         found += [picks[config] for (_, picks), config in zip(group, serving, strict=True)]
     return Portfolio(limits, tuple(found))
-
-
-def family(problem: Problem) -> Problem:
-    """Return the problem with every size 1: problems of one family can share a compiled kernel."""
-    return replace(problem, m=1, n=1, k=1, batch=1, weight=1.0)
 
 
 def _served(ranking: Ranking, margin: float, alone: Set[str]) -> Iterator[tuple[str, list[Contender]]]:
@@ -116,7 +111,7 @@ def _served(ranking: Ranking, margin: float, alone: Set[str]) -> Iterator[tuple[
             yield space, contenders
 
 
-def _admissible(problem: Problem, contenders: Sequence[Contender], worst: float) -> Iterator[Pick]:
+def _admissible(problem: Workload, contenders: Sequence[Contender], worst: float) -> Iterator[Pick]:
     """Yield a pick per contender that loses little enough; `contenders` start with the best."""
     best = contenders[0]
     for one in contenders:

@@ -1,4 +1,4 @@
-"""Ranges of m: the choice that serves each size of one GEMM, made from measurements at a few sizes, and its losses.
+"""Ranges of sizes: the choice that serves each size of one series, made from measurements at a few, and its losses.
 
 | sizes | measured there | may serve, within the limit |
 |---|---|---|
@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gemmtune.engine.io.numbers import checked_fraction
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.tables.lone_sizes import without_lone_sizes
 from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
 from gemmtune.engine.tables.segments import Segment, Size, Span, key_of, make_segments, spans
 
-__all__ = ["RangeLimits", "RangesReport", "SizeLoss", "build_ranges", "loss_at", "of_one_gemm", "ranges_report"]
+__all__ = ["RangeLimits", "RangesReport", "SizeLoss", "build_ranges", "loss_at", "ranges_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class RangeLimits:
     """Limits and edges of ranges."""
 
     worst: float = 0.02
-    """Largest loss of a choice at a measured m, as a fraction. The default is within the spread of one config across
-    GPUs of one model. A lone size of a dynamic m may lose more, see `lone_sizes`."""
+    """Largest loss of a choice at a measured size, as a fraction. The default is within the spread of one config across
+    GPUs of one model. A lone size that kernels take at launch may lose more, see `lone_sizes`."""
     buckets: bool = False
     """Whether ranges reach from one power of two to the next, whatever that loses."""
 
@@ -43,7 +43,7 @@ class RangeLimits:
 class SizeLoss:
     """Choice that serves one size, with its loss."""
 
-    problem: Problem
+    problem: Workload
     """Problem of this size."""
     space: str
     """Space of the choice that serves the size; `none` without a range and a baseline."""
@@ -75,11 +75,11 @@ def build_ranges(
     limits: RangeLimits,
     *,
     margin: float = SHIP_MARGIN,
-    held_out: Set[Problem] = frozenset(),
-    probed: Set[Problem] = frozenset(),
-    interior: Set[Problem] = frozenset(),
+    held_out: Set[Workload] = frozenset(),
+    probed: Set[Workload] = frozenset(),
+    interior: Set[Workload] = frozenset(),
 ) -> tuple[RangeRow, ...]:
-    """Build the fewest ranges for each GEMM that was tuned at two sizes or more.
+    """Build the fewest ranges for each series that was tuned at two sizes or more.
 
     Of as few ranges, those with the least weighted loss are built.
 
@@ -91,19 +91,19 @@ def build_ranges(
         probed: problems at which a few choices were measured and nothing was searched.
         interior: problems at which only the kernel of a range was measured, beside the baseline.
     """
-    groups: defaultdict[Problem, list[Ranking]] = defaultdict(list)
+    groups: defaultdict[Workload, list[Ranking]] = defaultdict(list)
     for ranking in rankings:
-        groups[of_one_gemm(ranking.problem)].append(ranking)
+        groups[ranking.problem.series].append(ranking)
     found: list[RangeRow] = []
     for _, group in sorted(groups.items(), key=lambda item: repr(item[0])):
-        by_m = sorted(group, key=lambda ranking: ranking.problem.m)
+        by_size = sorted(group, key=lambda ranking: ranking.problem.size)
         sizes = [
             _size(ranking, margin, probed=ranking.problem in probed, interior=ranking.problem in interior)
-            for ranking in by_m
+            for ranking in by_size
             if ranking.problem not in held_out
         ]
         if sum(not size.probed for size in sizes) > 1:
-            checks = [ranking for ranking in by_m if ranking.problem in held_out]
+            checks = [ranking for ranking in by_size if ranking.problem in held_out]
             found += _ranges(sizes, checks, limits, margin)
     return tuple(found)
 
@@ -114,11 +114,11 @@ def ranges_report(
     limits: RangeLimits,
     *,
     margin: float = SHIP_MARGIN,
-    held_out: Set[Problem] = frozenset(),
-    probed: Set[Problem] = frozenset(),
-    interior: Set[Problem] = frozenset(),
+    held_out: Set[Workload] = frozenset(),
+    probed: Set[Workload] = frozenset(),
+    interior: Set[Workload] = frozenset(),
 ) -> RangesReport:
-    """Report the losses at every size of every GEMM that has ranges.
+    """Report the losses at every size of every series that has ranges.
 
     Args:
         rows: ranges that `build_ranges` built with the other arguments.
@@ -131,8 +131,8 @@ def ranges_report(
     """
     other = RangeLimits(limits.worst, not limits.buckets)
     others = build_ranges(rankings, other, margin=margin, held_out=held_out, probed=probed, interior=interior)
-    ranged = {of_one_gemm(row.problem) for row in rows}
-    sizes = [ranking for ranking in rankings if of_one_gemm(ranking.problem) in ranged]
+    ranged = {row.problem.series for row in rows}
+    sizes = [ranking for ranking in rankings if ranking.problem.series in ranged]
     checks = [ranking for ranking in sizes if ranking.problem in held_out]
     between = probed | interior
     return RangesReport(
@@ -142,11 +142,6 @@ def ranges_report(
         held_out=tuple(_size_loss(rows, each, margin) for each in checks),
         otherwise=tuple(_size_loss(others, each, margin) for each in checks),
     )
-
-
-def of_one_gemm(problem: Problem) -> Problem:
-    """Return the problem with m and weight 1: equal for problems that differ in these alone."""
-    return replace(problem, m=1, weight=1.0)
 
 
 def loss_at(ranking: Ranking, space: str, config_json: str, margin: float = SHIP_MARGIN) -> float | None:
@@ -176,7 +171,7 @@ def _losses(ranking: Ranking, served_by: Contender) -> dict[tuple[str, str], flo
 def _size(ranking: Ranking, margin: float, *, probed: bool, interior: bool) -> Size:
     served_by = _served_by(ranking, margin)
     losses = _losses(ranking, served_by)
-    return Size(ranking.problem.m, ranking, served_by, losses, probed=probed or interior, interior=interior)
+    return Size(ranking.problem.size, ranking, served_by, losses, probed=probed or interior, interior=interior)
 
 
 def _ranges(sizes: Sequence[Size], checks: Sequence[Ranking], limits: RangeLimits, margin: float) -> Iterator[RangeRow]:
@@ -192,8 +187,8 @@ def _ranges(sizes: Sequence[Size], checks: Sequence[Ranking], limits: RangeLimit
 def _range_row(segment: Segment, span: Span, checks: Sequence[Ranking], margin: float) -> RangeRow:
     first, last = span
     greatest = segment.measured[-1].ranking
-    inside = [ranking for ranking in checks if first <= ranking.problem.m <= last]
-    held_out = [(ranking.problem.m, loss_at(ranking, *segment.key, margin)) for ranking in inside]
+    inside = [ranking for ranking in checks if first <= ranking.problem.size <= last]
+    held_out = [(ranking.problem.size, loss_at(ranking, *segment.key, margin)) for ranking in inside]
     return RangeRow(
         problem=greatest.problem,
         first=first,
@@ -206,8 +201,8 @@ def _range_row(segment: Segment, span: Span, checks: Sequence[Ranking], margin: 
 
 
 def _size_loss(rows: Sequence[RangeRow], ranking: Ranking, margin: float) -> SizeLoss:
-    problem, gemm = ranking.problem, of_one_gemm(ranking.problem)
-    serving = (row.choice for row in rows if of_one_gemm(row.problem) == gemm and row.first <= problem.m <= row.last)
+    problem, series = ranking.problem, ranking.problem.series
+    serving = (row.choice for row in rows if row.problem.series == series and row.first <= problem.size <= row.last)
     choice = next(serving, None)
     in_range = choice is not None
     if choice is None and ranking.baseline is not None:

@@ -11,8 +11,8 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.final import Final, Finalist
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
 
@@ -50,7 +50,7 @@ class Contender:
 class Ranking:
     """Comparable measurements of one problem, one contender per config."""
 
-    problem: Problem
+    problem: Workload
     """Problem, with the largest weight it was measured with."""
     contenders: tuple[Contender, ...]
     """Contenders, fastest first; at least one."""
@@ -139,11 +139,11 @@ def rank(
     Raises:
         DeviceError: a measurement was made on another device; the message names both.
     """
-    groups: defaultdict[Problem, list[Measurement]] = defaultdict(list)
+    groups: defaultdict[Workload, list[Measurement]] = defaultdict(list)
     for measurement in measurements:
         _check_device(device, measurement.task.device)
         groups[measurement.task.problem].append(measurement)
-    finals_of: defaultdict[Problem, list[Final]] = defaultdict(list)
+    finals_of: defaultdict[Workload, list[Final]] = defaultdict(list)
     for final in finals:
         if final.device == device:
             finals_of[final.problem].append(final)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.tables.portfolio import Portfolio
 from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
 
@@ -56,7 +56,7 @@ def build_table(
     return Table(device, tuple(rows), objective_name, margin=margin, measured_at=measured_at, drivers=ordered)
 
 
-def unserved(table: Table, measurements: Iterable[Measurement]) -> tuple[Problem, ...]:
+def unserved(table: Table, measurements: Iterable[Measurement]) -> tuple[Workload, ...]:
     """Return the measured problems without a row, because no comparable measurement was ok; sorted by name."""
     served = {row.problem for row in table.rows}
     return tuple(sorted({m.task.problem for m in measurements} - served, key=lambda p: (p.name, repr(p))))

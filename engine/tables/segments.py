@@ -76,8 +76,8 @@ class Segment:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether m is dynamic in the compiled graphs of this GEMM."""
-        return self.sizes[0].ranking.problem.dynamic_m
+        """Whether kernels of this series take the size at launch."""
+        return self.sizes[0].ranking.problem.takes_size_at_launch
 
 
 def key_of(contender: Contender) -> Key:

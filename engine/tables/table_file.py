@@ -20,10 +20,11 @@ from typing import Any, get_args, get_type_hints
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError
+from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError, UnknownPlugin
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.kinds import fields_of, workload_of
 from gemmtune.engine.store.files import write_whole
 
 __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
@@ -138,16 +139,16 @@ def _content(table: Table) -> dict[str, object]:
 
 
 def _ordered(ranges: Iterable[RangeRow]) -> list[RangeRow]:
-    """Sort ranges by problem and m.
+    """Sort ranges by problem and size.
 
     Raises:
-        TableError: two ranges share an m.
+        TableError: two ranges share a size.
     """
-    ordered = sorted(ranges, key=lambda row: (repr(replace(row.problem, m=1, weight=1.0)), row.first))
+    ordered = sorted(ranges, key=lambda row: (repr(row.problem.series), row.first))
     for one, other in pairwise(ordered):
-        same = replace(one.problem, m=1) == replace(other.problem, m=1)
+        same = one.problem.series == other.problem.series
         if same and other.first <= one.last:
-            raise TableError(f"two ranges are for m={other.first} of {other.problem.name}")
+            raise TableError(f"two ranges are for {one.problem.range_size}={other.first} of {other.problem.name}")
     return ordered
 
 
@@ -192,8 +193,8 @@ def _written(record: Any) -> dict[str, object]:  # noqa: ANN401 (a dataclass)
 
 def _plain(hint: Any, value: Any) -> object:  # noqa: ANN401 (a type and its instance)
     """Return a field's value as JSON."""
-    if isinstance(value, Problem):
-        return value.to_fields()
+    if isinstance(value, Workload):
+        return fields_of(value)
     if isinstance(value, Config):
         return dict(value)
     if is_dataclass(value):
@@ -250,13 +251,16 @@ def _parsed(hint: Any, value: Any, name: str, where: str) -> Any:  # noqa: ANN40
     inside, kinds = f"{where} {name}".removeprefix("the table "), get_args(hint)
     if NoneType in kinds:
         return None if value is None else _parsed(kinds[0], value, name, where)
-    if hint is Problem:
-        _require_fields(value, inside, set(_hints(Problem)))
+    if hint is Workload:
+        if not isinstance(value, dict):
+            raise TableError(f"{inside} is not an object")
         texts = {key: _parsed(str, text, key, inside) for key, text in value.items()}
         try:
-            return Problem.from_fields(texts)
-        except ProblemError as error:
+            problem = workload_of(texts)
+        except (ProblemError, UnknownPlugin) as error:
             raise TableError(f"{where}: {error}") from None
+        _require_fields(value, inside, set(fields_of(problem)))
+        return problem
     if is_dataclass(hint):
         return _read(hint, value, inside)  # type: ignore[arg-type] # is_dataclass takes instances, too
     wanted, valid = _expected(hint, value, name)
@@ -297,8 +301,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= float_info.max
 
 
-def _refuse_duplicates(problems: Iterable[Problem]) -> None:
-    seen: set[Problem] = set()
+def _refuse_duplicates(problems: Iterable[Workload]) -> None:
+    seen: set[Workload] = set()
     for problem in problems:
         if problem in seen:
             raise TableError(f"two rows are for {problem.name}: keep one per problem")

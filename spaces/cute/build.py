@@ -10,7 +10,7 @@ from cutlass import operators
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config, Value
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import reason_of
@@ -35,7 +35,7 @@ def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
         BuildError: the registry has no such operator or several, or the compiler refuses it.
     """
     started = time.perf_counter()
-    args = arguments(task.problem)
+    args = arguments(gemm(task.problem))
     target = target_of(task.device)
     operator = _operator(args, config, target)
     try:

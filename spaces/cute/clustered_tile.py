@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log2
 
+from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 
 __all__ = ["ClusteredTile"]
@@ -27,7 +28,7 @@ class ClusteredTile:
 
     def features(self, task: Task) -> Mapping[str, float]:
         """Return how the clusters fill the GPU, what a block loads and computes: logarithms to base 2, by name."""
-        problem, device = task.problem, task.device
+        problem, device = gemm(task.problem), task.device
         rows = -(-problem.m // (self.m * self.cluster_m)) * self.cluster_m
         columns = -(-problem.n // (self.n * self.cluster_n)) * self.cluster_n
         blocks = self.cluster_m * self.cluster_n

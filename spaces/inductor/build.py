@@ -16,6 +16,7 @@ from torch._inductor.runtime import triton_heuristics
 
 from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import artifact_of, reason_of
@@ -44,7 +45,7 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
     """
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
-        rendering = render(template, task.problem, config)
+        rendering = render(template, gemm(task.problem), config)
         binary, arguments = _compile(rendering)
         facts = binary.metadata
         if facts.profile_scratch_size:
@@ -70,10 +71,10 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
 def _grid(task: Task, config: Config, rendering: Rendering) -> tuple[tuple[str, int], ...]:
     """Return the blocks to launch; with a dynamic m, `grid_x` is the number per `block_m` rows."""
     x, y, z = rendering.grid
-    if not task.problem.dynamic_m:
+    if not gemm(task.problem).dynamic_m:
         return ("grid_x", x), ("grid_y", y), ("grid_z", z)
     block_m = config.integer("BLOCK_M")
-    return ("grid_x", x // -(-task.problem.m // block_m)), ("block_m", block_m), ("grid_y", y), ("grid_z", z)
+    return ("grid_x", x // -(-gemm(task.problem).m // block_m)), ("block_m", block_m), ("grid_y", y), ("grid_z", z)
 
 
 def _compile(rendering: Rendering) -> tuple[Any, list[str]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config, Param, Value
-from gemmtune.engine.records.problem import DType, Op, Problem
+from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 
@@ -46,7 +46,7 @@ _MAX_REGISTERS_PER_THREAD = 255
 
 def serves(task: Task, ops: tuple[Op, ...]) -> Verdict:
     """Return whether a template for those operations multiplies such operands."""
-    problem = task.problem
+    problem = gemm(task.problem)
     if problem.op not in ops or problem.epilogue:
         return Verdict.no(
             "operation",
@@ -63,7 +63,7 @@ def serves(task: Task, ops: tuple[Op, ...]) -> Verdict:
 
 def tile_fits(task: Task, config: Config) -> Verdict:
     """Return whether a tile is no larger than the problem, keeps its warps busy and fits in their registers."""
-    problem = task.problem
+    problem = gemm(task.problem)
     block_m, block_n, num_warps = (config.integer(name) for name in ("BLOCK_M", "BLOCK_N", "num_warps"))
     for name, size in (("M", problem.m), ("N", problem.n), ("K", problem.k)):
         block = config.integer(f"BLOCK_{name}")
@@ -96,7 +96,7 @@ def tile_fits(task: Task, config: Config) -> Verdict:
 
 def is_wgmma(task: Task, block_m: Numbers, num_warps: Numbers) -> Numbers:
     """Return 1 if Triton uses Hopper's warp-group instructions, which read both tiles in shared memory, else 0."""
-    problem = task.problem
+    problem = gemm(task.problem)
     # Inductor 2.13 computes a tf32 problem in full fp32 below these sizes, and where m is dynamic
     # (`MMTemplateConfigMixin.get_extra_kwargs`).
     large = problem.m >= 16 and not problem.dynamic_m and min(problem.n, problem.k) >= 512
@@ -118,7 +118,7 @@ def fits_in_shared_memory(task: Task, config: Config, needed: int) -> Verdict:
 
 def groups_differ(task: Task, config: Config) -> Verdict:
     """Return whether GROUP_M orders the tiles in another way than Inductor's own GROUP_M."""
-    group_m, rows = config.integer("GROUP_M"), -(-task.problem.m // config.integer("BLOCK_M"))
+    group_m, rows = config.integer("GROUP_M"), -(-gemm(task.problem).m // config.integer("BLOCK_M"))
     if group_m != DEFAULT_GROUP_M and min(group_m, rows) == min(DEFAULT_GROUP_M, rows):
         return Verdict.no(
             "GROUP_M without effect",
@@ -150,6 +150,6 @@ def _padded(size: int) -> int:
 
 def busiest_sm_traffic(task: Task, config: Config) -> int:
     """Return the operand elements that the busiest SM loads per step of k: waves × (BLOCK_M + BLOCK_N)."""
-    problem, block_m, block_n = task.problem, config.integer("BLOCK_M"), config.integer("BLOCK_N")
+    problem, block_m, block_n = gemm(task.problem), config.integer("BLOCK_M"), config.integer("BLOCK_N")
     tiles = problem.batch * -(-problem.m // block_m) * -(-problem.n // block_n)
     return -(-tiles // task.device.sm_count) * (block_m + block_n)

@@ -19,7 +19,7 @@ from gemmtune.engine.platform.releases import fp_fusion
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
-from gemmtune.engine.records.problem import Op
+from gemmtune.engine.records.problem import Op, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
@@ -85,7 +85,7 @@ class InductorSpace(Space):
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """Return Inductor's list, scaled to the problem as Inductor scales it, least operand traffic first."""
-        scaled = (scaled_config(task.problem, *listed) for listed in self.inductors_list)
+        scaled = (scaled_config(gemm(task.problem), *listed) for listed in self.inductors_list)
         feasible = dict.fromkeys(config for config in scaled if self.check(task, config))
         return tuple(sorted(feasible, key=partial(busiest_sm_traffic, task)))
 
@@ -114,13 +114,13 @@ class InductorSpace(Space):
         """Render the template through Inductor and cross-compile it for the task's device."""
         from gemmtune.spaces.inductor.build import build
 
-        return build(self, self.templates[task.problem.op], task, config, folder)
+        return build(self, self.templates[gemm(task.problem).op], task, config, folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the cubin through the CUDA driver."""
         from gemmtune.spaces.inductor.kernel import TritonKernel
 
-        return TritonKernel(artifact, task.problem)
+        return TritonKernel(artifact, gemm(task.problem))
 
 
 @cache
@@ -155,6 +155,6 @@ def _canonical(task: Task) -> Task:
     def reduced(size: int) -> int:
         return size if size < _LARGE else _LARGE + size % _ALIGNED
 
-    problem = task.problem
+    problem = gemm(task.problem)
     m, n, k = reduced(problem.m), reduced(problem.n), reduced(problem.k)
     return replace(task, problem=replace(problem, m=m, n=n, k=k, weight=1.0))

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 
 __all__ = ["Tiles", "tiled_features"]
@@ -43,7 +44,7 @@ class Tiles:
 
     def features(self, task: Task) -> Mapping[str, Reals]:
         """Return how the tiles fill the GPU, what they load and compute: logarithms to base 2, by name."""
-        problem, device = task.problem, task.device
+        problem, device = gemm(task.problem), task.device
         rows, columns, steps = -(-problem.m // self.m), -(-problem.n // self.n), -(-problem.k // self.k)
         tiles = rows * columns * problem.batch
         accumulators = self.m * self.n / (self.warps * device.warp_size)
@@ -94,7 +95,7 @@ def tiled_features(
     values = dict(zip(configs[0], matrix.T, strict=True))
     shared = shared_bytes(task, values)
     tiles = Tiles(values["BLOCK_M"], values["BLOCK_N"], values["BLOCK_K"], values["num_warps"], shared)
-    group = np.minimum(values["GROUP_M"], -(-task.problem.m // tiles.m))
+    group = np.minimum(values["GROUP_M"], -(-gemm(task.problem).m // tiles.m))
     return {**tiles.features(task), "group": _log2(group)}
 
 

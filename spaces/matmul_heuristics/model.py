@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import DType, Layout, Problem
+from gemmtune.engine.records.problem import DType, Layout, Problem, gemm
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 
@@ -132,7 +132,7 @@ def _answer(query: tuple[tuple[str, str | int], ...]) -> Estimates:
 
 def _query(task: Task) -> dict[str, str | int] | str:
     """Return the query for the program, or the reason why the model cannot serve the task."""
-    problem = task.problem
+    problem = gemm(task.problem)
     try:
         version(_PACKAGE)
     except PackageNotFoundError:

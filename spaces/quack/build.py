@@ -14,6 +14,7 @@ from quack.gemm_config import GemmConfig
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import reason_of
@@ -49,7 +50,7 @@ def _compile(task: Task, config: Config) -> Compiled:
     """
     quacks_config = GemmConfig(**config, device_capacity=task.device.capability[0])
     with _target(task.device):
-        *_, plan = interface.gemm_tuned.fn(*operands_of(task.problem), config=quacks_config)
+        *_, plan = interface.gemm_tuned.fn(*operands_of(gemm(task.problem)), config=quacks_config)
     compiled: Compiled = plan.compiled_fn
     return compiled
 

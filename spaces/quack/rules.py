@@ -1,7 +1,7 @@
 """Constraints of QuACK's kernels, each with its source in quack-kernels 0.6.5."""
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import DType, Op
+from gemmtune.engine.records.problem import DType, Op, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.operand_rows import aligned
@@ -24,7 +24,7 @@ _WIDEST_COOPERATIVE = {64: 256, 128: 256, 192: 128, 256: 208}
 
 def serves(task: Task) -> Verdict:
     """Return whether any config of QuACK's plain GEMM can serve the task."""
-    problem = task.problem
+    problem = gemm(task.problem)
     if problem.op is not Op.MM or problem.epilogue:
         return Verdict.no("operation", f"quack_gemm runs a plain mm, not {problem.op} with epilogue {problem.epilogue}")
     if problem.dynamic_m:

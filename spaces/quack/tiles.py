@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Layout
+from gemmtune.engine.records.problem import Layout, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 from gemmtune.spaces.matmul_heuristics.model import Shape
@@ -13,7 +13,7 @@ __all__ = ["clustered_tile", "modelled", "operand_traffic", "tile_order", "trans
 
 def transposed(task: Task) -> Task:
     """Return the task that a kernel computes with swap_ab: out.T = B.T @ A.T. A and B have one type."""
-    problem = task.problem
+    problem = gemm(task.problem)
     a_layout, b_layout = (Layout.N if other is Layout.T else Layout.T for other in (problem.b_layout, problem.a_layout))
     return replace(task, problem=replace(problem, m=problem.n, n=problem.m, a_layout=a_layout, b_layout=b_layout))
 
@@ -43,7 +43,7 @@ def tile_order(task: Task, config: Config, max_swizzle_size: int) -> tuple[bool,
 
     Source: `TileScheduler.Params.create` in quack/tile_scheduler.py, without a raster option.
     """
-    m, n = task.problem.m, task.problem.n
+    m, n = gemm(task.problem).m, gemm(task.problem).n
     if config["swap_ab"]:  # the kernel computes the transpose
         m, n = n, m
     clusters_m = -(-m // (_cta_m(task, config) * config.integer("cluster_m")))
@@ -55,7 +55,7 @@ def tile_order(task: Task, config: Config, max_swizzle_size: int) -> tuple[bool,
 def operand_traffic(task: Task, config: Config) -> int:
     """Return the operand elements that the busiest SM loads per step of k: waves × (rows + columns)."""
     tile = clustered_tile(task, config)
-    tiles = -(-task.problem.m // tile.m) * -(-task.problem.n // tile.n)
+    tiles = -(-gemm(task.problem).m // tile.m) * -(-gemm(task.problem).n // tile.n)
     return -(-tiles // task.device.sm_count) * (tile.m + tile.n)
 
 

@@ -2,15 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 
 from gemmtune.engine.records.workload import Workload
-from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.workload import Operands, TensorSource, WorkloadKind
+from gemmtune.engine.seams.kinds import kind_of
+from gemmtune.engine.seams.workload import Operands, TensorSource
 
-__all__ = ["PlainSource", "Values", "kind_of", "make_operands", "tensors_of"]
+__all__ = ["PlainSource", "Values", "make_operands", "tensors_of"]
 
 _MOST_DRAWN = 1 << 28  # elements drawn at once, so that float32 copies of 8-bit values stay small
 
@@ -61,12 +60,6 @@ class PlainSource:
     def empty(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
         """Return a contiguous tensor for a kernel to write."""
         return torch.empty(shape, dtype=dtype, device=self._device)
-
-
-@cache
-def kind_of(kind: str) -> WorkloadKind[Workload]:
-    """Return the plug-in of a kind of workload; a look-up in the registry takes milliseconds."""
-    return registry.workload(kind)
 
 
 def make_operands(

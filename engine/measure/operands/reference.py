@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from gemmtune.engine.measure.operands.operands import kind_of
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.kinds import kind_of
 from gemmtune.engine.seams.workload import Operands
 
 __all__ = ["OutputCheck", "ReferenceResult", "poison"]

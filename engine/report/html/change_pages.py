@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gemmtune.engine.campaign.verify import Check, Verified
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.html.drawing import COLORS, canvas, svg, wrapped
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
 from gemmtune.engine.report.layout import choice_text, count, microseconds
@@ -25,7 +25,7 @@ class _Change:
     """A row before and after."""
 
     name: str
-    problem: Problem
+    problem: Workload
     before: Choice | None
     after: Choice | None
     now_ns: float | None  # time after, which a check knows without a choice
@@ -41,7 +41,7 @@ class _Change:
 def verify_html(found: Verified) -> str:
     """Return the page of a verified table: what each row's kernel takes now, and which rows hold."""
     changes = [_checked(check, check.problem.name) for check in found.rows]
-    changes += [_checked(c, f"{range_text(its.row)} at {c.problem.m}") for its in found.ranges for c in its.checks]
+    changes += [_checked(c, f"{range_text(its.row)} at {c.problem.size}") for its in found.ranges for c in its.checks]
     held = sum(check.holds for check in found.rows)
     cards = [Card(f"{held} of {len(found.rows)}", "rows hold")]
     if found.ranges:

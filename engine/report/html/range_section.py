@@ -1,4 +1,4 @@
-"""Section on ranges of m: what runs where, and what was never measured."""
+"""Section on ranges of sizes: what runs where, and what was never measured."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import RangeRow, Row
 from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html.drawing import COLORS, PANELS, SERIES, canvas, plain_ticks, svg
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
 from gemmtune.engine.report.layout import choice_text, span
-from gemmtune.engine.report.tables import gemm_text
-from gemmtune.engine.tables.ranges import of_one_gemm
+from gemmtune.engine.report.tables import size_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,11 +22,11 @@ __all__ = ["m_ranges"]
 
 
 def m_ranges(record: CampaignRecord) -> Section | None:
-    """Draw winner and library over m with the ranges that serve it; None for a table without ranges."""
+    """Draw winner and baseline over the size with the ranges that serve it; None for a table without ranges."""
     if not record.table.ranges:
         return None
     pictures, sheet_rows = [], list[Sequence[Cell]]()
-    families = [(key, list(of)) for key, of in groupby(record.table.ranges, key=lambda r: of_one_gemm(r.problem))]
+    families = [(key, list(of)) for key, of in groupby(record.table.ranges, key=lambda r: r.problem.series)]
     for _, ranges in families[:PANELS]:
         tuned = _tuned_rows(record.table.rows, ranges[0].problem)
         with canvas(3.2) as figure:
@@ -36,13 +35,13 @@ def m_ranges(record: CampaignRecord) -> Section | None:
             handles, labels = axes.get_legend_handles_labels()
             named = dict(zip(labels, handles, strict=True))  # each label once
             figure.legend(named.values(), named, loc="outside upper left", ncols=4)
-            pictures.append(svg(figure, f"Ranges of m of {gemm_text(ranges[0].problem)}"))
+            pictures.append(svg(figure, f"Ranges of {ranges[0].problem.range_size} of {ranges[0].problem.series_name}"))
     for _, ranges in families:
         for each in ranges:
             measured = sorted(m for m, _ in (*each.tuned, *each.probed, *each.held_out))
             sheet_rows.append(
                 [
-                    gemm_text(each.problem),
+                    each.problem.series_name,
                     (span(each.first, each.last), float(each.first)),
                     each.choice.space,
                     f"{each.worst_loss:.2%}",
@@ -51,22 +50,23 @@ def m_ranges(record: CampaignRecord) -> Section | None:
                     choice_text(record.table.device, each.problem, each.choice),
                 ]
             )
-    headers = ["GEMM", "m", "runs", "worst loss", "measured m", "never measured", "config"]
-    left = ("GEMM", "m", "runs", "measured m", "never measured", "config")
+    size = size_name(record.table)
+    headers = ["problem", size, "runs", "worst loss", f"measured {size}", "never measured", "config"]
+    left = ("problem", size, "runs", f"measured {size}", "never measured", "config")
     text = (
-        "Shaded bands are the ranges of m that one row serves. Dots are tuned m, rings were probed between them, "
-        "crosses were held out. Hatched m have no measurement within a factor of two."
+        f"Shaded bands are the ranges of {size} that one row serves. Dots are tuned {size}, rings were probed between "
+        f"them, crosses were held out. Hatched {size} have no measurement within a factor of two."
     )
-    return Section("Ranges of m", text, pictures, Sheet(headers, sheet_rows, left))
+    return Section(f"Ranges of {size}", text, pictures, Sheet(headers, sheet_rows, left))
 
 
-def _tuned_rows(rows: Iterable[Row], problem: Problem) -> list[Row]:
-    """Return the table's rows of one GEMM, sorted by m."""
-    return sorted((r for r in rows if of_one_gemm(r.problem) == of_one_gemm(problem)), key=lambda r: r.problem.m)
+def _tuned_rows(rows: Iterable[Row], problem: Workload) -> list[Row]:
+    """Return the table's rows of one series, sorted by size."""
+    return sorted((r for r in rows if r.problem.series == problem.series), key=lambda r: r.problem.size)
 
 
 def _draw_ranges(axes: Axes, ranges: Sequence[RangeRow], tuned: Sequence[Row]) -> None:
-    spaces = {each.choice.space for each in ranges}
+    size, spaces = ranges[0].problem.range_size, {each.choice.space for each in ranges}
     color = dict(zip(sorted(spaces), SERIES, strict=False))
     for place, each in enumerate(ranges):
         its = COLORS[color[each.choice.space]].light
@@ -74,24 +74,24 @@ def _draw_ranges(axes: Axes, ranges: Sequence[RangeRow], tuned: Sequence[Row]) -
         axes.axvspan(each.first, each.last + 0.999, color=its, alpha=alpha, lw=0, label=f"runs {each.choice.space}")
         for low, high in _holes(each):
             axes.axvspan(low, high, facecolor="none", edgecolor=COLORS["muted"].light, hatch="///", lw=0)
-    sizes = [row.problem.m for row in tuned]
+    sizes = [row.problem.size for row in tuned]
     times = [row.choices[0].time_ns / 1e3 for row in tuned]
-    axes.plot(sizes, times, "-o", ms=4, color=COLORS["ink"].light, label="shipped, tuned m", lw=1.2)
+    axes.plot(sizes, times, "-o", ms=4, color=COLORS["ink"].light, label=f"shipped, tuned {size}", lw=1.2)
     based = [row for row in tuned if row.baseline]
     library = [row.baseline.time_ns / 1e3 for row in based if row.baseline]
-    grey, label = COLORS["muted"].light, f"{BASELINE_SPACE}, tuned m"
-    axes.plot([row.problem.m for row in based], library, "--s", ms=3.5, color=grey, label=label, lw=1.2)
+    grey, label = COLORS["muted"].light, f"{BASELINE_SPACE}, tuned {size}"
+    axes.plot([row.problem.size for row in based], library, "--s", ms=3.5, color=grey, label=label, lw=1.2)
     probed = sorted({m for each in ranges for m, _ in each.probed})
     held_out = sorted({m for each in ranges for m, _ in each.held_out})
     foot, marks = min(times, default=1.0) * 0.9, COLORS["loss"].light
-    axes.plot(probed, [foot] * len(probed), "o", ms=4, mfc="none", color=marks, label="probed m")
-    axes.plot(held_out, [foot] * len(held_out), "x", ms=5, color=marks, label="held-out m")
-    axes.set(xscale="log", yscale="log", xlabel="m", ylabel="µs", title=gemm_text(ranges[0].problem))
+    axes.plot(probed, [foot] * len(probed), "o", ms=4, mfc="none", color=marks, label=f"probed {size}")
+    axes.plot(held_out, [foot] * len(held_out), "x", ms=5, color=marks, label=f"held-out {size}")
+    axes.set(xscale="log", yscale="log", xlabel=size, ylabel="µs", title=ranges[0].problem.series_name)
     plain_ticks(axes)
 
 
 def _holes(row: RangeRow) -> list[tuple[int, int]]:
-    """Return the parts of a range further than a factor of two from any measured m."""
+    """Return the parts of a range further than a factor of two from any measured size."""
     measured = sorted({m for m, _ in (*row.tuned, *row.probed, *row.held_out)})
     marks = [row.first // 4, *measured, row.last * 4]
     gaps = pairwise(marks)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement, Status
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.layout import count, readable, readable_unit, speedup, tally
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
@@ -58,7 +58,7 @@ class CampaignState(Callback):
     ended: int = 0  # searches that have ended
     finals: int = 0  # finals that were held
     failures: Counter[str] = field(default_factory=Counter)  # number of failed evaluations per status
-    problems: dict[Problem, ProblemState] = field(default_factory=dict)  # the last measured one last
+    problems: dict[Workload, ProblemState] = field(default_factory=dict)  # the last measured one last
     workers: dict[str, WorkerState] = field(default_factory=dict)  # progress per GPU, by worker name
     load: Load | None = None  # latest load of the executor
     seconds_left: float | None = None  # seconds until searching ends; None without a time limit
@@ -164,7 +164,7 @@ class CampaignState(Callback):
         seconds = (self.total - self.done) / self.rate
         return f"about {duration(min(seconds, seconds if self.seconds_left is None else self.seconds_left))} left"
 
-    def problem_text(self, problem: Problem) -> str:
+    def problem_text(self, problem: Workload) -> str:
         """Return the best score of a problem, and its gain over the baseline, as text."""
         state = self.problems[problem]
         if state.best is None:

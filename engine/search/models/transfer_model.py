@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.search.models.coordinates import Reals, param_values
-from gemmtune.engine.search.task_features import SIZES, feature_matrix
+from gemmtune.engine.search.task_features import SIZE_PREFIX, feature_matrix
 
 __all__ = ["predict_slowness"]
 
@@ -66,7 +66,7 @@ def predict_slowness(search: Search, features: Reals) -> Reals | None:
     )
     names = list(search.features(search.feasible[0]))
     if any(
-        name not in SIZES and np.ptp(there) == 0 and np.ptp(here) == 0 and there[0] != here[0]
+        not name.startswith(SIZE_PREFIX) and np.ptp(there) == 0 and np.ptp(here) == 0 and there[0] != here[0]
         for name, there, here in zip(names, source_features.T, features.T, strict=True)
     ):
         return None
@@ -88,7 +88,7 @@ def _nearest(search: Search, sources: list[SourceTask]) -> list[SourceTask]:
 
     def distance(source: SourceTask) -> float:
         there = source.features(source.trials[0].config)
-        return sum((here[name] - there[name]) ** 2 for name in SIZES if name in here)
+        return sum((here[name] - there[name]) ** 2 for name in here if name.startswith(SIZE_PREFIX))
 
     return sorted(sources, key=distance)[:_MAX_TASKS]
 

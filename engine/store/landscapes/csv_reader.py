@@ -16,7 +16,8 @@ from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.errors import LandscapeError, ProblemError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams.kinds import kind_of, workload_of
 from gemmtune.engine.store.files import file_stem
 
 __all__ = [
@@ -197,18 +198,19 @@ def _landscape(names: Sequence[str], rows: Sequence[_Row]) -> Landscape:
     return Landscape(name, str(first.file), recorded, points, problem, context)
 
 
-def _problem(row: _Row) -> tuple[Problem | None, str]:
+def _problem(row: _Row) -> tuple[Workload | None, str]:
     cells = {name: text for name, text in row.cells.items() if name.startswith("problem.") and text}
     texts = {name.removeprefix("problem."): text for name, text in cells.items()}
     if not texts:
         return None, file_stem(row.file)
     try:
-        problem = Problem.from_fields(texts)
+        problem = workload_of(texts)
     except ProblemError:
-        sizes = {name: text for name, text in texts.items() if name in ("m", "n", "k")}
-        if len(sizes) == 3:  # a GEMM of another tool may have types we lack, but its sizes must be sizes
+        needed = kind_of(texts.get("kind", "gemm")).needed
+        sizes = {name: text for name, text in texts.items() if name in (*needed, "kind")}
+        if set(needed) <= set(sizes):  # a GEMM of another tool may have types we lack, but its sizes must be sizes
             try:
-                Problem.from_fields(sizes)
+                workload_of(sizes)
             except ProblemError as error:
                 raise LandscapeError(f"{row.file}, line {row.line}: {error}") from None
         return None, ",".join(f"{name}={text}" for name, text in texts.items())

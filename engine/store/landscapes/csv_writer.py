@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.seams.kinds import fields_of
 from gemmtune.engine.store.landscapes.csv_reader import BUILD_SECONDS, COST_SECONDS, RESOURCES, parse
 
 __all__ = ["render"]
@@ -43,7 +44,7 @@ def render(file: Path, landscapes: Sequence[Landscape]) -> str:
 def _cells(landscape: Landscape, point: Point) -> dict[str, str]:
     fields: dict[str, str] = {}
     if landscape.problem is not None:
-        fields = landscape.problem.to_fields()
+        fields = fields_of(landscape.problem)
     elif "=" in landscape.name:
         fields = dict(part.partition("=")[::2] for part in landscape.name.split(","))
     cells = {f"problem.{name}": text for name, text in fields.items()}

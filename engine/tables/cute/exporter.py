@@ -16,9 +16,10 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.problem import Op, Problem
+from gemmtune.engine.records.problem import Op, Problem, gemm
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.cute.table_loader import KERNEL, SCHEMA, kernel_of, parse_cute_table
@@ -120,20 +121,20 @@ def _params(device: Device, space: str, rows: Sequence[tuple[Row, Row]]) -> dict
 
 
 def _entries(device: Device, rows: Sequence[tuple[Row, Row]]) -> dict[str, dict[str, object]]:
-    by_m: defaultdict[Problem, dict[int, Row]] = defaultdict(dict)
+    by_m: defaultdict[Workload, dict[int, Row]] = defaultdict(dict)
     for _, own in rows:
-        by_m[replace(own.problem, m=1)][own.problem.m] = own
+        by_m[own.problem.series][own.problem.size] = own
     entries: dict[str, dict[str, object]] = {}
     names: dict[str, str] = {}
     for row, own in rows:
-        problem = row.problem
+        problem = gemm(row.problem)
         key = problem_key(problem)
         if key in entries:
             raise TableError(
                 f"{names[key]} and {problem.name} have the same CuTe key, which knows no tf32: export one of them"
             )
         names[key] = problem.name
-        entries[key] = _entry(device, row, own.choices[0], rounded_loss(own, by_m[replace(problem, m=1)]))
+        entries[key] = _entry(device, row, own.choices[0], rounded_loss(own, by_m[problem.series]))
     return entries
 
 

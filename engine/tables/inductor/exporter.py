@@ -13,7 +13,7 @@ from gemmtune.engine.platform.releases import source_hash
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.problem import DType, Op, Problem
+from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.table import Choice, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -86,16 +86,17 @@ def _rows(table: Table) -> dict[str, list[dict[str, object]]]:
     """
     found: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
     for row in table.rows:
-        key, facts = product_key(row.problem), {"regret_bound": row.regret_bound, "loss": row.loss}
-        entry = _entry(row.problem, row.choices[0], row.problem.m, row.problem.m, facts)
-        if not row.problem.dynamic_m:
+        problem = gemm(row.problem)
+        key, facts = product_key(problem), {"regret_bound": row.regret_bound, "loss": row.loss}
+        entry = _entry(problem, row.choices[0], problem.m, problem.m, facts)
+        if not problem.dynamic_m:
             found[key].append(entry)
     for ranged in table.ranges:
         if ranged.first == ranged.last:
             continue
         losses = {name: {str(m): loss for m, loss in getattr(ranged, name)} for name in ("tuned", "probed", "held_out")}
-        entry = _entry(ranged.problem, ranged.choice, ranged.first, ranged.last, losses)
-        found[product_key(ranged.problem)].append(entry)
+        entry = _entry(gemm(ranged.problem), ranged.choice, ranged.first, ranged.last, losses)
+        found[product_key(gemm(ranged.problem))].append(entry)
     return dict(found)
 
 
@@ -149,5 +150,5 @@ def _params(table: Table) -> dict[str, dict[str, Sequence[Value]]]:
 
 def _choices(table: Table) -> Iterator[tuple[Problem, Choice]]:
     """Yield the choice of every row and range with its problem."""
-    yield from ((row.problem, row.choices[0]) for row in table.rows)
-    yield from ((row.problem, row.choice) for row in table.ranges)
+    yield from ((gemm(row.problem), row.choices[0]) for row in table.rows)
+    yield from ((gemm(row.problem), row.choice) for row in table.ranges)

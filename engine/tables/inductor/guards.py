@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from gemmtune.engine.platform.releases import PADDING_GUARDS, TORCH_VERSIONS
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.engine.records.problem import DType, gemm
 from gemmtune.engine.records.table import RangeRow
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.layers import Product, Question
@@ -130,13 +130,14 @@ def rows_of(products: Sequence[Product], dtype: DType, rows: Sequence[RangeRow])
     with and without a bias, both cut the graphs.
     """
     return {
-        str(product): sorted((row for row in rows if _is_of(product, row.problem, dtype)), key=lambda row: row.first)
+        str(product): sorted((row for row in rows if _is_of(product, row, dtype)), key=lambda row: row.first)
         for product in products
         if product.m is None
     }
 
 
-def _is_of(product: Product, problem: Problem, dtype: DType) -> bool:
+def _is_of(product: Product, row: RangeRow, dtype: DType) -> bool:
+    problem = gemm(row.problem)
     return (
         problem.dynamic_m
         and problem.op in product.ops

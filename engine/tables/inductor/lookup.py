@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
+from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem, gemm
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.tables.inductor.templates import template_of
 
@@ -30,10 +30,10 @@ def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
     lookup: dict[str, list[dict[str, object]]] = {}
     served: dict[str, Row] = {}
     for row in table.rows:
-        choice = row.choices[0]
-        if row.problem.dynamic_m or choice.space == "triton_mm_tma":
+        problem, choice = gemm(row.problem), row.choices[0]
+        if problem.dynamic_m or choice.space == "triton_mm_tma":
             continue
-        keys = lookup_keys(table.device, row.problem)
+        keys = lookup_keys(table.device, problem)
         for key in keys if choice.space == "aten" else keys[:1]:
             if key in lookup:
                 name = served[key].problem.name
@@ -41,7 +41,7 @@ def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
                     f"{name} and {row.problem.name} have the same Inductor key, which knows neither tf32 "
                     f"nor the output's dtype: export one of them"
                 )
-            lookup[key] = [_entry(row.problem, choice)]
+            lookup[key] = [_entry(problem, choice)]
             served[key] = row
     return lookup
 

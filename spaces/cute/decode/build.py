@@ -8,7 +8,7 @@ from cutlass import cute
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Bias, DType, Problem
+from gemmtune.engine.records.problem import Bias, DType, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import reason_of
@@ -29,10 +29,12 @@ def build(space: Space, task: Task, config: Config, tiling: Tiling, folder: Path
     """
     started = time.perf_counter()
     kernel = GemvKernel if tiling.lanes_k == WARP else SplitKKernel
-    element = _TYPES[task.problem.a_dtype]
+    element = _TYPES[gemm(task.problem).a_dtype]
     try:
         compiled = _compile(
-            kernel(tiling, element, task.problem.bias.value, bool(config["use_pdl"])), task.problem, task.device.arch
+            kernel(tiling, element, gemm(task.problem).bias.value, bool(config["use_pdl"])),
+            gemm(task.problem),
+            task.device.arch,
         )
     except Exception as error:
         raise BuildError(reason_of(error)) from error

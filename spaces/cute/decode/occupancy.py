@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from math import log2
 
+from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.cute.decode.tiling import VECTOR, Tiling
 
@@ -19,7 +20,7 @@ _L2_FACTOR = 1.3  # bandwidth of the level-2 cache over that of memory
 
 def features(task: Task, tiling: Tiling) -> Mapping[str, float]:
     """Return how blocks fill the GPU, what they load, and how deep their loads are: logarithms to base 2, by name."""
-    problem, sms = task.problem, task.device.sm_count
+    problem, sms = gemm(task.problem), task.device.sm_count
     blocks, resident = _blocks(task, tiling), _resident(task, tiling)
     at_once = min(blocks, sms * resident)
     chunks = tiling.chunks_of_part(problem.k // VECTOR, 0)
@@ -41,7 +42,7 @@ def features(task: Task, tiling: Tiling) -> Mapping[str, float]:
 
 def rough_time_ns(task: Task, tiling: Tiling) -> float:
     """Return a time in nanoseconds whose order is that of good first guesses."""
-    problem, device = task.problem, task.device
+    problem, device = gemm(task.problem), task.device
     blocks, resident = _blocks(task, tiling), _resident(task, tiling)
     at_once = min(blocks, device.sm_count * resident)
     per_ns = device.memory_bandwidth_gb_s / device.sm_count  # bytes per SM
@@ -56,7 +57,7 @@ def rough_time_ns(task: Task, tiling: Tiling) -> float:
 
 
 def _blocks(task: Task, tiling: Tiling) -> int:
-    return -(-task.problem.n // tiling.tile_n) * tiling.split_k * -(-task.problem.m // tiling.rows)
+    return -(-gemm(task.problem).n // tiling.tile_n) * tiling.split_k * -(-gemm(task.problem).m // tiling.rows)
 
 
 def _resident(task: Task, tiling: Tiling) -> int:
@@ -68,6 +69,6 @@ def _resident(task: Task, tiling: Tiling) -> int:
 
 def _bytes_in_flight(task: Task, tiling: Tiling, blocks: int) -> float:
     """Return the bytes of B that are under way per SM, with that many blocks on the GPU."""
-    chunks = min(tiling.stages - 1, tiling.chunks_of_part(task.problem.k // VECTOR, 0))
+    chunks = min(tiling.stages - 1, tiling.chunks_of_part(gemm(task.problem).k // VECTOR, 0))
     of_block = 16 * tiling.threads * tiling.columns_per_lane * tiling.unroll * chunks
     return max(1, blocks * of_block / task.device.sm_count)

@@ -1,7 +1,7 @@
 """Constraints of the decode kernels and their tilings, each stated once."""
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import DType, Op, Problem
+from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
@@ -16,7 +16,7 @@ _MOST_ACCUMULATORS = 64  # per lane; from about 128 on, registers spill
 
 def serves(task: Task, most_rows: int) -> Verdict:
     """Return whether the kernels compute the task's problem, with at most `most_rows` rows."""
-    problem = task.problem
+    problem = gemm(task.problem)
     if problem.op not in (Op.MM, Op.ADDMM) or problem.epilogue:
         return Verdict.no(
             "operation", f"{task.space} runs mm and addmm, not {problem.op} with epilogue {problem.epilogue}"
@@ -49,7 +49,7 @@ def fits(task: Task, config: Config, tiling: Tiling) -> Verdict:
     limit = task.device.shared_memory_per_block_bytes
     if tiling.shared_bytes > limit:
         return Verdict.no("shared memory", f"{tiling.shared_bytes} B of shared memory > {limit} B per block")
-    vectors = task.problem.k // VECTOR
+    vectors = gemm(task.problem).k // VECTOR
     chunks = -(-vectors // tiling.chunk)
     if chunks < tiling.parts:
         return Verdict.no("idle warps", f"k has {chunks} chunks of {8 * tiling.chunk}, for {tiling.parts} warps")

@@ -8,7 +8,7 @@ from typing import ClassVar
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
@@ -42,12 +42,12 @@ class DecodeSpace(Space):
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject problems that the kernels do not compute, and tilings that do not fit."""
         verdict = serves(task, self.most_rows)
-        return verdict and fits(task, config, self.tiling(task.problem, config))
+        return verdict and fits(task, config, self.tiling(gemm(task.problem), config))
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """Return tilings that keep the GPU's memory busy by a rough count, each with other splits of k."""
         feasible = [config for config in self.points(task) if not config["use_pdl"] and self.check(task, config)]
-        feasible.sort(key=lambda config: rough_time_ns(task, self.tiling(task.problem, config)))
+        feasible.sort(key=lambda config: rough_time_ns(task, self.tiling(gemm(task.problem), config)))
         found: dict[tuple[object, ...], Config] = {}
         for config in feasible:
             found.setdefault(tuple(config[name] for name in _DISTINCT), config)
@@ -55,7 +55,7 @@ class DecodeSpace(Space):
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
         """Return how the blocks fill the GPU, and whether launches overlap."""
-        return {**features(task, self.tiling(task.problem, config)), "overlap": float(bool(config["use_pdl"]))}
+        return {**features(task, self.tiling(gemm(task.problem), config)), "overlap": float(bool(config["use_pdl"]))}
 
     def toolchain(self) -> Toolchain:
         """Return the versions of the DSL, which compiles, of TVM-FFI, which launches, and of the kernels."""
@@ -64,7 +64,7 @@ class DecodeSpace(Space):
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return all that a binary depends on: target, types, bias, rows of a block and config."""
-        problem = task.problem
+        problem = gemm(task.problem)
         rows = self.tiling(problem, config).rows
         types = f"{problem.a_dtype}.{problem.out_dtype}.{problem.bias}"
         return f"{task.space}/{task.device.arch}/{types}/{rows}/{config.digest}"
@@ -73,7 +73,7 @@ class DecodeSpace(Space):
         """Cross-compile the kernel for the task's device."""
         from gemmtune.spaces.cute.decode.build import build
 
-        return build(self, task, config, self.tiling(task.problem, config), folder)
+        return build(self, task, config, self.tiling(gemm(task.problem), config), folder)
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Link the object and call it through TVM-FFI."""

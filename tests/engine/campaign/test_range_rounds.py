@@ -26,7 +26,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.portfolio import LossLimits
-from gemmtune.engine.tables.ranges import RangeLimits, of_one_gemm
+from gemmtune.engine.tables.ranges import RangeLimits
 
 H200 = catalogue.device("H200")
 GEMM = Problem.parse("16x4096x14336:bf16:nt:dynamic_m=true")
@@ -330,4 +330,4 @@ def test_kernels_of_a_static_m_are_not_probed(tmp_path):
     result, executor = campaign(tmp_path, replace(PLAN, problems=static))
     assert {task.problem.m for task, _ in executor.measured} == {16, 64, 256}
     assert {row.probed for row in result.table.ranges} == {()}
-    assert {of_one_gemm(row.problem) for row in result.table.ranges} == {of_one_gemm(static[0])}
+    assert {row.problem.series for row in result.table.ranges} == {static[0].series}

@@ -196,7 +196,7 @@ ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)
         ((*ROW, "name"), "1x1x1:bf16:nt", r"row 1 \(1x1x1:bf16:nt\): its problem is 16x4096x4096:bf16:nt"),
         ((*ROW, "problem", "m"), "0", "m=0 is not an integer from 1"),
         ((*ROW, "problem", "m"), 16, "m=16 is not text"),
-        ((*ROW, "problem", "k"), ..., "problem lacks the field 'k'"),
+        ((*ROW, "problem", "k"), ..., "problem field 'k' is missing"),
         ((*ROW, "problem", "a_dtype"), "fp7", "a_dtype='fp7' is not one of"),
         ((*ROW, "weight"), 0, "weight=0 is not a number above 0"),
         ((*ROW, "margin"), "much", "margin='much' is not a number above -1"),

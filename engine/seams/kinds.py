@@ -1,0 +1,52 @@
+"""Read and write workloads of every kind, by the plug-in of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.workload import WorkloadKind
+
+__all__ = ["fields_of", "kind_of", "parse_workload", "workload_of"]
+
+_GEMM = "gemm"  # kind of texts and fields that name none
+_FIELD = "kind"  # field of a stored workload that names its kind
+
+
+@cache
+def kind_of(name: str) -> WorkloadKind[Workload]:
+    """Return the plug-in of a kind of workload; a look-up in the registry takes milliseconds.
+
+    Raises:
+        UnknownPlugin: no kind has that name; the message lists the known ones.
+    """
+    return registry.workload(name)
+
+
+def parse_workload(text: str) -> Workload:
+    """Return the workload of a text that begins with a kind and a colon, or else that of a GEMM.
+
+    Raises:
+        ProblemError: the text is malformed.
+    """
+    kind = text.strip().partition(":")[0]
+    return kind_of(kind if kind in registry.names(WorkloadKind) else _GEMM).parse(text)
+
+
+def fields_of(workload: Workload) -> dict[str, str]:
+    """Return what `workload_of` reads: the workload's fields, and the kind unless it is a GEMM."""
+    kind = {} if workload.kind == _GEMM else {_FIELD: workload.kind}
+    return {**kind, **workload.to_fields()}
+
+
+def workload_of(fields: Mapping[str, str]) -> Workload:
+    """Return the workload of text fields; without a field `kind` they are those of a GEMM.
+
+    Raises:
+        ProblemError: a field is unknown, missing or malformed.
+        UnknownPlugin: no kind has that name; the message lists the known ones.
+    """
+    rest = {name: text for name, text in fields.items() if name != _FIELD}
+    return kind_of(fields.get(_FIELD) or _GEMM).from_fields(rest)
