@@ -36,7 +36,7 @@ def stored(folder: Path) -> list[Measurement]:
 def test_what_fits_l2_is_faster_on_a_warm_one(tmp_path: Path) -> None:
     tune = ("tune", "--problem", "16x2048x2048:bf16:nt", "--budget", "8", "--json")  # 8 MiB of weights
     cold = json.loads(gemmtune(tmp_path, *tune))
-    warm = json.loads(gemmtune(tmp_path, *tune, "--objective", "latency_warm"))
+    warm = json.loads(gemmtune(tmp_path, *tune, "--objective", "latency_warm", "--replace"))
     assert (cold["objective"], warm["objective"], cold["unit"], warm["unit"]) == ("latency", "latency_warm", "ns", "ns")
     for name in ("score", "baseline_score"):
         assert warm["tasks"][0][name] < cold["tasks"][0][name], name
@@ -67,7 +67,7 @@ def test_energy_is_measured_beside_latency_and_their_front_is_shown(tmp_path: Pa
     assert [energy for _, energy in points] == sorted((energy for _, energy in points), reverse=True)
     assert task["score"] == points[0][0]
 
-    record = json.loads(gemmtune(tmp_path, *tune, "--objective", "energy", "--json"))
+    record = json.loads(gemmtune(tmp_path, *tune, "--objective", "energy", "--json", "--replace"))
     assert record["unit"] == "J"
     assert record["tasks"][0]["score"] == min(m.energy_joules for m in right if m.task.space == "triton_mm")
     assert stored(tmp_path) == measured  # the same protocol, the same configs: nothing is left to measure
