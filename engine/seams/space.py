@@ -59,6 +59,9 @@ class Space(ABC):
     preload: ClassVar[tuple[str, ...]] = ()
     """Modules that a builder process imports once, before its first build."""
 
+    examples: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Pairs of a workload's name and a device's, which the conformance checks use; by default many GEMMs."""
+
     @abstractmethod
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters for a task, with every value worth trying."""

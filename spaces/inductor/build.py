@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -20,12 +18,12 @@ from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import artifact_of, reason_of
+from gemmtune.spaces.cubin_resources import registers_and_spills
 from gemmtune.spaces.inductor.render import Rendering, render
 from gemmtune.spaces.inductor.target import environment, target
 
 __all__ = ["build"]
 
-_CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 # Inductor's names of a kernel's arguments, and the names that `kernel.TritonKernel` uses.
 _ARGUMENTS = {
     "in_ptr0": "bias",
@@ -53,7 +51,7 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
             raise BuildError(reason)
         file = Path(scratch) / "kernel.cubin"
         file.write_bytes(binary.asm["cubin"])
-        registers, spill_bytes = _registers_and_spills(file)
+        registers, spill_bytes = registers_and_spills(file)
         threads = facts.num_warps * task.device.warp_size
         launch: tuple[tuple[str, int | str], ...] = (
             ("entry", facts.name),
@@ -110,12 +108,3 @@ def _compile(rendering: Rendering) -> tuple[Any, list[str]]:
     if unknown := sorted(set(names) - set(_ARGUMENTS)):
         raise BuildError(f"Inductor's kernel takes {unknown[0]}; known: {', '.join(_ARGUMENTS)}")
     return compiled[0], [_ARGUMENTS[name] for name in names]
-
-
-def _registers_and_spills(cubin: Path) -> tuple[int, int]:
-    """Return registers and bytes of local memory per thread, as cuobjdump reads them from the binary."""
-    usage = subprocess.run([_CUOBJDUMP, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout  # noqa: S603 (our own paths)
-    found = re.search(r"REG:(\d+) STACK:(\d+)", usage)
-    if found is None:
-        raise BuildError(f"cuobjdump reports no resources: {usage.strip()[:200]}")
-    return int(found[1]), int(found[2])

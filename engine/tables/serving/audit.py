@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from gemmtune.engine.platform.serving.file_name import device_of, device_text, parse_name
+from gemmtune.engine.platform.serving.tuned_file import TunedFile, parse_file
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError, UsageError
-from gemmtune.engine.tables.serving.file_name import device_of, device_text, parse_name
 from gemmtune.engine.tables.serving.rules import Finding, Level, Rule, examine
 from gemmtune.engine.tables.serving.sources import json_files, pinned_triton
-from gemmtune.engine.tables.serving.tuned_file import TunedFile, parse_file
 
 __all__ = ["Audit", "audit", "counts"]
 

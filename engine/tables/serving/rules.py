@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
+from gemmtune.engine.platform.serving.file_name import TUNED_TOKENS, Engine, Kernel, device_of
+from gemmtune.engine.platform.serving.tuned_file import Entry, TunedFile, nearest
 from gemmtune.engine.platform.triton_tiles import least_shared_bytes
-from gemmtune.engine.tables.serving.file_name import TUNED_TOKENS, Engine, Kernel, device_of
-from gemmtune.engine.tables.serving.tuned_file import Entry, TunedFile, nearest
 
 __all__ = ["RULES", "Finding", "Level", "Rule", "examine"]
 

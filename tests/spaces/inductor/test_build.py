@@ -22,7 +22,7 @@ from gemmtune.spaces.triton_mm import TritonMmSpace
 torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
-from gemmtune.spaces.inductor import build as inductor_build  # noqa: E402 (it imports both)
+from gemmtune.spaces.cubin_resources import CUOBJDUMP  # noqa: E402 (it imports triton)
 from gemmtune.spaces.inductor import target as inductor_target  # noqa: E402 (it imports both)
 
 pytestmark = pytest.mark.slow(40)
@@ -164,7 +164,7 @@ def test_a_problem_builds_for_an_absent_gpu(problem, sku, tmp_path):
 
 def arch_of(path):
     """The architecture cuobjdump reads from a binary."""
-    command = [inductor_build._CUOBJDUMP, "-lelf", path]
+    command = [CUOBJDUMP, "-lelf", path]
     listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return listed.strip().removesuffix(".cubin").rsplit(".", 1)[1]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.platform.serving.file_name import Engine, Kernel
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.tables.serving.audit import audit, counts
-from gemmtune.engine.tables.serving.file_name import Engine, Kernel
 from gemmtune.engine.tables.serving.rules import Level, Rule
 
 TUNED = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)

@@ -4,8 +4,8 @@ from pathlib import PurePosixPath
 
 import pytest
 
+from gemmtune.engine.platform.serving.file_name import Engine, FileName, Kernel, device_of, device_text, parse_name
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.tables.serving.file_name import Engine, FileName, Kernel, device_of, device_text, parse_name
 
 VLLM_MOE = FileName(Engine.VLLM, Kernel.MOE, (128, 768), "NVIDIA_H200", "fp8_w8a8", (128, 128))
 SGLANG_DOWN = FileName(

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from gemmtune.engine.io.reading import parse_json
+from gemmtune.engine.platform.serving.file_name import Engine, FileName, Kernel
 from gemmtune.engine.records.errors import TableError
-from gemmtune.engine.tables.serving.file_name import Engine, FileName, Kernel
 
 __all__ = ["Entry", "TunedFile", "nearest", "parse_file"]
 

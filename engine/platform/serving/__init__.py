@@ -1,0 +1,1 @@
+"""What is known of serving engines on this host: their sources, file names and tuned files."""

@@ -1,0 +1,1 @@
+"""Workloads of serving engines: fused mixture-of-experts layers, and linear layers with scales per block."""

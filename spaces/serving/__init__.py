@@ -1,0 +1,1 @@
+"""Spaces of serving engines' Triton kernels, built from the engines' own source."""

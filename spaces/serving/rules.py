@@ -1,0 +1,91 @@
+"""Constraints that the engines' Triton kernels have in common, each stated once."""
+
+from __future__ import annotations
+
+from gemmtune.engine.platform.triton_tiles import least_shared_bytes
+from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.serving.moe_layer import SCALE_BLOCK
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+
+__all__ = ["TILE_PARAMS", "column_blocks", "fits", "serves_fp8", "tile"]
+
+TILE_PARAMS = (
+    Param("BLOCK_SIZE_M", (16, 32, 64, 128, 256)),
+    Param("BLOCK_SIZE_N", (32, 64, 128, 256)),
+    Param("BLOCK_SIZE_K", (64, 128, 256)),
+    Param("GROUP_SIZE_M", (1, 16, 32, 64)),
+    Param("num_warps", (4, 8)),
+    Param("num_stages", (2, 3, 4, 5)),
+)
+"""Parameters of the engines' own tuners."""
+
+_MAX_REGISTERS_PER_THREAD = 255
+_FIRST_WITH_FP8 = (8, 9)
+
+
+def tile(config: Config) -> tuple[int, int, int]:
+    """Return rows, columns and depth of the tile."""
+    return config.integer("BLOCK_SIZE_M"), config.integer("BLOCK_SIZE_N"), config.integer("BLOCK_SIZE_K")
+
+
+def column_blocks(columns: int, config: Config) -> int:
+    """Return the number of tiles along the columns of a product."""
+    return -(-columns // config.integer("BLOCK_SIZE_N"))
+
+
+def serves_fp8(task: Task) -> Verdict:
+    """Return whether the device multiplies 8-bit floats."""
+    if task.device.capability < _FIRST_WITH_FP8:
+        return Verdict.no("architecture", f"fp8 needs sm_89 or later, not {task.device.arch}")
+    return Verdict.yes()
+
+
+def fits(task: Task, config: Config, itemsize: int, *, rows: int, depth: int, scaled: bool, swaps: bool) -> Verdict:
+    """Return whether a tile can be right and is of use.
+
+    Args:
+        task: task of the config.
+        config: config to check.
+        itemsize: bytes per element of both operands.
+        rows: most rows that one group of tiles can have.
+        depth: largest k of the products.
+        scaled: whether blocks of both operands share scales.
+        swaps: whether the kernel swaps A and B, so that the tile's columns are the instruction's rows.
+    """
+    block_m, block_n, block_k = tile(config)
+    if scaled and block_k > SCALE_BLOCK:
+        return Verdict.no(
+            "BLOCK_SIZE_K over the scales", f"BLOCK_SIZE_K {block_k} > {SCALE_BLOCK}, the elements that share a scale"
+        )
+    if block_k > max(_padded(depth), 64):
+        return Verdict.no(
+            "BLOCK_SIZE_K beyond k", f"BLOCK_SIZE_K {block_k} > {_padded(depth)}, the padded k of {depth}"
+        )
+    if block_m > _padded(rows):
+        return Verdict.no(
+            "BLOCK_SIZE_M beyond the rows",
+            f"BLOCK_SIZE_M {block_m} > {_padded(rows)}: no group of rows has more than {rows}",
+        )
+    num_warps, num_stages = config.integer("num_warps"), config.integer("num_stages")
+    accumulators = block_m * block_n // (num_warps * task.device.warp_size)
+    if accumulators > _MAX_REGISTERS_PER_THREAD:
+        return Verdict.no(
+            "registers",
+            f"{accumulators} accumulators per thread > {_MAX_REGISTERS_PER_THREAD} registers at {num_warps} warps",
+        )
+    mma_rows = block_n if swaps else block_m
+    needed = least_shared_bytes(
+        task.device.capability, (block_m, block_n, block_k), num_stages, (itemsize, itemsize), mma_rows
+    )
+    limit = task.device.shared_memory_per_block_bytes
+    if needed > limit:
+        return Verdict.no(
+            "shared memory", f"at least {needed} B of shared memory > {limit} B per block at {num_stages} stages"
+        )
+    return Verdict.yes()
+
+
+def _padded(size: int) -> int:
+    """Return the next power of two, at least the smallest block."""
+    return max(1 << (size - 1).bit_length(), 16)

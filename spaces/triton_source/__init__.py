@@ -1,0 +1,1 @@
+"""Triton kernels built from their source for an absent GPU, and launched through the CUDA driver."""
