@@ -19,7 +19,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.seams.space import Space
@@ -59,8 +59,9 @@ def record(
         DeviceError: there is no GPU here.
         UsageError: no problem is named, no space has a config for one, or `out` cannot be written.
     """
-    names = tuple(dict.fromkeys((*spaces, BASELINE_SPACE)))
-    plan = Plan(parse_problems(problems), names, "exhaustive", (), objective, budget=sys.maxsize, batch=256)
+    named = parse_problems(problems)
+    names = tuple(dict.fromkeys((*spaces, *(problem.baseline_space for problem in named))))
+    plan = Plan(named, names, "exhaustive", (), objective, budget=sys.maxsize, batch=256)
     device, folder, tell = present_device(), Path(out), partial(notify, callbacks)
     if device is None:
         raise DeviceError("record measures, and there is no GPU here (or gemmtune[triton] is not installed)")

@@ -122,7 +122,7 @@ def tune(
         >>> paths = result.save("out")
     """
     base = read_plan(Path(campaign)) if campaign is not None else Plan()
-    given = {
+    given: dict[str, Any] = {
         "problems": _joined(base.problems, parse_problems(problems)),
         "spaces": (space,) if isinstance(space, str) else tuple(space or ()),
         "sampler": sampler,
@@ -136,6 +136,8 @@ def tune(
         "ranges": (base.ranges or RangeLimits()) if ranges is True else ranges or None,
         "held_out": parse_problems(hold_out),
     }
+    if not given["spaces"] and base.spaces == Plan().spaces:
+        given["spaces"] = tuple(dict.fromkeys(each.searched_space for each in given["problems"]))
     limits = _said({"seconds": seconds, "gpu_seconds": gpu_seconds, "regret": regret})
     plan = replace(base, limits=replace(base.limits, **limits), **_said(given))
     recorder = RunRecorder(plan.plugins.objective.unit, time.monotonic, partial(datetime.now, UTC))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.task_search import History, TaskSearch, no_history
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.sampler import Sampler
@@ -68,7 +68,7 @@ class Backend:
                 each.task,
                 plan.plugins.spaces[each.task.space],
                 each.configs,
-                ExhaustiveSampler if each.task.space == BASELINE_SPACE else self.sampler,
+                ExhaustiveSampler if each.task.is_baseline else self.sampler,
                 each.budget,
                 seed=plan.seed,
                 batch=plan.batch,

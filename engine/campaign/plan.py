@@ -9,7 +9,7 @@ from functools import cached_property
 
 from gemmtune.engine.io.numbers import checked, checked_fraction
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
@@ -103,11 +103,17 @@ class Plan:
             ContractError: a name is registered for something that is no plug-in of its kind.
         """
         return Plugins(
-            spaces={name: registry.space(name) for name in dict.fromkeys((BASELINE_SPACE, *self.spaces))},
+            spaces={name: registry.space(name) for name in dict.fromkeys((*self.baselines, *self.spaces))},
             sampler=registry.sampler(self.sampler) if isinstance(self.sampler, str) else self.sampler,
             pruners={name: registry.pruner(name) for name in self.pruners},
             objective=registry.objective(self.objective),
         )
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """Names of the baselines' spaces; that of a GEMM where no problem is named."""
+        named = dict.fromkeys(problem.baseline_space for problem in (*self.problems, *self.held_out))
+        return tuple(named) or (Problem.baseline_space,)
 
     @property
     def scores(self) -> int:

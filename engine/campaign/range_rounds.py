@@ -21,7 +21,7 @@ from itertools import pairwise
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.table import RangeRow
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.search.enumeration import feasible_configs
@@ -106,7 +106,7 @@ def winner_searches(plan: Plan, tasks: Iterable[Task], rankings: Iterable[Rankin
                     winners[ranking.problem.series, name][best] = None
     found = []
     for task in tasks:
-        if task.space != BASELINE_SPACE and task.problem not in plan.held_out:
+        if not task.is_baseline and task.problem not in plan.held_out:
             space = plan.plugins.spaces[task.space]
             configs = [c for c in winners[task.problem.series, task.space] if space.check(task, c)]
             if len(configs) > 1:
@@ -151,8 +151,8 @@ def probe_searches(plan: Plan, tasks: Iterable[Task], rankings: Iterable[Ranking
     for probe, neighbours in probe_problems((task.problem for task in tuned), set(plan.held_out)).items():
         near = [ranked[problem] for problem in neighbours if problem in ranked]
         here = dict.fromkeys(replace(task, problem=probe) for task in tuned if task.problem in neighbours)
-        vendor = {task: _baseline(plan, task) for task in here if task.space == BASELINE_SPACE}
-        others = {task: _best_nearby(plan, task, near) for task in here if task.space != BASELINE_SPACE}
+        vendor = {task: _baseline(plan, task) for task in here if task.is_baseline}
+        others = {task: _best_nearby(plan, task, near) for task in here if not task.is_baseline}
         if any(others.values()):
             found += [_search(plan, task, configs) for task, configs in (vendor | others).items() if configs]
     return found
@@ -188,11 +188,12 @@ def _interior_searches(
     found = []
     for row in _rows(plan, limits, rankings, probed):
         series, choice = row.problem.series, row.choice
-        if (series, BASELINE_SPACE) not in by_series or choice.space == BASELINE_SPACE:
+        baseline = row.problem.baseline_space
+        if (series, baseline) not in by_series or choice.space == baseline:
             continue
         kernel = by_series[series, choice.space]
         for problem in (each for each in unseen.get(series, ()) if row.first <= each.size <= row.last):
-            vendor = replace(by_series[series, BASELINE_SPACE], problem=problem)
+            vendor = replace(by_series[series, baseline], problem=problem)
             there = replace(kernel, problem=problem)
             if _serves_too(plan, choice.config, replace(kernel, problem=row.problem), there):
                 found += [_search(plan, vendor, _baseline(plan, vendor)), _search(plan, there, (choice.config,))]

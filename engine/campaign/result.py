@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from gemmtune.engine.campaign.backend import Backend
@@ -14,7 +14,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.table import RangeRow, Table
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams import registry
@@ -146,11 +146,12 @@ class ResultReader:
             rankings = (ranking for ranking in rankings if ranking.problem not in held_out)
         if plan.portfolio is not None:
             rankings = tuple(rankings)
-            portfolio = choose(rankings, plan.portfolio, margin=plan.margin, alone=_spaces_run_alone())
+            alone = _spaces_run_alone(set(plan.baselines))
+            portfolio = choose(rankings, plan.portfolio, margin=plan.margin, alone=alone)
         table = build_table(device, plan.objective, rankings, margin=plan.margin, portfolio=portfolio)
         return Result(
             replace(table, ranges=rows),
-            tuple(findings[search.task] for search in searches if search.task.space != BASELINE_SPACE),
+            tuple(findings[search.task] for search in searches if not search.task.is_baseline),
             tuple(kept),
             portfolio,
             ranges,
@@ -181,7 +182,7 @@ class ResultReader:
     def _read(self, problem: Workload, searches: Sequence[TaskSearch]) -> _ProblemResult:
         known, finals = read_problem([search.task for search in searches], self._backend.executor, self._database)
         measurements = [m for found in known.values() for m in found.values()]
-        rankings = rank(self._backend.device, self._objective, measurements, BASELINE_SPACE, finals=finals)
+        rankings = rank(self._backend.device, self._objective, measurements, finals=finals)
         ranking = rankings[0] if rankings else None
         best = {task: ranking.best_of(task.space) if ranking else None for task in known}
         kept = measurements
@@ -195,7 +196,7 @@ class ResultReader:
         findings = (
             self._finding(search, known[search.task], best[search.task], baseline)
             for search in searches
-            if search.task.space != BASELINE_SPACE
+            if not search.task.is_baseline
         )
         return _ProblemResult(ranking, tuple(findings), tuple(kept))
 
@@ -224,7 +225,7 @@ class ResultReader:
         )
 
 
-def _spaces_run_alone() -> frozenset[str]:
-    """Return the spaces of consumers without a vendor library: each needs a config for every problem."""
+def _spaces_run_alone(baselines: Set[str]) -> frozenset[str]:
+    """Return the spaces of consumers that run no baseline: each needs a config for every problem."""
     consumed = (registry.exporter(name).spaces for name in registry.names(Exporter))
-    return frozenset(space for spaces in consumed if BASELINE_SPACE not in spaces for space in spaces)
+    return frozenset(space for spaces in consumed if not baselines & set(spaces) for space in spaces)

@@ -15,7 +15,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.table import Choice, RangeRow, Table
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import Scheduler
@@ -135,7 +135,7 @@ def verify(
     held = [read_problem(of_problem, executor, database) for of_problem in tasks.values()]
     measurements = (m for known, _ in held for found in known.values() for m in found.values())
     finals = (final for _, finals in held for final in finals)
-    rankings = rank(table.device, objective, measurements, BASELINE_SPACE, finals=finals)
+    rankings = rank(table.device, objective, measurements, finals=finals)
     of_problem = {ranking.problem: ranking for ranking in rankings}
     with_row = {row.problem for row in table.rows}
     checks = tuple(_check(of_problem.get(row.problem), row.problem, row.choices[0], margin) for row in table.rows)
@@ -146,7 +146,7 @@ def verify(
     picks = tuple(
         Pick(c.problem, c.choice.space, c.choice.config, c.choice.config, c.loss or 0.0, c.loss or 0.0)
         for c in checks
-        if c.holds and c.choice.space != BASELINE_SPACE
+        if c.holds and c.choice.space != c.problem.baseline_space
     )
     rebuilt = build_table(
         table.device,

@@ -118,6 +118,8 @@ class Problem(Workload):
     """Kind of workload."""
     baseline_space: ClassVar[str] = "aten"
     """Space of the vendor library's kernel."""
+    searched_space: ClassVar[str] = "triton_mm"
+    """Space of Inductor's Triton template."""
 
     m: int
     """Rows of A and of the output; at least 1."""

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["BASELINE_SPACE", "Task"]
-
-BASELINE_SPACE = "aten"
-"""Name of the space whose only config is the vendor library's kernel, measured for every problem."""
+__all__ = ["Task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +20,11 @@ class Task:
     """GPU that the kernels run on."""
     space: str
     """Name of the space to search."""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the space holds what production runs untuned, such as the vendor library's kernel."""
+        return self.space == self.problem.baseline_space
 
     @property
     def key(self) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
-__all__ = ["Workload"]
+__all__ = ["Workload", "baseline_name"]
 
 
 class Workload(ABC):
@@ -26,6 +26,9 @@ class Workload(ABC):
 
     baseline_space: ClassVar[str]
     """Name of the space whose only config is the kernel that production runs untuned, measured for every workload."""
+
+    searched_space: ClassVar[str]
+    """Name of the space that is searched where the user names none."""
 
     weight: float
     """Call frequency in the user's program, relative to the other workloads; above 0."""
@@ -104,3 +107,9 @@ class Workload(ABC):
     @abstractmethod
     def family(self) -> Self:
         """Workload with every size and the weight 1: workloads of one family can share a compiled kernel."""
+
+
+def baseline_name(workloads: Iterable[Workload]) -> str:
+    """Return the name of the space that all these workloads have as baseline; `baseline` if they differ."""
+    names = {workload.baseline_space for workload in workloads}
+    return names.pop() if len(names) == 1 else "baseline"

@@ -9,8 +9,8 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Status
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
-from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.workload import Workload, baseline_name
 from gemmtune.engine.report.layout import (
     Grid,
     Report,
@@ -117,8 +117,9 @@ def _columns(
     if estimated:
         columns |= _build_columns(result)
     else:
-        columns[f"{BASELINE_SPACE} {unit}"] = [readable(f.baseline_score, objective.unit) for f in findings]
-        columns[f"vs {BASELINE_SPACE}"] = [speedup(f.baseline_score, f.score) for f in findings]
+        baseline = baseline_name(f.problem for f in findings)
+        columns[f"{baseline} {unit}"] = [readable(f.baseline_score, objective.unit) for f in findings]
+        columns[f"vs {baseline}"] = [speedup(f.baseline_score, f.score) for f in findings]
     if Evidence.REPLAYED in evidence:
         fractions = [f.fraction_of_optimum for f in findings]
         columns["of optimum"] = ["-" if fraction is None else f"{fraction:.3f}" for fraction in fractions]

@@ -11,7 +11,6 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.table import Row, Table
-from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.progress.run import Run
 from gemmtune.engine.report.why import fastest_searched
@@ -147,7 +146,7 @@ def _problem(
     comparable = [
         _evaluation(m, objective)
         for m in database.measurements(row.problem, device=table.device.sku)
-        if m.task.space != BASELINE_SPACE and (m.evidence, m.protocol) in kinds
+        if not m.task.is_baseline and (m.evidence, m.protocol) in kinds
     ]
     finals = database.finals(row.problem, table.device, row.choices[0].protocol)
     return ProblemRecord(row, tuple(comparable), finals[-1] if finals else None, optima.get(row.problem.name))

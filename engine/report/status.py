@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.layout import Grid, Report, bound, count, left_out, microseconds, speedup, tally
 from gemmtune.engine.report.progress.progress_file import Progress
 from gemmtune.engine.report.progress.state import duration
@@ -62,7 +62,8 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
             "measured": [str(measured) for measured, _ in workers.values()],
             "last": [_ago(last, now) for _, last in workers.values()],
         }
-        sections = [_problems_grid(problems), Grid(columns, ("worker", "last"))]
+        baseline = baseline_name(each.task.problem for each in counts)
+        sections = [_problems_grid(problems, baseline), Grid(columns, ("worker", "last"))]
     record = {
         "at": now.isoformat(timespec="seconds"),
         "measurements": measurements,
@@ -85,14 +86,14 @@ def _progress_text(progress: Progress | None) -> str:
     return f"\n{progress.done} of {progress.total} evaluations ({progress.done / progress.total:.0%}){left}"
 
 
-def _problems_grid(problems: Sequence[_Problem]) -> Grid:
+def _problems_grid(problems: Sequence[_Problem], baseline: str) -> Grid:
     distinct = {"evidence": [p.evidence for p in problems], "protocol": [p.protocol for p in problems]}
     columns = {
         "problem": [f"{p.device}/{p.problem}" for p in problems],
         **{name: values for name, values in distinct.items() if len(set(values)) > 1},
         "best µs": [microseconds(p.best_ns) for p in problems],
-        f"{BASELINE_SPACE} µs": [microseconds(p.baseline_ns) for p in problems],
-        f"vs {BASELINE_SPACE}": [speedup(p.baseline_ns, p.best_ns) for p in problems],
+        f"{baseline} µs": [microseconds(p.baseline_ns) for p in problems],
+        f"vs {baseline}": [speedup(p.baseline_ns, p.best_ns) for p in problems],
         "evals": [str(p.evaluations) for p in problems],
         "failed": [tally(p.failures) or "-" for p in problems],
         "final": [bound(p.regret_bound) for p in problems],
@@ -112,13 +113,14 @@ def _problems(counts: Sequence[MeasurementCount], finals: Sequence[Final]) -> li
 
 def _problem(key: _Key, counts: Sequence[MeasurementCount], regret_bound: float | None) -> _Problem:
     ok = [each for each in counts if each.status is Status.OK]
-    timed = [(each.best_ns, each.task.space) for each in ok if each.best_ns is not None]
+    timed = [(each.best_ns, each.task) for each in ok if each.best_ns is not None]
     failures: Counter[str] = Counter()
     for each in counts:
         if each.status is not Status.OK:
             failures[each.status.value] += each.number
-    best_ns, space = min((each for each in timed if each[1] != BASELINE_SPACE), default=(None, None))
-    baseline_ns = min((time_ns for time_ns, of in timed if of == BASELINE_SPACE), default=None)
+    searched = ((time_ns, task.space) for time_ns, task in timed if not task.is_baseline)
+    best_ns, space = min(searched, default=(None, None))
+    baseline_ns = min((time_ns for time_ns, task in timed if task.is_baseline), default=None)
     evaluations = sum(each.number for each in counts)
     return _Problem(*key, evaluations, dict(sorted(failures.items())), space, best_ns, baseline_ns, regret_bound)
 

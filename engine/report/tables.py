@@ -7,7 +7,7 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, count, json_fields, microseconds, natural
 from gemmtune.engine.report.why import legend, why
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
@@ -19,7 +19,7 @@ _VERIFY_HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "c
 _LEFT = ("change", "problem", "run", "ran", "runs", "holds", "evidence", "why", "config")
 _NOTHING = ("-", "-")
 _LEGEND = (
-    f"margin: lead of the fastest kernel over {BASELINE_SPACE}",
+    "margin: lead of the fastest kernel over {baseline}",
     "ties: configs that the times do not tell apart from the fastest",
 )
 
@@ -28,12 +28,13 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
     """Report each row of a table: what production should run, why, and how sure that is; below the title, `notes`."""
     rows = sorted(table.rows, key=lambda row: natural(row.problem.name))
     first, reasons = [row.choices[0] for row in rows], [why(row, table.margin) for row in rows]
+    baseline = baseline_name(row.problem for row in rows)
     columns = {
         "problem": [row.problem.name for row in rows],
         "run": [choice.space for choice in first],
         "µs": [microseconds(choice.time_ns) for choice in first],
         "95 % interval": [_interval(choice) for choice in first],
-        f"{BASELINE_SPACE} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
+        f"{baseline} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
         "margin": [f"{row.margin:+.1%}" for row in rows],
         "why": [str(reason) for reason in reasons],
         "ties": [str(len(row.tie_band)) for row in rows],
@@ -78,7 +79,7 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
         "ranges": [range_row_json(row) for row in table.ranges],
     }
     ranges = [_ranges_grid(table)] if table.ranges else []
-    explained = ["\n".join([legend(reasons), *_LEGEND])] if rows else []
+    explained = ["\n".join([legend(reasons), *_LEGEND]).format(baseline=baseline)] if rows else []
     return Report(record, [title, *([Grid(columns, _LEFT)] if rows else []), *explained, *ranges])
 
 

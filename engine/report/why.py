@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from gemmtune.engine.records.table import Choice, Row
-from gemmtune.engine.records.task import BASELINE_SPACE
 
 __all__ = ["Why", "fastest_searched", "legend", "why"]
 
@@ -50,7 +49,7 @@ _MEANINGS = {
 
 def fastest_searched(row: Row) -> Choice | None:
     """Return the row's fastest choice that is not the vendor library's; None if there is none."""
-    return min((c for c in row.choices if c.space != BASELINE_SPACE), key=lambda c: c.time_ns, default=None)
+    return min((c for c in row.choices if c.space != row.problem.baseline_space), key=lambda c: c.time_ns, default=None)
 
 
 def why(row: Row, margin: float) -> Why:
@@ -65,7 +64,7 @@ def why(row: Row, margin: float) -> Why:
         return Why.FAILED
     if row.baseline is None:
         return Why.ALONE
-    if row.choices[0].space != BASELINE_SPACE:
+    if row.choices[0].space != row.problem.baseline_space:
         return Why.WINS
     if best.time_ns >= row.baseline.time_ns:
         return Why.SLOWER

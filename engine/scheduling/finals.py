@@ -6,7 +6,7 @@ from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Status
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import FINALISTS, Executor
 from gemmtune.engine.seams.objective import Objective
@@ -71,7 +71,7 @@ class Finals:
         for task in tasks:
             known = self._normalization.known(task, self._executor)
             scored = ((self._objective.score(m), task, c) for c, m in known.items() if m.status is Status.OK)
-            (baseline if task.space == BASELINE_SPACE else others).extend(scored)
+            (baseline if task.is_baseline else others).extend(scored)
         others.sort(key=lambda scored: (scored[0], scored[1].space, scored[2].json))
         failed = {(out.task, out.config) for final in held for out in final.failed}
         best = ((task, config) for _, task, config in (*others[:FINALISTS], *baseline))

@@ -56,6 +56,8 @@ class Space(ABC):
         True
     """
 
+    workload: ClassVar[str] = "gemm"
+    """Kind of workload that the kernels serve; the methods get tasks of this kind alone."""
     preload: ClassVar[tuple[str, ...]] = ()
     """Modules that a builder process imports once, before its first build."""
 

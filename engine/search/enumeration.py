@@ -8,11 +8,20 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["EnumeratedSpace", "enumerate_space", "feasible_configs", "membership"]
+__all__ = ["EnumeratedSpace", "enumerate_space", "feasible_configs", "membership", "serves"]
+
+
+def serves(space: Space, task: Task) -> Verdict:
+    """Return whether the space's kernels are for the task's kind of workload."""
+    if task.problem.kind == space.workload:
+        return Verdict.yes()
+    return Verdict.no("workload", f"{task.space} serves workloads of kind {space.workload}, not {task.problem.kind}")
 
 
 def feasible_configs(space: Space, task: Task) -> Iterator[Config]:
-    """Yield the configs that pass the space's check, in the order of enumeration."""
+    """Yield the configs that pass the space's check, in the order of enumeration; none for another workload."""
+    if not serves(space, task):
+        return iter(())
     return (config for config in space.points(task) if space.check(task, config))
 
 
@@ -47,6 +56,8 @@ class EnumeratedSpace:
 
 def enumerate_space(space: Space, task: Task) -> EnumeratedSpace:
     """Enumerate a space and check every point, without building anything."""
+    if not (verdict := serves(space, task)):
+        return EnumeratedSpace(0, (), {}, {verdict.rule: verdict.reason})
     points = 0
     feasible: list[Config] = []
     rejections: dict[str, int] = {}

@@ -113,7 +113,6 @@ def rank(
     device: Device,
     objective: Objective,
     measurements: Iterable[Measurement],
-    baseline_space: str = "aten",
     *,
     finals: Iterable[Final] = (),
 ) -> tuple[Ranking, ...]:
@@ -133,7 +132,6 @@ def rank(
         device: the GPU of the measurements.
         objective: score to minimise, with its protocol.
         measurements: measurements in any order.
-        baseline_space: space of the vendor library.
         finals: finals in the order in which they were held; those of other devices are ignored.
 
     Raises:
@@ -147,13 +145,11 @@ def rank(
     for final in finals:
         if final.device == device:
             finals_of[final.problem].append(final)
-    rankings = (_ranking(group, finals_of[problem], objective, baseline_space) for problem, group in groups.items())
+    rankings = (_ranking(group, finals_of[problem], objective) for problem, group in groups.items())
     return tuple(sorted((r for r in rankings if r is not None), key=lambda r: (r.problem.name, repr(r.problem))))
 
 
-def _ranking(
-    group: Sequence[Measurement], finals: Sequence[Final], objective: Objective, baseline_space: str
-) -> Ranking | None:
+def _ranking(group: Sequence[Measurement], finals: Sequence[Final], objective: Objective) -> Ranking | None:
     final = next((f for f in reversed(finals) if f.protocol == objective.protocol), None)
     refuted = {(out.task.space, out.config) for f in finals for out in f.failed}
     comparable = _comparable(group, objective, refuted)
@@ -166,7 +162,7 @@ def _ranking(
     return Ranking(
         problem=max((m.task.problem for m in group), key=lambda p: p.weight),
         contenders=contenders,
-        baseline=next((c for c in contenders if c.choice.space == baseline_space), None),
+        baseline=next((c for c in contenders if c.choice.space == group[0].task.problem.baseline_space), None),
         final=final,
         measured_at=max(times, default="")[:10],
         drivers=tuple(sorted({m.before.driver for m in comparable if m.before is not None and m.before.driver})),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html import range_section, row_sections, run_sections, search_sections
 from gemmtune.engine.report.html.page import Card, Page, render
@@ -54,16 +54,17 @@ def _subtitle(record: CampaignRecord) -> str:
 
 def _cards(record: CampaignRecord) -> list[Card]:
     rows, run = record.table.rows, record.run
+    baseline = baseline_name(row.problem for row in rows)
     cards = []
     if record.mean_lead is not None:
-        cards.append(Card(f"{record.mean_lead:.3f}×", f"geometric mean of {BASELINE_SPACE}'s time over the table's"))
+        cards.append(Card(f"{record.mean_lead:.3f}×", f"geometric mean of {baseline}'s time over the table's"))
         before, after = record.totals
         unit = record.objective.unit
         change = f"{after / before - 1:+.1%}"
         its = readable_unit(unit)
         cards.append(Card(change, f"weighted total: {readable(before, unit)} → {readable(after, unit)} {its}"))
     wins = sum(why(row, record.table.margin).kind == "win" for row in rows)
-    cards.append(Card(f"{wins} of {len(rows)}", f"rows ship a kernel instead of {BASELINE_SPACE}"))
+    cards.append(Card(f"{wins} of {len(rows)}", f"rows ship a kernel instead of {baseline}"))
     if Evidence.ESTIMATED in record.evidence:
         cards.append(Card("estimated", "built, not timed: no row ships unasked"))
     if run:

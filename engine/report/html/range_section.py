@@ -7,7 +7,6 @@ from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.table import RangeRow, Row
-from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html.drawing import COLORS, PANELS, SERIES, canvas, plain_ticks, svg
@@ -79,7 +78,7 @@ def _draw_ranges(axes: Axes, ranges: Sequence[RangeRow], tuned: Sequence[Row]) -
     axes.plot(sizes, times, "-o", ms=4, color=COLORS["ink"].light, label=f"shipped, tuned {size}", lw=1.2)
     based = [row for row in tuned if row.baseline]
     library = [row.baseline.time_ns / 1e3 for row in based if row.baseline]
-    grey, label = COLORS["muted"].light, f"{BASELINE_SPACE}, tuned {size}"
+    grey, label = COLORS["muted"].light, f"{ranges[0].problem.baseline_space}, tuned {size}"
     axes.plot([row.problem.size for row in based], library, "--s", ms=3.5, color=grey, label=label, lw=1.2)
     probed = sorted({m for each in ranges for m, _ in each.probed})
     held_out = sorted({m for each in ranges for m, _ in each.held_out})

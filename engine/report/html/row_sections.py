@@ -8,7 +8,7 @@ from math import ceil
 from typing import Literal
 
 from gemmtune.engine.records.final import Finalist
-from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaign_record import CampaignRecord, lead
 from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, grid, plain_ticks, svg, wrapped
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
@@ -46,7 +46,8 @@ def leads(record: CampaignRecord) -> Section:
             draw(at, places, xerr=bars) if named else draw(places, at, yerr=bars)
         for value, dashes in ((1.0, "-"), (1 + record.table.margin, ":")):
             (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
-        label = f"time of {BASELINE_SPACE} / time of the fastest kernel found"
+        baseline = baseline_name(row.problem for row, *_ in found)
+        label = f"time of {baseline} / time of the fastest kernel found"
         if named:
             axes.set_yticks(range(len(found)), [wrapped(row.problem.name, 34) for row, *_ in found])
             axes.set_xlabel(label)
@@ -56,7 +57,7 @@ def leads(record: CampaignRecord) -> Section:
             axes.set_xlabel(f"{len(found)} problems, sorted by their lead")
             axes.set_ylabel(label)
         figure.legend(loc="outside upper left", ncols=3)
-        picture = svg(figure, f"Lead of the fastest kernel over {BASELINE_SPACE} for {len(found)} problems")
+        picture = svg(figure, f"Lead of the fastest kernel over {baseline} for {len(found)} problems")
     rows = [
         [row.problem.name, f"{of[0]:.3f}×", f"{of[1]:.3f}–{of[2]:.3f}", reason.value, reason.meaning]
         for row, of, reason in reversed(found)
@@ -159,7 +160,7 @@ def finals(record: CampaignRecord) -> Section:
 
 def _kind(place: int, finalist: Finalist) -> str:
     """Return the colour of a finalist: the library has one of its own."""
-    if finalist.task.space == BASELINE_SPACE:
+    if finalist.task.is_baseline:
         return "series1"
     return "win" if place == 0 else "tie" if finalist.behind[0] <= 0 else "loss"
 
@@ -188,7 +189,8 @@ def all_rows(record: CampaignRecord) -> Section:
         )
         kinds.append(reason.kind)
     its = readable_unit(unit)
-    headers = ["problem", "ships", its, "95 % interval", f"{BASELINE_SPACE} {its}", "gain", "why", "ties", "regret ≤"]
+    baseline = baseline_name(row.problem for row in record.table.rows)
+    headers = ["problem", "ships", its, "95 % interval", f"{baseline} {its}", "gain", "why", "ties", "regret ≤"]
     headers += ["weight", "config"]
     text = (
         "Every row that ships. Gain is the vendor library's time over the shipped one, ties are configs that the "
@@ -205,7 +207,8 @@ def markdown(record: CampaignRecord, headline: Iterable[str]) -> Section:
     won.sort(key=lambda row: record.leads.get(row.problem, 1.0), reverse=True)
     if won:
         its = readable_unit(record.objective.unit)
-        lines += ["", f"| problem | {its} | {BASELINE_SPACE} {its} | gain |", "|---|---|---|---|"]
+        baseline = baseline_name(row.problem for row in won)
+        lines += ["", f"| problem | {its} | {baseline} {its} | gain |", "|---|---|---|---|"]
         for row in won[:30]:
             base = readable(row.baseline.time_ns if row.baseline else None, record.objective.unit)
             cells = row.problem.name, readable(row.choices[0].time_ns, record.objective.unit), base

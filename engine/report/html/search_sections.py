@@ -10,7 +10,6 @@ from statistics import median
 
 from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.task import BASELINE_SPACE
 from gemmtune.engine.report.campaign_record import CampaignRecord, ProblemRecord, best_so_far, within
 from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, grid, svg, wrapped
 from gemmtune.engine.report.html.page import Section, Sheet
@@ -82,7 +81,7 @@ def best_over_time(record: CampaignRecord) -> Section:
                 low = high = float(readable(min(p.scores), record.objective.unit))
                 if p.row.baseline:
                     high = float(readable(p.row.baseline.time_ns, record.objective.unit))
-                    axes.axhline(high, color=COLORS["series1"].light, linestyle="--", label=BASELINE_SPACE)
+                    axes.axhline(high, color=COLORS["series1"].light, linestyle="--", label=p.problem.baseline_space)
                 axes.set_title(wrapped(p.problem.name, 28), fontsize=8)
                 axes.set_ylim(min(low, high) * 0.97, max(low * 1.5, high * 1.1))
             figure.supxlabel(over, fontsize=9)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gemmtune.engine.io.printing import visible
 from gemmtune.engine.records.final import Final, FinalNotHeld
-from gemmtune.engine.records.task import BASELINE_SPACE
+from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.layout import readable, readable_unit, speedup
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback
@@ -76,7 +76,8 @@ class LiveView(Callback):
         """Return a table of the problems measured last, as many as fit on the screen."""
         state, unit = self._state, readable_unit(self._state.unit)
         table = Table(box=None, pad_edge=False)
-        for name in ("problem", f"best {unit}", f"{BASELINE_SPACE} {unit}", f"vs {BASELINE_SPACE}", "evals", ""):
+        baseline = baseline_name(state.problems)
+        for name in ("problem", f"best {unit}", f"{baseline} {unit}", f"vs {baseline}", "evals", ""):
             table.add_column(name, justify="left" if name in ("problem", "") else "right", no_wrap=True)
         room = max(1, self._console.height - _OTHER_LINES - min(len(state.workers), self._console.height // 3))
         for problem, of in islice(reversed(state.problems.items()), room):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement, Status
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.layout import count, readable, readable_unit, speedup, tally
 from gemmtune.engine.scheduling.callbacks import Callback
@@ -91,7 +91,7 @@ class CampaignState(Callback):
         self._spent[task] = self._spent.get(task, 0) + 1
         if measurement.status is not Status.OK:
             self.failures[measurement.status.value] += 1
-        if score is not None and task.space == BASELINE_SPACE:
+        if score is not None and task.is_baseline:
             problem.baseline = score if problem.baseline is None else min(score, problem.baseline)
         elif score is not None:
             problem.best = score if problem.best is None else min(score, problem.best)
@@ -171,7 +171,7 @@ class CampaignState(Callback):
             return problem.name
         best = f"{problem.name} {readable(state.best, self.unit)} {readable_unit(self.unit)}"
         if state.baseline is not None:
-            best += f", {speedup(state.baseline, state.best)} {BASELINE_SPACE}"
+            best += f", {speedup(state.baseline, state.best)} {problem.baseline_space}"
         return best
 
     @property

@@ -22,7 +22,7 @@ from gemmtune.engine.processes.process_pool import Outcome
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Estimate, Evidence, Measurement, ReferenceLevel, Status
-from gemmtune.engine.records.task import BASELINE_SPACE, Task
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
@@ -79,7 +79,7 @@ class Bench:
         )
 
     def level(self, task) -> ReferenceLevel:
-        vendor = self.answer(Task(task.problem, task.device, BASELINE_SPACE), Config({}))
+        vendor = self.answer(Task(task.problem, task.device, "aten"), Config({}))
         return ReferenceLevel("torch 2.11.0", self.board, vendor.estimate.time_ns * self.slowness)
 
     def answer(self, task, config) -> Measurement:
