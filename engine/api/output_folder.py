@@ -28,8 +28,9 @@ def make_folder(folder: Path) -> None:
 
 
 def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
-    """Write files by name into a folder, each whole or not at all; return their paths."""
-    make_folder(folder)
+    """Write files by their paths below a folder, each whole or not at all; return their paths."""
+    for parent in dict.fromkeys([folder, *((folder / name).parent for name in files)]):
+        make_folder(parent)
     for name, body in files.items():
         write_whole(folder / name, body.encode() if isinstance(body, str) else body)
     return [folder / name for name in files]

@@ -25,12 +25,19 @@ class Exporter(ABC):
     example: ClassVar[tuple[str, Config]] = ("aten", Config({}))
     """Name of a space and a config of it that the consumer supports, which the conformance checks export."""
 
+    example_problems: ClassVar[tuple[str, ...]] = (
+        "16x4096x4096:bf16:nt",
+        "2048x4096x4096:bf16:nt",
+        "512x1280x3424:bf16:nn",
+    )
+    """Names of at least two problems that the example is exported for."""
+
     spaces: ClassVar[tuple[str, ...]] = ()
     """Names of the spaces whose kernels the consumer runs; empty for any space."""
 
     @abstractmethod
     def export(self, table: Table) -> Mapping[str, str]:
-        """Return the text of each file by name, the consumer's loader included.
+        """Return the text of each file by its path below the consumer's folder, the consumer's loader included.
 
         Equal tables must give equal texts, byte for byte.
 

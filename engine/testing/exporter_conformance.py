@@ -4,15 +4,15 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import PureWindowsPath
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
+from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.testing._contract import require, require_lightness
 
 __all__ = ["CHECKS", "check_exporter", "example_table"]
@@ -21,9 +21,8 @@ _DEVICE = catalogue.device("H200")
 
 
 def example_table(exporter: type[Exporter] = Exporter) -> Table:
-    """Return a table of three bf16 problems with the exporter's own example, by default the vendor library's kernel."""
-    names = ("16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt", "512x1280x3424:bf16:nn")
-    return Table(_DEVICE, tuple(_row(name, *exporter.example) for name in names), "latency")
+    """Return a table of the exporter's problems with its own example, by default the vendor library's kernel."""
+    return Table(_DEVICE, tuple(_row(name, *exporter.example) for name in exporter.example_problems), "latency")
 
 
 def check_exporter(exporter: type[Exporter]) -> None:
@@ -47,8 +46,9 @@ def writes_texts_to_plain_files(exporter: type[Exporter]) -> None:
         written = _export(exporter, replace(table, rows=rows))
         require(bool(written), exporter, f"wrote no file for a table of {len(rows)} rows")
         for name, text in written.items():
-            plain = name not in ("", ".", "..") and PurePosixPath(name).name == name == PureWindowsPath(name).name
-            require(plain, exporter, f"{name!r} is not a plain file name")
+            parts = name.split("/")
+            plain = all(part not in ("", ".", "..") and PureWindowsPath(part).name == part for part in parts)
+            require(plain, exporter, f"{name!r} is not a path of plain names")
             require(isinstance(text, str), exporter, f"{name} is {type(text).__name__}, not text")
             text.encode()
 
@@ -70,7 +70,7 @@ def tells_tables_apart(exporter: type[Exporter]) -> None:
 
 def refuses_an_unknown_space(exporter: type[Exporter]) -> None:
     """Check that a row of an unknown space raises a one-line TableError that names the space and the problem."""
-    row = _row("64x64x64:bf16:nt", "no_such_space", Config({}))
+    row = _row(exporter.example_problems[0], "no_such_space", Config({}))
     try:
         exporter().export(replace(example_table(exporter), rows=(row,)))
     except TableError as error:
@@ -114,8 +114,8 @@ def _row(problem: str, space: str, config: Config) -> Row:
         high_ns=20_100.0,
         samples=32,
         evidence=Evidence.MEASURED,
-        toolchain="torch 2.13.0",
+        toolchain="torch 2.13.0, triton 3.7.0",
         protocol="graph-cold-l2",
     )
     baseline = choice if space == "aten" else None
-    return Row(Problem.parse(problem), (choice,), baseline, 0.0, (choice.config,), regret_bound=0.002)
+    return Row(parse_workload(problem), (choice,), baseline, 0.0, (choice.config,), regret_bound=0.002)

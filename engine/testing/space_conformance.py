@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import cast
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.artifact import Artifact, Toolchain
@@ -297,8 +296,7 @@ def _tasks(space: type[Space]) -> tuple[Task, ...]:
     """Return the tasks that the space names as examples; GEMMs on GPUs of every size if it names none."""
     named = ((text, registry.workload(text.partition(":")[0]), sku) for text, sku in space.examples)
     return (
-        tuple(Task(cast("Problem", kind.parse(text)), catalogue.device(sku), "example") for text, kind, sku in named)
-        or example_tasks()
+        tuple(Task(kind.parse(text), catalogue.device(sku), "example") for text, kind, sku in named) or example_tasks()
     )
 
 

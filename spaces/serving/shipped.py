@@ -9,7 +9,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 from gemmtune.engine.platform.serving.engine_source import EngineSource, find_engine
-from gemmtune.engine.platform.serving.file_name import Engine, FileName, Kernel, device_text
+from gemmtune.engine.platform.serving.file_name import Engine, FileName
+from gemmtune.engine.platform.serving.layer_files import file_name_of
 from gemmtune.engine.platform.serving.tuned_file import TunedFile
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
@@ -17,7 +18,7 @@ from gemmtune.engine.records.errors import TableError, ToolchainMissing
 from gemmtune.engine.records.serving.block_linear import BlockLinear
 from gemmtune.engine.records.serving.moe_layer import SCALE_BLOCK, MoeLayer, MoeType
 
-__all__ = ["Deployed", "deployed", "engine_source", "linear_name", "moe_name", "neighbours"]
+__all__ = ["Deployed", "deployed", "engine_source", "neighbours"]
 
 _BLOCK = (SCALE_BLOCK, SCALE_BLOCK)
 _OPTIONS = {"num_warps": 4, "num_stages": 3}
@@ -31,24 +32,6 @@ _LINEAR_DEFAULT_STAGES = {Engine.VLLM: 2, Engine.SGLANG: 3}
 def engine_source(engine: Engine) -> EngineSource:
     """Return the engine's package on this host; raises like `find_engine`."""
     return find_engine(engine, os.environ)
-
-
-def moe_name(layer: MoeLayer, engine: Engine, device: Device) -> FileName:
-    """Return the name of the tuned file that an engine looks for."""
-    return FileName(
-        engine=engine,
-        kernel=Kernel.MOE,
-        sizes=(layer.experts, layer.inter),
-        device=device_text(device, engine, Kernel.MOE),
-        dtype="" if layer.dtype is MoeType.BF16 else "fp8_w8a8",
-        block=_BLOCK if layer.dtype is MoeType.FP8_BLOCK else None,
-    )
-
-
-def linear_name(layer: BlockLinear, engine: Engine, device: Device) -> FileName:
-    """Return the name of the tuned file that an engine looks for."""
-    sizes, of = (layer.n, layer.k), device_text(device, engine, Kernel.LINEAR)
-    return FileName(engine, Kernel.LINEAR, sizes, of, "fp8_w8a8", _BLOCK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +79,8 @@ def neighbours(layer: MoeLayer | BlockLinear, engine: Engine, device: Device) ->
 
 
 def _file(layer: MoeLayer | BlockLinear, engine: Engine, device: Device) -> TunedFile | None:
-    name = linear_name(layer, engine, device) if isinstance(layer, BlockLinear) else moe_name(layer, engine, device)
+    name = file_name_of(layer, device)
+    assert name is not None
     return _tuned(engine_source(engine), name, _triton())
 
 

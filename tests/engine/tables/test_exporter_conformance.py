@@ -35,7 +35,7 @@ class Careless(Exporter):
 @pytest.mark.parametrize(
     ("exporter", "check", "broken"),
     [
-        (Escaping, exporter_conformance.writes_texts_to_plain_files, "not a plain file name"),
+        (Escaping, exporter_conformance.writes_texts_to_plain_files, "not a path of plain names"),
         (Forgetful, exporter_conformance.repeats_itself, "second export"),
         (Careless, exporter_conformance.refuses_an_unknown_space, "does not exist"),
     ],
