@@ -21,6 +21,7 @@ class VllmMoeSpace(MoeSpace):
     """
 
     engine = Engine.VLLM
+    workload = VllmMoe.kind
     layers = VllmMoe
     examples = (
         ("vllm_moe:m1:e128:k8:h2048:n768:bf16", "H200"),

@@ -1,0 +1,179 @@
+"""Time the table's configs against what vLLM runs now, with torch alone: no database, no timing of gemmtune's.
+
+    python compare.py FOLDER SECONDS
+
+Both kernels of a row are built, checked against the layer's products in float64, and timed in alternating rounds:
+
+- cold: single launches between events, each on another operand set than the last, behind a write of 256 MiB;
+- warm: replays of a graph of 10 launches on one operand set, as vLLM's benchmark_moe.py does.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROUNDS = 10
+SETS = 3
+GRAPH_LAUNCHES = 10
+REPLAYS = 5
+EVICTED_BYTES = 2**28
+
+
+def build(job):
+    """Build one config in a process without a GPU; return its artifact, or the reason why there is none."""
+    from gemmtune.engine.records.config import Config
+    from gemmtune.engine.records.task import Task
+    from gemmtune.engine.seams import registry
+    from gemmtune.engine.seams.kinds import parse_workload
+    from gemmtune.engine.seams.space import BuildError
+
+    name, device, text, folder = job
+    space = registry.space("vllm_moe")
+    try:
+        return space.build(Task(parse_workload(name), device, "vllm_moe"), Config.from_json(text), Path(folder))
+    except BuildError as error:
+        return str(error)
+
+
+def main(out: Path, seconds: float) -> None:
+    import os
+
+    end = time.monotonic() + seconds
+    from gemmtune.engine.records.task import Task
+    from gemmtune.engine.seams import registry
+    from gemmtune.engine.tables.table_file import read_table
+    from gemmtune.spaces.serving.shipped import deployed
+
+    table, space = read_table(out / "tuned/table.json"), registry.space("vllm_moe")
+    pairs = []
+    for row in table.rows:
+        ours, now = row.choices[0].config, deployed(row.problem, space.engine, table.device)
+        assert now.config is not None
+        claimed = row.baseline.time_ns / row.choices[0].time_ns if row.baseline else 1.0
+        pairs.append((row.problem, ours, now, claimed))
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = {}
+        for work, ours, now, _ in pairs:
+            for config in {ours, now.config}:
+                key = space.artifact_key(Task(work, table.device, "vllm_moe"), config)
+                jobs.setdefault(key, (work.name, table.device, config.json, folder))
+        os.environ["CUDA_VISIBLE_DEVICES"], before = "", os.environ.get("CUDA_VISIBLE_DEVICES")
+        with multiprocessing.get_context("spawn").Pool(min(16, os.cpu_count() or 1)) as pool:
+            built = dict(zip(jobs, pool.map(build, jobs.values(), chunksize=1), strict=True))
+        if before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+        rows = []
+        for work, ours, now, claimed in sorted(pairs, key=lambda pair: pair[0].tokens):
+            if time.monotonic() > end:
+                break
+            rows.append(compared(space, table.device, work, ours, now, claimed, built))
+    import torch
+
+    record = {
+        "device": torch.cuda.get_device_name(),
+        "toolchain": f"torch {torch.__version__}, {space.toolchain().text}",
+        "missing": len(pairs) - len(rows),
+        "rows": rows,
+    }
+    (out / "compared.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def compared(space, device, work, ours, now, claimed, built):
+    """Time one row's two configs."""
+    import torch
+
+    from gemmtune.engine.measure.operands.operands import make_operands
+    from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
+    from gemmtune.engine.records.task import Task
+
+    task = Task(work, device, "vllm_moe")
+    sets = [make_operands(work, torch.device("cuda"), number) for number in range(SETS)]
+    reference = ReferenceResult(work, sets[0])
+    kernels, wrong = [], []
+    for config in (ours, now.config):
+        artifact = built[space.artifact_key(task, config)]
+        if isinstance(artifact, str):
+            return row_of(work, ours, now, claimed, [], [], [artifact])
+        kernels.append(space.load(artifact, task))
+        for output in sets[0].outputs:
+            poison(output)
+        kernels[-1](*sets[0].arguments)
+        reason = reference.check(*sets[0].outputs).reason
+        wrong += [f"{config.json}: {reason}"] if reason else []
+    cold = timed_cold(kernels, sets)
+    warm = timed_warm(kernels, sets[0])
+    for kernel in kernels:
+        kernel.close()
+    return row_of(work, ours, now, claimed, cold, warm, wrong)
+
+
+def timed_cold(kernels, sets):
+    """Return the median time of each kernel in microseconds, both in each round and first in turns."""
+    import torch
+
+    scratch = torch.empty(EVICTED_BYTES, dtype=torch.int8, device="cuda")
+    times = [[] for _ in kernels]
+    for number in range(ROUNDS):
+        order = (0, 1) if number % 2 else (1, 0)
+        for which in order:
+            for operands in sets:
+                scratch.fill_(number)
+                start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                torch.cuda._sleep(20_000)  # the host is ahead when the first event comes
+                start.record()
+                kernels[which](*operands.arguments)
+                stop.record()
+                torch.cuda.synchronize()
+                times[which].append(1e3 * start.elapsed_time(stop))
+    return [statistics.median(each) for each in times]
+
+
+def timed_warm(kernels, operands):
+    """Return the median time per launch of each kernel in microseconds, from graphs of 10 launches."""
+    import torch
+
+    graphs = []
+    for kernel in kernels:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(GRAPH_LAUNCHES):
+                kernel(*operands.arguments)
+        graphs.append(graph)
+    times = [[] for _ in kernels]
+    for _ in range(REPLAYS):
+        for which, graph in enumerate(graphs):
+            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            graph.replay()
+            stop.record()
+            torch.cuda.synchronize()
+            times[which].append(1e3 * start.elapsed_time(stop) / GRAPH_LAUNCHES)
+    return [statistics.median(each) for each in times]
+
+
+def row_of(work, ours, now, claimed, cold, warm, wrong):
+    return {
+        "layer": work.name.partition(f"m{work.tokens}:")[2],
+        "tokens": work.tokens,
+        "ours": ours.json,
+        "deployed": now.config.json,
+        "deployed_from": now.file,
+        "claimed": round(claimed, 4),
+        "cold_us": cold,
+        "warm_us": warm,
+        "cold_ratio": round(cold[1] / cold[0], 4) if cold else 0.0,
+        "warm_ratio": round(warm[1] / warm[0], 4) if warm else 0.0,
+        "wrong": wrong,
+    }
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))
