@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.search.encoding import Encoding, values_by_name
 
-__all__ = ["Reals", "param_coordinates", "param_values", "scale_to_unit", "weigh_coordinates"]
+__all__ = ["Reals", "most_central", "param_coordinates", "param_values", "scale_to_unit", "weigh_coordinates"]
 
 Reals = NDArray[np.float64]
 """Matrix of shape (configs, coordinates), or vector of shape (configs,)."""
@@ -37,6 +37,11 @@ def param_coordinates(encoding: Encoding) -> Reals:
         else:
             columns.extend((levels == level).astype(np.float64) for level in range(len(values)))
     return scale_to_unit(np.stack(columns, axis=1) if columns else np.empty((len(encoding.points), 0)))
+
+
+def most_central(coordinates: Reals) -> int:
+    """Return the position of the config closest to the mean of all, the first of equals."""
+    return int(np.argmin(np.round(((coordinates - coordinates.mean(axis=0)) ** 2).sum(axis=1), 9)))
 
 
 def param_values(configs: Sequence[Config]) -> Reals:

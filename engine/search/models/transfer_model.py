@@ -1,15 +1,14 @@
 """Prediction of a task's times from the measurements of other tasks, by trees."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.search.models.coordinates import Reals, param_values
+from gemmtune.engine.search.models.source_trials import fair_share, select_trials, usable_sources
 from gemmtune.engine.search.task_features import SIZE_PREFIX, feature_matrix
 
 __all__ = ["predict_slowness"]
@@ -23,10 +22,6 @@ _SHARE = 0.5
 """Share of the columns that each split chooses from, so that no column decides alone."""
 _MAX_TRIALS = 2000
 """Largest number of trials to learn from, over all source tasks; more take longer and predict no better."""
-_MAX_SLOWNESS = 3.0
-"""Cap on the natural logarithm of a time over its task's best time; a failure counts as the cap."""
-_MIN_TRIALS = 8
-"""Smallest number of trials of a source task."""
 _MAX_TASKS = 125
 """Largest number of source tasks, the nearest in size; with more, each would contribute too few trials."""
 
@@ -47,16 +42,12 @@ def predict_slowness(search: Search, features: Reals) -> Reals | None:
         Logarithm of each config's time over the best time, up to a constant, shape (configs,); None without a
         history that applies.
     """
-    sources = [
-        source
-        for source in search.history
-        if len(source.trials) >= _MIN_TRIALS and any(trial.score is not None for trial in source.trials)
-    ]
+    sources = usable_sources(search.history)
     if not sources or not search.feasible:
         return None
     sources = _nearest(search, sources)
-    share = _fair_share([len(source.trials) for source in sources])
-    selected = [_select(source, share) for source in sources]
+    share = fair_share([len(source.trials) for source in sources], _MAX_TRIALS)
+    selected = [select_trials(source, share) for source in sources]
     trials = [trial for chosen, _ in selected for trial in chosen]
     source_features = np.vstack(
         [
@@ -91,27 +82,6 @@ def _nearest(search: Search, sources: list[SourceTask]) -> list[SourceTask]:
         return sum((here[name] - there[name]) ** 2 for name in here if name.startswith(SIZE_PREFIX))
 
     return sorted(sources, key=distance)[:_MAX_TASKS]
-
-
-def _fair_share(sizes: Sequence[int]) -> int:
-    """Return the cap on each size that keeps their sum within `_MAX_TRIALS`."""
-    left = _MAX_TRIALS
-    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
-        if size * count > left:
-            return left // count
-        left -= size
-    return max(sizes)
-
-
-def _select(source: SourceTask, most: int) -> tuple[list[Trial], Reals]:
-    """Return at most `most` trials with their slowness: the best half, and others spread evenly over the rest."""
-    scores = np.array([math.inf if trial.score is None else trial.score for trial in source.trials])
-    slowness: Reals = np.minimum(np.log(scores / scores.min()), _MAX_SLOWNESS)
-    order = np.argsort(slowness, kind="stable")
-    if len(order) > most:
-        best, rest = order[: most // 2], order[most // 2 :]
-        order = np.concatenate([best, rest[np.linspace(0, len(rest) - 1, most - len(best)).astype(np.intp)]])
-    return [source.trials[i] for i in order], slowness[order]
 
 
 @lru_cache(maxsize=4)

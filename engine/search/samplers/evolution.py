@@ -1,14 +1,19 @@
 """Steady-state genetic algorithm over the feasible set."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
-from gemmtune.engine.search.encoding import Encoding
+from gemmtune.engine.search.encoding import Encoding, Positions
+from gemmtune.engine.search.models.coordinates import most_central, param_coordinates
+from gemmtune.engine.search.models.reproducible import argmax, one_thread
+from gemmtune.engine.search.models.surrogate import Surrogate
 
 __all__ = ["EvolutionSampler"]
 
@@ -19,29 +24,38 @@ _POPULATION_BOUNDS = (4, 12)
 
 
 class EvolutionSampler(Sampler):
-    """Steady-state genetic algorithm: each result may enter the population at once.
+    """Steady-state genetic algorithm that breeds many children per proposal, and proposes the most promising one.
 
-    The search starts with the space's seeds and random configs. Later proposals are neighbours of the best config,
-    or children of several parents. A child outside the feasible set, or already proposed, is replaced by the nearest
-    config left. Failures never become parents. A population that stops improving is dropped, and a new one starts.
+    The search starts with the space's seeds, the config nearest to the middle of the space, and random configs. Each
+    later proposal comes from a brood: children of several parents, neighbours of the best config, and random configs.
+    A Gaussian process of the results so far expects an improvement of each; the largest one wins. The space may be of
+    any size, since only the brood is predicted.
+
+    Failures never become parents. A population that stops improving is dropped with all that its model knows, and a
+    new one starts from random configs.
 
     Sources: Whitley, The GENITOR Algorithm and Selection Pressure (pages 116-121), and Syswerda, Uniform Crossover in
-    Genetic Algorithms (pages 2-9), Proceedings of the Third International Conference on Genetic Algorithms, 1989. The
-    defaults come from experiments/search/choose.py.
+    Genetic Algorithms (pages 2-9), Proceedings of the Third International Conference on Genetic Algorithms, 1989;
+    for the choice among children, Jin, Surrogate-Assisted Evolutionary Computation, Swarm and Evolutionary Computation
+    1, 2011. experiments/search says what each part gains.
 
     Args:
         search: task to search.
-        initial_share: share of the budget spent on the first generation, seeds included.
+        children: children bred per proposal; with 1 there is no model, and every child is proposed.
+        newcomers: random configs per brood.
+        initial: configs proposed before the model chooses, seeds included.
+        initial_share: size of a generation drawn at random, as a share of the budget; the first one without a model,
+            and each new one.
         population_share: size of the population, as a share of the budget.
         tournament_size: members drawn per parent, of which the best becomes the parent.
         mean_mutations: mean number of parameters mutated per child.
-        random_share: share of proposals drawn at random from the whole feasible set.
-        neighbour_share: share of the other proposals that are neighbours of the best config.
+        random_share: without a model, share of proposals drawn at random from the whole feasible set.
+        neighbour_share: without a model, share of the other proposals that are neighbours of the best config.
         restart_after: results without an improvement after which a new population starts.
 
     Example:
         >>> import gemmtune as gt
-        >>> sampler = EvolutionSampler(gt.testing.example_search(), neighbour_share=0.8)
+        >>> sampler = EvolutionSampler(gt.testing.example_search(), children=16)
         >>> len(sampler.ask(4))
         4
     """
@@ -50,6 +64,9 @@ class EvolutionSampler(Sampler):
         self,
         search: Search,
         *,
+        children: int = 64,
+        newcomers: int = 64,
+        initial: int = 4,
         initial_share: float = 0.2,
         population_share: float = 0.12,
         tournament_size: int = 4,
@@ -59,6 +76,8 @@ class EvolutionSampler(Sampler):
         restart_after: int = 64,
     ) -> None:
         super().__init__(search)
+        self._children = children
+        self._newcomers = newcomers
         self._tournament_size = tournament_size
         self._mean_mutations = mean_mutations
         self._random_share = random_share
@@ -73,19 +92,34 @@ class EvolutionSampler(Sampler):
         self._draws_left = max(0, self._generation_size - len(self._initial))
         self._population: list[tuple[float, int]] = []
         self._since_improvement = 0
+        self._pending: list[int] = []
+        self._coordinates = param_coordinates(self._encoding)
+        self._model = self._new_model()
+        if self._model is not None:
+            self._draws_left = max(0, initial - len(self._initial))
+            if not self._initial and self._draws_left and len(self._coordinates):
+                self._initial.append(most_central(self._coordinates))
+                self._draws_left -= 1
 
     def ask(self, count: int) -> list[Config]:
         """Return up to `count` proposals, each made from the same population."""
-        return [self._ask() for _ in range(min(count, int(self._free.sum())))]
+        with one_thread():
+            return [self._ask() for _ in range(min(count, int(self._free.sum())))]
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Admit the best trials to the population, or start a new one after too many without an improvement."""
+        self._pending = []
+        if self._model is not None:
+            positions = [self._encoding.position(trial.config) for trial in trials]
+            with one_thread():
+                self._model.tell(positions, [math.nan if t.score is None else math.log(t.score) for t in trials])
         told = [(t.score, self._encoding.position(t.config)) for t in trials if t.score is not None]
         improved = bool(told) and (not self._population or min(told)[0] < self._population[0][0])
         self._population = sorted(self._population + told)[: self._population_size]
         self._since_improvement = 0 if improved else self._since_improvement + len(trials)
         if self._since_improvement >= self._restart_after:
             self._population, self._since_improvement, self._draws_left = [], 0, self._generation_size
+            self._model = self._new_model()
 
     def exclude(self, config: Config) -> None:
         """Mark `config` as proposed by another sampler, as part of this generation. Its result may still be told."""
@@ -95,13 +129,41 @@ class EvolutionSampler(Sampler):
     def _ask(self) -> Config:
         if self._initial:
             position = self._initial.pop()
-        elif self._draws_left or not self._population or self._rng.random() < self._random_share:
+        elif self._draws_left or not self._population:
             self._draws_left = max(0, self._draws_left - 1)
-            position = int(self._rng.choice(np.flatnonzero(self._free)))
+            position = self._draw(1)[0]
+        elif self._model is not None:
+            brood = self._brood()
+            position = int(brood[argmax(self._model.improvement(brood, self._pending))])
+        elif self._rng.random() < self._random_share:
+            position = self._draw(1)[0]
         else:
             position = self._neighbour() if self._rng.random() < self._neighbour_share else self._child()
         self._free[position] = False
+        self._pending.append(position)
         return self.search.feasible[position]
+
+    def _new_model(self) -> Surrogate | None:
+        """Return a model without outcomes; None where every child is proposed."""
+        return Surrogate(self._coordinates) if self._children > 1 else None
+
+    def _draw(self, count: int) -> list[int]:
+        """Draw configs at random from those left."""
+        free = np.flatnonzero(self._free)
+        if count == 1:
+            return [int(self._rng.choice(free))]
+        drawn: list[int] = self._rng.choice(free, min(count, len(free)), replace=False).tolist()
+        return drawn
+
+    def _brood(self) -> Positions:
+        """Return the ascending positions of free children, neighbours of the best config, and newcomers."""
+        around = self._encoding.neighbours(self._population[0][1])
+        bred = [self._encoding.find(child) for child in self._bred(self._children)]
+        brood = np.unique(
+            np.array([*around, *(p for p in bred if p is not None), *self._draw(self._newcomers)], np.intp)
+        )
+        brood = brood[self._free[brood]]
+        return brood if brood.size else np.array([self._neighbour()])
 
     def _neighbour(self) -> int:
         """Draw a free neighbour of the best config, or return the nearest free config where none is left."""
@@ -113,24 +175,26 @@ class EvolutionSampler(Sampler):
         return self._encoding.nearest(self._encoding.points[best], self._free)
 
     def _child(self) -> int:
-        """Take each parameter from a parent of its own, mutate some, and return the nearest free config.
+        """Return the free config nearest to a child."""
+        return self._encoding.nearest(self._bred(1)[0], self._free)
+
+    def _bred(self, count: int) -> NDArray[np.int16]:
+        """Take each parameter from a parent of its own, and mutate some; return the levels, shape (count, axes).
 
         A mutation moves an ordered axis by one level, and an unordered axis to any other level.
         """
-        sizes, points = self._encoding.sizes, self._encoding.points
-        child = np.array([points[self._parent(), axis] for axis in range(len(sizes))], np.int16)
-        for axis in np.flatnonzero(self._rng.random(len(sizes)) < self._mean_mutations / max(1, len(sizes))):
-            if self._encoding.ordered[axis]:
-                step = 1 if self._rng.random() < 0.5 else -1
-                child[axis] = min(max(child[axis] + step, 0), sizes[axis] - 1)
-            else:
-                child[axis] = (child[axis] + self._rng.integers(1, sizes[axis])) % sizes[axis]
-        return self._encoding.nearest(child, self._free)
-
-    def _parent(self) -> int:
-        """Return the best of some members drawn at random; the population is sorted, so it has the lowest rank."""
-        rank = int(self._rng.integers(len(self._population), size=self._tournament_size).min())
-        return self._population[rank][1]
+        sizes = np.array(self._encoding.sizes, np.intp)
+        shape = (count, len(sizes))
+        ranks = self._rng.integers(len(self._population), size=(*shape, self._tournament_size)).min(axis=2)
+        parents = np.array([position for _, position in self._population])[ranks]
+        child = self._encoding.points[parents, np.arange(len(sizes))].astype(np.intp)
+        step = np.where(self._rng.random(shape) < 0.5, 1, -1)
+        moved = np.clip(child + step, 0, sizes - 1)
+        other = (child + self._rng.integers(1, np.maximum(sizes, 2), size=shape)) % sizes
+        mutated = np.where(self._encoding.ordered, moved, other)
+        mutates = self._rng.random(shape) < self._mean_mutations / max(1, len(sizes))
+        levels: NDArray[np.int16] = np.where(mutates, mutated, child).astype(np.int16)
+        return levels
 
 
 def _bounded(size: float, bounds: tuple[int, int]) -> int:

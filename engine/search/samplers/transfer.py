@@ -3,10 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
@@ -15,6 +13,7 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.encoding import Encoding, Mask
 from gemmtune.engine.search.models.coordinates import Reals, param_coordinates, scale_to_unit, weigh_coordinates
 from gemmtune.engine.search.models.gaussian_process import GaussianProcess
+from gemmtune.engine.search.models.reproducible import argmax, one_thread
 from gemmtune.engine.search.models.transfer_model import predict_slowness
 from gemmtune.engine.search.samplers.evolution import EvolutionSampler
 from gemmtune.engine.search.task_features import feature_matrix
@@ -77,7 +76,7 @@ class TransferSampler(Sampler):
         self._asked = 0
         self._trials: list[Trial] = []
         self._evolution: EvolutionSampler | None = None
-        with _one_thread().limit(limits=1):
+        with one_thread():
             features = feature_matrix(search.features, search.feasible)
             prediction = predict_slowness(search, features)
             constant = np.zeros(len(search.feasible))
@@ -93,12 +92,12 @@ class TransferSampler(Sampler):
     def ask(self, count: int) -> list[Config]:
         """Return up to `count` proposals, fewer while batches are small; each reduces the variance near it."""
         most = self._small_batch if self._asked < self._small_batch_until else count
-        with _one_thread().limit(limits=1):
+        with one_thread():
             return [self._ask() for _ in range(min(count, most, int(self._free.sum())))]
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Add the logarithms of the scores to the model; a failure counts as the worst of them."""
-        with _one_thread().limit(limits=1):
+        with one_thread():
             self._process.tell([math.nan if trial.score is None else math.log(trial.score) for trial in trials])
         self._trials.extend(trials)
         if self._evolution is not None:
@@ -134,7 +133,7 @@ class TransferSampler(Sampler):
     def _evolve(self) -> int:
         """Return a proposal of evolution, which knows every config proposed and every trial told here."""
         if self._evolution is None:
-            self._evolution = EvolutionSampler(replace(self.search, seeds=(), history=()))
+            self._evolution = EvolutionSampler(replace(self.search, seeds=(), history=()), children=1)
             for position in np.flatnonzero(~self._free):
                 self._evolution.exclude(self.search.feasible[position])
             self._evolution.tell(self._trials)
@@ -142,15 +141,7 @@ class TransferSampler(Sampler):
         return self._encoding.position(config)
 
 
-@cache
-def _one_thread() -> ThreadpoolController:
-    """Return the controller of the linear algebra's threads; more threads slow builders and speed up nothing here."""
-    return ThreadpoolController()
-
-
 def _argmax(values: Reals, among: Mask) -> int:
-    """Return the first position of the largest value in `among`, ignoring last bits, in which machines differ."""
+    """Return the position of the largest value in `among`."""
     positions = np.flatnonzero(among)
-    values = values[positions]
-    span = float(values.max() - values.min()) or 1.0
-    return int(positions[np.argmax(np.round((values - values.min()) / span, 9))])
+    return int(positions[argmax(values[positions])])

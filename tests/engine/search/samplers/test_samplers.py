@@ -195,8 +195,22 @@ def test_evolution_finds_what_random_does_not(batch, reached):
     assert optimum / found(EvolutionSampler) > reached > optimum / found(RandomSampler)
 
 
+def test_evolution_with_a_model_needs_half_of_the_evaluations():
+    def found(evaluations, **arguments):
+        searches = (EvolutionSampler(search(seed=seed), **arguments) for seed in range(8))
+        return sum(min(map(cost, run(each, evaluations))) for each in searches) / 8
+
+    assert found(16) < found(32, children=1)
+
+
+def test_evolution_begins_in_the_middle_of_the_space():
+    [first] = EvolutionSampler(search()).ask(1)
+    apart = [abs(param.values.index(first[param.name]) - (len(param.values) - 1) / 2) for param in PARAMS]
+    assert max(apart) <= 1
+
+
 def test_evolution_restarts_after_64_results_without_an_improvement():
-    running = EvolutionSampler(search(budget=100))
+    running = EvolutionSampler(search(budget=100), children=1)  # a model would spread over a flat landscape by itself
     found = run(running, 100, outcome=lambda config: Trial(config, Status.OK, 1.0))
     positions = [running._encoding.position(config) for config in found]
 
