@@ -1,28 +1,17 @@
-"""Show Inductor and Triton a GPU that need not be present. Imports torch and triton."""
+"""Settings of one build, and the GPU that it is for, which need not be present. Imports torch and triton."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 from unittest.mock import patch
 
-import torch
-import triton
-from torch._inductor import utils
-from torch._inductor.runtime import triton_helpers
-from torch._inductor.runtime.hints import DeviceProperties
-from triton.backends.compiler import GPUTarget
-
+from gemmtune.engine.platform.absent_gpu import target
 from gemmtune.engine.platform.ptxas import PTXAS_VARIABLE, current_ptxas
-from gemmtune.engine.platform.releases import FP_FUSION_VARIABLE, fp_fusion, template_heuristics
-from gemmtune.engine.records.device import Device
+from gemmtune.engine.platform.releases import FP_FUSION_VARIABLE, fp_fusion
 
 __all__ = ["environment", "target"]
-
-_FIRST_WITH_TMA = (9, 0)
 
 
 @contextlib.contextmanager
@@ -37,42 +26,3 @@ def environment(folder: str) -> Iterator[None]:
         values[PTXAS_VARIABLE] = str(ptxas)
     with patch.dict(os.environ, values):
         yield
-
-
-@contextlib.contextmanager
-def target(device: Device) -> Iterator[None]:
-    """Answer from the Device record the questions that Inductor and Triton ask a GPU."""
-    major, minor = device.capability
-    facts: dict[str, Any] = {
-        "type": "cuda",
-        "index": 0,
-        "multi_processor_count": device.sm_count,
-        "cc": major * 10 + minor,
-        "major": major,
-        "regs_per_multiprocessor": device.registers_per_sm,
-        "max_threads_per_multi_processor": device.max_threads_per_sm,
-        "max_threads_per_block": device.max_threads_per_block,
-        "warp_size": device.warp_size,
-    }
-    # max_threads_per_block is not among the fields of torch 2.11
-    properties = DeviceProperties(**{name: value for name, value in facts.items() if name in DeviceProperties._fields})
-    with (
-        patch.object(triton.runtime.driver, "_active", _driver_of(device)),
-        patch.object(DeviceProperties, "create", staticmethod(lambda _: properties)),
-        patch.object(torch.cuda, "get_device_capability", lambda *_: device.capability),
-        patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
-        # both cache their first answer, which may be about another GPU or none
-        patch.object(utils, "get_max_num_sms", lambda: device.sm_count),
-        patch.object(template_heuristics(), "has_triton_stable_tma_api", lambda: device.capability >= _FIRST_WITH_TMA),
-    ):
-        yield
-
-
-def _driver_of(device: Device) -> SimpleNamespace:
-    """Return a Triton driver of an absent GPU: it knows its target and nothing else."""
-    major, minor = device.capability
-    return SimpleNamespace(
-        get_current_target=lambda: GPUTarget("cuda", major * 10 + minor, device.warp_size),
-        get_current_device=lambda: 0,
-        get_active_torch_device=lambda: torch.device("cuda", 0),
-    )

@@ -26,7 +26,6 @@ import inspect
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -39,18 +38,24 @@ from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import custom_backend_passes, init_backend_registration
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
-from torch._inductor.kernel.bmm import aten_bmm, bmm_template
-from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm, mm_template, persistent_tma_mm_template
-from torch._inductor.kernel_inputs import MMKernelInputs
-from torch._inductor.select_algorithm import ExternKernelChoice
-from torch._inductor.utils import _use_autotune_backend, can_use_tma, use_aten_gemm_kernels
+from torch._inductor.kernel.bmm import bmm_template
+from torch._inductor.kernel.mm import mm_template, persistent_tma_mm_template
+from torch._inductor.utils import _use_autotune_backend, can_use_tma
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.loader_rows import InductorTable, ProductRow, parse_inductor_table
+from gemmtune.engine.tables.inductor.lowered import (
+    AtenChoices,
+    LoweredProduct,
+    Template,
+    is_autotuning,
+    is_for_aten,
+    is_for_templates,
+    lowered_product,
+)
 from gemmtune.engine.tables.inductor.table_use import (
-    DTYPE_NAMES,
     NearestRow,
     ProductUse,
     TableUse,
@@ -66,8 +71,6 @@ if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
 
-    _Template = KernelTemplate | ExternKernelChoice
-
 __all__ = ["install", "options", "report", "sizes", "uninstall", "warm_up"]
 
 _LOGIC = 4  # part of the cache key: add 1 whenever this file compiles a row to something else
@@ -78,7 +81,6 @@ _TRITON = {
     "triton::bmm": bmm_template,
     "triton::mm_persistent_tma": persistent_tma_mm_template,
 }
-_ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm}
 _TMA = "triton::mm_persistent_tma"
 _OPTIONS = {"max_autotune_gemm": True, "shape_padding": False}
 _LEAST = 2  # Dynamo compiles m = 0 and m = 1 for themselves
@@ -234,22 +236,7 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None) -> by
     return artifacts
 
 
-@dataclass(frozen=True)
-class _Product:
-    """A product as Inductor asks for it."""
-
-    m: Any  # a number or an expression
-    hint: int  # value of m that is seen first
-    key: str  # table's key of all products that differ in m alone
-    k: int
-    factors: tuple[Any, Any]  # Inductor's A and B as IR nodes
-
-    @property
-    def is_dynamic(self) -> bool:
-        return bool(getattr(self.m, "free_symbols", None))
-
-
-class _TableChoices(InductorChoices):
+class _TableChoices(AtenChoices):
     """Inductor's choices, one per product: the table's or ATen."""
 
     def __init__(self, table: InductorTable, policy: str, miss: str, *, refused: Sequence[str]) -> None:
@@ -265,7 +252,7 @@ class _TableChoices(InductorChoices):
     def get_template_configs(
         self,
         kernel_inputs: KernelInputs,
-        templates: list[_Template],
+        templates: list[Template],
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[ChoiceCaller]:
@@ -273,12 +260,12 @@ class _TableChoices(InductorChoices):
         device = kernel_inputs.device()
         if device.type != "cuda":
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
-        found = _product(kernel_inputs, op_name)
-        product = found if isinstance(found, _Product) else None
+        found = lowered_product(kernel_inputs, op_name)
+        product = found if isinstance(found, LoweredProduct) else None
         row = None if product is None or self._is_other_gpu(device) else self._find(product)
         template = None if product is None or row is None or row.is_aten else self._usable(row, product)
         if product is not None and row is not None and template is not None:
-            if not _is_for_templates(op_name, templates):
+            if not is_for_templates(op_name, templates):
                 return []
             choice = self._render(row, template, product.k, kernel_inputs, op_name)
             if choice is not None:
@@ -286,33 +273,15 @@ class _TableChoices(InductorChoices):
                 return [choice]
             self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
         elif row is None and self._miss == "autotune":
-            if _is_for_templates(op_name, templates):
+            if is_for_templates(op_name, templates):
                 self._record(found, row, device, "miss")
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
-        elif not _is_for_aten(op_name, templates):
+        elif not is_for_aten(op_name, templates):
             return []
         self._record(found, row, device, "miss" if row is None else "aten row" if row.is_aten else "unused row")
-        return self._aten(kernel_inputs, templates, op_name, kwarg_overrides)
+        return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
 
-    def _aten(
-        self,
-        kernel_inputs: KernelInputs,
-        templates: list[_Template],
-        op_name: str,
-        kwarg_overrides: dict[str, dict[str, Any]] | None,
-    ) -> list[ChoiceCaller]:
-        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers."""
-        offered: list[_Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
-        aten = [t for t in offered if t is not aten_bias_addmm][:1] or (
-            [_ATEN[op_name]] if op_name in _ATEN else templates
-        )
-        if _is_complete(templates):  # both are offered an expanded bias; only this one runs cuBLAS's fused epilogue
-            found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
-            if found:
-                return found
-        return super().get_template_configs(kernel_inputs, aten, op_name, kwarg_overrides)
-
-    def _find(self, product: _Product) -> ProductRow | None:
+    def _find(self, product: LoweredProduct) -> ProductRow | None:
         """Return the row for a product; None if there is none that serves all m of its graph."""
         rows = self._rows.get(product.key, ())
         if product.is_dynamic:
@@ -322,7 +291,9 @@ class _TableChoices(InductorChoices):
             row = min(serving, key=lambda row: row.last - row.first, default=None)
         return row
 
-    def _record(self, product: _Product | str, row: ProductRow | None, device: torch.device, outcome: str) -> None:
+    def _record(
+        self, product: LoweredProduct | str, row: ProductRow | None, device: torch.device, outcome: str
+    ) -> None:
         """Record and log a product that was lowered; the first one of a graph asks to be told of the graph's end."""
         if not product:
             return
@@ -343,7 +314,7 @@ class _TableChoices(InductorChoices):
         if self.uses.add(graph, use):
             _after_lowering(graph, lambda: self._warn_of_misses(self.uses.end(graph)))
 
-    def _nearest(self, product: _Product, gpu: str) -> NearestRow | None:
+    def _nearest(self, product: LoweredProduct, gpu: str) -> NearestRow | None:
         """Return the row that is most like a product without one, with all that keeps it from serving the product."""
         found = nearest_row(self._table.rows, product.key, product.hint)
         if found is None:
@@ -373,13 +344,13 @@ class _TableChoices(InductorChoices):
             f"See gemmtune_inductor.report()"
         )
 
-    def _usable(self, row: ProductRow, product: _Product) -> KernelTemplate | None:
+    def _usable(self, row: ProductRow, product: LoweredProduct) -> KernelTemplate | None:
         """Return the row's template; None, with a warning, if Inductor's settings rule it out.
 
         The row was timed, so its template is used even where Inductor leaves it out: for a large k, on GPUs under
         68 SMs, and TMA without `enable_persistent_tma_matmul`, which from torch 2.12 on gives each m its own graph.
         """
-        if _is_autotuning() and _use_autotune_backend("TRITON"):
+        if is_autotuning() and _use_autotune_backend("TRITON"):
             if row.template != _TMA or can_use_tma(*product.factors):
                 return _TRITON[row.template]
             self._warn(f"gemmtune's table has a {_TMA} row whose operands TMA cannot load here; ATen runs")
@@ -434,56 +405,7 @@ def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN4
     graph.finalize = ended
 
 
-def _product(kernel_inputs: KernelInputs, op_name: str) -> _Product | str:
-    """Return the product, or the operation and why no row describes it; empty text if it is no product."""
-    if not isinstance(kernel_inputs, MMKernelInputs):
-        return ""
-    if op_name not in _ATEN:
-        return f"{op_name}: tables have rows of mm, addmm and bmm"
-    dtypes, sizes, strides = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()
-    if len(set(dtypes)) > 1 or kernel_inputs.out_dtype() != dtypes[0]:
-        return f"{op_name}: operands and output have several dtypes"
-    m, n, k = kernel_inputs.mnk_symbolic()
-    *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
-    if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
-        return f"{op_name}: n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
-    bias = "none"
-    if op_name == "addmm":
-        if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
-            return "addmm: alpha or beta is not 1"
-        bias = _bias(sizes[0], strides[0])
-    layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
-    if "" in (bias, *layouts):
-        return f"{op_name}: an operand is neither row-major nor transposed"
-    hint, count_n, count_k = kernel_inputs.mnk_hinted()
-    dtype = str(dtypes[0]).removeprefix("torch.")
-    if dtype == "float32" and (precision := torch.backends.cuda.matmul.fp32_precision) not in ("ieee", "none"):
-        dtype = precision  # no row has another one than tf32
-    if dtype not in DTYPE_NAMES:
-        return f"{op_name}: tables have no rows of {dtype}"
-    kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
-    if op_name == "bmm" and kind == "dynamic":
-        return "bmm: m is dynamic"
-    parts = (op_name, dtype, "".join(layouts), f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}", bias, kind)
-    return _Product(m, hint, ":".join(parts), count_k, kernel_inputs.mat1mat2())
-
-
-def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
-    """Return `n` for contiguous rows, `t` for contiguous columns, empty for other strides or a strided batch."""
-    rows, columns = size[-2:]
-    if len(size) == 3 and size[0] > 1 and stride[0] != rows * columns:
-        return ""
-    return {(columns, 1): "n", (1, rows): "t"}.get((stride[-2], stride[-1]), "")
-
-
-def _bias(size: Sequence[int], stride: Sequence[int]) -> str:
-    """Return `vector` for one row, expanded or not; `matrix` for contiguous rows; empty for other strides."""
-    if len(size) == 1 or stride[0] == 0:
-        return "vector" if stride[-1] == 1 else ""
-    return "matrix" if tuple(stride) == (size[1], 1) else ""
-
-
-def _dynamic_row(product: _Product, rows: Sequence[ProductRow]) -> ProductRow | None:
+def _dynamic_row(product: LoweredProduct, rows: Sequence[ProductRow]) -> ProductRow | None:
     """Return the row that serves all m of a graph with a dynamic m; guard m if needed and possible.
 
     A span that ATen serves is guarded, too, so that another m compiles its Triton row.
@@ -501,7 +423,7 @@ def _dynamic_row(product: _Product, rows: Sequence[ProductRow]) -> ProductRow | 
     return row or next((row for row in rows if row.is_aten and row.first <= product.hint <= row.last), None)
 
 
-def _row_and_guards(product: _Product, rows: Sequence[ProductRow]) -> tuple[ProductRow | None, list[Any]]:
+def _row_and_guards(product: LoweredProduct, rows: Sequence[ProductRow]) -> tuple[ProductRow | None, list[Any]]:
     """Return the row that serves the first m, if any, and the guards that exclude the m of other rows.
 
     Where m follows from one symbol s, as 128·s does, ranges and guards are of s: from 129 to 256 torch would pin s = 2.
@@ -541,30 +463,6 @@ def _may_guard(m: sympy.Expr, *, ends: bool) -> bool:
         return False
     guarded = {symbol for guard in shapes.guards for symbol in guard.expr.free_symbols}
     return not ends or bool(m.free_symbols & guarded)
-
-
-def _is_autotuning() -> bool:
-    return any(getattr(config, name, False) for name in ("max_autotune", "max_autotune_gemm"))
-
-
-def _is_complete(templates: list[_Template]) -> bool:
-    """Return whether Inductor asks once for all that an addmm may run, as torch 2.11 does: bias_addmm comes first."""
-    return templates[:1] == [aten_bias_addmm]
-
-
-def _is_for_aten(op_name: str, templates: list[_Template]) -> bool:
-    """Return whether ATen answers: an autotuned addmm is asked for ATen, maybe for a subgraph, and for templates."""
-    if op_name == "addmm" and use_aten_gemm_kernels():
-        return aten_addmm in templates
-    return _is_for_templates(op_name, templates)
-
-
-def _is_for_templates(op_name: str, templates: list[_Template]) -> bool:
-    """Return whether a template answers, see `_is_for_aten`."""
-    if op_name != "addmm" or not _is_autotuning() or _is_complete(templates):
-        return True
-    named = {template.uid for template in templates}
-    return not named or not named <= {"aten::addmm", "aten::bias_addmm", "contiguous_addmm"}
 
 
 class _CacheTag(CustomGraphModulePass):

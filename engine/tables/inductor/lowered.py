@@ -1,0 +1,155 @@
+"""Products as Inductor asks its choices handler for them. Needs torch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch._inductor import config
+from torch._inductor.choices import InductorChoices
+from torch._inductor.kernel.bmm import aten_bmm
+from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm
+from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.select_algorithm import ExternKernelChoice
+from torch._inductor.utils import use_aten_gemm_kernels
+
+from gemmtune.engine.tables.inductor.table_use import DTYPE_NAMES
+
+if TYPE_CHECKING:
+    from torch._inductor.codegen.common import KernelTemplate
+    from torch._inductor.ir import ChoiceCaller
+    from torch._inductor.kernel_inputs import KernelInputs
+
+__all__ = [
+    "AtenChoices",
+    "LoweredProduct",
+    "Template",
+    "is_autotuning",
+    "is_for_aten",
+    "is_for_templates",
+    "lowered_product",
+]
+
+Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
+"""Kernel that Inductor offers: a template to render, or one of ATen's."""
+
+_ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm}
+
+
+@dataclass(frozen=True)
+class LoweredProduct:
+    """Product that a row may describe."""
+
+    m: Any
+    """Rows of the first factor: a number or an expression."""
+    hint: int
+    """Value of m that torch saw first."""
+    key: str
+    """Table's key of all products that differ in m alone."""
+    k: int
+    """Columns of the first factor."""
+    factors: tuple[Any, Any]
+    """Both factors as Inductor's nodes."""
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether m is an expression of sizes that torch left open."""
+        return bool(getattr(self.m, "free_symbols", None))
+
+
+class AtenChoices(InductorChoices):
+    """Inductor's choices, with a way to take the vendor library's alone."""
+
+    def aten(
+        self,
+        kernel_inputs: KernelInputs,
+        templates: list[Template],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None,
+    ) -> list[ChoiceCaller]:
+        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers."""
+        offered: list[Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
+        aten = [t for t in offered if t is not aten_bias_addmm][:1] or (
+            [_ATEN[op_name]] if op_name in _ATEN else templates
+        )
+        if _is_complete(templates):  # both are offered an expanded bias; only this one runs cuBLAS's fused epilogue
+            found: list[ChoiceCaller] = super().get_template_configs(kernel_inputs, [aten_bias_addmm], op_name)
+            if found:
+                return found
+        return super().get_template_configs(kernel_inputs, aten, op_name, kwarg_overrides)
+
+
+def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct | str:
+    """Return the product, or the operation and why no row describes it; empty text if it is no product."""
+    if not isinstance(kernel_inputs, MMKernelInputs):
+        return ""
+    if op_name not in _ATEN:
+        return f"{op_name}: tables have rows of mm, addmm and bmm"
+    dtypes, sizes, strides = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()
+    if len(set(dtypes)) > 1 or kernel_inputs.out_dtype() != dtypes[0]:
+        return f"{op_name}: operands and output have several dtypes"
+    m, n, k = kernel_inputs.mnk_symbolic()
+    *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
+    if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
+        return f"{op_name}: n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
+    bias = "none"
+    if op_name == "addmm":
+        if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
+            return "addmm: alpha or beta is not 1"
+        bias = _bias(sizes[0], strides[0])
+    layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
+    if "" in (bias, *layouts):
+        return f"{op_name}: an operand is neither row-major nor transposed"
+    hint, count_n, count_k = kernel_inputs.mnk_hinted()
+    dtype = str(dtypes[0]).removeprefix("torch.")
+    if dtype == "float32" and (precision := torch.backends.cuda.matmul.fp32_precision) not in ("ieee", "none"):
+        dtype = precision  # no row has another one than tf32
+    if dtype not in DTYPE_NAMES:
+        return f"{op_name}: tables have no rows of {dtype}"
+    kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
+    if op_name == "bmm" and kind == "dynamic":
+        return "bmm: m is dynamic"
+    parts = (op_name, dtype, "".join(layouts), f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}", bias, kind)
+    return LoweredProduct(m, hint, ":".join(parts), count_k, kernel_inputs.mat1mat2())
+
+
+def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
+    """Return `n` for contiguous rows, `t` for contiguous columns, empty for other strides or a strided batch."""
+    rows, columns = size[-2:]
+    if len(size) == 3 and size[0] > 1 and stride[0] != rows * columns:
+        return ""
+    return {(columns, 1): "n", (1, rows): "t"}.get((stride[-2], stride[-1]), "")
+
+
+def _bias(size: Sequence[int], stride: Sequence[int]) -> str:
+    """Return `vector` for one row, expanded or not; `matrix` for contiguous rows; empty for other strides."""
+    if len(size) == 1 or stride[0] == 0:
+        return "vector" if stride[-1] == 1 else ""
+    return "matrix" if tuple(stride) == (size[1], 1) else ""
+
+
+def is_autotuning() -> bool:
+    """Return whether Inductor may choose its templates."""
+    return any(getattr(config, name, False) for name in ("max_autotune", "max_autotune_gemm"))
+
+
+def _is_complete(templates: list[Template]) -> bool:
+    """Return whether Inductor asks once for all that an addmm may run, as torch 2.11 does: bias_addmm comes first."""
+    return templates[:1] == [aten_bias_addmm]
+
+
+def is_for_aten(op_name: str, templates: list[Template]) -> bool:
+    """Return whether ATen answers: an autotuned addmm is asked for ATen, maybe for a subgraph, and for templates."""
+    if op_name == "addmm" and use_aten_gemm_kernels():
+        return aten_addmm in templates
+    return is_for_templates(op_name, templates)
+
+
+def is_for_templates(op_name: str, templates: list[Template]) -> bool:
+    """Return whether a template answers, see `is_for_aten`."""
+    if op_name != "addmm" or not is_autotuning() or _is_complete(templates):
+        return True
+    named = {template.uid for template in templates}
+    return not named or not named <= {"aten::addmm", "aten::bias_addmm", "contiguous_addmm"}
