@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gemmtune import testing
+    from gemmtune.engine.api.capturing import capture
     from gemmtune.engine.api.landscapes import landscapes
     from gemmtune.engine.api.replaying import Study, replay
     from gemmtune.engine.api.table import Table, read_table
@@ -47,6 +48,7 @@ __all__ = [
     "Table",
     "TuneResult",
     "__version__",
+    "capture",
     "landscapes",
     "read_table",
     "replay",
@@ -67,6 +69,7 @@ _MODULES = {
     "Study": "api.replaying",
     "Table": "api.table",
     "TuneResult": "api.tune_result",
+    "capture": "api.capturing",
     "landscapes": "api.landscapes",
     "read_table": "api.table",
     "replay": "api.replaying",

@@ -8,6 +8,7 @@ import typer
 
 from gemmtune.engine.cli.audits import audit
 from gemmtune.engine.cli.campaigns import record, tune
+from gemmtune.engine.cli.captures import capture
 from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, init, list_choices
 from gemmtune.engine.cli.help import Command
 from gemmtune.engine.cli.reports import report, table
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 for _command in (
     init,
+    capture,
     tune,
     report,
     record,

@@ -55,6 +55,7 @@ from gemmtune.engine.tables.inductor.lowered import (
     is_for_templates,
     lowered_product,
 )
+from gemmtune.engine.tables.inductor.recorder import ProductFile, RecordingChoices, see
 from gemmtune.engine.tables.inductor.table_use import (
     NearestRow,
     ProductUse,
@@ -71,7 +72,7 @@ if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
 
-__all__ = ["install", "options", "report", "sizes", "uninstall", "warm_up"]
+__all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
 
 _LOGIC = 4  # part of the cache key: add 1 whenever this file compiles a row to something else
 _POLICIES = ("strict", "warn", "ignore")
@@ -130,7 +131,7 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
     table = _read(path)
     with _lock:
         current = type(virtualized.V.choices)
-        if current not in (InductorChoices, _TableChoices):
+        if current not in (InductorChoices, RecordingChoices, _TableChoices):
             raise RuntimeError(
                 f"Inductor already chooses by {current.__module__}.{current.__qualname__}: remove it first"
             )
@@ -153,6 +154,60 @@ def uninstall() -> None:
     """Let Inductor choose as before `install`; do nothing if no table is installed."""
     with _lock:
         _restore()
+        if _recordings:
+            _activate(RecordingChoices(_recordings[0]))
+
+
+def record(path: str | Path) -> None:
+    """Append every product that this process compiles from now on to a file, for `gemmtune tune FILE`.
+
+        gemmtune_inductor.record("problems.jsonl")      # before the first torch.compile
+
+    Recording changes no choice: with a table, its rows run; without one, Inductor's own. Lines are written whole, so a
+    process that is killed leaves a good file, and several processes may write to one. Each graph's runs are counted,
+    but for replays of CUDA graphs. Graphs of torch's caches are compiled again, since a cached graph shows no product.
+
+    `torch.compile(options=gemmtune_inductor.options())` lowers the products that a table will serve, but without a
+    table it benchmarks each. Where there is none yet, set `options={"shape_padding": False}` alone.
+
+    Args:
+        path: file to append to; it is created if it does not exist.
+
+    Raises:
+        OSError: the file cannot be written.
+        RuntimeError: another choices handler is in place, or this torch asks none in the way that this file knows.
+    """
+    with _lock:
+        current = type(virtualized.V.choices)
+        if current not in (InductorChoices, RecordingChoices, _TableChoices):
+            raise RuntimeError(
+                f"Inductor already chooses by {current.__module__}.{current.__qualname__}: remove it first"
+            )
+        if lacking := _lacking():
+            raise RuntimeError(f"torch {torch.__version__} has no {lacking}: export the table with a newer gemmtune")
+        _end_recording()
+        handler = virtualized.V.choices
+        _recordings.append(ProductFile(path))
+        _restore()
+        _activate(handler if isinstance(handler, _TableChoices) else RecordingChoices(_recordings[0]))
+
+
+def stop_recording() -> None:
+    """End the recording that `record` began; do nothing if there is none."""
+    with _lock:
+        handler = virtualized.V.choices
+        if _end_recording():
+            _restore()
+            if isinstance(handler, _TableChoices):
+                _activate(handler)
+
+
+def _end_recording() -> bool:
+    """Forget the recording and return whether there was one. Called under the lock."""
+    ended = [_recordings.pop() for _ in _recordings[:]]
+    for each in ended:
+        each.close()
+    return bool(ended)
 
 
 def options() -> dict[str, bool]:
@@ -246,8 +301,9 @@ class _TableChoices(AtenChoices):
         self.uses = UseLog()
 
     def uuid(self) -> str:
-        """Return the table's part of every compile cache key."""
-        return f"gemmtune-table:{_LOGIC}:{self._policy}:{self._miss}:{self._table.sha256}"
+        """Return the table's part of every compile cache key; a recording has one of its own."""
+        recording = "".join(f":{each.uuid}" for each in _recordings)
+        return f"gemmtune-table:{_LOGIC}:{self._policy}:{self._miss}:{self._table.sha256}{recording}"
 
     def get_template_configs(
         self,
@@ -257,6 +313,8 @@ class _TableChoices(AtenChoices):
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[ChoiceCaller]:
         """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
+        for recording in _recordings:
+            see(recording, kernel_inputs, templates, op_name)
         device = kernel_inputs.device()
         if device.type != "cuda":
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
@@ -484,10 +542,11 @@ _unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
 _lock = Lock()
 _installs = count(1)
 _uses: list[UseLog] = []  # at most one: that of the table that was installed last
+_recordings: list[ProductFile] = []  # at most one
 _replaced: list[tuple[str, Any]] = []  # at most one: the name and the default that install replaced
 
 
-def _activate(handler: _TableChoices) -> None:
+def _activate(handler: _TableChoices | RecordingChoices) -> None:
     """Put the handler and its uuid where every thread finds them. Called under the lock.
 
     torch 2.15 has a registry of handlers, whose uuids are part of its cache keys. Other ways that it documents hold for
@@ -509,7 +568,8 @@ def _activate(handler: _TableChoices) -> None:
         init_backend_registration()
         custom_backend_passes[_NAME] = _CacheTag(handler.uuid())
     copyreg.pickle(torch.memory_format, _name_in_torch)
-    _uses[:] = [handler.uses]
+    if isinstance(handler, _TableChoices):
+        _uses[:] = [handler.uses]
 
 
 def _name_in_torch(memory_format: torch.memory_format) -> str:

@@ -1,0 +1,92 @@
+"""A model in, its products out: what a table has to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gemmtune.engine.capture.captured import Captured
+from gemmtune.engine.capture.inputs import InputSpec, OpenSize, parse_inputs
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
+
+__all__ = ["capture"]
+
+
+def capture(
+    call: Callable[..., Any] | str,
+    *inputs: object,
+    grad: bool = False,
+    dynamic: Mapping[tuple[int, int], tuple[int, int]] | None = None,
+    device: str | None = None,
+) -> Captured:
+    """Return every product that a model runs, as problems to tune, with how often each runs.
+
+    Inductor lowers the model with the settings that a table needs. On a machine without the GPU nothing is computed and
+    no memory is needed: the model's tensors get sizes and no data.
+
+    Args:
+        call: a torch module, a function of tensors, or the name of either, MODULE:CALL. A named class, and a named
+            function without parameters, builds the model on the GPU.
+        inputs: tensors; texts such as "bf16[16,2048]", "int64[1,512]%32000" (integers below 32000) and
+            "mask=bool[1,512]" (a named argument); other objects, which are passed as they are. A size that differs
+            between calls has a name and a range: "bf16[m:1..4096,2048]".
+        grad: whether to capture the gradients, too. Models are in training mode then, in evaluation mode otherwise.
+        dynamic: range of a size of an input that is a tensor, by the positions of both: {(0, 1): (1, 2048)}.
+        device: SKU of the GPU to lower for; by default this machine's.
+
+    Raises:
+        DeviceError: no device is named and none is here, or the catalogue does not know it.
+        UsageError: an input is malformed, or the callable fails.
+        ToolchainMissing: torch or triton is not installed.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> captured = gt.capture(lambda x, w: x @ w, "bf16[16,4096]", "bf16[4096,4096]", device="H200")
+        >>> [problem.name for problem in captured.problems]
+        ['16x4096x4096:bf16:nn']
+    """
+    here = present_device()
+    wanted = catalogue.device(device) if device else here
+    if wanted is None:
+        raise DeviceError("there is no GPU here: name the one to capture for, for example device='H200'")
+    try:
+        from gemmtune.engine.capture.capture import capture_products
+    except ModuleNotFoundError as missing:
+        raise ToolchainMissing(f"capture needs {missing.name}: pip install 'gemmtune[triton]'") from None
+    texts = [each for each in inputs if isinstance(each, str)]
+    described, sizes = parse_inputs(texts)
+    specs = iter(described)
+    given = [next(specs) if isinstance(each, str) else each for each in inputs]
+    ranges = list(sizes)
+    for (position, dimension), (first, last) in (dynamic or {}).items():
+        given[position] = _opened(given, position, dimension)
+        ranges.append(OpenSize(_size_name(position, dimension), first, last))
+    return capture_products(
+        call,
+        given,
+        ranges,
+        grad=grad,
+        device=wanted,
+        is_present=here is not None and here.name == wanted.name,
+    )
+
+
+def _opened(inputs: list[object], position: int, dimension: int) -> InputSpec:
+    """Return the description of a tensor with one more open size."""
+    found = inputs[position] if 0 <= position < len(inputs) else None
+    if not isinstance(found, InputSpec):
+        if not hasattr(found, "shape") or not hasattr(found, "dtype"):
+            raise UsageError(f"dynamic names input {position}, which is no tensor; inputs: {len(inputs)}")
+        sizes: tuple[int | str, ...] = tuple(map(int, found.shape))
+        found = InputSpec("", str(found.dtype).removeprefix("torch."), sizes, 1)
+    if not 0 <= dimension < len(found.sizes):
+        raise UsageError(f"dynamic names size {dimension} of input {position}, which has {len(found.sizes)} sizes")
+    opened = [*found.sizes]
+    opened[dimension] = _size_name(position, dimension)
+    return InputSpec(found.name, found.dtype, tuple(opened), found.below)
+
+
+def _size_name(position: int, dimension: int) -> str:
+    return f"input{position}_size{dimension}"

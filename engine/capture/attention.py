@@ -1,0 +1,94 @@
+"""Choice of attention's kernel as torch makes it on a CUDA GPU. Imports torch.
+
+A torch that was built without CUDA would take the product of matrices for every attention on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, cast
+
+import torch
+
+__all__ = ["attention_of_a_gpu"]
+
+_ATEN = torch.ops.aten
+_BACKENDS: Any = torch.backends.cuda  # its functions have no types
+_LIBRARY: Any = torch.library.Library
+_NAME = "scaled_dot_product_attention"
+_KEYS = ("AutogradCUDA", "CUDA")
+_LARGEST_HEAD = 256  # flash attention's; a multiple of 8 after padding
+_MASK_ALIGNMENT = 16
+
+
+@contextlib.contextmanager
+def attention_of_a_gpu() -> Iterator[None]:
+    """Send attention on CUDA tensors to the operator that torch selects on a GPU."""
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        for key in _KEYS:
+            library.impl(_NAME, _attention, key)
+        yield
+    finally:
+        library._destroy()
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Return attention by flash attention, cuDNN or the memory-efficient kernel, by products where none applies."""
+    is_half = query.dtype in (torch.float16, torch.bfloat16)
+    is_fused = query.dim() == key.dim() == value.dim() == 4  # batch, heads, length, head
+    head = query.shape[-1]
+    is_even = query.shape[-1] == value.shape[-1]
+    if (
+        is_fused
+        and is_half
+        and attn_mask is None
+        and is_even
+        and head <= _LARGEST_HEAD
+        and _BACKENDS.flash_sdp_enabled()
+    ):
+        wide = -head % 8
+        q, k, v = (torch.nn.functional.pad(each, (0, wide)) if wide else each for each in (query, key, value))
+        factor = head**-0.5 if scale is None else scale
+        out: torch.Tensor = _ATEN._scaled_dot_product_flash_attention(
+            q, k, v, dropout_p, is_causal, False, scale=factor
+        )[0]
+        return out[..., :head] if wide else out
+    with_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+    if is_fused and not enable_gqa and _BACKENDS.mem_efficient_sdp_enabled():
+        bias = None if attn_mask is None else _bias(query, key, attn_mask)
+        found = _ATEN._scaled_dot_product_efficient_attention(
+            query, key, value, bias, with_gradient, dropout_p, is_causal, scale=scale
+        )
+        return cast("torch.Tensor", found[0])
+    if is_fused and is_half and is_even and head % 8 == 0 and _BACKENDS.cudnn_sdp_enabled():
+        bias = None if attn_mask is None else _bias(query, key, attn_mask)
+        found = _ATEN._scaled_dot_product_cudnn_attention(
+            query, key, value, bias, with_gradient, dropout_p, is_causal, False, scale=scale
+        )
+        return cast("torch.Tensor", found[0])
+    found = _ATEN._scaled_dot_product_attention_math(
+        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )
+    return cast("torch.Tensor", found[0])
+
+
+def _bias(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return a mask as numbers to add, one per pair of positions, its rows aligned in memory."""
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(mask.logical_not(), float("-inf"))
+    columns = mask.shape[-1]
+    if missing := -columns % _MASK_ALIGNMENT:
+        mask = torch.nn.functional.pad(mask, (0, missing))[..., :columns]
+    return mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])

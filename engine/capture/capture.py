@@ -1,0 +1,150 @@
+"""Capture the products of a callable, on this machine's GPU or for a device that need not be present. Imports torch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from gemmtune.engine.capture.calls import Call, models_of, named_call, on_fake_gpu
+from gemmtune.engine.capture.captured import Captured, CapturedProduct, Unseen, merged
+from gemmtune.engine.capture.eager import EagerProducts
+from gemmtune.engine.capture.fake_gpu import GPU, fake_gpu
+from gemmtune.engine.capture.inputs import InputSpec, OpenSize, open_sizes
+from gemmtune.engine.capture.lowering import Lowering
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
+
+__all__ = ["capture_products", "run_backward"]
+
+_OUTSIDE = "runs outside of compiled graphs"
+
+
+def capture_products(
+    call: Call | str,
+    inputs: Sequence[object],
+    sizes: Sequence[OpenSize] = (),
+    *,
+    grad: bool,
+    device: Device,
+    is_present: bool,
+) -> Captured:
+    """Lower every graph of a callable, forward and backward, and return its products.
+
+    A model with open sizes is called between the ends of each range and at the ends, and the products of all graphs
+    are kept; runs are those of the call with most.
+
+    Args:
+        call: a callable or its name.
+        inputs: tensors, their descriptions, and other objects, which are passed as they are.
+        sizes: open sizes of the descriptions.
+        grad: whether to lower the gradients, too, and to set models to training.
+        device: GPU to lower for.
+        is_present: whether the device is this machine's GPU, on which the callable then runs.
+
+    Raises:
+        UsageError: the callable fails; the message has its reason.
+    """
+    calls = open_sizes(sizes)
+    products: list[CapturedProduct] = []
+    unseen: list[Unseen] = []
+    torch._dynamo.reset()
+    with contextlib.ExitStack() as stack:
+        if not is_present:
+            stack.enter_context(fake_gpu(device))
+        with GPU:  # models that are built here
+            function = named_call(call, has_inputs=bool(inputs)) if isinstance(call, str) else call
+        if not is_present:
+            stack.enter_context(on_fake_gpu(function))
+        stack.enter_context(_mode(function, grad=grad))
+        lowering = Lowering(sizes, calls[0])
+        stack.enter_context(lowering.settings())
+        compiled = torch.compile(function, backend=lowering.compile)
+        for number, values in enumerate(calls):
+            positional, named = _arguments(inputs, values, grad=grad, is_open=number == 0)
+            try:
+                with EagerProducts(lambda: lowering.is_running) as eager:
+                    output = compiled(*positional, **named)
+                    if grad:
+                        run_backward(output)
+            except Exception as error:
+                raise _refusal(error, values, is_present=is_present) from error
+            ran, others = lowering.take_runs()
+            others += [Unseen(name, _OUTSIDE, count) for name, count in eager.counts.items()]
+            ran, others = merged(ran, others)
+            products, unseen = merged([*products, *ran], [*unseen, *others], max)
+    torch._dynamo.reset()
+    what = "forward and backward" if grad else "forward"
+    where = f"on this {device.name}" if is_present else f"for {device.name}"
+    source = f"Products of {call if isinstance(call, str) else _name(call)}, {what}, lowered by torch "
+    return Captured(products, unseen, f"{source}{torch.__version__} {where}.")
+
+
+def run_backward(output: object) -> None:
+    """Run the gradients of an output: of its `loss` if it has one, else of all its tensors."""
+    loss = getattr(output, "loss", None)
+    leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(output)
+    wanted = [each for each in leaves if isinstance(each, torch.Tensor) and each.requires_grad]
+    if wanted:
+        torch.autograd.backward(wanted, [torch.ones_like(each) for each in wanted])
+
+
+def _arguments(
+    inputs: Sequence[object], values: Mapping[str, int], *, grad: bool, is_open: bool
+) -> tuple[list[object], dict[str, object]]:
+    """Return the arguments of a call; open sizes are marked as such for the first one."""
+    positional: list[object] = []
+    named: dict[str, object] = {}
+    for each in inputs:
+        if isinstance(each, torch.Tensor) and each.device.type != GPU.type:
+            made: object = torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=GPU)
+            made.requires_grad_(each.requires_grad)  # type: ignore[attr-defined]
+        elif isinstance(each, InputSpec):
+            made = each.make(values, GPU)
+            if grad and made.is_floating_point():
+                made.requires_grad_()
+            for position, size in enumerate(each.sizes):
+                if isinstance(size, str) and is_open:
+                    torch._dynamo.maybe_mark_dynamic(made, position)
+        else:
+            made = each
+        if isinstance(each, InputSpec) and each.name:
+            named[each.name] = made
+        else:
+            positional.append(made)
+    return positional, named
+
+
+@contextlib.contextmanager
+def _mode(call: Call, *, grad: bool) -> Iterator[None]:
+    """Set models to training for gradients, to evaluation without, and as they were at the end."""
+    models = [module for model in models_of(call) for module in model.modules()]
+    before = [module.training for module in models]
+    for module in models:
+        module.training = grad
+    try:
+        with torch.set_grad_enabled(grad):
+            yield
+    finally:
+        for module, was in zip(models, before, strict=True):
+            module.training = was
+
+
+def _refusal(error: Exception, values: Mapping[str, int], *, is_present: bool) -> UsageError:
+    """Return the reason why a callable failed, with the way out that fits."""
+    cause = error
+    while cause.__cause__ is not None and isinstance(cause.__cause__, Exception):
+        cause = cause.__cause__
+    line = next(iter(str(cause).strip().splitlines()), "")
+    at = f" at {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
+    needs_data = type(cause).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException")
+    way = (
+        "; it reads values of tensors, so capture it on a machine with the GPU" if needs_data and not is_present else ""
+    )
+    return UsageError(f"the callable fails{at}: {type(cause).__name__}: {line[:300]}{way}")
+
+
+def _name(call: Call) -> str:
+    return getattr(call, "__qualname__", type(call).__name__)

@@ -1,0 +1,167 @@
+"""Products of a model, and the campaign that tunes them."""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gemmtune.engine.records.problem import Problem
+
+__all__ = ["Captured", "CapturedProduct", "Unseen", "merged"]
+
+_STEP = 4  # ratio of neighbouring sizes that stand for a range
+_APART = 2  # least ratio of such a size to both ends
+_NO_END = 8192  # largest m that stands for a range without an end
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedProduct:
+    """Product that a model runs, as a problem to tune."""
+
+    problem: Problem
+    """Problem at the m that torch saw first; its weight is 1."""
+    count: float
+    """Runs per call of the model."""
+    m: str = ""
+    """Rows of the first factor as torch's expression of the sizes that are left open; empty if m is fixed."""
+    first: int = 0
+    """Least m of a product whose m is open."""
+    last: int | None = None
+    """Greatest m of a product whose m is open; None without an end."""
+    step: int = 1
+    """Divisor of every m of a product whose m is open."""
+    epilogues: tuple[tuple[str, float], ...] = ()
+    """Chains that Inductor can fuse behind the product, each with its runs per call; empty without one."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Values of m to tune: the problem's own, or a few that span the range."""
+        if not self.m:
+            return (self.problem.m,)
+        last = max(self.first, _NO_END) if self.last is None else self.last
+        powers = (size for e in range(32) if _APART * self.first <= (size := _STEP**e) <= last / _APART)
+        fitted = {max(self.step, size // self.step * self.step) for size in (self.first, *powers, last)}
+        return tuple(sorted(size for size in fitted if self.first <= size <= last)) or (self.problem.m,)
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Problems to tune, which share the product's runs as their weight."""
+        weight = self.count / len(self.sizes)
+        return tuple(replace(self.problem, m=m, weight=weight) for m in self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Work of a model that no row of a table can serve."""
+
+    operation: str
+    """Operation by its name in torch."""
+    reason: str
+    """Reason why it is no problem."""
+    count: float
+    """Runs per call of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """Every distinct product that a model runs.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> captured = gt.capture(lambda x, w: x @ w, "bf16[16,4096]", "bf16[4096,4096]", device="H200")
+        >>> [problem.name for problem in captured.problems]
+        ['16x4096x4096:bf16:nn']
+    """
+
+    products: Sequence[CapturedProduct]
+    """Distinct products, in the order in which they were lowered."""
+    unseen: Sequence[Unseen]
+    """Work that no row can serve, most frequent first."""
+    source: str
+    """Text that says how the products were found."""
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Problems to tune, each once, with its runs as weight."""
+        return tuple(problem for product in self.products for problem in product.problems)
+
+    def to_toml(self) -> str:
+        """Return the campaign file that tunes the products."""
+        lines = [f"# {self.source}"]
+        runs = sum(product.count for product in self.products)
+        lines.append(f"# {len(self.products)} distinct products, {runs:g} runs per call.")
+        lines += [
+            f"# Not to be tuned, {each.count:g} per call: {each.operation} ({each.reason})" for each in self.unseen
+        ]
+        if any(product.m for product in self.products):
+            lines += ["", "# Products with an open m get rows for ranges of m.", "ranges = true"]
+        if not self.products:
+            lines += ["", "problems = []"]
+        for product in self.products:
+            lines += ["", *_table(product)]
+        return "\n".join(lines) + "\n"
+
+
+def merged(
+    products: Iterable[CapturedProduct],
+    unseen: Iterable[Unseen],
+    add: Callable[[float, float], float] = operator.add,
+) -> tuple[list[CapturedProduct], list[Unseen]]:
+    """Join equal products, and equal work that is not to be tuned.
+
+    Args:
+        products: products of one call or of several.
+        unseen: other work.
+        add: function of the runs of two that are equal: their sum within a call, the greater between calls.
+    """
+    found: dict[tuple[str, bool], CapturedProduct] = {}
+    for each in products:
+        is_open = bool(each.m)
+        key = (replace(each.problem, m=1).name if is_open else each.problem.name, is_open)
+        found[key] = _joined(found[key], each, add) if key in found else each
+    counts: dict[tuple[str, str], float] = {}
+    for work in unseen:
+        name = (work.operation, work.reason)
+        counts[name] = add(counts[name], work.count) if name in counts else work.count
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return list(found.values()), [Unseen(operation, reason, count) for (operation, reason), count in ordered]
+
+
+def _joined(one: CapturedProduct, other: CapturedProduct, add: Callable[[float, float], float]) -> CapturedProduct:
+    """Return a product with the runs, the chains and the range of two."""
+    ends = [product.last for product in (one, other)]
+    chains = dict(one.epilogues)
+    for chain, count in other.epilogues:
+        chains[chain] = add(chains[chain], count) if chain in chains else count
+    return replace(
+        one,
+        count=add(one.count, other.count),
+        first=min(one.first, other.first),
+        last=None if None in ends else max(end for end in ends if end is not None),
+        step=min(one.step, other.step),
+        epilogues=tuple(chains.items()),
+    )
+
+
+def _table(product: CapturedProduct) -> list[str]:
+    """Return the lines of a `[[problem]]`, without the fields that have their default."""
+    implied: Mapping[str, str] = Problem.parse(f"1x{product.problem.n}x{product.problem.k}").to_fields()
+    fields = product.problem.to_fields()
+    kept = {
+        name: text for name, text in fields.items() if name in ("n", "k") or (name != "m" and text != implied[name])
+    }
+    sizes = list(product.sizes)
+    comment = f"# {product.problem.name}, {product.count:g} runs per call"
+    lines = [f"{comment}, m = {product.m}" if product.m else comment]
+    lines += [f"# {count:g} of them with the epilogue {chain}" for chain, count in product.epilogues]
+    lines.append("[[problem]]")
+    lines.append(f"m = {sizes[0] if len(sizes) == 1 else sizes}")
+    lines += [f"{name} = {_toml(name, text)}" for name, text in kept.items()]
+    lines.append(f"weight = {product.count / len(sizes):.6g}")
+    return lines
+
+
+def _toml(name: str, text: str) -> str:
+    return text if name in ("n", "k", "batch", "dynamic_m", "allow_tf32") else json.dumps(text)

@@ -1,0 +1,127 @@
+"""Tensors without data on a GPU that need not be present. Imports torch and triton.
+
+Code that runs within `fake_gpu` sees what it would see on the device: tensors on cuda:0, its name, its capability.
+Every tensor that it makes has sizes and no data, so a model of any size fits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._triton import has_triton
+
+from gemmtune.engine.capture.attention import attention_of_a_gpu
+from gemmtune.engine.capture.gradients import backward, grad
+from gemmtune.engine.platform.absent_gpu import target
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import ToolchainMissing
+
+__all__ = ["GPU", "fake_gpu"]
+
+GPU = torch.device("cuda", 0)
+"""Device of the tensors."""
+
+_CUDA, _META = 1, 14  # c10::DeviceType
+_REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
+_REGISTER = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
+_KINDS = 15  # entries of the registry up to the meta device's
+
+
+@contextlib.contextmanager
+def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
+    """Make new tensors without data on a device, and answer torch's questions about the device from its record.
+
+    Raises:
+        ToolchainMissing: this torch was built without CUDA, and in a way that allows no device of that name.
+    """
+    _allow_cuda_tensors()
+    properties = SimpleNamespace(
+        name=device.name,
+        gcnArchName=device.name,
+        major=device.capability[0],
+        minor=device.capability[1],
+        multi_processor_count=device.sm_count,
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=device.shared_memory_per_block_bytes,
+        shared_memory_per_multiprocessor=device.shared_memory_per_sm_bytes,
+        regs_per_multiprocessor=device.registers_per_sm,
+        max_threads_per_multi_processor=device.max_threads_per_sm,
+        warp_size=device.warp_size,
+        L2_cache_size=device.l2_bytes,
+        total_memory=2**40,  # nothing is allocated, so no model may seem too large
+    )
+    random_state = torch.zeros(0, dtype=torch.uint8, device="cpu")
+    answers = {
+        "torch.cuda.is_available": lambda: True,
+        "torch.cuda.is_initialized": lambda: True,
+        "torch.cuda.device_count": lambda: 1,
+        "torch.cuda.current_device": lambda: 0,
+        "torch.cuda.get_device_properties": lambda *_: properties,
+        "torch.cuda.get_device_name": lambda *_: device.name,
+        "torch.cuda.is_bf16_supported": lambda *_, **__: device.capability >= (8, 0),
+        "torch.cuda.is_tf32_supported": lambda: device.capability >= (8, 0),
+        "torch.cuda.get_rng_state": lambda *_: random_state,
+        "torch.cuda.set_rng_state": lambda *_: None,
+        "torch.cuda.synchronize": lambda *_: None,
+        "torch.cuda._exchange_device": lambda _: 0,
+        "torch.cuda._maybe_exchange_device": lambda _: 0,
+        "torch.utils._triton.has_triton_tma_device": lambda: device.capability >= (9, 0),
+        "torch._subclasses.fake_tensor.init_gpu_context": lambda *_: None,
+        "torch.autograd.grad": grad,
+        "torch.autograd.backward": backward,
+    }
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(target(device))
+        for name, answer in answers.items():
+            stack.enter_context(patch(name, answer))
+        stack.enter_context(patch.object(FakeTensorMode, "avoid_device_init", True))
+        stack.enter_context(patch.object(torch.nn.Module, "_apply", _convert))
+        has_triton.cache_clear()  # it keeps its answer about this machine
+        stack.callback(has_triton.cache_clear)
+        stack.enter_context(attention_of_a_gpu())
+        mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        yield mode
+
+
+def _allow_cuda_tensors() -> None:
+    """Let torch make tensors without data on cuda:0, where it was built without CUDA.
+
+    torch keeps a guard per kind of device. A build with CUDA that finds no GPU registers one without effects. A build
+    without CUDA does not, so the meta device's guard, which has no effects, is registered for CUDA.
+    """
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        return
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libc10.so"))
+        registry = (ctypes.c_void_p * _KINDS).in_dll(library, _REGISTRY)
+        register = getattr(library, _REGISTER)
+    except (OSError, AttributeError, ValueError) as error:
+        raise ToolchainMissing(
+            f"torch {torch.__version__} was built without CUDA and allows no tensors on it ({error}): capture with a "
+            "build for CUDA, which needs no GPU either"
+        ) from None
+    if registry[_CUDA] is None:
+        register.argtypes, register.restype = [ctypes.c_int8, ctypes.c_void_p], None
+        register(_CUDA, registry[_META])
+
+
+def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> object:
+    """Replace `Module._apply`, behind `to` and `cuda`, which cannot swap tensors without data in place."""
+    for child in module.children() if recurse else ():
+        _convert(child, convert)
+    for name, parameter in module._parameters.items():
+        if parameter is not None:
+            with torch.no_grad():
+                converted = convert(parameter)
+            module._parameters[name] = torch.nn.Parameter(converted, parameter.requires_grad)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = convert(buffer)
+    return module

@@ -1,0 +1,129 @@
+"""Gradients by torch's own backward functions, called from Python. Imports torch.
+
+torch's engine asks the device of every tensor for its streams, so it cannot run without the device. These functions
+walk the same graph and need none. They serve tensors without data, whose gradients have sizes and no values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch.autograd.graph import get_gradient_edge
+
+__all__ = ["backward", "grad"]
+
+_LEAF = "torch::autograd::AccumulateGrad"
+_Node: TypeAlias = Any  # torch's Node, whose call and metadata have no types
+_Tensors: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
+
+
+def grad(
+    outputs: _Tensors,
+    inputs: _Tensors,
+    grad_outputs: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
+    **_: object,
+) -> tuple[torch.Tensor | None, ...]:
+    """Return the gradients of the inputs, like `torch.autograd.grad` with `allow_unused`."""
+    given, wanted = _listed(outputs), [get_gradient_edge(tensor) for tensor in _listed(inputs)]
+    found = _gradients(given, _seeds(given, grad_outputs), {edge.node for edge in wanted})
+    return tuple(found.get((edge.node, edge.output_nr)) for edge in wanted)
+
+
+def backward(
+    tensors: _Tensors,
+    grad_tensors: torch.Tensor | Sequence[torch.Tensor | None] | None = None,
+    *_: object,
+    **__: object,
+) -> None:
+    """Add the gradients of all leaves to their `grad`, like `torch.autograd.backward`."""
+    given = _listed(tensors)
+    with torch.no_grad():
+        for (node, _output), gradient in _gradients(given, _seeds(given, grad_tensors), None).items():
+            leaf = node.variable
+            leaf.grad = gradient if leaf.grad is None else leaf.grad + gradient
+
+
+def _listed(tensors: _Tensors) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _seeds(
+    outputs: Sequence[torch.Tensor], given: torch.Tensor | Sequence[torch.Tensor | None] | None
+) -> list[torch.Tensor]:
+    """Return the gradient that each output starts with: the given one, or ones."""
+    known = [given] if isinstance(given, torch.Tensor) else list(given or [None] * len(outputs))
+    return [torch.ones_like(out) if seed is None else seed for out, seed in zip(outputs, known, strict=True)]
+
+
+def _gradients(
+    outputs: Iterable[torch.Tensor], seeds: Iterable[torch.Tensor], targets: set[_Node] | None
+) -> dict[tuple[_Node, int], torch.Tensor]:
+    """Return the gradients that arrive at the target nodes, by node and position; at the leaves without targets."""
+    roots = [get_gradient_edge(tensor) for tensor in outputs]
+    order = _sources_first([edge.node for edge in roots])
+    ends = {node for node in order if node.name() == _LEAF} if targets is None else targets
+    inner: set[_Node] = set()
+    for node in order:
+        if any(after in ends or after in inner for after, _ in node.next_functions):
+            inner.add(node)
+    arrived: defaultdict[_Node, dict[int, torch.Tensor]] = defaultdict(dict)
+
+    def add(node: _Node, position: int, gradient: torch.Tensor) -> None:
+        fitted = _fitted(gradient, node._input_metadata[position])
+        before = arrived[node].get(position)
+        arrived[node][position] = fitted if before is None else before + fitted
+
+    for edge, seed in zip(roots, seeds, strict=True):
+        add(edge.node, edge.output_nr, seed)
+    found: dict[tuple[_Node, int], torch.Tensor] = {}
+    for node in reversed(order):
+        its = arrived.pop(node, {})
+        if node in ends:
+            found.update({(node, position): gradient for position, gradient in its.items()})
+        if node not in inner or not its:
+            continue
+        arguments = [its.get(position) for position in range(len(node._input_metadata))]
+        for (after, position), gradient in _passed_on(node, arguments):
+            if gradient is not None and (after in ends or after in inner):
+                add(after, position, gradient)
+    return found
+
+
+def _passed_on(
+    node: _Node, arguments: Sequence[torch.Tensor | None]
+) -> Iterator[tuple[tuple[_Node, int], torch.Tensor | None]]:
+    """Yield the gradient that a node computes for each tensor that it leads to."""
+    written_in_python = hasattr(node, "apply")
+    result = node.apply(*arguments) if written_in_python else node(*arguments)
+    gradients = result if isinstance(result, tuple) else (result,)
+    if not written_in_python:
+        yield from zip(node.next_functions, gradients, strict=True)
+        return
+    # A function in Python has a gradient per input, and a node only per input that is a tensor.
+    wanted = (each for each, is_needed in zip(gradients, node.needs_input_grad, strict=True) if is_needed)
+    yield from zip((edge for edge in node.next_functions if edge[0] is not None), wanted, strict=True)
+
+
+def _sources_first(roots: Iterable[_Node]) -> list[_Node]:
+    """Return the nodes that the roots lead to, each behind all that it leads to."""
+    order: list[_Node] = []
+    seen: set[_Node] = set()
+    stack = [(node, False) for node in roots]
+    while stack:
+        node, is_done = stack.pop()
+        if is_done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((after, False) for after, _ in node.next_functions if after is not None)
+    return order
+
+
+def _fitted(gradient: torch.Tensor, metadata: Any) -> torch.Tensor:  # noqa: ANN401 (torch's, untyped)
+    """Return a gradient with the sizes and type of its tensor: summed over broadcast sizes, as the engine does."""
+    summed = gradient if gradient.shape == metadata.shape else gradient.sum_to_size(metadata.shape)
+    return summed if summed.dtype == metadata.dtype else summed.to(metadata.dtype)

@@ -1,0 +1,144 @@
+"""Inputs of a model by their text: `bf16[16,2048]`, `int64[1,512]%32000`, `input_ids=int64[1,length:1..2048]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.records.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["InputSpec", "OpenSize", "open_sizes", "parse_inputs"]
+
+_DTYPES = {
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+    "fp64": "float64",
+    "int64": "int64",
+    "int32": "int32",
+    "int16": "int16",
+    "int8": "int8",
+    "uint8": "uint8",
+    "bool": "bool",
+}
+_FORM = "[NAME=]DTYPE[SIZE,...], for example bf16[16,2048], tokens=int64[1,512]%32000 or bf16[m:1..4096,2048]"
+_TEXT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>\w+)\[(?P<sizes>[^\]]*)\](?:%(?P<below>\d+))?")
+_SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::(?P<first>\d+)\.\.(?P<last>\d+))?")
+_MOST_SIZE = 2**31 - 1
+_ALIGNMENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSize:
+    """Size that differs between calls."""
+
+    name: str
+    """Name of the size."""
+    first: int
+    """Least value."""
+    last: int
+    """Greatest value."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """Tensor that a model is called with."""
+
+    name: str
+    """Name of the argument; empty for a positional one."""
+    dtype: str
+    """Name of the element type in torch."""
+    sizes: tuple[int | str, ...]
+    """Sizes; an open one by its name."""
+    below: int | None
+    """Bound of random integers, which start at 0; None for zeros."""
+
+    def make(self, sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
+        """Return a tensor: normal numbers, integers as the text says, true for bool.
+
+        Args:
+            sizes: value of each open size.
+            device: device of the tensor.
+        """
+        import torch
+
+        shape = [size if isinstance(size, int) else sizes[size] for size in self.sizes]
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        if dtype.is_floating_point:
+            return torch.randn(shape, dtype=dtype, device=device)
+        if dtype is torch.bool:
+            return torch.ones(shape, dtype=dtype, device=device)
+        if self.below is None:
+            return torch.zeros(shape, dtype=dtype, device=device)
+        return torch.randint(self.below, shape, dtype=dtype, device=device)
+
+
+def parse_inputs(texts: Sequence[str]) -> tuple[tuple[InputSpec, ...], tuple[OpenSize, ...]]:
+    """Return the inputs that texts describe, and their open sizes.
+
+    Raises:
+        UsageError: a text is malformed, or two give one size different ranges.
+    """
+    found: dict[str, OpenSize | None] = {}
+    specs = tuple(_parsed(text, found) for text in texts)
+    if unknown := [name for name, its in found.items() if its is None]:
+        raise UsageError(f"size {unknown[0]!r} has no range: write {unknown[0]}:1..4096 where it first stands")
+    return specs, tuple(size for size in found.values() if size is not None)
+
+
+def open_sizes(sizes: Sequence[OpenSize]) -> tuple[dict[str, int], ...]:
+    """Return values of the open sizes for a model's calls: between both ends first, then at the ends.
+
+    No two sizes share a value in the first call, so that torch's symbols can be told apart by it.
+    """
+    if not sizes:
+        return ({},)
+    middle: dict[str, int] = {}
+    for size in sizes:
+        value = max(2, int((size.first * size.last) ** 0.5) // _ALIGNMENT * _ALIGNMENT, size.first)
+        while value in middle.values():
+            value += _ALIGNMENT
+        middle[size.name] = value if value <= size.last else size.last
+    ends = ({size.name: size.last for size in sizes}, {size.name: size.first for size in sizes})
+    calls = [middle, *(end for end in ends if end != middle)]
+    return tuple(calls)
+
+
+def _parsed(text: str, found: dict[str, OpenSize | None]) -> InputSpec:
+    whole = _TEXT.fullmatch(text.replace(" ", ""))
+    if whole is None:
+        raise UsageError(f"malformed input {text[:200]!r}: expected {_FORM}")
+    dtype = _DTYPES.get(whole["dtype"], whole["dtype"])
+    if dtype not in _DTYPES.values():
+        raise UsageError(f"input {text!r}: dtype {whole['dtype']!r} is not one of {', '.join(_DTYPES)}")
+    sizes = [_size(part, text, found) for part in whole["sizes"].split(",") if part]
+    below = None if whole["below"] is None else int(whole["below"])
+    if below is not None and (dtype.startswith(("float", "bfloat", "bool")) or not 1 <= below <= _MOST_SIZE):
+        raise UsageError(f"input {text!r}: %{below} bounds integers, from 1 to {_MOST_SIZE}")
+    return InputSpec(whole["name"] or "", dtype, tuple(sizes), below)
+
+
+def _size(part: str, text: str, found: dict[str, OpenSize | None]) -> int | str:
+    if part.isdecimal():
+        if not 1 <= int(part) <= _MOST_SIZE:
+            raise UsageError(f"input {text!r}: size {part} is not from 1 to {_MOST_SIZE}")
+        return int(part)
+    named = _SIZE.fullmatch(part)
+    if named is None:
+        raise UsageError(f"input {text[:200]!r}: size {part!r} is no number and no NAME:FIRST..LAST")
+    name = named["name"]
+    if named["first"] is None:
+        found.setdefault(name, None)
+        return name
+    size = OpenSize(name, int(named["first"]), int(named["last"]))
+    if not 1 <= size.first < size.last <= _MOST_SIZE:
+        raise UsageError(f"input {text!r}: {part} is no range; the first size is at least 1 and below the last")
+    if found.get(name) not in (None, size):
+        raise UsageError(f"size {name!r} has two ranges; give it one, and its name alone elsewhere")
+    found[name] = size
+    return name

@@ -1,0 +1,186 @@
+"""Lowering of a model's graphs by Inductor, whose code is not generated. Imports torch.
+
+Dynamo and AOTAutograd trace the model as they do for torch.compile. Inductor runs its passes and lowers each graph for
+the device, forward and backward, under the settings that a table needs. The graph itself is then run by torch's
+interpreter: on tensors without data, or on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch._functorch import config as functorch_config
+from torch._inductor import compile_fx
+from torch._inductor.graph import GraphLowering
+from torch._inductor.virtualized import V
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
+
+from gemmtune.engine.capture.captured import CapturedProduct, Unseen
+from gemmtune.engine.capture.inputs import OpenSize
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.tables.inductor.lowered import LoweredProduct
+from gemmtune.engine.tables.inductor.recorder import RecordingChoices, epilogue_text, library_calls, span_of
+from gemmtune.engine.tables.inductor.table_use import problem_name
+
+__all__ = ["Lowering"]
+
+_SETTINGS = {"max_autotune_gemm": True, "shape_padding": False, "fx_graph_cache": False, "compile_threads": 1}
+"""Settings of the loader's `options()`, without caches: a cached graph lowers nothing."""
+
+
+@dataclass
+class _Graph:
+    """A graph that Inductor lowered."""
+
+    products: list[CapturedProduct] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
+    runs: int = 0
+    """Runs in the current call of the model."""
+
+
+class Lowering:
+    """Graphs of one capture, and the products in each.
+
+    Attributes:
+        uuid: text that no other recording has.
+        is_running: whether a graph is traced, lowered or run now.
+    """
+
+    uuid = "capture"
+
+    def __init__(self, sizes: Sequence[OpenSize], values: Mapping[str, int]) -> None:
+        self._ranges = {values[size.name]: size for size in sizes}
+        self._graphs: list[_Graph] = []
+        self._current = _Graph()
+        self._depth = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a graph is traced, lowered or run now."""
+        return self._depth > 0
+
+    @contextlib.contextmanager
+    def settings(self) -> Iterator[None]:
+        """Lower every graph that is compiled meanwhile, generate no code, and take nothing from caches."""
+        with (
+            functorch_config.patch(enable_autograd_cache=False, donated_buffer=False),
+            patch.object(GraphLowering, "compile_to_module", _no_code),
+        ):
+            yield
+
+    def compile(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile a graph of Dynamo, as a backend of torch.compile."""
+        with self._busy():
+            compiled: Callable[..., Any] = compile_fx.compile_fx(
+                module, inputs, inner_compile=self._lower, config_patches=_SETTINGS
+            )
+
+        def run(*arguments: Any) -> Any:  # noqa: ANN401 (torch's protocol)
+            with self._busy():
+                return compiled(*arguments)
+
+        return run
+
+    def add(self, product: LoweredProduct | str, node: Any, graph: Any) -> None:  # noqa: ANN401 (torch's)
+        """Take a product of the graph that is lowered now."""
+        if isinstance(product, str):
+            operation, _, reason = product.partition(": ")
+            self._current.unseen.append(Unseen(operation, reason, 1))
+            return
+        problem = Problem.parse(problem_name(product.key, product.hint))
+        chain = epilogue_text(node)
+        found = CapturedProduct(problem, 1, epilogues=((chain, 1),) if chain else ())
+        if product.is_dynamic:
+            first, last = self._span(product)
+            found = replace(found, m=str(product.m), first=max(2, first), last=last, step=_step(product.m))
+        self._current.products.append(found)
+
+    def take_runs(self) -> tuple[list[CapturedProduct], list[Unseen]]:
+        """Return the products and other work that ran since the last call, and start to count anew."""
+        products = [
+            replace(
+                product,
+                count=product.count * graph.runs,
+                epilogues=tuple((chain, count * graph.runs) for chain, count in product.epilogues),
+            )
+            for graph in self._graphs
+            for product in graph.products
+            if graph.runs
+        ]
+        unseen = [
+            Unseen(each.operation, each.reason, each.count * graph.runs)
+            for graph in self._graphs
+            for each in graph.unseen
+            if graph.runs
+        ]
+        for graph in self._graphs:
+            graph.runs = 0
+        return products, unseen
+
+    def _lower(self, module: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:  # noqa: ANN401 (torch's protocol)
+        """Lower one graph, forward or backward, and return a function that runs it by torch's interpreter."""
+        whole, graph = copy.deepcopy(module), _Graph()
+        calls: Counter[str] = library_calls(module)
+        graph.unseen += [Unseen(name, "a library's kernel", count) for name, count in calls.items()]
+        self._graphs.append(graph)
+        self._current = graph
+        with V.set_choices_handler(RecordingChoices(self, only_aten=True)):
+            compile_fx.compile_fx_inner(module, inputs, **settings)
+
+        def run(arguments: list[Any]) -> Any:  # noqa: ANN401 (torch's protocol)
+            graph.runs += 1
+            given = list(arguments)
+            arguments.clear()
+            with self._busy():
+                return whole(*given)
+
+        run._boxed_call = True  # type: ignore[attr-defined] # torch's protocol: the list is emptied
+        return run
+
+    def _span(self, product: LoweredProduct) -> tuple[int, int | None]:
+        """Return the least and the greatest m of a graph whose symbols lie in the ranges of the open sizes."""
+        shapes = V.graph.sizevars.shape_env
+        known: dict[Any, Any] = {}
+        for symbol in product.m.free_symbols:
+            bounds = shapes.bound_sympy(symbol)
+            size = self._ranges.get(_first_value(shapes, symbol))
+            lower, upper = bounds.lower, bounds.upper
+            known[symbol] = ValueRanges(max(lower, size.first), min(upper, size.last)) if size else bounds
+        if all(bounds.is_int and bounds.upper < 2**62 for bounds in known.values()):
+            bounds = bound_sympy(product.m, known)
+            return int(bounds.lower), int(bounds.upper)
+        return span_of(product)
+
+    @contextlib.contextmanager
+    def _busy(self) -> Iterator[None]:
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+
+def _first_value(shapes: Any, symbol: Any) -> int:  # noqa: ANN401 (torch's and sympy's)
+    """Return the value of a symbol that torch saw first."""
+    values = shapes.backed_var_to_val if hasattr(shapes, "backed_var_to_val") else shapes.var_to_val  # until torch 2.12
+    return int(values.get(symbol, 0))
+
+
+def _step(m: Any) -> int:  # noqa: ANN401 (sympy's)
+    """Return the divisor of every value of an expression without a constant term: 128 for 128·s."""
+    coefficient, _ = m.as_coeff_Mul()
+    return int(coefficient) if coefficient.is_Integer and coefficient > 0 else 1
+
+
+def _no_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)
+    """Return a module that nobody calls, in place of the graph's scheduled and generated code."""
+    graph.scheduler = SimpleNamespace(nodes=[])
+    return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)

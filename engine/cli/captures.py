@@ -1,0 +1,52 @@
+"""The commands that take a model: capture."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmtune.engine.api.capturing import capture as capture_call
+from gemmtune.engine.cli import output
+from gemmtune.engine.cli.choices import Kind, completed, one_of
+from gemmtune.engine.cli.options import AsJson
+from gemmtune.engine.report.captures import capture_report
+from gemmtune.engine.report.progress.display import show_work
+from gemmtune.engine.store.files import write_whole
+
+__all__ = ["capture"]
+
+_CALL_HELP = (
+    "A torch module, its class, a function without parameters that builds one, or a function of the inputs; imported "
+    "from this folder."
+)
+_INPUT_HELP = (
+    "A tensor of the call: [NAME=]DTYPE[SIZE,...], for example bf16[16,2048] or tokens=int64[1,512]%32000 (integers "
+    "below 32000). A size that differs between calls is NAME:FIRST..LAST. Repeat for more."
+)
+_DEVICE_HELP = f"The GPU to capture for, {one_of(Kind.DEVICES)}. [default: this machine's]"
+
+
+def capture(
+    call: Annotated[str, typer.Argument(metavar="MODULE:CALL", help=_CALL_HELP)],
+    input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_INPUT_HELP)] = None,  # noqa: A002
+    grad: Annotated[bool, typer.Option("--grad", help="Capture the gradients, too.")] = False,
+    device: Annotated[
+        str | None, typer.Option(help=_DEVICE_HELP, metavar="NAME", autocompletion=completed(Kind.DEVICES))
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The campaign file to write.")] = Path("problems.toml"),
+    as_json: AsJson = False,
+) -> None:
+    """List every product that a model runs, to tune it.
+
+    Inductor lowers the model, on a GPU or for a named one without it. Writes a campaign file for gemmtune tune: each
+    distinct product with its sizes, types and layouts, and how often it runs as its weight. Work that no table can
+    serve is named in the file's head.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    with show_work("lowering the model", quiet=as_json):
+        found = capture_call(call, *(input or ()), grad=grad, device=device)
+    write_whole(out, found.to_toml().encode())
+    output.show(capture_report(found, str(out)), as_json=as_json)

@@ -1,0 +1,63 @@
+"""Report of a capture: the products of a model and what no table can serve."""
+
+from __future__ import annotations
+
+from gemmtune.engine.capture.captured import Captured, CapturedProduct
+from gemmtune.engine.report.layout import Grid, Report
+
+__all__ = ["capture_report"]
+
+
+def capture_report(captured: Captured, written: str) -> Report:
+    """Return the report of a capture.
+
+    Args:
+        captured: products of a model.
+        written: campaign file that has them.
+    """
+    products = [(_name(each), f"{each.count:g}", _sizes(each), _chains(each)) for each in captured.products]
+    sections: list[str | Grid] = [captured.source]
+    if products:
+        sections.append(Grid.of_rows(("product", "runs per call", "m", "epilogue"), products, ("product", "epilogue")))
+    else:
+        sections.append("It runs no product that a table can serve.")
+    if captured.unseen:
+        rows = [(each.operation, f"{each.count:g}", each.reason) for each in captured.unseen]
+        sections.append(
+            Grid.of_rows(("not to be tuned", "runs per call", "reason"), rows, ("not to be tuned", "reason"))
+        )
+    if products:
+        sections.append(f"written: {written}\nto tune: gemmtune tune {written} --out out")
+    record = {
+        "source": captured.source,
+        "products": [
+            {
+                "problem": each.problem.name,
+                "count": each.count,
+                "m": list(each.sizes),
+                "m_expression": each.m or None,
+                "first": each.first or None,
+                "last": each.last,
+                "epilogues": [{"epilogue": chain, "count": count} for chain, count in each.epilogues],
+            }
+            for each in captured.products
+        ],
+        "not_tuned": [{"operation": u.operation, "reason": u.reason, "count": u.count} for u in captured.unseen],
+        "written": written,
+    }
+    return Report(record, sections)
+
+
+def _name(product: CapturedProduct) -> str:
+    name = product.problem.name
+    return f"m{name[len(str(product.problem.m)) :]}" if product.m else name
+
+
+def _sizes(product: CapturedProduct) -> str:
+    if not product.m:
+        return str(product.problem.m)
+    return f"{product.first} to {'any' if product.last is None else product.last}"
+
+
+def _chains(product: CapturedProduct) -> str:
+    return ", ".join(f"{chain} ({count:g})" for chain, count in product.epilogues)

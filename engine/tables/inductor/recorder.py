@@ -1,0 +1,227 @@
+"""Record of the products that Inductor lowers, for `record` in a running program and for `gemmtune capture`.
+
+Needs torch alone. The file of `record` has one JSON object per line:
+
+    {"type": "start", "process": "6f0c...", "torch": "2.13.0", "device": "NVIDIA H200"}
+    {"type": "product", "process": "6f0c...", "graph": 1, "problem": "16x4096x4096:bf16:nt", ...}
+    {"type": "unseen", "process": "6f0c...", "graph": 1, "operation": "mm_plus_mm", "reason": "tables have rows of ..."}
+    {"type": "runs", "process": "6f0c...", "graph": 1, "runs": 64}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import torch
+from torch._inductor.virtualized import V
+
+from gemmtune.engine.tables.inductor.epilogue_reader import read_epilogue
+from gemmtune.engine.tables.inductor.lowered import (
+    AtenChoices,
+    LoweredProduct,
+    Template,
+    is_for_aten,
+    lowered_product,
+)
+from gemmtune.engine.tables.inductor.table_use import problem_name
+
+if TYPE_CHECKING:
+    from torch._inductor.ir import ChoiceCaller
+    from torch._inductor.kernel_inputs import KernelInputs
+
+__all__ = ["ProductFile", "ProductSink", "RecordingChoices", "epilogue_text", "library_calls", "see", "span_of"]
+
+_LIBRARY_CALLS = ("grouped_mm", "convolution", "dot_product", "int4pack", "cudnn_attention", "_rnn", "lstm")
+"""Parts of names of ATen's operations that multiply matrices and are no product to Inductor."""
+_COMPILED = (
+    "aten",
+    "prims",
+    "prim",
+    "inductor",
+    "inductor_prims",
+    "higher_order",
+    "_operator",
+    "rngprims",
+    "debugprims",
+)
+"""Namespaces of operations whose code is Inductor's or ATen's."""
+_KERNELS = ("flex_attention", "triton_kernel_wrapper")
+"""Parts of names of operations with a kernel of their own."""
+_GROWTH = 1.25  # of a graph's runs from one line of the file to the next
+_NO_END = 2**62
+
+
+class ProductSink(Protocol):
+    """Receiver of the products of one recording."""
+
+    uuid: str
+    """Text that no other recording has; part of torch's cache keys, for a cached graph lowers nothing."""
+
+    def add(self, product: LoweredProduct | str, node: Any, graph: Any) -> None:  # noqa: ANN401 (torch's)
+        """Take a product of a graph, or the operation and why it is no problem; called by any thread."""
+
+
+class RecordingChoices(AtenChoices):
+    """Inductor's choices, with a record of each product."""
+
+    def __init__(self, sink: ProductSink, *, only_aten: bool = False) -> None:
+        self._sink, self._only_aten = sink, only_aten
+
+    def uuid(self) -> str:
+        """Return the recording's part of every compile cache key."""
+        return f"gemmtune-record:{self._sink.uuid}"
+
+    def get_template_configs(
+        self,
+        kernel_inputs: KernelInputs,
+        templates: list[Template],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+    ) -> list[ChoiceCaller]:
+        """Return Inductor's own choices, or ATen's alone."""
+        see(self._sink, kernel_inputs, templates, op_name)
+        if not self._only_aten or kernel_inputs.device().type != "cuda":
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        if not is_for_aten(op_name, templates):
+            return []
+        return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
+
+
+def see(sink: ProductSink, kernel_inputs: KernelInputs, templates: list[Template], op_name: str) -> None:
+    """Hand a product that Inductor asks about to a sink; once where Inductor asks several times."""
+    if not is_for_aten(op_name, templates):
+        return
+    device = kernel_inputs.device()
+    product = lowered_product(kernel_inputs, op_name) if device.type == "cuda" else f"{op_name}: on {device}, no GPU"
+    if product:
+        graph = V.graph
+        while (parent := getattr(graph, "parent", None)) is not None:
+            graph = parent
+        sink.add(product, V.graph.current_node, graph)
+
+
+def span_of(product: LoweredProduct) -> tuple[int, int | None]:
+    """Return the least and the greatest m that a product's graph serves; None without an end."""
+    if not product.is_dynamic:
+        return product.hint, product.hint
+    bounds = V.graph.sizevars.shape_env.bound_sympy(product.m)
+    return int(max(1, bounds.lower)), None if bounds.upper > _NO_END else int(bounds.upper)
+
+
+def epilogue_text(node: Any) -> str:  # noqa: ANN401 (torch's)
+    """Return the chain that Inductor can fuse behind a product; empty without one, or its reason to have no text."""
+    if not isinstance(node, torch.fx.Node):
+        return ""
+    found = read_epilogue(node)
+    if found.epilogue is None:
+        return f"unreadable: {found.reason}"
+    return str(found.epilogue) if found.epilogue else ""
+
+
+def library_calls(module: torch.fx.GraphModule) -> Counter[str]:
+    """Return the calls in a graph that run a library's or a user's kernel and are no product to Inductor."""
+    found: Counter[str] = Counter()
+    for node in module.graph.nodes:
+        if node.op != "call_function":
+            continue
+        name = str(node.target)
+        space = name.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else "_operator"
+        if any(part in name for part in (*_LIBRARY_CALLS, *_KERNELS)) or space not in _COMPILED:
+            found[name] += 1
+    return found
+
+
+class ProductFile:
+    """File of the products of a running program. Each line is written whole, so a kill loses none."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.uuid = uuid4().hex
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._lock = Lock()
+        self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._graphs = 0
+        device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+        self._write("start", torch=torch.__version__, device=device)
+
+    def add(self, product: LoweredProduct | str, node: Any, graph: Any) -> None:  # noqa: ANN401 (torch's)
+        """Append a product of a graph, or the operation and why it is no problem."""
+        with self._lock:
+            number = self._numbers.get(graph)
+            if number is None:
+                self._graphs += 1
+                number = self._numbers[graph] = self._graphs
+                for operation, count in _calls_of(graph).items():
+                    self._write("unseen", graph=number, operation=operation, reason="a library's kernel", count=count)
+                _count_runs(graph, self._runs_of(number))
+        if isinstance(product, str):
+            operation, _, reason = product.partition(": ")
+            self._write("unseen", graph=number, operation=operation, reason=reason, count=1)
+        else:
+            first, last = span_of(product)
+            name = problem_name(product.key, product.hint)
+            chain = epilogue_text(node)
+            self._write("product", graph=number, problem=name, epilogue=chain, m=str(product.m), first=first, last=last)
+
+    def close(self) -> None:
+        """Close the file; products that are lowered later raise OSError."""
+        os.close(self._file)
+
+    def _runs_of(self, number: int) -> _Runs:
+        return _Runs(lambda runs: self._write("runs", graph=number, runs=runs))
+
+    def _write(self, kind: str, **fields: object) -> None:
+        line = json.dumps({"type": kind, "process": self.uuid, **fields}) + "\n"
+        os.write(self._file, line.encode())
+
+
+class _Runs:
+    """Counter of a graph's runs that reports rarely as they grow."""
+
+    def __init__(self, report: Callable[[int], None]) -> None:
+        self._report, self._runs, self._next, self._lock = report, 0, 1, Lock()
+
+    def __call__(self) -> None:
+        """Count a run."""
+        with self._lock:
+            self._runs += 1
+            if self._runs < self._next:
+                return
+            self._next = max(self._runs + 1, int(self._runs * _GROWTH))
+            runs = self._runs
+        self._report(runs)
+
+
+def _calls_of(graph: Any) -> Counter[str]:  # noqa: ANN401 (Inductor's GraphLowering)
+    module = getattr(graph, "module", None)
+    return library_calls(module) if isinstance(module, torch.fx.GraphModule) else Counter()
+
+
+def _count_runs(graph: Any, ran: Callable[[], None]) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+    """Call a function whenever the code of a graph runs; replays of a CUDA graph run no code.
+
+    Graphs of equal code share a module, so the module stays as it is.
+    """
+    compile_to_module = getattr(graph, "compile_to_module", None)
+    if compile_to_module is None:
+        return
+
+    def compiled() -> object:
+        del graph.compile_to_module
+        module = compile_to_module()
+
+        def call(*arguments: object) -> object:
+            ran()
+            return module.call(*arguments)
+
+        return SimpleNamespace(**{**vars(module), "call": call})
+
+    graph.compile_to_module = compiled

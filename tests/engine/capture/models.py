@@ -1,0 +1,68 @@
+"""Models that the tests of capture lower."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+
+class Mlp(torch.nn.Module):
+    """Norm, two layers with tanh-gelu between, and the residual."""
+
+    def __init__(self, width: int = 256, inner: int = 1024) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(width)
+        self.up, self.down = torch.nn.Linear(width, inner, bias=False), torch.nn.Linear(inner, width)
+
+    def forward(self, x):
+        return x + self.down(functional.gelu(self.up(self.norm(x)), approximate="tanh"))
+
+
+class Attention(torch.nn.Module):
+    """Four projections without bias around attention."""
+
+    def __init__(self, width: int = 256, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q, self.k, self.v, self.o = (torch.nn.Linear(width, width, bias=False) for _ in range(4))
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = (
+            layer(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for layer in (self.q, self.k, self.v)
+        )
+        y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.o(y.transpose(1, 2).reshape(batch, length, width))
+
+
+def mlp():
+    return Mlp().bfloat16()
+
+
+def block():
+    return torch.nn.Sequential(Attention(), Mlp()).bfloat16()
+
+
+def broken(x):
+    """Multiply on both sides of a graph break."""
+    y = x @ x
+    torch._dynamo.graph_break()
+    return eager(y) @ x
+
+
+@torch._dynamo.disable
+def eager(x):
+    return x @ x
+
+
+def reads_a_value(x):
+    return x @ x if x.sum().item() > 0 else x
+
+
+WEIGHTS = Mlp(64, 128)
+
+
+def by_function(x):
+    """Call a model of this module, whose tensors are on the CPU."""
+    return WEIGHTS(x)

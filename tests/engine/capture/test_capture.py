@@ -1,0 +1,103 @@
+"""Products of small models for an H200 that is not here, against Inductor's own counters."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import gemmtune as gt
+from gemmtune.engine.records.errors import UsageError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+from torch._dynamo.utils import counters  # noqa: E402 (torch is there)
+
+pytestmark = [pytest.mark.slow(25), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    yield
+    sys.modules.pop("models", None)
+
+
+def captured(call, *inputs, **options):
+    counters.clear()
+    return gt.capture(call, *inputs, device="H200", **options)
+
+
+def names(found):
+    return {product.problem.name: product.count for product in found.products}
+
+
+def lowered():
+    """Products that Inductor counted: sizes without the layouts."""
+    return Counter({key.split(".")[1]: number for key, number in counters["aten_mm_info"].items()})
+
+
+def sizes(found):
+    """Keys of Inductor's counters for captured products."""
+    keys = Counter()
+    for product in found.products:
+        p = product.problem
+        batch = f"{p.batch}_" if p.op == "bmm" else ""
+        keys[f"{p.op}_{batch}{p.m}_{p.n}_{p.k}"] += int(product.count)
+    return keys
+
+
+def test_forward_of_an_mlp_is_what_inductor_lowers():
+    found = captured("models:mlp", "bf16[16,256]")
+    assert names(found) == {"16x1024x256:bf16:nt": 1, "16x256x1024:bf16:nt:addmm": 1}
+    assert sizes(found) == lowered()
+    assert [dict(product.epilogues) for product in found.products] == [{"gelu_tanh": 1}, {"add(matrix)": 1}]
+
+
+def test_backward_of_a_block_is_what_inductor_lowers():
+    found = captured("models:block", "bf16[2,8,256]", grad=True)
+    unseen = {work.operation: work.count for work in found.unseen}
+    counted = lowered()
+    total = sum(sizes(found).values()) + unseen.get("mm_plus_mm", 0)
+    assert sizes(found) == Counter({key: n for key, n in counted.items() if not key.startswith("mm_plus")})
+    assert total >= 3 * 6 - 1  # each of six layers has a product forward and two backward
+    assert "16x256x256:bf16:nt" in names(found)
+    assert "256x256x16:bf16:tn" in names(found)
+    assert any("flash_attention" in name for name in unseen)
+
+
+def test_an_open_m_has_its_range_and_products_of_its_own_at_one():
+    found = captured("models:mlp", "bf16[m:1..512,256]")
+    up = found.products[0]
+    assert up.problem.dynamic_m
+    assert (up.first, up.last, up.count) == (2, 512, 1)
+    assert "1x1024x256:bf16:nt" in names(found)
+
+
+def test_products_outside_of_graphs_are_counted_and_named():
+    found = captured("models:broken", "bf16[64,64]")
+    assert names(found) == {"64x64x64:bf16:nn": 2}
+    assert [(work.operation, work.count) for work in found.unseen] == [("aten.mm[64, 64]×[64, 64]", 1)]
+
+
+def test_a_function_of_a_model_on_the_cpu_gets_tensors_without_data_and_its_own_back():
+    found = captured("models:by_function", "fp32[8,64]")
+    assert names(found) == {"8x128x64:fp32:nt": 1, "8x64x128:fp32:nt": 1}
+    weights = sys.modules["models"].WEIGHTS
+    assert {parameter.device.type for parameter in weights.parameters()} == {"cpu"}
+    assert torch.isfinite(weights(torch.randn(8, 64))).all()
+
+
+def test_tensors_describe_inputs_and_dynamic_opens_their_sizes():
+    layer = torch.nn.Linear(64, 96)
+    found = captured(layer, torch.randn(8, 64), dynamic={(0, 0): (2, 128)})
+    (product,) = found.products
+    assert (product.problem.dynamic_m, product.first, product.last) == (True, 2, 128)
+
+
+def test_a_model_that_reads_values_is_refused_with_the_way_out():
+    with pytest.raises(UsageError, match="capture it on a machine with the GPU"):
+        captured("models:reads_a_value", "bf16[64,64]")
