@@ -25,7 +25,7 @@ _MASK_ALIGNMENT = 16
 @contextlib.contextmanager
 def attention_of_a_gpu() -> Iterator[None]:
     """Send attention on CUDA tensors to the operator that torch selects on a GPU."""
-    library = torch.library.Library("aten", "IMPL")
+    library = _LIBRARY("aten", "IMPL")
     try:
         for key in _KEYS:
             library.impl(_NAME, _attention, key)

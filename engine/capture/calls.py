@@ -35,7 +35,7 @@ def named_call(path: str, *, has_inputs: bool) -> Call:
         built = found()
         if not callable(built):
             raise UsageError(f"{path} returns {type(built).__name__}, which cannot be called")
-        return built  # type: ignore[no-any-return]
+        return built
     return found
 
 
@@ -64,7 +64,8 @@ def on_fake_gpu(call: Call) -> Iterator[None]:
 
     for model in models_of(call):
         for module in model.modules():
-            for tensors in (module._parameters, module._buffers):
+            kinds: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+            for tensors in kinds:
                 for name, tensor in tensors.items():
                     if tensor is not None and not _is_on_fake_gpu(tensor):
                         replaced.append((tensors, name, tensor))

@@ -14,12 +14,12 @@ __all__ = ["EagerProducts"]
 _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_int_mm", "_scaled_mm", "_grouped_mm")
 
 
-class EagerProducts(TorchDispatchMode):
+class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
     """Counter of the products that torch runs one by one, such as those behind a graph break."""
 
     def __init__(self, is_compiled: Callable[[], bool]) -> None:
         """Count products while `is_compiled` says that no graph is traced or run."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # as above
         self._is_compiled = is_compiled
         self.counts: Counter[str] = Counter()
 

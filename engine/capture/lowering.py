@@ -79,9 +79,8 @@ class Lowering:
     def compile(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile a graph of Dynamo, as a backend of torch.compile."""
         with self._busy():
-            compiled: Callable[..., Any] = compile_fx.compile_fx(
-                module, inputs, inner_compile=self._lower, config_patches=_SETTINGS
-            )
+            compile_graph: Any = compile_fx.compile_fx  # its types allow Inductor's own code alone
+            compiled = compile_graph(module, inputs, inner_compile=self._lower, config_patches=_SETTINGS)
 
         def run(*arguments: Any) -> Any:  # noqa: ANN401 (torch's protocol)
             with self._busy():
