@@ -12,7 +12,7 @@ from gemmtune.engine.api.capturing import capture as capture_call
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import AsJson
-from gemmtune.engine.report.captures import capture_report
+from gemmtune.engine.report.models.captures import capture_report
 from gemmtune.engine.report.progress.display import show_work
 from gemmtune.engine.store.files import write_whole
 

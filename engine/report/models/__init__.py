@@ -1,0 +1,1 @@
+"""Reports of models: what they run, and what a table makes of them."""
