@@ -133,7 +133,9 @@ class FinishedSearches(Callback):
             return search
         self._asked[self._number[search.task]] = digests
         configs = [held[digest] for digest in digests]
-        return exhaustive_search(search.task, search.space, configs, self._plan.scores)
+        resumed = exhaustive_search(search.task, search.space, configs, self._plan.scores)
+        resumed.held = known
+        return resumed
 
 
 def _fits(asked: object, searches: Sequence[TaskSearch]) -> TypeGuard[list[list[str] | None]]:

@@ -19,7 +19,7 @@ _LONGEST_LINE = 4000  # characters of a notice
 
 def visible(text: str) -> str:
     """Return a text whose control characters stand as escapes, so that a terminal shows and does not obey them."""
-    if text.isprintable():
+    if all(line.isprintable() for line in text.split("\n")):
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 

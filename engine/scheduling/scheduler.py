@@ -194,8 +194,12 @@ class Scheduler:
             if not search.batch:
                 self._end(search, "budget spent" if search.budget < search.tuner.feasible else "all evaluated")
                 return False
-            known = self._normalization.known(search.task, self._executor, search.batch)
-            search.results = {config: known[config] for config in search.batch if config in known}
+            if all(config in search.held for config in search.batch):
+                normalize = self._normalization.normalize
+                search.results = {config: normalize(search.held[config]) for config in search.batch}
+            else:
+                known = self._normalization.known(search.task, self._executor, search.batch)
+                search.results = {config: known[config] for config in search.batch if config in known}
             for measurement in search.results.values():
                 self._report(measurement, known=True)
         return True

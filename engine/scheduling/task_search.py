@@ -1,7 +1,7 @@
 """The search of one task within a campaign, with the batch that is being evaluated."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement
@@ -69,6 +69,8 @@ class TaskSearch:
         """Configs that are being evaluated, in the order they were asked."""
         self.results: dict[Config, Measurement] = {}
         """Measurements of the batch so far."""
+        self.held: Mapping[Config, Measurement] = {}
+        """Stored measurements of all that an exhaustive search will ask, so that the database is not read again."""
         self.cut_short = False
         """Whether the campaign's time was over before the search ended."""
         self._configs = configs
@@ -106,7 +108,7 @@ class TaskSearch:
             self._tuner = Tuner(ExhaustiveSampler(Search(params=(), feasible=(), seeds=(), budget=0, seed=0)), 0)
         self._tuner.close()
         self._configs, self._history = tuple, no_history
-        self.batch, self.results = [], {}
+        self.batch, self.results, self.held = [], {}, {}
 
 
 def exhaustive_search(task: Task, space: Space, configs: Sequence[Config], objectives: int = 1) -> TaskSearch:

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space
@@ -27,17 +28,33 @@ def feasible_configs(space: Space, task: Task) -> Iterator[Config]:
 
 def membership(space: Space, task: Task) -> Callable[[Config], Verdict]:
     """Return the check of configs from a file: do they have the space's params and values, and pass its check."""
-    known = {param.name: {(type(value), value) for value in param.values} for param in space.params(task)}
+    params = tuple((param.name, tuple((type(value), value) for value in param.values)) for param in space.params(task))
+    refused = _refused(params, task.space)
 
     def check(config: Config) -> Verdict:
+        refusal = refused(config)
+        return space.check(task, config) if refusal is None else refusal
+
+    return check
+
+
+@lru_cache(64)
+def _refused(
+    params: tuple[tuple[str, tuple[tuple[type, Value], ...]], ...], space: str
+) -> Callable[[Config], Verdict | None]:
+    """Return the function that refuses a config of other params or values; tasks share params and configs."""
+    known = {name: frozenset(values) for name, values in params}
+
+    @lru_cache(2**14)
+    def refused(config: Config) -> Verdict | None:
         for name in known.keys() ^ config.keys():
             return Verdict.no("params", f"param {name} is {'missing' if name in known else 'unknown'}")
         for name, values in known.items():
             if (type(config[name]), config[name]) not in values:
-                return Verdict.no("values", f"{name}={config[name]!r} is not a value of {task.space}")
-        return space.check(task, config)
+                return Verdict.no("values", f"{name}={config[name]!r} is not a value of {space}")
+        return None
 
-    return check
+    return refused
 
 
 @dataclass(frozen=True, slots=True)

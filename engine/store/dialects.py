@@ -104,7 +104,8 @@ def begin(connection: Connection, *, write: bool) -> None:
     commits ids in their order, as SQLite does, so that a reader who pages by id misses none.
     """
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+        if write:  # each statement that reads is a transaction of its own
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
     elif write and connection.dialect.name == "postgresql":
         limit = f"set_config('lock_timeout', '{_LOCKED_MILLISECONDS}', true)"
         connection.exec_driver_sql(f"SELECT {limit}, pg_advisory_xact_lock({_LOCK})")

@@ -36,6 +36,7 @@ _EXPORTED = {"made_with": "Inductor", "rounding_bound": "CuTe dispatchers"}
 """Consumers by a field that only their exported tables have."""
 _ABOVE = {"margin": -1, "weight": 0, "time_ns": 0, "low_ns": 0, "high_ns": 0}
 """Exclusive lower bounds of numbers; all others are from 0 on."""
+_END = "\n}\n"
 _LOSS = tuple[int, float]
 """Type of a pair of m and loss."""
 
@@ -46,8 +47,8 @@ def table_text(table: Table) -> str:
     Raises:
         TableError: two rows are for one problem, or a number is not finite.
     """
-    content = _content(table)
-    return _dump({**content, "sha256": _hash(content)})
+    text = _dump(_content(table))
+    return f"{text.removesuffix(_END)}{_seal(_sha256(text))}{_END}"
 
 
 def table_sha256(table: Table) -> str:
@@ -104,8 +105,7 @@ def parse_table(text: str, source: str) -> Table:
         _require_schema(record)
         names = set(_hints(Table))
         _require_fields(record, "the table", {*names, "schema", "gemmtune", "sha256"})
-        content = {key: value for key, value in record.items() if key != "sha256"}
-        if record["sha256"] != _hash(content):
+        if not _is_sealed(text, record):
             raise TableError("edited after it was written: its sha256 does not match; export it again")
         table: Table = _read(Table, {name: record[name] for name in names}, "the table")
         _refuse_duplicates(row.problem for row in table.rows)
@@ -160,7 +160,25 @@ def _dump(record: Mapping[str, object]) -> str:
 
 
 def _hash(content: Mapping[str, object]) -> str:
-    return hashlib.sha256(_dump(content).encode()).hexdigest()
+    return _sha256(_dump(content))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _seal(sha256: str) -> str:
+    """Return the file's last field: no other sorts behind it."""
+    return f',\n  "sha256": "{sha256}"'
+
+
+def _is_sealed(text: str, record: Mapping[str, object]) -> bool:
+    """Return whether the record carries the SHA-256 of its content."""
+    seal = f"{_seal(str(record['sha256']))}{_END}"
+    if text.endswith(seal) and _sha256(f"{text.removesuffix(seal)}{_END}") == record["sha256"]:
+        return True  # as `table_text` wrote it
+    content = {key: value for key, value in record.items() if key != "sha256"}
+    return record["sha256"] == _hash(content)
 
 
 def _require_schema(record: Mapping[str, object]) -> None:
@@ -180,6 +198,11 @@ def _hints(kind: type) -> dict[str, Any]:
     """Return the types of a record's fields in the file; answers of one board and weights have no field."""
     kept = {f.name for f in fields(kind) if f.compare or f.name == "source"}
     return {name: hint for name, hint in get_type_hints(kind).items() if name in kept}
+
+
+@cache
+def _arguments(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 (a type)
+    return get_args(hint)
 
 
 def _written(record: Any) -> dict[str, object]:  # noqa: ANN401 (a dataclass)
@@ -202,8 +225,8 @@ def _plain(hint: Any, value: Any) -> object:  # noqa: ANN401 (a type and its ins
     if hint == _LOSS:
         return [value[0], float(value[1])]
     if isinstance(value, tuple):
-        return [_plain(get_args(hint)[0], item) for item in value]
-    return float(value) if value is not None and float in (hint, *get_args(hint)) else value
+        return [_plain(_arguments(hint)[0], item) for item in value]
+    return float(value) if value is not None and float in (hint, *_arguments(hint)) else value
 
 
 def _require_fields(record: object, where: str, known: Set[str]) -> None:
@@ -248,7 +271,7 @@ def _refuse_numbers(choice: Choice, where: str) -> None:
 
 def _parsed(hint: Any, value: Any, name: str, where: str) -> Any:  # noqa: ANN401 (JSON, and an instance of `hint`)
     """Return the field's value that `_plain` wrote."""
-    inside, kinds = f"{where} {name}".removeprefix("the table "), get_args(hint)
+    inside, kinds = f"{where} {name}".removeprefix("the table "), _arguments(hint)
     if NoneType in kinds:
         return None if value is None else _parsed(kinds[0], value, name, where)
     if hint is Workload:
