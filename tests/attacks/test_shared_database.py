@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import islice
 
 import pytest
@@ -43,7 +44,7 @@ def landscapes():
 
 @pytest.fixture(scope="module")
 def tuned(landscapes, tmp_path_factory):
-    """Run five campaigns on one database, then the first three again; return the database and the repeated results."""
+    """Run five campaigns on one database, then each again; return the database and the repeated results."""
     folder = tmp_path_factory.mktemp("shared")
 
     def campaign(number):
@@ -60,7 +61,7 @@ def tuned(landscapes, tmp_path_factory):
 
     for number in range(5):
         campaign(number)
-    return folder / "shared.db", [campaign(number) for number in range(3)]
+    return folder / "shared.db", [campaign(number) for number in range(5)]
 
 
 def test_every_campaign_ships_the_best_of_all(tuned):
@@ -80,7 +81,7 @@ def test_summary_report_show_table_and_exports_agree(tuned):
         assert table == result.table
         shown = {row["problem"]: row for row in table_report(table).to_json()["rows"]}
         report = result.report.to_json()
-        text = (folder / "summary.txt").read_text()
+        text, page = (folder / "summary.txt").read_text(), words_of((folder / "report.html").read_text())
         assert len(report["tasks"]) == len(PROBLEMS) * len(SPACES)
         for task in report["tasks"]:
             row = next(row for row in table.rows if row.problem.name == task["problem"])
@@ -99,6 +100,9 @@ def test_summary_report_show_table_and_exports_agree(tuned):
             assert f" {best.time_ns / 1e3:.1f} " in line
             assert f" {row.baseline.time_ns / best.time_ns:.3f}×" in line
             assert row.choices[0].space in line
+            first = row.choices[0]
+            assert f"{task['problem']} {first.space} {first.time_ns / 1e3:.1f} " in page
+            assert f" {row.baseline.time_ns / 1e3:.1f} {row.baseline.time_ns / first.time_ns:.3f}× " in page
             assert " ".join(f"{name}={value}" for name, value in best.config.items()).split()[0] in line
         assert exported(folder / "inductor/inductor_table.json") == {
             row.problem.name: (best_in(row, ("triton_mm", "aten")).time_ns) for row in table.rows
@@ -107,6 +111,11 @@ def test_summary_report_show_table_and_exports_agree(tuned):
         assert {entry["problem"]: entry["time_ns"] for entry in cute} == {
             row.problem.name: best_in(row, ("cute_gemm",)).time_ns for row in table.rows
         }
+
+
+def words_of(page):
+    """Return the words of a page outside its pictures, with one space between them."""
+    return " ".join(re.sub(r"<svg.*?</svg>|<[^>]+>", " ", page, flags=re.DOTALL).split())
 
 
 def best_in(row, spaces):

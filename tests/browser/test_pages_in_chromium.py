@@ -76,9 +76,11 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     gt.replay(RECORDED, ["random", "evolution"], budget=16, seeds=2, out=folder / "compare")
     verified = gt.verify(whole.table, backend=RECORDED)
     other = gt.tune(backend=RECORDED, budget=2, seed=4, sampler="random")
+    differences = other.table.diff(whole.table)
+    assert differences.winner
     changes = {
         "verify": verify_html(verified.record),
-        "diff": diff_html(other.table.diff(whole.table), other.table, whole.table),
+        "diff": diff_html(differences, other.table, whole.table),
     }
     found = {path.parent.name: path for path in folder.glob("*/report.html")}
     for name, text in changes.items():
