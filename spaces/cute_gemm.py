@@ -12,10 +12,12 @@ from gemmtune.engine.records.problem import Op, gemm
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.kernel_call import Argument
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 from gemmtune.spaces.cute.families import FAMILIES, families_of
 from gemmtune.spaces.cute.rules import COPY_BYTES, design_exists, operands_fit
+from gemmtune.spaces.cute.runtime_packages import RUNTIME_PACKAGES
 from gemmtune.spaces.matmul_heuristics.model import Shape, prior_of, proposed_configs
 from gemmtune.spaces.operand_rows import operand_rows
 
@@ -63,6 +65,7 @@ class CuteGemmSpace(Space):
     """
 
     preload = ("gemmtune.spaces.cute.build",)
+    needs = RUNTIME_PACKAGES
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters in which the operators of the device's generation differ."""
@@ -124,7 +127,7 @@ class CuteGemmSpace(Space):
 
     def toolchain(self) -> Toolchain:
         """Return the versions of the DSL, which compiles, of the registry, and of TVM-FFI, which launches."""
-        return toolchain_of("apache-tvm-ffi", "nvidia-cutlass-dsl", "nvidia-cutlass-operators", extra="cute")
+        return toolchain_of(*RUNTIME_PACKAGES, "nvidia-cutlass-operators", extra="cute")
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Find the operator in the registry and cross-compile it for the task's device."""
@@ -132,11 +135,15 @@ class CuteGemmSpace(Space):
 
         return build(self, task, config, folder)
 
+    def deployed_call(self, artifact: Artifact, task: Task) -> list[Argument]:
+        """Return the operands, the output and the stream, in the order of the operator's class."""
+        return list(str(dict(artifact.launch)["arguments"]).split())
+
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Link the object and call it through TVM-FFI."""
         from gemmtune.spaces.cute.artifact import CuteKernel
 
-        return CuteKernel(artifact)
+        return CuteKernel(artifact, self.deployed_call(artifact, task))
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return all that a binary depends on: target, types, layouts, alignments, design and clusters of the grid.

@@ -13,7 +13,9 @@ from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.kernel_call import Argument
 from gemmtune.engine.seams.space import Launchable, Space
+from gemmtune.spaces.cute.runtime_packages import RUNTIME_PACKAGES
 from gemmtune.spaces.matmul_heuristics.model import prior_of
 from gemmtune.spaces.quack.autotuner_list import DEFAULT_SWIZZLE, listed
 from gemmtune.spaces.quack.rules import runs, serves
@@ -43,6 +45,7 @@ class QuackGemmSpace(Space):
     """
 
     preload = ("gemmtune.spaces.quack.build",)
+    needs = RUNTIME_PACKAGES
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters, equal for every task; `check` rejects values that an architecture cannot run."""
@@ -85,7 +88,7 @@ class QuackGemmSpace(Space):
 
     def toolchain(self) -> Toolchain:
         """Return the versions of QuACK, of CUTLASS's DSL, which compiles, and of TVM-FFI, which launches."""
-        return toolchain_of("apache-tvm-ffi", "nvidia-cutlass-dsl", "quack-kernels", extra="cute")
+        return toolchain_of(*RUNTIME_PACKAGES, "quack-kernels", extra="cute")
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return all that the binary depends on; sizes, strides and the number of clusters are its arguments."""
@@ -99,8 +102,14 @@ class QuackGemmSpace(Space):
 
         return build(self, task, config, folder)
 
+    def deployed_call(self, artifact: Artifact, task: Task) -> list[Argument]:
+        """Return the operands, and the plain epilogue and schedule that the kernel was compiled for."""
+        from gemmtune.spaces.quack.call import call_of
+
+        return call_of(artifact, task)
+
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load the kernel with the host code that launches it, without QuACK."""
-        from gemmtune.spaces.quack.kernel import QuackKernel
+        from gemmtune.spaces.cute.artifact import CuteKernel
 
-        return QuackKernel(artifact, task)
+        return CuteKernel(artifact, self.deployed_call(artifact, task))

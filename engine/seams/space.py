@@ -16,6 +16,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.kernel_call import Argument
 
 __all__ = ["BuildError", "Launchable", "Space"]
 
@@ -63,6 +64,9 @@ class Space(ABC):
 
     examples: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Pairs of a workload's name and a device's, which the conformance checks use; by default many GEMMs."""
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Packages that run the kernels in production, beside torch and what it brings."""
 
     @abstractmethod
     def params(self, task: Task) -> tuple[Param, ...]:
@@ -121,6 +125,13 @@ class Space(ABC):
     @abstractmethod
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Load a built kernel on the current device; any exception means that it cannot run there."""
+
+    def deployed_call(self, artifact: Artifact, task: Task) -> list[Argument] | None:
+        """Return the arguments of the binary's function `kernel`, which a loader calls through TVM-FFI.
+
+        By default None: only the space itself can launch its kernels, or the consumer makes them itself.
+        """
+        return None
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return a key that is equal for tasks and configs that may share one binary; by default none do."""

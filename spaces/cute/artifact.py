@@ -7,7 +7,7 @@ NVIDIA's own code makes tensor maps, grid and cluster attributes. The kernel mus
 
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +18,7 @@ from cutlass import cute
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.kernel_call import Argument, binder
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import artifact_of
 from gemmtune.spaces.cute.cubin import kernel_of
@@ -82,25 +83,28 @@ def load(path: str | Path) -> Callable[..., None]:
 
 
 class CuteKernel:
-    """Host function of one operator: it makes the tensor maps and launches, and compiles nothing."""
+    """Host function of one kernel: it makes the tensor maps and launches, and compiles nothing."""
 
-    def __init__(self, artifact: Artifact) -> None:
+    def __init__(self, artifact: Artifact, call: Sequence[Argument]) -> None:
         """Link the object; the first launch loads the cubin, and therefore must not be captured.
+
+        Args:
+            artifact: built kernel.
+            call: arguments of its function, as in `Space.deployed_call`.
 
         Raises:
             Exception: the object cannot be linked.
         """
         self._function = load(artifact.path)
-        self._output_last = dict(artifact.launch)["arguments"] == "a b stream out"
-        self._device = torch.cuda.current_device()
+        self._arguments = binder(call)
+        self._takes_stream = "stream" in call  # else TVM-FFI hands torch's to the kernel
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
-        """Enqueue one launch on torch's current stream."""
-        stream = torch._C._cuda_getCurrentRawStream(self._device)  # as Inductor's own code asks for it
-        if self._output_last:
-            self._function(a, b, stream, out)
-        else:
-            self._function(a, b, out, stream)
+        """Enqueue one launch on torch's current stream; where the kernel adds no bias, the output stands for it."""
+        # as Inductor's own code asks for it
+        stream = torch._C._cuda_getCurrentRawStream(a.get_device()) if self._takes_stream else None
+        named = {"a": a, "b": b, "out": out, "bias": out if bias is None else bias, "stream": stream}
+        self._function(*self._arguments(named))
 
     def close(self) -> None:
         """Drop the function, which unloads the cubin."""

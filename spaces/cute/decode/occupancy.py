@@ -5,17 +5,22 @@ from math import log2
 
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.cute.decode.tiling import VECTOR, Tiling
+from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 
 __all__ = ["features", "rough_time_ns"]
 
 _RESERVED_BYTES = 1024  # shared memory per block that the system keeps
 _MOST_BLOCKS = 32  # resident blocks per multiprocessor
-# Coarse figures of a Hopper GPU; they order seeds, and the search measures.
-_LATENCY_NS = 800  # of memory
-_LAUNCH_NS = 1_500
-_CLUSTER_NS = 600  # two barriers of a cluster
-_L2_FACTOR = 1.3  # bandwidth of the level-2 cache over that of memory
+# Fitted to 160 launches on an H200, see experiments/decode; they order seeds, and the search measures.
+_LAUNCH_NS = 1_630
+_WAVE_NS = 1_090  # per further wave of blocks
+_CLUSTER_NS = 850  # two barriers of a cluster
+_CLUSTER_WAVE_NS = 1_740  # per further wave of clusters
+_PART_NS = 15  # per warp that shares k
+_CHUNK_NS = 4
+_L1_FACTOR = 1.4  # rate of loads of both operands over the bandwidth of memory
+_CORE_OPERATIONS = 218  # fp32 operations of an SM per ns: 128 per clock
+_TENSOR_OPERATIONS = 1_740  # multiply-adds of an SM per ns, by instructions of few rows
 
 
 def features(task: Task, tiling: Tiling) -> Mapping[str, float]:
@@ -44,16 +49,20 @@ def rough_time_ns(task: Task, tiling: Tiling) -> float:
     """Return a time in nanoseconds whose order is that of good first guesses."""
     problem, device = gemm(task.problem), task.device
     blocks, resident = _blocks(task, tiling), _resident(task, tiling)
-    at_once = min(blocks, device.sm_count * resident)
+    chunks = tiling.chunks_of_part(problem.k // VECTOR, 0)
     per_ns = device.memory_bandwidth_gb_s / device.sm_count  # bytes per SM
-    of_block = tiling.tile_n * problem.k * problem.b_dtype.itemsize / tiling.split_k
-    with_a = of_block * (1 + tiling.rows_per_lane / tiling.columns_per_lane)
-    per_ns_in_flight = _bytes_in_flight(task, tiling, at_once) / _LATENCY_NS
-    rate = min(per_ns, per_ns_in_flight)
-    busiest = -(-blocks // device.sm_count)
-    loading = max(busiest * of_block / rate, busiest * with_a / (per_ns * _L2_FACTOR))
-    waves = -(-blocks // (device.sm_count * resident))
-    return _LAUNCH_NS + loading + waves * _LATENCY_NS + (_CLUSTER_NS if tiling.split_k > 1 else 0) + 4 * tiling.parts
+    of_busiest = -(-blocks // device.sm_count) * tiling.tile_n * problem.k / tiling.split_k  # elements of B
+    nbytes = of_busiest * problem.b_dtype.itemsize
+    share_of_a = tiling.rows_per_lane / tiling.columns_per_lane
+    loading = max(nbytes / per_ns, nbytes * (1 + share_of_a) / (per_ns * _L1_FACTOR))
+    if tiling.lanes_k == WARP:  # a product and a conversion of each operand, to fp32
+        computing = of_busiest * (tiling.rows + 1 + share_of_a) / _CORE_OPERATIONS
+    else:
+        computing = of_busiest * tiling.rows / _TENSOR_OPERATIONS
+    further = -(-blocks // (device.sm_count * resident)) - 1
+    of_cluster = _CLUSTER_NS + further * _CLUSTER_WAVE_NS if tiling.split_k > 1 else 0
+    waiting = further * _WAVE_NS + of_cluster + _PART_NS * tiling.parts + _CHUNK_NS * chunks
+    return _LAUNCH_NS + max(loading, computing) + waiting
 
 
 def _blocks(task: Task, tiling: Tiling) -> int:

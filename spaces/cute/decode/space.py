@@ -11,17 +11,19 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.kernel_call import Argument
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces.cute.decode.occupancy import features, rough_time_ns
 from gemmtune.spaces.cute.decode.rules import fits, serves
 from gemmtune.spaces.cute.decode.tiling import Tiling
+from gemmtune.spaces.cute.runtime_packages import RUNTIME_PACKAGES
 
 __all__ = ["REVISION", "DecodeSpace"]
 
 REVISION = "1"
 """Revision of the kernels' source, part of their toolchain: raise it with every change of a binary."""
 _SEEDS = 12
-_DISTINCT = ("warps_k", "split_k")  # params of which no two seeds have equal values
+_DEPTH = ("k_unroll", "num_stages", "use_pdl")  # params in which no two seeds differ alone
 
 
 class DecodeSpace(Space):
@@ -32,6 +34,7 @@ class DecodeSpace(Space):
     """
 
     preload = ("gemmtune.spaces.cute.decode.build",)
+    needs = RUNTIME_PACKAGES
     most_rows: ClassVar[int]
     """Largest m that the kernels are made for."""
 
@@ -45,12 +48,12 @@ class DecodeSpace(Space):
         return verdict and fits(task, config, self.tiling(gemm(task.problem), config))
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return tilings that keep the GPU's memory busy by a rough count, each with other splits of k."""
+        """Return the tilings that a rough model finds fastest, each with the depth of loads that it finds best."""
         feasible = [config for config in self.points(task) if not config["use_pdl"] and self.check(task, config)]
         feasible.sort(key=lambda config: rough_time_ns(task, self.tiling(gemm(task.problem), config)))
         found: dict[tuple[object, ...], Config] = {}
         for config in feasible:
-            found.setdefault(tuple(config[name] for name in _DISTINCT), config)
+            found.setdefault(tuple(value for name, value in config.items() if name not in _DEPTH), config)
         return tuple(found.values())[:_SEEDS]
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
@@ -59,7 +62,7 @@ class DecodeSpace(Space):
 
     def toolchain(self) -> Toolchain:
         """Return the versions of the DSL, which compiles, of TVM-FFI, which launches, and of the kernels."""
-        versions = toolchain_of("apache-tvm-ffi", "nvidia-cutlass-dsl", extra="cute").versions
+        versions = toolchain_of(*RUNTIME_PACKAGES, extra="cute").versions
         return Toolchain(tuple(sorted((*versions, ("gemmtune-decode-kernels", REVISION)))))
 
     def artifact_key(self, task: Task, config: Config) -> str:
@@ -75,8 +78,12 @@ class DecodeSpace(Space):
 
         return build(self, task, config, self.tiling(gemm(task.problem), config), folder)
 
+    def deployed_call(self, artifact: Artifact, task: Task) -> list[Argument]:
+        """Return A, B as n×k, the bias or any tensor, the output, and the stream."""
+        return ["a", "b.mT", "bias", "out", "stream"]
+
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Link the object and call it through TVM-FFI."""
-        from gemmtune.spaces.cute.decode.launch import LoadedDecodeKernel
+        from gemmtune.spaces.cute.artifact import CuteKernel
 
-        return LoadedDecodeKernel(artifact)
+        return CuteKernel(artifact, self.deployed_call(artifact, task))

@@ -60,14 +60,14 @@ def passed():
     from quack import gemm_interface as interface
     from quack.gemm_config import GemmConfig
 
-    from gemmtune.spaces.quack import kernel as quack_kernel
+    from gemmtune.spaces.cute import artifact as binary
 
     def of(task, config, a, b, out):
         ours, theirs, device = [], [], task.device
         launch = {name: int(config[name]) for name in ("swap_ab", "max_swizzle_size")}
         launch["cluster_size"] = config["cluster_m"] * config["cluster_n"]
         artifact = Artifact("", task.space, "", "", tuple(launch.items()), None, 0.0, Toolchain(()))
-        with patch.object(quack_kernel, "load", lambda _: lambda *arguments: ours.extend(arguments)):
+        with patch.object(binary, "load", lambda _: lambda *arguments: ours.extend(arguments)):
             SPACE.load(artifact, task)(a, b, out)
         with (
             patch.object(interface, "get_device_capacity", lambda _: device.capability),
