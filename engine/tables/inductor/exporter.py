@@ -8,20 +8,23 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from gemmtune.engine.platform.releases import source_hash
 from gemmtune.engine.records.artifact import Toolchain
-from gemmtune.engine.records.config import Value
+from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import DType, Op, Problem, gemm
-from gemmtune.engine.records.table import Choice, Table
+from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.export import sealed_json, standalone
+from gemmtune.engine.tables.inductor.kernels.builds import Built, built_kernels
 from gemmtune.engine.tables.inductor.loader_rows import PACKAGES, SCHEMA, parse_inductor_table
 from gemmtune.engine.tables.inductor.lookup import lookup_table
-from gemmtune.engine.tables.inductor.templates import template_of
+from gemmtune.engine.tables.inductor.templates import is_cute, template_of
 
 __all__ = ["InductorExporter", "product_key"]
 
@@ -37,14 +40,20 @@ class InductorExporter(Exporter):
 
         Raises:
             TableError: Inductor has no key for a row's problem, no template for its space, or one key for two rows. Or
-                a config is not of its space.
+                a config is not of its space, or a CuTe kernel does not build here.
         """
-        rows, made_with = _rows(table), _made_with(table)
+        for problem, choice in _choices(table):  # before anything is built
+            product_key(problem), template_of(problem, choice)
+        kernels = built_kernels(
+            (_task(table, *each), each[1].config) for each in _choices(table) if is_cute(each[1].space)
+        )
+        rows, made_with = _rows(table, kernels), _made_with(table)
         content = {
             "made_with": made_with,
             "templates": _templates(rows, made_with.get("torch", [])),
             "params": _params(table),
             "rows": rows,
+            "kernels": dict(sorted(kernels.values())),
         }
         sealed = sealed_json(table, SCHEMA, content, parse_inductor_table)
         return {
@@ -79,33 +88,40 @@ def _check_problem(problem: Problem) -> None:
         raise TableError(f"{problem.name}: rows of bmm are for one m; leave out dynamic_m")
 
 
-def _rows(table: Table) -> dict[str, list[dict[str, object]]]:
+def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[str, list[dict[str, Any]]]:
     """Return rows by product: ranges for a dynamic m, rows and ranges for a static m.
 
     A range of one static m is left out, for that m has a row. Ranges of a dynamic m never serve one m.
     """
-    found: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
+    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in table.rows:
         problem = gemm(row.problem)
         key, facts = product_key(problem), {"regret_bound": row.regret_bound, "loss": row.loss}
         entry = _entry(problem, row.choices[0], problem.m, problem.m, facts)
+        if is_cute(row.choices[0].space):
+            entry |= _kernel(table, problem, row.choices[0], _next_choice(row), kernels)
         if not problem.dynamic_m:
             found[key].append(entry)
     for ranged in table.ranges:
         if ranged.first == ranged.last:
             continue
         losses = {name: {str(m): loss for m, loss in getattr(ranged, name)} for name in ("tuned", "probed", "held_out")}
-        entry = _entry(gemm(ranged.problem), ranged.choice, ranged.first, ranged.last, losses)
-        found[product_key(gemm(ranged.problem))].append(entry)
+        problem = gemm(ranged.problem)
+        entry = _entry(problem, ranged.choice, ranged.first, ranged.last, losses)
+        if is_cute(ranged.choice.space):
+            entry |= _kernel(table, problem, ranged.choice, _vendor(ranged.choice), kernels)
+        found[product_key(problem)].append(entry)
     return dict(found)
 
 
-def _entry(problem: Problem, choice: Choice, first: int, last: int, facts: Mapping[str, object]) -> dict[str, object]:
+def _entry(problem: Problem, choice: Choice, first: int, last: int, facts: Mapping[str, object]) -> dict[str, Any]:
     return {
         "first": first,
         "last": last,
         "template": template_of(problem, choice),
         "kwargs": dict(choice.config),
+        "kernel": None,
+        "otherwise": None,
         "facts": {
             "problem": problem.name,
             "time_ns": choice.time_ns,
@@ -115,6 +131,34 @@ def _entry(problem: Problem, choice: Choice, first: int, last: int, facts: Mappi
             **facts,
         },
     }
+
+
+def _kernel(
+    table: Table,
+    problem: Problem,
+    choice: Choice,
+    instead: Choice,
+    kernels: Mapping[tuple[Task, Config], Built],
+) -> dict[str, object]:
+    """Return the fields of an entry whose kernel is a CuTe one, with the choice that runs where it cannot."""
+    name, _ = kernels[_task(table, problem, choice), choice.config]
+    return {"kernel": name, "otherwise": {"template": template_of(problem, instead), "kwargs": dict(instead.config)}}
+
+
+def _next_choice(row: Row) -> Choice:
+    """Return the row's fastest choice that needs torch alone; the vendor library's if none is faster."""
+    vendor = row.baseline or _vendor(row.choices[0])
+    others = [choice for choice in row.choices if not is_cute(choice.space)]
+    best = min(others, key=lambda choice: choice.time_ns, default=vendor)
+    return vendor if row.baseline is not None and best.time_ns > vendor.time_ns else best
+
+
+def _vendor(choice: Choice) -> Choice:
+    return replace(choice, space="aten", config=Config({}))
+
+
+def _task(table: Table, problem: Problem, choice: Choice) -> Task:
+    return Task(problem, table.device, choice.space)
 
 
 def _made_with(table: Table) -> dict[str, list[str]]:
@@ -127,10 +171,12 @@ def _made_with(table: Table) -> dict[str, list[str]]:
     return {package: sorted(versions) for package, versions in sorted(found.items())}
 
 
-def _templates(rows: Mapping[str, list[dict[str, object]]], torches: Sequence[str]) -> dict[str, list[str]]:
+def _templates(rows: Mapping[str, list[dict[str, Any]]], torches: Sequence[str]) -> dict[str, list[str]]:
     """Return the hashes of each used template's source in the given versions of torch, if all are known."""
     found = {}
-    for template in sorted({str(entry["template"]) for entries in rows.values() for entry in entries}):
+    entries = [entry for of_product in rows.values() for entry in of_product]
+    choices = [*entries, *(entry["otherwise"] for entry in entries if entry["otherwise"] is not None)]
+    for template in sorted({str(choice["template"]) for choice in choices}):
         hashes = {source_hash(template, torch) for torch in torches}
         if hashes and None not in hashes:
             found[template] = sorted(h for h in hashes if h is not None)
@@ -140,12 +186,18 @@ def _templates(rows: Mapping[str, list[dict[str, object]]], torches: Sequence[st
 def _params(table: Table) -> dict[str, dict[str, Sequence[Value]]]:
     """Return the values that each used template's space has for its params."""
     found: dict[str, dict[str, Sequence[Value]]] = {}
-    for problem, choice in _choices(table):
+    for problem, choice in (*_choices(table), *_instead(table)):
         template = template_of(problem, choice)
         if template not in found:
             params = registry.space(choice.space).params(Task(problem, table.device, choice.space))
             found[template] = {param.name: list(param.values) for param in params}
     return found
+
+
+def _instead(table: Table) -> Iterator[tuple[Problem, Choice]]:
+    """Yield what runs where a CuTe kernel cannot, with its problem."""
+    yield from ((gemm(row.problem), _next_choice(row)) for row in table.rows if is_cute(row.choices[0].space))
+    yield from ((gemm(row.problem), _vendor(row.choice)) for row in table.ranges if is_cute(row.choice.space))
 
 
 def _choices(table: Table) -> Iterator[tuple[Problem, Choice]]:

@@ -1,4 +1,4 @@
-"""Loader of a gemmtune table for PyTorch Inductor. Needs torch alone.
+"""Loader of a gemmtune table for PyTorch Inductor. Needs torch, and the CuTe packages for rows of CuTe kernels.
 
     import gemmtune_inductor
     gemmtune_inductor.install()                     # before the first torch.compile
@@ -11,6 +11,9 @@ unless `install(miss="autotune")` asks for it where there is no row. torch.expor
 A row serves one m or a range of m. Graphs with a dynamic m use only rows that were tuned with a dynamic m. Each such
 graph serves one range: the loader guards m, so that an m of another range compiles a graph of its own. AOTInductor, and
 an m marked with a minimum and a maximum, allow no guards: there a row applies if it serves all m of the graph.
+
+A row of a CuTe kernel runs a binary that the table contains, and compiles nothing. Without nvidia-cutlass-dsl and
+apache-tvm-ffi in the versions that built it, and under AOTInductor, the row's next choice runs, and a warning tells it.
 
 `report()` tells which products have a row. Each compiled product is a line of the logger `gemmtune` at INFO. A graph in
 which no product has a row ends with a warning.
@@ -26,6 +29,7 @@ import inspect
 import logging
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -38,6 +42,7 @@ from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import custom_backend_passes, init_backend_registration
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
+from torch._inductor.ir import as_storage_and_layout
 from torch._inductor.kernel.bmm import bmm_template
 from torch._inductor.kernel.mm import mm_template, persistent_tma_mm_template
 from torch._inductor.utils import _use_autotune_backend, can_use_tma
@@ -45,6 +50,8 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
+from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary, difference
+from gemmtune.engine.tables.inductor.kernels.extern import link, registered
 from gemmtune.engine.tables.inductor.loader_rows import InductorTable, ProductRow, parse_inductor_table
 from gemmtune.engine.tables.inductor.lowered import (
     AtenChoices,
@@ -74,7 +81,7 @@ if TYPE_CHECKING:
 
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
 
-_LOGIC = 4  # part of the cache key: add 1 whenever this file compiles a row to something else
+_LOGIC = 5  # part of the cache key: add 1 whenever this file compiles a row to something else
 _POLICIES = ("strict", "warn", "ignore")
 _MISSES = ("aten", "autotune")
 _TRITON = {
@@ -146,8 +153,11 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
                 f"has ({made or 'its versions are not known'}): {then}",
                 stacklevel=2,
             )
+        handler = _TableChoices(table, policy, miss, refused=changed if policy == "strict" else ())
+        for kernel in table.kernels.values():
+            registered(kernel)  # for code from torch's caches, which calls it without asking a handler
         _restore()
-        _activate(_TableChoices(table, policy, miss, refused=changed if policy == "strict" else ()))
+        _activate(handler)
 
 
 def uninstall() -> None:
@@ -298,12 +308,18 @@ class _TableChoices(AtenChoices):
         self._table, self._policy, self._miss = table, policy, miss
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
         self._messages: set[str] = set()
+        self._unrunnable = {
+            name: reason
+            for name, kernel in table.kernels.items()
+            if (reason := difference(kernel, any_version=policy == "ignore"))
+        }
         self.uses = UseLog()
 
     def uuid(self) -> str:
         """Return the table's part of every compile cache key; a recording has one of its own."""
+        lacking = ":".join(sorted(set(self._unrunnable.values())))
         recording = "".join(f":{each.uuid}" for each in _recordings)
-        return f"gemmtune-table:{_LOGIC}:{self._policy}:{self._miss}:{self._table.sha256}{recording}"
+        return f"gemmtune-table:{_LOGIC}:{self._policy}:{self._miss}:{self._table.sha256}:{lacking}{recording}"
 
     def get_template_configs(
         self,
@@ -321,13 +337,23 @@ class _TableChoices(AtenChoices):
         found = lowered_product(kernel_inputs, op_name)
         product = found if isinstance(found, LoweredProduct) else None
         row = None if product is None or self._is_other_gpu(device) else self._find(product)
+        instead_of = ""
+        if product is not None and row is not None and row.kernel:
+            reason = self._why_not(row, device)
+            if not reason:
+                if not is_for_templates(op_name, templates):
+                    return []
+                self._record(found, row, device, "row")
+                return [_extern(self._table.kernels[row.kernel], kernel_inputs)]
+            instead_of = f" ({row.template} {reason})"
+            row = row.otherwise
         template = None if product is None or row is None or row.is_aten else self._usable(row, product)
         if product is not None and row is not None and template is not None:
             if not is_for_templates(op_name, templates):
                 return []
             choice = self._render(row, template, product.k, kernel_inputs, op_name)
             if choice is not None:
-                self._record(found, row, device, "row")
+                self._record(found, row, device, "next choice" if instead_of else "row", instead_of)
                 return [choice]
             self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
         elif row is None and self._miss == "autotune":
@@ -336,7 +362,8 @@ class _TableChoices(AtenChoices):
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         elif not is_for_aten(op_name, templates):
             return []
-        self._record(found, row, device, "miss" if row is None else "aten row" if row.is_aten else "unused row")
+        served = "unused row" if row is not None and not row.is_aten else "next choice" if instead_of else "aten row"
+        self._record(found, row, device, "miss" if row is None else served, instead_of)
         return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
 
     def _find(self, product: LoweredProduct) -> ProductRow | None:
@@ -350,7 +377,7 @@ class _TableChoices(AtenChoices):
         return row
 
     def _record(
-        self, product: LoweredProduct | str, row: ProductRow | None, device: torch.device, outcome: str
+        self, product: LoweredProduct | str, row: ProductRow | None, device: torch.device, outcome: str, why: str = ""
     ) -> None:
         """Record and log a product that was lowered; the first one of a graph asks to be told of the graph's end."""
         if not product:
@@ -363,7 +390,7 @@ class _TableChoices(AtenChoices):
             runs = "ATen runs" if self._miss == "aten" else "Inductor tunes it"
             use = ProductUse(problem_name(product.key, product.hint), outcome, runs, self._nearest(product, name))
         else:
-            detail = f"{row_name(product.key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip()
+            detail = f"{row_name(product.key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
             use = ProductUse(problem_name(product.key, product.hint), outcome, detail)
         _log.info("%s", use)
         graph = V.graph
@@ -401,6 +428,17 @@ class _TableChoices(AtenChoices):
             f"gemmtune's table has no row for any product of a graph: {', '.join(names[:_NAMED])}{more}; {reason}. "
             f"See gemmtune_inductor.report()"
         )
+
+    def _why_not(self, row: ProductRow, device: torch.device) -> str:
+        """Return why a row's CuTe kernel cannot run in this graph, or an empty text; a warning tells it once."""
+        if V.graph.aot_mode or V.graph.cpp_wrapper:
+            return "is called from Python, not from AOTInductor's or a C++ wrapper's code"
+        reason = self._unrunnable.get(row.kernel, "") or link(self._table.kernels[row.kernel], device.index or 0)
+        if not reason and not is_autotuning():
+            reason = "needs options=gemmtune_inductor.options() in torch.compile"
+        if reason:
+            self._warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
+        return reason
 
     def _usable(self, row: ProductRow, product: LoweredProduct) -> KernelTemplate | None:
         """Return the row's template; None, with a warning, if Inductor's settings rule it out.
@@ -447,6 +485,17 @@ class _TableChoices(AtenChoices):
         if message not in self._messages:
             self._messages.add(message)
             warnings.warn(message, stacklevel=2)
+
+
+def _extern(kernel: KernelBinary, kernel_inputs: KernelInputs) -> ChoiceCaller:
+    """Return the choice of a registered kernel, and let none of its operands change its strides any more."""
+    nodes = kernel_inputs.nodes()
+    for node in nodes:
+        with suppress(NotImplementedError):  # of constants, which have a layout
+            as_storage_and_layout(node, freeze=True)
+    layout = kernel_inputs.output_layout(flexible=False)
+    choice: ChoiceCaller = registered(kernel).bind(nodes, layout)  # type: ignore[no-untyped-call]
+    return choice
 
 
 def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
@@ -602,7 +651,8 @@ def _lacking() -> str:
 
 def _changed_templates(table: InductorTable) -> list[str]:
     """Return the templates whose rows were timed with another source than this torch has, or with an unknown one."""
-    used = {row.template for rows in table.rows.values() for row in rows}
+    rows = [row for of_product in table.rows.values() for row in of_product]
+    used = {row.template for row in (*rows, *(row.otherwise for row in rows if row.otherwise))}
     return [
         name
         for name, template in _TRITON.items()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary, parse_kernels
 from gemmtune.engine.tables.sealed import (
     parse_sealed,
     require_config,
@@ -20,7 +21,7 @@ from gemmtune.engine.tables.sealed import (
 
 __all__ = ["PACKAGES", "SCHEMA", "InductorTable", "ProductRow", "parse_inductor_table"]
 
-SCHEMA = 2
+SCHEMA = 3
 PACKAGES = ("torch", "triton")
 """Packages whose versions change Inductor's kernels."""
 
@@ -34,7 +35,9 @@ _TEMPLATES_OF = {
     "addmm": ("aten::addmm", "triton::mm", "triton::mm_persistent_tma"),
     "bmm": ("aten::bmm", "triton::bmm"),
 }
-_ROW_FIELDS = {"first", "last", "template", "kwargs", "facts"}
+_ROW_FIELDS = {"first", "last", "template", "kwargs", "facts", "kernel", "otherwise"}
+_CUTE = "cute::"
+_OPS_OF_CUTE = ("mm", "addmm")
 _KWARGS = {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps"}
 _Params = Mapping[str, Mapping[str, Mapping[str, object]]]
 
@@ -48,8 +51,12 @@ class ProductRow(NamedTuple):
     """Greatest m that the row serves."""
     template: str
     """Inductor's name of the kernel's template."""
-    kwargs: Mapping[str, int]
-    """Tuned keywords of the template; empty for ATen."""
+    kwargs: Mapping[str, Any]
+    """Tuned keywords of the template, or the config of a CuTe kernel; empty for ATen."""
+    kernel: str = ""
+    """Name of the CuTe kernel among the table's; empty where torch makes the kernel."""
+    otherwise: ProductRow | None = None
+    """Choice to run where a CuTe kernel cannot; None for other rows."""
 
     @property
     def is_aten(self) -> bool:
@@ -70,6 +77,8 @@ class InductorTable(NamedTuple):
     """Hashes of the template's source that timed the rows, by Triton template."""
     rows: Mapping[str, tuple[ProductRow, ...]]
     """Rows by product, ascending."""
+    kernels: Mapping[str, KernelBinary]
+    """CuTe kernels by name."""
 
 
 def parse_inductor_table(content: bytes) -> InductorTable:
@@ -79,13 +88,14 @@ def parse_inductor_table(content: bytes) -> InductorTable:
         TypeError: a part has the wrong type; the message names row and field.
         ValueError: a part has a value that Inductor would fail on or compute wrongly; the message names row and field.
     """
-    fields = parse_sealed(content, "inductor", SCHEMA, {"made_with", "templates", "params", "rows"})
+    fields = parse_sealed(content, "inductor", SCHEMA, {"made_with", "templates", "params", "rows", "kernels"})
     made_with = _texts_by_name("made_with", fields["made_with"], PACKAGES)
     triton = [name for names in _TEMPLATES_OF.values() for name in names if name.startswith("triton::")]
     templates = _texts_by_name("templates", fields["templates"], triton)
     params = {name: _params(name, values) for name, values in require_object("params", fields["params"]).items()}
-    rows = {key: _rows(key, entries, params) for key, entries in require_object("rows", fields["rows"]).items()}
-    return InductorTable(fields["sha256"], fields["device"]["name"], made_with, templates, rows)
+    kernels = parse_kernels(fields["kernels"])
+    rows = {key: _rows(key, its, params, kernels) for key, its in require_object("rows", fields["rows"]).items()}
+    return InductorTable(fields["sha256"], fields["device"]["name"], made_with, templates, rows, kernels)
 
 
 def _texts_by_name(name: str, value: object, known: Sequence[str]) -> dict[str, list[str]]:
@@ -98,6 +108,8 @@ def _texts_by_name(name: str, value: object, known: Sequence[str]) -> dict[str, 
 def _params(template: str, values: object) -> dict[str, dict[str, object]]:
     """Return the values of a template's keywords; torch derives all others, and a wrong EVEN_K gives wrong results."""
     name = f"params.{shortened(template)}"
+    if template.startswith(_CUTE):
+        return require_params(name, values)
     params = require_params(name, values, _KWARGS if template.startswith("triton::") else set())
     for keyword, known in params.items():
         for value in known.values():
@@ -105,7 +117,7 @@ def _params(template: str, values: object) -> dict[str, dict[str, object]]:
     return params
 
 
-def _rows(key: str, entries: object, params: _Params) -> tuple[ProductRow, ...]:
+def _rows(key: str, entries: object, params: _Params, kernels: Container[str]) -> tuple[ProductRow, ...]:
     """Return the rows of one product; refuse two for one m, and two ranges that share an m.
 
     A row for one m may lie within a range.
@@ -117,9 +129,11 @@ def _rows(key: str, entries: object, params: _Params) -> tuple[ProductRow, ...]:
         raise TypeError(f"{key}: its rows={shortened(entries)} are not a list")
     rows: list[ProductRow] = []
     known = {template: params[template] for template in _TEMPLATES_OF[found[1]] if template in params}
+    if found[1] in _OPS_OF_CUTE:
+        known |= {template: its for template, its in params.items() if template.startswith(_CUTE)}
     for number, entry in enumerate(entries, 1):
         try:
-            rows.append(_row(entry, known))
+            rows.append(_row(entry, known, kernels))
         except (TypeError, ValueError) as error:
             raise type(error)(f"{key}: row {number}: {error}") from None
     rows.sort(key=itemgetter(0, 1))  # first and last
@@ -132,11 +146,27 @@ def _rows(key: str, entries: object, params: _Params) -> tuple[ProductRow, ...]:
     return tuple(rows)
 
 
-def _row(entry: object, known: _Params) -> ProductRow:
+def _row(entry: object, known: _Params, kernels: Container[str]) -> ProductRow:
     fields = require_object("it", entry, _ROW_FIELDS)
     first = require_integer("first", fields["first"], 1, _LARGEST)
     last = require_integer("last", fields["last"], first, _LARGEST)
+    template, kwargs = _choice("", fields, known)
+    kernel, otherwise = fields["kernel"], fields["otherwise"]
+    if not template.startswith(_CUTE):
+        if kernel is not None or otherwise is not None:
+            raise ValueError(f"{template} has a kernel or another choice, which only rows of CuTe have")
+        return ProductRow(first, last, template, kwargs)
+    if not isinstance(kernel, str) or kernel not in kernels:
+        raise ValueError(f"kernel={shortened(kernel)} is not one of the table's kernels")
+    of_torch = {name: its for name, its in known.items() if not name.startswith(_CUTE)}
+    next_choice = require_object("otherwise", otherwise, {"template", "kwargs"})
+    instead = ProductRow(first, last, *_choice("otherwise.", next_choice, of_torch))
+    return ProductRow(first, last, template, kwargs, kernel, instead)
+
+
+def _choice(where: str, fields: Mapping[str, Any], known: _Params) -> tuple[str, Mapping[str, Any]]:
+    """Return the template and the tuned keywords of a choice."""
     template = fields["template"]
     if not isinstance(template, str) or template not in known:
-        raise ValueError(f"template={shortened(template)} is not one of {', '.join(known) or 'params'}")
-    return ProductRow(first, last, template, require_config("kwargs", fields["kwargs"], known[template]))
+        raise ValueError(f"{where}template={shortened(template)} is not one of {', '.join(known) or 'params'}")
+    return template, require_config(f"{where}kwargs", fields["kwargs"], known[template])

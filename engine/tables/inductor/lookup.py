@@ -1,7 +1,8 @@
 """Rows under Inductor's own keys, for its stock lookup table.
 
 The stock table knows no ranges, no tf32 and no dtype of the output, and benchmarks a Triton row of addmm against ATen.
-Rows of triton::mm_persistent_tma are left out: they need facts of the host, which a table does not hold.
+Rows of triton::mm_persistent_tma are left out: they need facts of the host, which a table does not hold. So are
+those of CuTe kernels, which the stock table cannot name.
 
 Source of keys and rows: torch/_inductor/lookup_table/choices.py and heuristics/template/triton.py, torch 2.11 to 2.15.
 """
@@ -14,7 +15,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem, gemm
 from gemmtune.engine.records.table import Choice, Row, Table
-from gemmtune.engine.tables.inductor.templates import template_of
+from gemmtune.engine.tables.inductor.templates import is_cute, template_of
 
 __all__ = ["lookup_keys", "lookup_table"]
 
@@ -31,7 +32,7 @@ def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
     served: dict[str, Row] = {}
     for row in table.rows:
         problem, choice = gemm(row.problem), row.choices[0]
-        if problem.dynamic_m or choice.space == "triton_mm_tma":
+        if problem.dynamic_m or choice.space == "triton_mm_tma" or is_cute(choice.space):
             continue
         keys = lookup_keys(table.device, problem)
         for key in keys if choice.space == "aten" else keys[:1]:

@@ -19,6 +19,7 @@ DTYPE_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "tf32":
 _OUTCOMES = {
     "row": "run a row's kernel",
     "aten row": "run ATen because a row says so",
+    "next choice": "run a row's next choice, because its CuTe kernel cannot run here",
     "unused row": "have a row that cannot be used here",
     "miss": "have no row",
     "no problem": "are no problem that can be tuned",
@@ -46,7 +47,7 @@ class ProductUse:
     problem: str
     """Name of the problem, which `gemmtune tune --problem` takes; the operation if the product is no problem."""
     outcome: str
-    """Kind of use: `row`, `aten row`, `unused row`, `miss` or `no problem`."""
+    """Kind of use: `row`, `aten row`, `next choice`, `unused row`, `miss` or `no problem`."""
     detail: str
     """Row that serves the product, or the reason why none does."""
     nearest: NearestRow | None = None
@@ -84,6 +85,7 @@ class TableUse:
             "products": self.products,
             "rows": self.count("row"),
             "aten_rows": self.count("aten row"),
+            "next_choices": self.count("next choice"),
             "unused_rows": self.count("unused row"),
             "without_row": self.count("miss"),
             "no_problem": self.count("no problem"),

@@ -8,12 +8,14 @@ from __future__ import annotations
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import Op, Problem
 from gemmtune.engine.records.table import Choice
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.space import Space
 
-__all__ = ["template_of"]
+__all__ = ["is_cute", "template_of"]
 
 
 def template_of(problem: Problem, choice: Choice) -> str:
-    """Return the `uid` of a choice's template.
+    """Return the `uid` of a choice's template, or `cute::` and the space of a kernel that the export contains.
 
     Raises:
         TableError: Inductor has no template for the space and operation.
@@ -24,7 +26,14 @@ def template_of(problem: Problem, choice: Choice) -> str:
         return "triton::bmm" if problem.op is Op.BMM else "triton::mm"
     if choice.space == "triton_mm_tma" and problem.op is not Op.BMM:
         return "triton::mm_persistent_tma"
+    if problem.op is not Op.BMM and is_cute(choice.space):
+        return f"cute::{choice.space}"
     raise TableError(
         f"{problem.name}: no Inductor template of {problem.op} for space {choice.space!r}; "
-        f"known: aten, triton_mm, triton_mm_tma"
+        f"known: aten, triton_mm, triton_mm_tma, and spaces whose kernels need no gemmtune in production"
     )
+
+
+def is_cute(space: str) -> bool:
+    """Return whether a space's kernels need the CuTe packages in production."""
+    return space in registry.names(Space) and bool(registry.space(space).needs)

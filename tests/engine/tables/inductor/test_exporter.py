@@ -148,6 +148,8 @@ def test_each_row_has_the_facts_of_its_time():
         "last": 64,
         "template": "triton::mm",
         "kwargs": TILES,
+        "kernel": None,
+        "otherwise": None,
         "facts": {
             "problem": "64x64x64:bf16:nt",
             "time_ns": 100.0,
@@ -194,7 +196,8 @@ def test_the_exported_loader_compiles_and_imports_nothing_of_gemmtune():
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (row("8x8x8", choice("cute_gemm", {})), "8x8x8:bf16:nt: no Inductor template of mm for space 'cute_gemm'"),
+        (row("8x8x8", choice("unknown", {})), "8x8x8:bf16:nt: no Inductor template of mm for space 'unknown'"),
+        (row("4x8x8x8:bf16:nt:bmm", choice("cute_gemm", {})), "no Inductor template of bmm for space 'cute_gemm'"),
         (row("4x8x8x8:bf16:nt:bmm", choice("triton_mm_tma", TILES)), "no Inductor template of bmm for space"),
         (row("4x8x8x8:bf16:nt:bmm:dynamic_m=true", choice("aten", {})), "rows of bmm are for one m"),
         (row(Problem.parse("8x8x8:bf16:nt:epilogue=relu"), choice("aten", {})), "epilogue=relu has no key"),

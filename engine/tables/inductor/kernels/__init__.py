@@ -1,0 +1,1 @@
+"""Binaries of CuTe kernels in an export: how they are built, checked, and run by Inductor."""

@@ -1,0 +1,105 @@
+"""Binaries of a table as choices of Inductor. Needs torch, and the CuTe packages to run them.
+
+A kernel's name is made of its binary. So code that torch takes from its caches finds the kernel it was compiled with,
+and a table that is installed again finds it registered. Nothing is compiled. A kernel is linked when it is first chosen
+or called, once per GPU.
+"""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+from torch._inductor.select_algorithm import ExternKernelChoice
+
+from gemmtune.engine.seams.kernel_call import binder
+from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary
+
+__all__ = ["link", "registered"]
+
+_OPERAND_ALIGNMENT = 15  # bits that are 0 in an address that is a multiple of 16
+_KERNEL_FUNCTION = "kernel"
+
+
+def registered(kernel: KernelBinary) -> ExternKernelChoice:
+    """Return Inductor's choice of a kernel; it is registered once per process."""
+    with _kernels_lock:
+        known: ExternKernelChoice | None = ExternKernelChoice.lookup(kernel.name)
+        return known or ExternKernelChoice(_Launcher(kernel), name=kernel.name, has_out_variant=True)
+
+
+def link(kernel: KernelBinary, device: int) -> str:
+    """Link a registered kernel for a GPU; return why that is impossible, or an empty text."""
+    try:
+        launcher: _Launcher = registered(kernel).to_callable()  # type: ignore[no-untyped-call]
+        launcher.link(device)
+    except Exception as error:  # missing libraries fail in any way
+        first_line = next(iter(str(error).splitlines()), "")
+        return f"cannot be linked: {type(error).__name__}: {first_line}"[:200]
+    return ""
+
+
+_kernels_lock = Lock()
+
+
+class _Launcher:
+    """Function of one kernel, which generated code calls with the operands and `out`."""
+
+    def __init__(self, kernel: KernelBinary) -> None:
+        self.__name__ = kernel.name
+        self._kernel = kernel
+        self._bind = binder(kernel.call)
+        self._functions: dict[int, Callable[..., None]] = {}
+        self._a, self._b = (1 if layout == "n" else 0 for layout in kernel.layouts)
+
+    def __call__(self, *inputs: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Enqueue bias + a @ b on torch's current stream; inputs are (a, b) or (bias, a, b).
+
+        ATen runs where an operand's address or row is no multiple of 16 bytes, which only the launch can tell.
+        """
+        *bias, a, b = inputs
+        if not (self._reads(a, self._a) and self._reads(b, self._b)):
+            return torch.addmm(bias[0], a, b, out=out) if bias else torch.mm(a, b, out=out)
+        device = a.device.index
+        named = {"a": a, "b": b, "out": out, "stream": torch._C._cuda_getCurrentRawStream(device)}
+        named["bias"] = _one_row(bias[0]) if bias else out
+        (self._functions.get(device) or self.link(device))(*self._bind(named))
+        return out
+
+    def link(self, device: int) -> Callable[..., None]:
+        """Return the kernel's function on a GPU; it is linked once per GPU, by the first thread that asks.
+
+        Raises:
+            Exception: the packages are missing, or cannot link the object.
+        """
+        with _kernels_lock:
+            if device not in self._functions:
+                self._functions[device] = _link_object(self._kernel)
+            return self._functions[device]
+
+    @staticmethod
+    def _reads(matrix: torch.Tensor, along: int) -> bool:
+        row = matrix.stride(1 - along) * matrix.itemsize
+        return matrix.stride(along) == 1 and not (matrix.data_ptr() | row) & _OPERAND_ALIGNMENT
+
+
+def _one_row(bias: torch.Tensor) -> torch.Tensor:
+    """Return the vector of a bias that Inductor has expanded to the rows of the output."""
+    return bias[0] if bias.dim() == 2 and bias.stride(0) == 0 else bias
+
+
+def _link_object(kernel: KernelBinary) -> Callable[..., None]:
+    from cutlass import cute
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernel.o"
+        file.write_bytes(zlib.decompress(base64.b64decode(kernel.packed)))
+        module: Any = cute.runtime.load_module(str(file), enable_tvm_ffi=True)
+        function: Callable[..., None] = module[_KERNEL_FUNCTION]
+        return function
