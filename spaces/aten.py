@@ -10,7 +10,8 @@ from gemmtune.engine.platform import vendor_gemm as vendor
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.problem import gemm
+from gemmtune.engine.records.epilogue.chain import OperandShape
+from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
@@ -27,7 +28,7 @@ class AtenSpace(Space):
     """One config: the kernel that eager mode runs, and that Inductor calls `aten::mm`, `aten::addmm` or `aten::bmm`.
 
     It calls `torch.mm`, `torch.addmm` or `torch.bmm`, and for operands of 8 bits `_scaled_mm` or `_int_mm`. All take m
-    at run time.
+    at run time. An epilogue runs in the pointwise kernels that Inductor generates, behind the product.
     """
 
     def params(self, task: Task) -> tuple[Param, ...]:
@@ -52,11 +53,19 @@ class AtenSpace(Space):
         return toolchain_of("torch")
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """Return the entry point of the vendor library: it serves all tasks of an operation and operand type."""
-        return vendor.operator_name(gemm(task.problem))
+        """Return the entry point of the vendor library, which serves all tasks of an operation and operand type.
+
+        Pointwise kernels of an epilogue serve one problem.
+        """
+        problem = gemm(task.problem)
+        return super().artifact_key(task, config) if problem.epilogue else vendor.operator_name(problem)
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
-        """Return an artifact that names the vendor library's entry point; nothing is built."""
+        """Return an artifact that names the vendor library's entry point; only an epilogue's kernels are built."""
+        if gemm(task.problem).epilogue:
+            from gemmtune.spaces.inductor.pointwise import build_pointwise
+
+            return build_pointwise(self, task, config, folder)
         key = self.artifact_key(task, config)
         return Artifact(
             key=key,
@@ -70,8 +79,9 @@ class AtenSpace(Space):
         )
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
-        """Return the vendor library's entry point, in the problem's tf32 mode."""
-        return _VendorKernel(gemm(task.problem).allow_tf32)
+        """Return the vendor library's entry point, in the problem's tf32 mode, and the kernels of an epilogue."""
+        problem = gemm(task.problem)
+        return _VendorSequence(artifact, problem) if problem.epilogue else _VendorKernel(problem.allow_tf32)
 
 
 class _VendorKernel:
@@ -83,3 +93,35 @@ class _VendorKernel:
 
     def close(self) -> None:
         """Do nothing: the kernel holds no memory."""
+
+
+class _VendorSequence:
+    """Vendor library's product, and Inductor's pointwise kernels for the epilogue behind it."""
+
+    def __init__(self, artifact: Artifact, problem: Problem) -> None:
+        import torch
+
+        from gemmtune.spaces.inductor.pointwise import PointwiseKernels
+
+        self._allow_tf32 = problem.allow_tf32
+        self._pointwise = PointwiseKernels(artifact, problem)
+        names = problem.argument_names
+        self._bias = names.index("bias") if "bias" in names else None
+        # the epilogue's own output of the product, which is the last one, or memory of the kernel's own
+        self._stored = len(problem.stored_dtypes) + 1 if problem.epilogue.stores_product else None
+        self._product: torch.Tensor | None = None
+        if self._stored is None:
+            shape, dtype = problem.shape_of(OperandShape.MATRIX), getattr(torch, problem.out_dtype.torch_name)
+            self._product = torch.empty(shape, dtype=dtype, device="cuda")
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        product = tensors[self._stored] if self._product is None and self._stored is not None else self._product
+        assert product is not None
+        bias = None if self._bias is None else tensors[self._bias]
+        vendor.multiply(tensors[0], tensors[1], product, bias, allow_tf32=self._allow_tf32)
+        self._pointwise(*tensors, product)
+
+    def close(self) -> None:
+        """Unload the pointwise kernels and free the product's memory."""
+        self._pointwise.close()
+        self._product = None

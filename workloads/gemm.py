@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.platform.vendor_gemm import reference_problem
+from gemmtune.engine.records.epilogue.chain import Call, Epilogue, Operand, Product, Term, expanded
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Gemm", "GemmOperands"]
+__all__ = ["Gemm", "GemmOperands", "computed"]
 
 _INTEGER_SCALE = 32.0  # standard deviation of integer operands: 1 value in 16,000 is cut off at 127
 _LARGEST_FP16 = 65504.0
@@ -35,29 +36,39 @@ The bound leaves a factor of four over simulated tensor cores that round sums to
 does with 8-bit floats (DeepSeek-V3 Technical Report, section 3.3.2).
 """
 
+_ROUNDINGS_OF_EPILOGUE = 2
+"""Roundings before an output behind an epilogue: that of the product, and that of the output."""
+_LEAST_RMS_OF_EPILOGUE = 1e-2
+"""Root mean square that an epilogue's output counts with at least; the product's is near 1."""
+_OF_POSITIVE = ("sqrt", "rsqrt", "log", "log2", "log1p", "pow")
+"""Operations whose first argument has to be positive, for operands of the epilogue that they read."""
+
 
 @dataclass(frozen=True, slots=True)
 class GemmOperands:
-    """A, B, the output and the bias of one problem; bmm puts the batch dimension first."""
+    """A, B, outputs, bias and the epilogue's operands of one problem; bmm puts the batch dimension first."""
 
     a: torch.Tensor
     """Left operand, m×k, with the problem's dtype and layout."""
     b: torch.Tensor
     """Right operand, k×n, with the problem's dtype and layout."""
-    out: torch.Tensor
-    """Output of the kernel, m×n, row-major."""
+    outputs: tuple[torch.Tensor, ...]
+    """Outputs of the kernel, m×n, row-major."""
     bias: torch.Tensor | None = None
     """Summand of addmm with the output's dtype: n elements, or m×n row-major."""
+    further: tuple[torch.Tensor, ...] = ()
+    """Operands of the epilogue in the order of its text, each broadcast to the output by its shape."""
+
+    @property
+    def out(self) -> torch.Tensor:
+        """First output of the kernel."""
+        return self.outputs[0]
 
     @property
     def arguments(self) -> tuple[torch.Tensor, ...]:
-        """Arguments of a kernel's call, in order."""
-        return (self.a, self.b, self.out) if self.bias is None else (self.a, self.b, self.out, self.bias)
-
-    @property
-    def outputs(self) -> tuple[torch.Tensor, ...]:
-        """Output of the kernel."""
-        return (self.out,)
+        """Arguments of a kernel's call, in the order of `Problem.argument_names`."""
+        bias = () if self.bias is None else (self.bias,)
+        return (self.a, self.b, *self.outputs, *bias, *self.further)
 
 
 class Gemm(WorkloadKind[Problem]):
@@ -76,42 +87,57 @@ class Gemm(WorkloadKind[Problem]):
         return Problem.from_fields(fields)
 
     def operands(self, workload: Problem, source: TensorSource, number: int) -> GemmOperands:
-        """Return standard-normal A and B and a bias, with an uninitialised output; kernels run faster on zeros.
+        """Return standard-normal A and B and a bias, with uninitialised outputs; kernels run faster on zeros.
 
-        Integers are 32 times normal and rounded, or less if fp16 would not hold their sums.
+        Integers are 32 times normal and rounded, or less if fp16 would not hold their sums. Before an epilogue B is
+        smaller by about the root of k, so that the product has a variance near 1, as activations have in a model.
         """
         name = f"{workload.name}#{number}" if number else workload.name
         scale = _integer_scale(workload)
         batch = (workload.batch,) if workload.op is Op.BMM else ()
 
-        def operand(which: str, rows: int, columns: int, dtype: DType, layout: Layout) -> torch.Tensor:
-            of_type = scale if dtype.is_integer else 1.0
+        def operand(
+            which: str, rows: int, columns: int, dtype: DType, layout: Layout, factor: float = 1.0
+        ) -> torch.Tensor:
+            of_type = scale if dtype.is_integer else factor
             if layout is Layout.N:
                 return source.normal(_dtype(dtype), (*batch, rows, columns), f"{name} {which}", of_type)
             return source.normal(_dtype(dtype), (*batch, columns, rows), f"{name} {which}", of_type).mT
 
         return GemmOperands(
             a=operand("a", workload.m, workload.k, workload.a_dtype, workload.a_layout),
-            b=operand("b", workload.k, workload.n, workload.b_dtype, workload.b_layout),
-            out=source.empty(_dtype(workload.out_dtype), (*batch, workload.m, workload.n), f"{name} out"),
+            b=operand("b", workload.k, workload.n, workload.b_dtype, workload.b_layout, _shrunk(workload)),
+            outputs=tuple(
+                source.empty(_dtype(dtype), (*batch, workload.m, workload.n), f"{name} out{number or ''}")
+                for number, dtype in enumerate(workload.stored_dtypes)
+            ),
             bias=None if workload.bias is Bias.NONE else _bias(workload, source, f"{name} bias", scale),
+            further=tuple(
+                _further(workload, each, source, f"{name} {each.name}") for each in workload.epilogue.operands
+            ),
         )
 
     def expected(self, workload: Problem, operands: Operands) -> tuple[Expected, ...]:
-        """Return the product in float64, computed by blocks of rows, so that float64 copies stay small."""
+        """Return product and epilogue in float64, computed by blocks of rows, so that float64 copies stay small."""
         import torch
 
         assert isinstance(operands, GemmOperands)
         b, bias = operands.b.double(), operands.bias
         rows = max(1, 2**27 // (workload.batch * workload.n))  # at most 1 GiB of float64 output at once
-        blocks = []
+        blocks: list[list[torch.Tensor]] = [[] for _ in operands.outputs]
         for i in range(0, workload.m, rows):
-            block = operands.a[..., i : i + rows, :].double() @ b
+            product = operands.a[..., i : i + rows, :].double() @ b
             if bias is not None:
-                block += bias if bias.dim() == 1 else bias[i : i + rows]
-            blocks.append(block.float())
-        # Inputs are standard normal, so an element has variance k.
-        return (Expected(torch.cat(blocks, dim=-2), _tolerance(workload), workload.k**0.5),)
+                product += bias if bias.dim() == 1 else bias[i : i + rows]
+            further = [each[..., i : i + rows, :] if each.shape[-2] > 1 else each for each in operands.further]
+            for block, values in zip(blocks, computed(workload.epilogue, product, further), strict=True):
+                block.append(values.float())
+        # Inputs are standard normal, so an element has variance k, or with an epilogue about 1.
+        least = _LEAST_RMS_OF_EPILOGUE if workload.epilogue else workload.k**0.5
+        return tuple(
+            Expected(torch.cat(block, dim=-2), _tolerance(workload, dtype), least)
+            for block, dtype in zip(blocks, workload.stored_dtypes, strict=True)
+        )
 
     def timed_beside(self, workload: Problem) -> Problem:
         """Return the problem itself if the vendor library runs it, else its bf16 product."""
@@ -134,7 +160,72 @@ def _bias(problem: Problem, source: TensorSource, name: str, integer_scale: floa
     return (values * integer_scale**2 if problem.a_dtype.is_integer else values).to(_dtype(problem.out_dtype))
 
 
-def _tolerance(problem: Problem) -> float:
+def computed(epilogue: Epilogue, product: torch.Tensor, further: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Return the outputs of an epilogue in the product's type; without an epilogue, the product.
+
+    Args:
+        epilogue: operations behind the product.
+        product: product with its bias.
+        further: the epilogue's operands in the order of its text, broadcast to the product by their shapes.
+    """
+    import torch
+
+    values: dict[Term, torch.Tensor] = {Product(): product}
+    for operand, tensor in zip(epilogue.operands, further, strict=True):
+        values[operand] = tensor if tensor.dtype == torch.bool else tensor.to(product.dtype)
+
+    def value(term: Term) -> torch.Tensor:
+        if isinstance(term, float):
+            return torch.tensor(term, dtype=product.dtype, device=product.device)
+        if term not in values:
+            assert isinstance(term, Call)
+            values[term] = getattr(torch, term.op)(*map(value, term.arguments))
+        return values[term]
+
+    return tuple(value(expanded(output.term)) for output in epilogue.outputs) or (product,)
+
+
+def _shrunk(problem: Problem) -> float:
+    """Return a power of two near 1/√k for B before an epilogue, else 1."""
+    return 2.0 ** -round(math.log2(problem.k) / 2) if problem.epilogue else 1.0
+
+
+def _further(problem: Problem, operand: Operand, source: TensorSource, name: str) -> torch.Tensor:
+    """Return a normal operand of an epilogue; half of a condition's values are true, and roots get positive ones."""
+    import torch
+
+    shape = problem.shape_of(operand.shape)
+    if operand.transposed:
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    if operand.dtype == "bool":
+        found = source.own(torch.float32, shape, name) > 0
+    elif operand in _positive(problem.epilogue):
+        found = source.own(torch.float32, shape, name).abs().to(_dtype(DType(operand.dtype or problem.out_dtype)))
+    else:
+        found = source.normal(_dtype(DType(operand.dtype or problem.out_dtype)), shape, name)
+    return found.mT if operand.transposed else found
+
+
+def _positive(epilogue: Epilogue) -> set[Term]:
+    """Return the operands that are read as an argument of a root, a logarithm or a power."""
+    waiting, found = [output.term for output in epilogue.outputs], set()
+    while waiting:
+        term = waiting.pop()
+        if isinstance(term, Call):
+            waiting += term.arguments
+            if term.op in _OF_POSITIVE:
+                found.add(term.arguments[0])
+    return found
+
+
+def _tolerance(problem: Problem, stored: DType) -> float:
+    """Return the tolerance of an output; an epilogue may add a rounding to its operand's, the product's."""
+    if problem.epilogue:
+        return _ROUNDINGS_OF_EPILOGUE * max(_tolerance_of_product(problem), _TOLERANCE[stored])
+    return _tolerance_of_product(problem)
+
+
+def _tolerance_of_product(problem: Problem) -> float:
     if problem.allow_tf32:
         return _TF32_TOLERANCE
     of_output = _TOLERANCE[problem.out_dtype]

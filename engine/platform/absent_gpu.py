@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import torch
 import triton
-from torch._inductor import utils
+from torch._inductor import scheduler, utils
 from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.hints import DeviceProperties
 from triton.backends.compiler import GPUTarget
@@ -44,12 +44,28 @@ def target(device: Device) -> Iterator[None]:
         patch.object(triton.runtime.driver, "_active", _driver_of(device)),
         patch.object(DeviceProperties, "create", staticmethod(lambda _: properties)),
         patch.object(torch.cuda, "get_device_capability", lambda *_: device.capability),
+        patch.object(torch.cuda, "get_device_properties", lambda *_: _properties_of(device)),
+        patch.object(torch.cuda, "current_device", lambda: 0),
         patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
+        patch.object(scheduler, "has_triton", lambda: True),
         # both cache their first answer, which may be about another GPU or none
         patch.object(utils, "get_max_num_sms", lambda: device.sm_count),
         patch.object(template_heuristics(), "has_triton_stable_tma_api", lambda: device.capability >= _FIRST_WITH_TMA),
     ):
         yield
+
+
+def _properties_of(device: Device) -> SimpleNamespace:
+    """Return torch's properties of an absent GPU, as far as Inductor's scheduler asks for them."""
+    major, minor = device.capability
+    return SimpleNamespace(
+        name=device.name,
+        gcnArchName=device.arch,
+        major=major,
+        minor=minor,
+        multi_processor_count=device.sm_count,
+        shared_memory_per_block_optin=device.shared_memory_per_block_bytes,
+    )
 
 
 def _driver_of(device: Device) -> SimpleNamespace:

@@ -6,9 +6,11 @@ aten/src/ATen/native/cuda (torch 2.11 to 2.13), and `test__int_mm` in test/test_
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.problem import DType, Layout, Op, Problem
 from gemmtune.engine.records.verdict import Verdict
 
@@ -33,8 +35,6 @@ def supports(problem: Problem) -> Verdict:
     name = operator_name(problem)
     if problem.op is not Op.MM and problem.a_dtype.itemsize == 1:
         return Verdict.no("operation", f"aten runs mm of {problem.a_dtype}, not {problem.op}")
-    if problem.epilogue:
-        return Verdict.no("operation", f"{name} has no epilogue {problem.epilogue}")
     if not _knows_types(problem):
         types = f"{problem.a_dtype} by {problem.b_dtype} to {problem.out_dtype}"
         return Verdict.no("types", f"{name} does not multiply {types}")
@@ -52,9 +52,9 @@ def supports(problem: Problem) -> Verdict:
 
 
 def reference_problem(problem: Problem) -> Problem:
-    """Return the problem that the reference kernel solves: the problem itself if supported, else its bf16 product."""
+    """Return the problem that the reference kernel solves: the plain problem if supported, else its bf16 product."""
     if supports(problem):
-        return problem
+        return replace(problem, epilogue=NO_EPILOGUE) if problem.epilogue else problem
     a_layout, b_layout, weight = problem.a_layout, problem.b_layout, problem.weight
     return Problem(problem.m, problem.n, problem.k, a_layout=a_layout, b_layout=b_layout, weight=weight)
 

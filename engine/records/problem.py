@@ -249,6 +249,16 @@ class Problem(Workload):
         outputs = self.epilogue.outputs
         return tuple(DType(each.dtype) if each.dtype else self.out_dtype for each in outputs) or (self.out_dtype,)
 
+    @property
+    def argument_names(self) -> tuple[str, ...]:
+        """Names of a kernel's arguments in the order of its call: a, b, outputs, bias, operands of the epilogue.
+
+        The outputs are `out`, `out2` and so on; the operands have their names in the epilogue's text.
+        """
+        outputs = (f"out{number if number > 1 else ''}" for number in range(1, len(self.stored_dtypes) + 1))
+        bias = () if self.bias is Bias.NONE else ("bias",)
+        return ("a", "b", *outputs, *bias, *(operand.name for operand in self.epilogue.operands))
+
     def shape_of(self, shape: OperandShape) -> tuple[int, ...]:
         """Return the sizes of an epilogue's operand: as many as the output has, with 1 where it is broadcast."""
         batch = (self.batch,) if self.op is Op.BMM else ()

@@ -26,7 +26,7 @@ class TensorSource(Protocol):
         """Device of the tensors."""
 
     def normal(self, dtype: torch.dtype, shape: tuple[int, ...], name: str, scale: float = 1.0) -> torch.Tensor:
-        """Return a contiguous tensor of standard-normal values; integers are multiplied by `scale` and rounded.
+        """Return a contiguous tensor of normal values with the standard deviation `scale`; integers are rounded.
 
         Another name gets other values and other memory. Do not write to the tensor: its memory may hold operands of
         other workloads, too.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,25 +16,19 @@ from torch._inductor.runtime import triton_heuristics
 
 from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import artifact_of, reason_of
 from gemmtune.spaces.cubin_resources import registers_and_spills
+from gemmtune.spaces.inductor.epilogue import GeneratedKernel
 from gemmtune.spaces.inductor.render import Rendering, render
 from gemmtune.spaces.inductor.target import environment, target
 
-__all__ = ["build"]
+__all__ = ["Compiled", "build", "compiled"]
 
-# Inductor's names of a kernel's arguments, and the names that `kernel.TritonKernel` uses.
-_ARGUMENTS = {
-    "in_ptr0": "bias",
-    "arg_A": "a",
-    "arg_B": "b",
-    "out_ptr0": "out",
-    "ws_ptr": "workspace",
-    "ks0": "m",
-}
+_FIXED_GRID = "FixedGrid"  # Inductor's rule for the blocks of a template: they come as arguments
 
 
 def build(space: Space, template: str, task: Task, config: Config, folder: Path) -> Artifact:
@@ -44,25 +40,20 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
         rendering = render(template, gemm(task.problem), config)
-        binary, arguments = _compile(rendering)
-        facts = binary.metadata
-        if facts.profile_scratch_size:
-            reason = f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for"
-            raise BuildError(reason)
-        file = Path(scratch) / "kernel.cubin"
-        file.write_bytes(binary.asm["cubin"])
-        registers, spill_bytes = registers_and_spills(file)
-        threads = facts.num_warps * task.device.warp_size
+        found = compiled(rendering.kernel)
+        if len(found) != 1:
+            raise BuildError(f"Inductor compiled {len(found)} kernels for one config")
+        facts, file = found[0].binary.metadata, Path(scratch) / "kernel.cubin"
+        resources = found[0].write(file, task.device)
         launch: tuple[tuple[str, int | str], ...] = (
             ("entry", facts.name),
-            ("arguments", " ".join(arguments)),
+            ("arguments", " ".join(found[0].arguments)),
             *_grid(task, config, rendering),
-            ("threads", threads),
-            ("shared_bytes", facts.shared),
+            ("threads", resources.threads),
+            ("shared_bytes", resources.shared_bytes),
             ("scratch_bytes", facts.global_scratch_size),
             ("workspace_bytes", rendering.workspace_bytes),
         )
-        resources = Resources(registers, facts.shared, spill_bytes, threads)
         return artifact_of(space, task, config, file, folder, launch, resources, started)
 
 
@@ -75,18 +66,48 @@ def _grid(task: Task, config: Config, rendering: Rendering) -> tuple[tuple[str, 
     return ("grid_x", x // -(-gemm(task.problem).m // block_m)), ("block_m", block_m), ("grid_y", y), ("grid_z", z)
 
 
-def _compile(rendering: Rendering) -> tuple[Any, list[str]]:
-    """Compile through Inductor's own autotuner object, and return the kernel with the names of its arguments.
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Compiled Triton kernel."""
+
+    binary: Any
+    """Kernel as Triton returns it."""
+    arguments: tuple[str, ...]
+    """Names of what the kernel's parameters receive, without constants."""
+    grid: tuple[int, int, int] | None
+    """Blocks along x, y and z, if the kernel knows them from its sizes, as a pointwise kernel does."""
+
+    def write(self, file: Path, device: Device) -> Resources:
+        """Write the cubin and return what it needs.
+
+        Raises:
+            BuildError: the cubin wants memory for measuring itself.
+        """
+        facts = self.binary.metadata
+        if facts.profile_scratch_size:
+            reason = f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for"
+            raise BuildError(reason)
+        file.write_bytes(self.binary.asm["cubin"])
+        registers, spill_bytes = registers_and_spills(file)
+        return Resources(registers, facts.shared, spill_bytes, facts.num_warps * device.warp_size)
+
+
+def compiled(made: GeneratedKernel) -> list[Compiled]:
+    """Compile a kernel through Inductor's own autotuner object, which may hold several configs of block sizes.
 
     So signature, constants and options are Inductor's.
+
+    Raises:
+        BuildError: Triton refuses the kernel.
     """
-    kernel = getattr(PyCodeCache.load_by_key_path(rendering.module_key, rendering.module_path), rendering.kernel_name)
-    compiled = []
+    kernel = getattr(PyCodeCache.load_by_key_path(made.module_key, made.module_path), made.name)
+    configs = list(kernel.configs)
+    binaries = []
     compiler = triton.compile
 
     def keep(*args: object, **kwargs: object) -> object:
-        compiled.append(compiler(*args, **kwargs))
-        return compiled[-1]
+        binaries.append(compiler(*args, **kwargs))
+        return binaries[-1]
 
     try:
         with (
@@ -102,9 +123,20 @@ def _compile(rendering: Rendering) -> tuple[Any, list[str]]:
         raise BuildError(reason_of(error)) from error
     finally:
         PyCodeCache.cache_clear()
-    if len(compiled) != 1:
-        raise BuildError(f"Inductor compiled {len(compiled)} kernels for one config")
     names = [name for name, kind in kernel.triton_meta["signature"].items() if kind != "constexpr"]
-    if unknown := sorted(set(names) - set(_ARGUMENTS)):
-        raise BuildError(f"Inductor's kernel takes {unknown[0]}; known: {', '.join(_ARGUMENTS)}")
-    return compiled[0], [_ARGUMENTS[name] for name in names]
+    known = {**made.arguments, **{name: name for name in made.sizes}}
+    if unknown := sorted(set(names) - set(known)):
+        raise BuildError(f"Inductor's kernel takes {unknown[0]}; known: {', '.join(known)}")
+    arguments = tuple(known[name] for name in names)
+    return [
+        Compiled(binary, arguments, _own_grid(kernel.inductor_meta, config, made.sizes))
+        for binary, config in zip(binaries, configs, strict=True)
+    ]
+
+
+def _own_grid(facts: dict[str, Any], config: object, sizes: Mapping[str, int]) -> tuple[int, int, int] | None:
+    """Return the blocks that Inductor launches for a config; None for a template, which has no rule for them."""
+    if facts.get("grid_type", _FIXED_GRID) == _FIXED_GRID:
+        return None
+    x, y, z = triton_heuristics.GridExpr.from_meta(facts, config).eval_slow(dict(sizes))
+    return int(x), int(y), int(z)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ from cuda.bindings import driver
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.problem import Problem
 
-__all__ = ["TritonKernel"]
+__all__ = ["CubinKernel", "TritonKernel"]
 
 _STATIC_SHARED_BYTES = 48 * 1024  # a block may have this much without opting in
-_OPERANDS = ("a", "b", "out", "bias")
 # Behind the user's arguments, Triton 3.6 to 3.9 take pointers to global scratch (`scratch_bytes` per block) and to
 # scratch for profiling, which stays null.
 _SCRATCH = ("scratch", "profile")
@@ -23,7 +23,7 @@ _SLOT_BYTES = ctypes.sizeof(ctypes.c_uint64)  # for pointers, and for m: an i32 
 
 
 class TritonKernel:
-    """Loaded Triton kernel of A, B and out, with the further arguments its artifact names: bias, m, device memory."""
+    """Loaded kernel of a template, with the arguments its artifact names: operands, outputs, m, device memory."""
 
     def __init__(self, artifact: Artifact, problem: Problem) -> None:
         """Load the binary into torch's current context, for launches at the problem's m.
@@ -32,37 +32,86 @@ class TritonKernel:
             RuntimeError: the driver refuses the binary.
             torch.OutOfMemoryError: the kernel's own memory does not fit.
         """
-        torch.cuda.current_stream()  # makes torch's context current in this thread
         launch = dict(artifact.launch)
-        self._module = _checked(driver.cuModuleLoadData(Path(artifact.path).read_bytes()))
-        self._function = _checked(driver.cuModuleGetFunction(self._module, str(launch["entry"]).encode()))
         rows = -(-problem.m // int(launch["block_m"])) if "block_m" in launch else 1
-        self._grid = (rows * int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"]))
-        self._threads = int(launch["threads"])
-        self._shared_bytes = int(launch["shared_bytes"])
-        if self._shared_bytes > _STATIC_SHARED_BYTES:
-            self._prefer_shared_memory()
-        x, y, z = self._grid
+        x, y, z = grid = (rows * int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"]))
         self._memory = {
             "workspace": _memory(int(launch["workspace_bytes"])),
             "scratch": _memory(int(launch["scratch_bytes"]) * x * y * z),
         }
-        names = (*str(launch["arguments"]).split(), *_SCRATCH)
+        addresses = {name: tensor.data_ptr() for name, tensor in self._memory.items() if tensor is not None}
+        self._kernel = CubinKernel(
+            Path(artifact.path).read_bytes(),
+            str(launch["entry"]),
+            grid,
+            int(launch["threads"]),
+            int(launch["shared_bytes"]),
+            str(launch["arguments"]).split(),
+            {"m": problem.m, **addresses},
+            problem.argument_names,
+        )
+
+    def __call__(self, *arguments: torch.Tensor) -> None:
+        """Enqueue one launch on torch's current stream, with the tensors of `Problem.argument_names`."""
+        self._kernel(*arguments)
+
+    def close(self) -> None:
+        """Unload the module and free the kernel's own memory."""
+        self._kernel.close()
+        self._memory.clear()
+
+
+class CubinKernel:
+    """Function of a cubin, loaded into torch's current context, with its launch."""
+
+    def __init__(
+        self,
+        binary: bytes,
+        entry: str,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        arguments: Sequence[str],
+        values: Mapping[str, int],
+        operands: Sequence[str],
+    ) -> None:
+        """Load the binary.
+
+        Args:
+            binary: the cubin.
+            entry: name of its function.
+            grid: blocks along x, y and z.
+            threads: threads per block.
+            shared_bytes: dynamic shared memory per block, in bytes.
+            arguments: names of the function's arguments in order.
+            values: arguments that are equal for all launches: numbers, and addresses of memory.
+            operands: names of the tensors that a launch is called with, in order; the function may take fewer.
+
+        Raises:
+            RuntimeError: the driver refuses the binary.
+        """
+        torch.cuda.current_stream()  # makes torch's context current in this thread
+        self._module = _checked(driver.cuModuleLoadData(binary))
+        self._function = _checked(driver.cuModuleGetFunction(self._module, entry.encode()))
+        self._grid, self._threads, self._shared_bytes = grid, threads, shared_bytes
+        if shared_bytes > _STATIC_SHARED_BYTES:
+            self._prefer_shared_memory()
+        if unknown := sorted(set(arguments) - {*values, *operands}):
+            raise RuntimeError(f"the binary takes {unknown[0]}; known: {', '.join([*values, *operands])}")
+        names = (*arguments, *_SCRATCH)
         # The driver takes pointers to the arguments; made once, they cut the host's time per launch to a third.
         self._arguments = (ctypes.c_uint64 * len(names))()
         first = ctypes.addressof(self._arguments)
         self._pointers = (ctypes.c_void_p * len(names))(*range(first, first + len(names) * _SLOT_BYTES, _SLOT_BYTES))
         for slot, name in enumerate(names):
-            memory = self._memory.get(name)
-            self._arguments[slot] = problem.m if name == "m" else 0 if memory is None else memory.data_ptr()
-        self._operands = [names.index(name) for name in _OPERANDS if name in names]
+            self._arguments[slot] = values.get(name, 0)
+        self._slots = [(names.index(name), place) for place, name in enumerate(operands) if name in names]
         self._device = torch.cuda.current_device()
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __call__(self, *tensors: torch.Tensor) -> None:
         """Enqueue one launch on torch's current stream."""
-        for slot, operand in zip(self._operands, (a, b, out, bias), strict=False):
-            assert operand is not None
-            self._arguments[slot] = operand.data_ptr()
+        for slot, place in self._slots:
+            self._arguments[slot] = tensors[place].data_ptr()
         stream = torch._C._cuda_getCurrentRawStream(self._device)  # as Inductor's own code asks for it
         pointers = ctypes.addressof(self._pointers)
         _checked(
@@ -72,9 +121,8 @@ class TritonKernel:
         )
 
     def close(self) -> None:
-        """Unload the module and free the kernel's own memory."""
+        """Unload the module."""
         _checked(driver.cuModuleUnload(self._module))
-        self._memory.clear()
 
     def _prefer_shared_memory(self) -> None:
         """Prefer shared memory, as Triton's loader and Inductor's launcher do (triton/backends/nvidia/driver.c).

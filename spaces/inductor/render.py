@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,16 +17,34 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel.bmm import bmm_template
 from torch._inductor.kernel.mm import mm_template, persistent_tma_mm_template
 from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.select_algorithm import TritonTemplateCaller
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.epilogue.chain import OperandShape
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 from gemmtune.engine.seams.space import BuildError
+from gemmtune.spaces.inductor.epilogue import (
+    GeneratedKernel,
+    generated_kernels,
+    input_buffer,
+    lower_epilogue,
+    operand_buffers,
+)
 
-__all__ = ["Rendering", "render"]
+__all__ = ["Rendering", "render", "render_pointwise"]
 
 _TEMPLATES = {template.uid: template for template in (mm_template, bmm_template, persistent_tma_mm_template)}
+# Inductor's names of the arguments of a template alone, and ours.
+_ARGUMENTS = {
+    "in_ptr0": "bias",
+    "arg_A": "a",
+    "arg_B": "b",
+    "out_ptr0": "out",
+    "ws_ptr": "workspace",
+    "ks0": "m",
+}
 _SETTINGS = {
     "max_autotune_gemm": True,  # without it the heuristics have no config
     "max_autotune_gemm_search_space": "DEFAULT",
@@ -37,12 +56,8 @@ _SETTINGS = {
 class Rendering:
     """Source of one kernel, rendered from a template."""
 
-    module_path: str
-    """Path of the Python module with the Triton kernel, which Inductor wrote."""
-    module_key: str
-    """Key of the module in Inductor's cache."""
-    kernel_name: str
-    """Name of the kernel in the module."""
+    kernel: GeneratedKernel
+    """Kernel with the names of its arguments."""
     grid: tuple[int, int, int]
     """Blocks to launch along x, y and z for the problem's sizes."""
     workspace_bytes: int
@@ -69,12 +84,10 @@ def render(template: str, problem: Problem, config: Config) -> Rendering:
         inductor_config.patch(_SETTINGS),
         _fp32_precision("tf32" if problem.allow_tf32 else "ieee"),
     ):
-        operands = _operands(problem, _m(problem, shapes))
-        for operand in operands:
-            graph.graph_inputs[operand.get_name()] = operand
-            graph.name_to_buffer[operand.get_name()] = operand
+        m = _m(problem, shapes)
+        operands = _operands(graph, problem, m)
         scalars: dict[str, float | int] = {"alpha": 1, "beta": 1} if problem.op is Op.ADDMM else {}
-        inputs = MMKernelInputs([ir.StorageBox(operand) for operand in operands], scalars=scalars)
+        inputs = MMKernelInputs([operand.data for operand in operands], scalars=scalars)
         # Releases of torch derive different options from the operands, so they come from Inductor's first config. Among
         # the derived options, only EVEN_K depends on the config.
         even_k = problem.k % config.integer("BLOCK_K") == 0
@@ -86,17 +99,58 @@ def render(template: str, problem: Problem, config: Config) -> Rendering:
             **first.params.to_kwargs(),
             **first.extra_kwargs,
         )
-    if choice is None:
-        raise BuildError("Inductor renders nothing for this config")
+        if choice is None:
+            raise BuildError("Inductor renders nothing for this config")
+        kernel = _fused(graph, choice, problem, m) if problem.epilogue else _plain(choice)
     request = choice.bmreq
     x, y, z = request.extra_args[-3:]  # behind the sizes and the workspace
     return Rendering(
-        module_path=request.module_path,
-        module_key=request.module_cache_key,
-        kernel_name=request.kernel_name,
+        kernel=kernel,
         grid=(int(x), int(y), int(z)),
         workspace_bytes=request.workspace_size or 0,
     )
+
+
+def render_pointwise(problem: Problem) -> list[GeneratedKernel]:
+    """Generate the kernels that Inductor runs behind the vendor library's product, which they read as `product`.
+
+    The target device must be present, or replaced by `target`.
+    """
+    graph = GraphLowering(torch.fx.symbolic_trace(torch.nn.Identity()), shape_env=ShapeEnv())
+    with V.set_graph_handler(graph):
+        dtype = getattr(torch, problem.out_dtype.torch_name)
+        shape = problem.shape_of(OperandShape.MATRIX)
+        product = input_buffer(
+            graph, "product", dtype, shape, [math.prod(shape[place + 1 :]) for place in range(len(shape))]
+        )
+        found = lower_epilogue(problem.epilogue, product, operand_buffers(graph, problem, problem.m), dtype)
+        names = [name for name in problem.argument_names if name.startswith("out")]
+        outputs = {name: output for name, output in zip(names, found, strict=True) if output is not product}
+        return generated_kernels(graph, outputs)
+
+
+def _plain(choice: TritonTemplateCaller) -> GeneratedKernel:
+    """Return the kernel of a template alone."""
+    request = choice.bmreq
+    return GeneratedKernel(request.module_path, request.module_cache_key, request.kernel_name, _ARGUMENTS)
+
+
+def _fused(
+    graph: GraphLowering, choice: TritonTemplateCaller, problem: Problem, m: int | sympy.Expr
+) -> GeneratedKernel:
+    """Return the kernel into which Inductor's scheduler fuses a template and the problem's epilogue.
+
+    Raises:
+        BuildError: Inductor makes several kernels of it.
+    """
+    product = choice.output_node()  # type: ignore[no-untyped-call]
+    dtype = getattr(torch, problem.out_dtype.torch_name)
+    found = lower_epilogue(problem.epilogue, product, operand_buffers(graph, problem, m), dtype)
+    names = [name for name in problem.argument_names if name.startswith("out")]
+    kernels = generated_kernels(graph, dict(zip(names, found, strict=True)))
+    if len(kernels) != 1:
+        raise BuildError(f"Inductor makes {len(kernels)} kernels of the product and its epilogue {problem.epilogue}")
+    return kernels[0]
 
 
 def _m(problem: Problem, shapes: ShapeEnv) -> int | sympy.Expr:
@@ -107,27 +161,24 @@ def _m(problem: Problem, shapes: ShapeEnv) -> int | sympy.Expr:
     return shapes.create_symbol(problem.m, source, dynamic_dim=DimDynamic.DYNAMIC, constraint_dim=None)
 
 
-def _operands(problem: Problem, m: int | sympy.Expr) -> list[ir.InputBuffer]:
+def _operands(graph: GraphLowering, problem: Problem, m: int | sympy.Expr) -> list[ir.TensorBox]:
     """Return A and B; an addmm has the bias before them, which `tuned_addmm` expands to m×n."""
-    batch = [problem.batch] if problem.op is Op.BMM else []
+
+    def matrix(name: str, dtype: DType, size: list[int | sympy.Expr], layout: Layout) -> ir.TensorBox:
+        stride = [size[1], 1] if layout is Layout.N else [1, size[0]]
+        outer = [(problem.batch, size[0] * size[1])] if problem.op is Op.BMM else []
+        sizes, strides = [*(count for count, _ in outer), *size], [*(step for _, step in outer), *stride]
+        return input_buffer(graph, name, getattr(torch, dtype.torch_name), sizes, strides)
+
     operands = [
-        _matrix("a", problem.a_dtype, batch, [m, problem.k], problem.a_layout),
-        _matrix("b", problem.b_dtype, batch, [problem.k, problem.n], problem.b_layout),
+        matrix("a", problem.a_dtype, [m, problem.k], problem.a_layout),
+        matrix("b", problem.b_dtype, [problem.k, problem.n], problem.b_layout),
     ]
     if problem.op is Op.ADDMM:
         stride = [0 if problem.bias is Bias.VECTOR else problem.n, 1]
-        operands.insert(0, _buffer("bias", problem.out_dtype, [m, problem.n], stride))
+        dtype = getattr(torch, problem.out_dtype.torch_name)
+        operands.insert(0, input_buffer(graph, "bias", dtype, [m, problem.n], stride))
     return operands
-
-
-def _matrix(name: str, dtype: DType, batch: list[int], size: list[int | sympy.Expr], layout: Layout) -> ir.InputBuffer:
-    stride = [size[1], 1] if layout is Layout.N else [1, size[0]]
-    return _buffer(name, dtype, [*batch, *size], [*(size[0] * size[1] for _ in batch), *stride])
-
-
-def _buffer(name: str, dtype: DType, size: list[int | sympy.Expr], stride: list[int | sympy.Expr]) -> ir.InputBuffer:
-    layout = ir.FixedLayout(torch.device("cuda", 0), getattr(torch, dtype.torch_name), size, stride)
-    return ir.InputBuffer(name=name, layout=layout)
 
 
 @contextlib.contextmanager

@@ -47,11 +47,8 @@ _MAX_REGISTERS_PER_THREAD = 255
 def serves(task: Task, ops: tuple[Op, ...]) -> Verdict:
     """Return whether a template for those operations multiplies such operands."""
     problem = gemm(task.problem)
-    if problem.op not in ops or problem.epilogue:
-        return Verdict.no(
-            "operation",
-            f"{task.space} renders a plain {' or '.join(ops)}, not {problem.op} with epilogue {problem.epilogue}",
-        )
+    if problem.op not in ops:
+        return Verdict.no("operation", f"{task.space} renders {' or '.join(ops)}, not {problem.op}")
     if not problem.a_dtype == problem.b_dtype == problem.out_dtype or problem.acc_dtype is not DType.FP32:
         given = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"
         return Verdict.no("dtypes", f"{task.space} needs A, B and out of one dtype accumulated in fp32, not {given}")

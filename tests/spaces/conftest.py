@@ -23,7 +23,7 @@ def rendered(tmp_path):
         parsed = Problem.parse(problem)
         with environment(str(tmp_path)), target(catalogue.device(sku)):
             rendering = render(template or _TEMPLATES[parsed.op], parsed, Config(_TILE | changes))
-        return Path(rendering.module_path).read_text(), rendering
+        return Path(rendering.kernel.module_path).read_text(), rendering
 
     return fill_in
 

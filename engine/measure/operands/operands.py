@@ -16,7 +16,7 @@ _MOST_DRAWN = 1 << 28  # elements drawn at once, so that float32 copies of 8-bit
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Distribution of an operand's values: standard normal; integers are multiplied by `scale` and rounded."""
+    """Distribution of an operand's values: normal with the standard deviation `scale`; integers are rounded."""
 
     dtype: torch.dtype
     scale: float = 1.0
@@ -27,7 +27,7 @@ class Values:
         generator = torch.Generator(tensor.device).manual_seed(number)
         for part in torch.split(tensor.view(-1), _MOST_DRAWN):
             if self.dtype.itemsize > 1 and self.dtype.is_floating_point:
-                part.normal_(generator=generator)
+                part.normal_(0.0, self.scale, generator=generator)
                 continue
             drawn = torch.randn(part.shape, device=part.device, generator=generator)  # torch draws no such values
             if not self.dtype.is_floating_point:

@@ -49,6 +49,7 @@ __all__ = [
     "Product",
     "Term",
     "epilogue_of",
+    "expanded",
     "term_text",
 ]
 
@@ -67,6 +68,10 @@ OPERATIONS: Mapping[str, int] = {
 """
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne"})
 """Operations whose two arguments may be exchanged."""
+_CHEAP = frozenset(
+    ("abs", "add", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "neg", "relu", "sub", "where")
+)
+_MOST_CHEAP = 4
 ELEMENT_BYTES: Mapping[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4, "bool": 1}
 """Size of an element in bytes, by the types that operands may have; outputs are no `bool`."""
 MOST_OPERATIONS = 24
@@ -103,6 +108,11 @@ class Operand:
     """Element type by its short name; empty for that of the product's output."""
     transposed: bool = False
     """Whether a matrix has its columns in memory one after another, instead of its rows."""
+
+    @property
+    def name(self) -> str:
+        """Name in the text, without type and layout: `matrix`, `row2`."""
+        return f"{self.shape}{self.number if self.number > 1 else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,11 @@ class Epilogue:
         return tuple(dict.fromkeys(found for output in self.outputs for found in _operands(output.term)))
 
     @property
+    def stores_product(self) -> bool:
+        """Whether the product itself is stored, too."""
+        return any(isinstance(output.term, Product) and not output.dtype for output in self.outputs)
+
+    @property
     def operations(self) -> tuple[str, ...]:
         """Names of the operations, each as often as the text has it."""
         return tuple(call.op for output in self.outputs for call in _calls(output.term))
@@ -167,6 +182,22 @@ class Epilogue:
 
         outputs = [Output(plain(o.term), "" if o.dtype == dtype else o.dtype) for o in self.outputs]
         return epilogue_of(outputs)
+
+    @property
+    def is_cheap(self) -> bool:
+        """Whether a plain product's kernel may compute the epilogue although it was not timed with it.
+
+        That is so for one output of few additions, multiplications and comparisons, with one matrix to read at most:
+        it needs few registers, and less time than storing and loading the product does. See experiments/epilogues.
+        """
+        matrices = [operand for operand in self.operands if operand.shape is OperandShape.MATRIX]
+        return (
+            len(self.outputs) == 1
+            and len(self.operations) <= _MOST_CHEAP
+            and set(self.operations) <= _CHEAP
+            and len(matrices) <= 1
+            and not any(operand.transposed for operand in matrices)
+        )
 
 
 NO_EPILOGUE = Epilogue()
@@ -199,13 +230,31 @@ def _epilogue_of(outputs: tuple[Output, ...]) -> Epilogue:
     return epilogue
 
 
+def expanded(term: Term) -> Term:
+    """Return a term with the formulas of activations in place of their names, as torch decomposes them."""
+    if not isinstance(term, Call):
+        return term
+    arguments = tuple(map(expanded, term.arguments))
+    formula = dict(_FORMULAS).get(term.op)
+    if formula is None:
+        return Call(term.op, arguments)
+    return _substituted(formula, dict(zip((_X, _SAVED), arguments, strict=False)))
+
+
+def _substituted(formula: Term, values: Mapping[Term, Term]) -> Term:
+    """Return a formula with values for `x` and the saved input."""
+    if isinstance(formula, Call):
+        return Call(formula.op, tuple(_substituted(argument, values) for argument in formula.arguments))
+    return values.get(formula, formula)
+
+
 def term_text(term: Term) -> str:
     """Return the text of a term, with `x` for the product where a chain begins with it."""
     if isinstance(term, Product):
         return "x"
     if isinstance(term, Operand):
         facts = ",".join([*([term.dtype] if term.dtype else []), *(["t"] if term.transposed else [])])
-        return f"{term.shape}{term.number if term.number > 1 else ''}{f'[{facts}]' if facts else ''}"
+        return f"{term.name}[{facts}]" if facts else term.name
     if isinstance(term, Call):
         first, *others = term.arguments
         if isinstance(first, float):

@@ -35,7 +35,7 @@ from gemmtune.engine.records.epilogue.chain import (
     epilogue_of,
 )
 
-__all__ = ["ReadEpilogue", "read_epilogue"]
+__all__ = ["PLAIN", "ReadEpilogue", "read_epilogue"]
 
 _MOST_TERMS = 300  # of an unfolded formula; the longest activation's has 45
 _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.bool: "bool"}
@@ -59,6 +59,7 @@ _INLINED = frozenset(("cat", "index", "gather", "embedding", "iota", "arange", "
     ("inductor_random", "inductor_seeds", "inductor_lookup_seed", "constant_pad_nd", "full", "scalar_tensor")
 )
 """Operators that Inductor inlines where they are used, although they are neither views nor pointwise."""
+_CONSTANTS = ("full", "scalar_tensor")
 _REDUCTIONS = frozenset(("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "any", "all")).union(
     ("var_mean", "var", "std", "norm", "linalg_vector_norm", "native_layer_norm", "logsumexp", "xor_sum"),
     ("softmax", "_softmax", "_log_softmax", "prepare_softmax_online"),
@@ -76,6 +77,10 @@ class ReadEpilogue(NamedTuple):
     """Reason why no text describes the epilogue; empty otherwise."""
 
 
+PLAIN = ReadEpilogue(NO_EPILOGUE, frozenset())
+"""Finding for a product alone."""
+
+
 class _UnreadableError(Exception):
     """Something in an epilogue that its text cannot say."""
 
@@ -86,14 +91,16 @@ def read_epilogue(product: Node) -> ReadEpilogue:
     Args:
         product: node of an mm, addmm or bmm in a graph that Inductor lowers; its `meta` has the fake tensor `val`.
     """
+    if _name(product) not in _PRODUCTS:
+        return ReadEpilogue(None, frozenset(), f"{_name(product) or product.op} is no product")
     if getattr(torch._inductor.config, "emulate_precision_casts", False):
         return ReadEpilogue(None, frozenset(), "emulate_precision_casts rounds between operations")
     reader = _Reader(product)
     if reader.is_reduced():
-        return ReadEpilogue(NO_EPILOGUE, frozenset())
+        return PLAIN
     computed = reader.computed()
     if not computed:
-        return ReadEpilogue(NO_EPILOGUE, frozenset())
+        return PLAIN
     try:
         outputs = [Output(reader.term(node), reader.dtype(node)) for node in computed]
         if reader.is_read_elsewhere(computed):
@@ -211,10 +218,9 @@ class _Reader:
 
     def _computed_term(self, node: Node, space: Sequence[Any]) -> tuple[Term, int]:
         mine = node in self._elementwise
-        if _name(node) == "full" and not node.args[0]:
-            return _number(node.args[1]), 1
-        if _name(node) == "scalar_tensor":
-            return _number(node.args[0]), 1
+        if _name(node) in _CONSTANTS:
+            self.inlined.add(node.name)
+            return _number(node.args[-1]), 1
         if _name(node) in _RESHAPES and (mine or not _is_tensor(_base(node))):
             (read,) = node.all_input_nodes
             if not _equal(math.prod(_shape(read)), math.prod(space)):
@@ -273,6 +279,7 @@ class _Reader:
         if dtype is None:
             raise _UnreadableError(f"a tensor of {value.dtype}")
         shape, transposed = self._layout(value, space)
+        self.inlined.update(view.name for view in _views(node))
         key = (_base(node), shape, transposed, value.storage_offset())
         number = len(self._operands) + 1
         return self._operands.setdefault(key, Operand(shape, number, dtype, transposed))
@@ -367,11 +374,17 @@ def _is_forced(node: Node) -> bool:
     return False
 
 
+def _views(node: Node) -> Iterator[Node]:
+    """Yield a node and what it is a view of, as far as these are views."""
+    while node.op == "call_function" and _name(node) in _VIEWS and node.all_input_nodes:
+        yield node
+        node = node.all_input_nodes[0]
+
+
 def _base(node: Node) -> Node:
     """Return the node that a view is of, or the node itself."""
-    while node.op == "call_function" and _name(node) in _VIEWS and node.all_input_nodes:
-        node = node.all_input_nodes[0]
-    return node
+    *_, view = (None, *_views(node))
+    return node if view is None else view.all_input_nodes[0]
 
 
 def _name(node: Node) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from gemmtune.engine.platform.releases import source_hash
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.table import Choice, Row, Table
@@ -27,6 +28,9 @@ from gemmtune.engine.tables.inductor.lookup import lookup_table
 from gemmtune.engine.tables.inductor.templates import is_cute, template_of
 
 __all__ = ["InductorExporter", "product_key"]
+
+
+_MOST_ACCUMULATORS = 64  # per thread, of 255 registers
 
 
 class InductorExporter(Exporter):
@@ -66,6 +70,8 @@ class InductorExporter(Exporter):
 def product_key(problem: Problem) -> str:
     """Return the loader's key of all products that differ in m alone: `mm:bfloat16:nt:1x4096x4096:none:static`.
 
+    The text of an epilogue stands behind it.
+
     Raises:
         TableError: the problem is no product of one dtype that Inductor compiles.
     """
@@ -73,12 +79,11 @@ def product_key(problem: Problem) -> str:
     dtype = "tf32" if problem.allow_tf32 else problem.a_dtype.torch_name
     layout, sizes = f"{problem.a_layout}{problem.b_layout}", f"{problem.batch}x{problem.n}x{problem.k}"
     kind = "dynamic" if problem.dynamic_m else "static"
-    return ":".join((problem.op.value, dtype, layout, sizes, problem.bias.value, kind))
+    epilogue = [str(problem.epilogue)] if problem.epilogue else []
+    return ":".join((problem.op.value, dtype, layout, sizes, problem.bias.value, kind, *epilogue))
 
 
 def _check_problem(problem: Problem) -> None:
-    if problem.epilogue:
-        raise TableError(f"{problem.name}: Inductor chooses epilogues itself, epilogue={problem.epilogue} has no key")
     dtypes = {problem.a_dtype, problem.b_dtype, problem.out_dtype}
     if len(dtypes) > 1:
         raise TableError(f"{problem.name}: Inductor's {problem.op} has one dtype, not {', '.join(sorted(dtypes))}")
@@ -97,7 +102,7 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
     for row in table.rows:
         problem = gemm(row.problem)
         key, facts = product_key(problem), {"regret_bound": row.regret_bound, "loss": row.loss}
-        entry = _entry(problem, row.choices[0], problem.m, problem.m, facts)
+        entry = _entry(table.device, problem, row.choices[0], problem.m, problem.m, facts)
         if is_cute(row.choices[0].space):
             entry |= _kernel(table, problem, row.choices[0], _next_choice(row), kernels)
         if not problem.dynamic_m:
@@ -107,19 +112,22 @@ def _rows(table: Table, kernels: Mapping[tuple[Task, Config], Built]) -> dict[st
             continue
         losses = {name: {str(m): loss for m, loss in getattr(ranged, name)} for name in ("tuned", "probed", "held_out")}
         problem = gemm(ranged.problem)
-        entry = _entry(problem, ranged.choice, ranged.first, ranged.last, losses)
+        entry = _entry(table.device, problem, ranged.choice, ranged.first, ranged.last, losses)
         if is_cute(ranged.choice.space):
             entry |= _kernel(table, problem, ranged.choice, _vendor(ranged.choice), kernels)
         found[product_key(problem)].append(entry)
     return dict(found)
 
 
-def _entry(problem: Problem, choice: Choice, first: int, last: int, facts: Mapping[str, object]) -> dict[str, Any]:
+def _entry(
+    device: Device, problem: Problem, choice: Choice, first: int, last: int, facts: Mapping[str, object]
+) -> dict[str, Any]:
     return {
         "first": first,
         "last": last,
         "template": template_of(problem, choice),
         "kwargs": dict(choice.config),
+        "fuses_cheap": _fuses_cheap(device, problem, choice),
         "kernel": None,
         "otherwise": None,
         "facts": {
@@ -159,6 +167,23 @@ def _vendor(choice: Choice) -> Choice:
 
 def _task(table: Table, problem: Problem, choice: Choice) -> Task:
     return Task(problem, table.device, choice.space)
+
+
+def _fuses_cheap(device: Device, problem: Problem, choice: Choice) -> bool:
+    """Return whether a plain product's kernel has room for a cheap epilogue that it was not timed with.
+
+    An epilogue holds its operands beside the accumulators, so these may take a quarter of a thread's registers. And it
+    may pass the tile through shared memory in fp32, while the tiles of A and B are there, too.
+    """
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
+    values = [value for value in map(choice.config.get, names) if type(value) is int]
+    if problem.epilogue or len(values) < len(names):  # ATen and CuTe have no such params; the loader refuses other gaps
+        return False
+    block_m, block_n, block_k, num_stages, num_warps = values
+    tiles = (block_m + block_n) * block_k * problem.a_dtype.itemsize * num_stages
+    accumulators = block_m * block_n / (num_warps * device.warp_size)
+    shared = tiles + 4 * block_m * block_n
+    return accumulators <= _MOST_ACCUMULATORS and shared <= device.shared_memory_per_block_bytes
 
 
 def _made_with(table: Table) -> dict[str, list[str]]:

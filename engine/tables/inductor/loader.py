@@ -18,6 +18,10 @@ apache-tvm-ffi in the versions that built it, and under AOTInductor, the row's n
 `report()` tells which products have a row. Each compiled product is a line of the logger `gemmtune` at INFO. A graph in
 which no product has a row ends with a warning.
 
+A row may be for a product with an epilogue: the pointwise operations behind it, which Inductor computes in the row's
+kernel. Without such a row, a product with an epilogue takes the row of the plain product. Its epilogue then stays in a
+kernel of its own, unless the row says that fusing is safe and the epilogue is cheap.
+
 `options()` is needed: Inductor offers its Triton templates only with `max_autotune_gemm`, and its padding pass would
 change k after timing it online.
 """
@@ -49,6 +53,7 @@ from torch._inductor.utils import _use_autotune_backend, can_use_tma
 from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from gemmtune.engine.tables.inductor.fusing import fuse_only, may_fuse
 from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary, difference
 from gemmtune.engine.tables.inductor.kernels.extern import link, registered
@@ -78,10 +83,11 @@ if TYPE_CHECKING:
     from torch._inductor.codegen.common import KernelTemplate
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
+    from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
 
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
 
-_LOGIC = 5  # part of the cache key: add 1 whenever this file compiles a row to something else
+_LOGIC = 6  # part of the cache key: add 1 whenever this file compiles a row to something else
 _POLICIES = ("strict", "warn", "ignore")
 _MISSES = ("aten", "autotune")
 _TRITON = {
@@ -353,7 +359,10 @@ class _TableChoices(AtenChoices):
                 return []
             choice = self._render(row, template, product.k, kernel_inputs, op_name)
             if choice is not None:
-                self._record(found, row, device, "next choice" if instead_of else "row", instead_of)
+                fused = self._fused(product, row)
+                fuse_only(choice, fused)
+                apart = "" if fused else _apart(product)
+                self._record(found, row, device, "next choice" if instead_of else "row", instead_of + apart)
                 return [choice]
             self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
         elif row is None and self._miss == "autotune":
@@ -366,9 +375,38 @@ class _TableChoices(AtenChoices):
         self._record(found, row, device, "miss" if row is None else served, instead_of)
         return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
 
+    @staticmethod
+    def can_fuse(
+        scheduler: Scheduler, node1: BaseSchedulerNode, node2: BaseSchedulerNode, shared_data_score: int
+    ) -> bool:
+        """Keep everything out of a row's kernel but the epilogue that it may compute."""
+        if not may_fuse(node1, node2):
+            return False
+        return InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score)
+
     def _find(self, product: LoweredProduct) -> ProductRow | None:
-        """Return the row for a product; None if there is none that serves all m of its graph."""
-        rows = self._rows.get(product.key, ())
+        """Return the row for a product, or for the plain product; None if there is none that serves all m."""
+        own = self._rows.get(product.full_key, ())
+        row = self._serving(product, own)
+        if row is not None or product.full_key == product.key or (own and product.is_dynamic):
+            return row
+        return self._serving(product, self._rows.get(product.key, ()))
+
+    def _fused(self, product: LoweredProduct, row: ProductRow) -> frozenset[str]:
+        """Return the names of the graph's nodes that a row's kernel may compute behind the product."""
+        epilogue = product.read.epilogue
+        if not epilogue:
+            return frozenset()
+        timed = self._is_of_epilogue(product, row)
+        return product.read.nodes if timed or (row.fuses_cheap and epilogue.is_cheap) else frozenset()
+
+    def _is_of_epilogue(self, product: LoweredProduct, row: ProductRow) -> bool:
+        """Return whether a row was timed with the product's epilogue; a plain product has none."""
+        rows = self._rows.get(product.full_key, ())
+        return product.full_key != product.key and any(row in (each, each.otherwise) for each in rows)
+
+    def _serving(self, product: LoweredProduct, rows: Sequence[ProductRow]) -> ProductRow | None:
+        """Return which of a product's rows serves all m of the graph."""
         if product.is_dynamic:
             row = _dynamic_row(product, rows)
         else:
@@ -388,10 +426,11 @@ class _TableChoices(AtenChoices):
         elif row is None:
             name = torch.cuda.get_device_properties(device).name
             runs = "ATen runs" if self._miss == "aten" else "Inductor tunes it"
-            use = ProductUse(problem_name(product.key, product.hint), outcome, runs, self._nearest(product, name))
+            use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs, self._nearest(product, name))
         else:
-            detail = f"{row_name(product.key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
-            use = ProductUse(problem_name(product.key, product.hint), outcome, detail)
+            key = product.full_key if self._is_of_epilogue(product, row) else product.key
+            detail = f"{row_name(key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
+            use = ProductUse(problem_name(product.full_key, product.hint), outcome, detail)
         _log.info("%s", use)
         graph = V.graph
         while (parent := getattr(graph, "parent", None)) is not None:
@@ -401,7 +440,7 @@ class _TableChoices(AtenChoices):
 
     def _nearest(self, product: LoweredProduct, gpu: str) -> NearestRow | None:
         """Return the row that is most like a product without one, with all that keeps it from serving the product."""
-        found = nearest_row(self._table.rows, product.key, product.hint)
+        found = nearest_row(self._table.rows, product.full_key, product.hint)
         if found is None:
             return None
         differences = list(found.differences)
@@ -496,6 +535,13 @@ def _extern(kernel: KernelBinary, kernel_inputs: KernelInputs) -> ChoiceCaller:
     layout = kernel_inputs.output_layout(flexible=False)
     choice: ChoiceCaller = registered(kernel).bind(nodes, layout)  # type: ignore[no-untyped-call]
     return choice
+
+
+def _apart(product: LoweredProduct) -> str:
+    """Return a note that an epilogue runs in a kernel of its own; empty for a product without one."""
+    if product.read.reason:
+        return f", epilogue apart: {product.read.reason}"
+    return ", epilogue apart" if product.read.epilogue else ""
 
 
 def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
@@ -641,9 +687,12 @@ def _lacking() -> str:
         [*inspect.signature(getattr(its, "get_template_configs", _lacking)).parameters]
         for its in (InductorChoices, _TableChoices)
     )
+    fused = [*inspect.signature(getattr(InductorChoices, "can_fuse", _lacking)).parameters]
     has = {
         "InductorChoices.get_template_configs with the known parameters": asked == answered,
         "InductorChoices.get_ktc": hasattr(InductorChoices, "get_ktc"),
+        "InductorChoices.can_fuse with the known parameters": fused
+        == ["scheduler", "node1", "node2", "shared_data_score"],
         "virtualized._choices with _key and _default": {"_key", "_default"} <= set(vars(virtualized._choices)),
     }
     return next((name for name, is_there in has.items() if not is_there), "")

@@ -21,21 +21,23 @@ from gemmtune.engine.tables.sealed import (
 
 __all__ = ["PACKAGES", "SCHEMA", "InductorTable", "ProductRow", "parse_inductor_table"]
 
-SCHEMA = 3
+SCHEMA = 4
 PACKAGES = ("torch", "triton")
 """Packages whose versions change Inductor's kernels."""
 
 _LARGEST = 2**31 - 1  # that of a problem's sizes
 _SIZE = r"[1-9]\d{0,9}"
 _KEY = re.compile(
-    rf"(mm|addmm|bmm):\w+:[nt]{{2}}:{_SIZE}x{_SIZE}x{_SIZE}:(none|vector|matrix):(static|dynamic)", re.ASCII
+    rf"(mm|addmm|bmm):\w+:[nt]{{2}}:{_SIZE}x{_SIZE}x{_SIZE}:(none|vector|matrix):(static|dynamic)"
+    r"(:[\w.,()\[\]+-]+)?",
+    re.ASCII,
 )
 _TEMPLATES_OF = {
     "mm": ("aten::mm", "triton::mm", "triton::mm_persistent_tma"),
     "addmm": ("aten::addmm", "triton::mm", "triton::mm_persistent_tma"),
     "bmm": ("aten::bmm", "triton::bmm"),
 }
-_ROW_FIELDS = {"first", "last", "template", "kwargs", "facts", "kernel", "otherwise"}
+_ROW_FIELDS = {"first", "last", "template", "kwargs", "fuses_cheap", "facts", "kernel", "otherwise"}
 _CUTE = "cute::"
 _OPS_OF_CUTE = ("mm", "addmm")
 _KWARGS = {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps"}
@@ -57,6 +59,8 @@ class ProductRow(NamedTuple):
     """Name of the CuTe kernel among the table's; empty where torch makes the kernel."""
     otherwise: ProductRow | None = None
     """Choice to run where a CuTe kernel cannot; None for other rows."""
+    fuses_cheap: bool = False
+    """Whether a plain product's kernel may compute a cheap epilogue that it was not timed with."""
 
     @property
     def is_aten(self) -> bool:
@@ -155,7 +159,9 @@ def _row(entry: object, known: _Params, kernels: Container[str]) -> ProductRow:
     if not template.startswith(_CUTE):
         if kernel is not None or otherwise is not None:
             raise ValueError(f"{template} has a kernel or another choice, which only rows of CuTe have")
-        return ProductRow(first, last, template, kwargs)
+        if not isinstance(fields["fuses_cheap"], bool):
+            raise TypeError(f"fuses_cheap={shortened(fields['fuses_cheap'])} is not true or false")
+        return ProductRow(first, last, template, kwargs, fuses_cheap=fields["fuses_cheap"])
     if not isinstance(kernel, str) or kernel not in kernels:
         raise ValueError(f"kernel={shortened(kernel)} is not one of the table's kernels")
     of_torch = {name: its for name, its in known.items() if not name.startswith(_CUTE)}

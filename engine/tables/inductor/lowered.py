@@ -14,7 +14,9 @@ from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm
 from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.select_algorithm import ExternKernelChoice
 from torch._inductor.utils import use_aten_gemm_kernels
+from torch._inductor.virtualized import V
 
+from gemmtune.engine.tables.inductor.epilogue_reader import PLAIN, ReadEpilogue, read_epilogue
 from gemmtune.engine.tables.inductor.table_use import DTYPE_NAMES
 
 if TYPE_CHECKING:
@@ -52,6 +54,13 @@ class LoweredProduct:
     """Columns of the first factor."""
     factors: tuple[Any, Any]
     """Both factors as Inductor's nodes."""
+    read: ReadEpilogue
+    """Epilogue that Inductor can fuse."""
+
+    @property
+    def full_key(self) -> str:
+        """Table's key with the epilogue."""
+        return f"{self.key}:{self.read.epilogue}" if self.read.epilogue else self.key
 
     @property
     def is_dynamic(self) -> bool:
@@ -112,7 +121,9 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     if op_name == "bmm" and kind == "dynamic":
         return "bmm: m is dynamic"
     parts = (op_name, dtype, "".join(layouts), f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}", bias, kind)
-    return LoweredProduct(m, hint, ":".join(parts), count_k, kernel_inputs.mat1mat2())
+    node = V.graph.current_node
+    read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
+    return LoweredProduct(m, hint, ":".join(parts), count_k, kernel_inputs.mat1mat2(), read)
 
 
 def _layout(size: Sequence[int], stride: Sequence[int]) -> str:

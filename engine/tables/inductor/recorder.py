@@ -57,7 +57,7 @@ _COMPILED = (
 _KERNELS = ("flex_attention", "triton_kernel_wrapper")
 """Parts of names of operations with a kernel of their own."""
 _GROWTH = 1.25  # of a graph's runs from one line of the file to the next
-_NO_END = 2**62
+_UNBOUNDED = 2**62
 
 
 class ProductSink(Protocol):
@@ -114,7 +114,7 @@ def span_of(product: LoweredProduct) -> tuple[int, int | None]:
     if not product.is_dynamic:
         return product.hint, product.hint
     bounds = V.graph.sizevars.shape_env.bound_sympy(product.m)
-    return int(max(1, bounds.lower)), None if bounds.upper > _NO_END else int(bounds.upper)
+    return int(max(1, bounds.lower)), None if bounds.upper > _UNBOUNDED else int(bounds.upper)
 
 
 def epilogue_text(node: Any) -> str:  # noqa: ANN401 (torch's)

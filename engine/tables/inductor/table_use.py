@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ class TableUse:
         lines = [f"{self.products} product{'s' * (self.products > 1)} compiled: {', '.join(counts)}"]
         lines += [f"  {use}{f' ({number} times)' if number > 1 else ''}" for use, number in self.counts.items()]
         if self.misses:
-            lines.append("to tune: gemmtune tune " + " ".join(f"--problem {name}" for name in self.misses))
+            lines.append("to tune: gemmtune tune " + " ".join(f"--problem {shlex.quote(name)}" for name in self.misses))
         return "\n".join(lines)
 
 
@@ -151,6 +152,7 @@ class _Kind(NamedTuple):
     n: int
     k: int
     dynamic: bool
+    epilogue: str
 
     @property
     def facts(self) -> dict[str, object]:
@@ -158,16 +160,18 @@ class _Kind(NamedTuple):
         m = "dynamic" if self.dynamic else "static"
         dtype = DTYPE_NAMES.get(self.dtype, self.dtype)
         sizes = {"batch": self.batch, "n": self.n, "k": self.k}
-        return {"operation": self.op, "dtype": dtype, "layout": self.layout, **sizes, "kind of m": m}
+        facts = {"operation": self.op, "dtype": dtype, "layout": self.layout, **sizes, "kind of m": m}
+        return {**facts, "epilogue": self.epilogue or "none"}
 
 
 def problem_name(key: str, m: int) -> str:
     """Return the problem of a product at `m`, as text that `Problem.parse` reads."""
     kind = _parsed(key)
+    epilogue = f":epilogue={kind.epilogue}" if kind.epilogue else ""
     batch = f"{kind.batch}x" if kind.op == "bmm" else ""
     op = "" if kind.op == "mm" else f":{kind.op}"
     dtype, dynamic = DTYPE_NAMES.get(kind.dtype, kind.dtype), ":dynamic_m=true" if kind.dynamic else ""
-    return f"{batch}{m}x{kind.n}x{kind.k}:{dtype}:{kind.layout}{op}{dynamic}"
+    return f"{batch}{m}x{kind.n}x{kind.k}:{dtype}:{kind.layout}{op}{dynamic}{epilogue}"
 
 
 def row_name(key: str, row: ProductRow) -> str:
@@ -210,9 +214,18 @@ def nearest_row(rows: Mapping[str, Sequence[ProductRow]], key: str, m: int) -> N
 
 
 def _parsed(key: str) -> _Kind:
-    op, dtype, layout, sizes, bias, kind = key.split(":")
+    op, dtype, layout, sizes, bias, kind, *epilogue = key.split(":")
     batch, n, k = map(int, sizes.split("x"))
-    return _Kind(f"{op}:bias=matrix" if bias == "matrix" else op, dtype, layout, batch, n, k, kind == "dynamic")
+    return _Kind(
+        f"{op}:bias=matrix" if bias == "matrix" else op,
+        dtype,
+        layout,
+        batch,
+        n,
+        k,
+        kind == "dynamic",
+        "".join(epilogue),
+    )
 
 
 def _distance(wanted: _Kind, other: _Kind) -> tuple[int, float]:

@@ -35,7 +35,6 @@ def test_each_problem_has_the_operator_for_its_types(problem, operator_name):
     [
         ("32x32x32:e4m3:nt:addmm:bias=matrix", "operation", "aten runs mm of e4m3, not addmm"),
         ("4x32x32x32:int8:nt:bmm:dynamic_m=true", "operation", "aten runs mm of int8, not bmm"),
-        ("8x8x8:bf16:nt:addmm:epilogue=relu", "operation", "aten::addmm has no epilogue relu"),
         ("8x8x8:bf16:nt:addmm:out_dtype=fp32", "types", "aten::addmm does not multiply bf16 by bf16 to fp32"),
         ("2x8x8x8:bf16:nt:bmm:out_dtype=fp32", "types", "aten::bmm does not multiply bf16 by bf16 to fp32"),
         ("8x8x8:bf16:nt:b_dtype=fp16", "types", "aten::mm does not multiply bf16 by fp16 to bf16"),

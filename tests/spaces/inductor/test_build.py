@@ -61,7 +61,7 @@ def test_sizes_blocks_and_options_are_static(rendered):
     assert constant(source, "USE_FAST_ACCUM") == "False"
     assert constant(source, "INDEX_DTYPE") == "tl.int32"
     assert rendering.grid == (8 * 10, 1, 1)
-    assert rendering.kernel_name == "triton_mm"
+    assert rendering.kernel.name == "triton_mm"
 
 
 @pytest.mark.parametrize(("k", "even"), [(96, True), (128, True), (97, False), (100, False), (31, False), (1, False)])

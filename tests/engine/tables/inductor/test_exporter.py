@@ -148,6 +148,7 @@ def test_each_row_has_the_facts_of_its_time():
         "last": 64,
         "template": "triton::mm",
         "kwargs": TILES,
+        "fuses_cheap": False,
         "kernel": None,
         "otherwise": None,
         "facts": {
@@ -162,6 +163,33 @@ def test_each_row_has_the_facts_of_its_time():
     }
     assert (dynamic["first"], dynamic["last"], dynamic["template"], dynamic["kwargs"]) == (65, 128, "aten::mm", {})
     assert (dynamic["facts"]["tuned"], dynamic["facts"]["held_out"]) == ({"128": 0.0}, {"96": 0.01})
+
+
+def test_a_row_of_an_epilogue_has_a_key_of_its_own_and_no_place_in_the_stock_table():
+    fused = row("64x64x64:bf16:nt:epilogue=silu.mul(matrix)", choice("triton_mm", TILES))
+    plain = row("64x64x64:bf16:nt", choice("aten", {}))
+    files = InductorExporter().export(replace(TABLE, rows=(plain, fused), ranges=()))
+    found = json.loads(files["inductor_table.json"])["rows"]
+    assert {key: entries[0]["template"] for key, entries in found.items()} == {
+        "mm:bfloat16:nt:1x64x64:none:static": "aten::mm",
+        "mm:bfloat16:nt:1x64x64:none:static:silu.mul(matrix)": "triton::mm",
+    }
+    assert [entries[0]["template_id"] for entries in json.loads(files["lookup_table.json"]).values()] == ["aten::mm"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "fuses"),
+    [
+        ("2048x4096x4096:bf16:nt", {**TILES, "BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4}, True),
+        ("2048x4096x4096:bf16:nt", {**TILES, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4}, False),
+        ("2048x4096x4096:bf16:nt", {**TILES, "BLOCK_M": 64, "BLOCK_N": 256, "BLOCK_K": 128, "num_stages": 3}, False),
+        ("2048x4096x4096:bf16:nt:epilogue=relu", {**TILES, "BLOCK_M": 64, "BLOCK_N": 32, "num_warps": 4}, False),
+    ],
+)
+def test_a_plain_row_with_room_in_registers_and_shared_memory_fuses_what_is_cheap(problem, config, fuses):
+    files = InductorExporter().export(replace(TABLE, rows=(row(problem, choice("triton_mm", config)),), ranges=()))
+    ((entry,),) = json.loads(files["inductor_table.json"])["rows"].values()
+    assert entry["fuses_cheap"] is fuses
 
 
 def test_a_row_for_one_dynamic_m_serves_no_graph_without_a_range():
@@ -200,7 +228,6 @@ def test_the_exported_loader_compiles_and_imports_nothing_of_gemmtune():
         (row("4x8x8x8:bf16:nt:bmm", choice("cute_gemm", {})), "no Inductor template of bmm for space 'cute_gemm'"),
         (row("4x8x8x8:bf16:nt:bmm", choice("triton_mm_tma", TILES)), "no Inductor template of bmm for space"),
         (row("4x8x8x8:bf16:nt:bmm:dynamic_m=true", choice("aten", {})), "rows of bmm are for one m"),
-        (row(Problem.parse("8x8x8:bf16:nt:epilogue=relu"), choice("aten", {})), "epilogue=relu has no key"),
         (row(replace(Problem.parse("8x8x8"), out_dtype=DType.FP32), choice("aten", {})), "one dtype, not bf16, fp32"),
         (row(replace(Problem.parse("8x8x8"), acc_dtype=DType.FP16), choice("aten", {})), "accumulates in fp32, not in"),
         (row("8x8x8", choice("triton_mm", {**TILES, "num_ctas": 2})), "kwargs has the unknown field 'num_ctas'"),

@@ -1,0 +1,138 @@
+"""Time cases as torch.compile runs them: with the vendor library, with the table, with the sweep's best.
+
+    judge.py FOLDER SECONDS NAME ...
+
+FOLDER holds the exports `table` and `sweep`. torch and the exported loader alone are imported. Results go to
+FOLDER/judged.json after every case.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import torch
+import torch._dynamo
+import torch._inductor.config
+from cases import Case, cases
+from torch._dynamo.utils import counters
+from torch._inductor.utils import run_and_get_code
+
+ARMS = ("library", "table", "sweep")
+COLD_BYTES, MOST_SETS = 256e6, 48
+ROUNDS = 14
+REST_SECONDS = 2e-3
+
+
+def main(folder: Path, seconds: float, names: list[str]) -> None:
+    ends, known = time.monotonic() + seconds, {case.name: case for case in cases()}
+    torch._dynamo.config.recompile_limit = 10_000
+    torch._inductor.config.force_disable_caches = True
+    loaders = {arm: loader(folder / arm, arm) for arm in ARMS[1:] if (folder / arm).exists()}
+    results = []
+    for name in names:
+        if time.monotonic() > ends:
+            break
+        results.append(judged(known[name], loaders))
+        (folder / "judged.json").write_text(json.dumps(results, indent=1) + "\n")
+        torch.cuda.empty_cache()
+
+
+def loader(folder: Path, name: str):
+    """Return an export's loader as a module of its own."""
+    spec = importlib.util.spec_from_file_location(f"loader_of_{name}", folder / "gemmtune_inductor.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def judged(case: Case, loaders: dict) -> dict:
+    """Return a case's times, kernels and errors per arm."""
+    m, n, k = case.sizes
+    each = 2 * (m * k + n * k) + 6 * m * n
+    sets = [case.inputs(number) for number in range(max(2, min(MOST_SETS, math.ceil(COLD_BYTES / each))))]
+    calls = max(len(sets), 8)
+    right = case.epilogue.function(*(tensor.double() for tensor in sets[0]))
+    graphs, facts = {}, {}
+    for arm in ARMS:
+        if arm != "library" and arm not in loaders:
+            continue
+        try:
+            function, facts[arm] = compiled(case, sets[0], right, loaders.get(arm))
+            graphs[arm] = captured(function, sets, calls)
+        except Exception as error:
+            facts[arm] = {"failed": f"{type(error).__name__}: {error}"[:500]}
+    times = {arm: [] for arm in graphs}
+    for number in range(ROUNDS):
+        for arm in graphs if number % 2 else reversed(graphs):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            graphs[arm].replay()
+            start.record()
+            graphs[arm].replay()
+            end.record()
+            end.synchronize()
+            times[arm].append(start.elapsed_time(end) * 1e3 / calls)
+            time.sleep(REST_SECONDS)
+    us = {arm: statistics.median(its) for arm, its in times.items()}
+    print(case.name, {arm: round(value, 2) for arm, value in us.items()}, flush=True)
+    return {"case": case.name, "problem": case.problem, "us": us, "facts": facts}
+
+
+def compiled(case: Case, inputs, right, table):
+    """Return a case's compiled function, and what it is made of."""
+    torch._dynamo.reset()
+    counters.clear()
+
+    def function(*tensors):
+        return case.epilogue.function(*tensors)
+
+    if table is None:
+        call = torch.compile(function, fullgraph=True, dynamic=False)
+    else:
+        table.install()
+        call = torch.compile(function, fullgraph=True, dynamic=False, options=table.options())
+    began = time.perf_counter()
+    try:
+        out, sources = run_and_get_code(call, *inputs)
+        uses = [str(use) for use in table.report().counts] if table else []
+    finally:
+        if table is not None:
+            table.uninstall()
+    source = "\n".join(sources)
+    benchmarks = {key: value for key, value in counters["inductor"].items() if "select_algorithm" in key}
+    facts = {
+        "seconds": round(time.perf_counter() - began, 2),
+        "kernels": source.count(".run(") + source.count("extern_kernels."),
+        "extern": "extern_kernels." in source,
+        "fused": "triton_tem" in source and "triton_poi" not in source,
+        "error": float((out.double() - right).norm() / right.norm()),
+        "benchmarks": benchmarks,
+        "uses": uses,
+    }
+    return call, facts
+
+
+def captured(function, sets, calls: int):
+    """Return a CUDA graph of calls on operand sets in turn."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for number in range(3):
+            function(*sets[number % len(sets)])
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        graph.kept = [function(*sets[number % len(sets)]) for number in range(calls)]
+    return graph
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,134 @@
+"""Kernels that Inductor runs behind the vendor library's product: the epilogue as pointwise kernels of its own."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gemmtune.engine.records.artifact import Artifact
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.problem import Problem, gemm
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams.space import BuildError, Space
+from gemmtune.spaces.build_result import artifact_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from gemmtune.spaces.inductor.kernel import CubinKernel
+
+__all__ = ["PRODUCT", "PointwiseKernels", "build_pointwise"]
+
+PRODUCT = "product"
+"""Name of the tensor that the vendor library writes and the first pointwise kernel reads."""
+_LAUNCHES = 8  # of each variant of a kernel, to choose among them
+
+
+def build_pointwise(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
+    """Generate and compile the pointwise kernels of a problem's epilogue, and leave their cubins in one file.
+
+    Inductor compiles a kernel for some block sizes and takes the fastest at its first call; all are in the file.
+
+    Raises:
+        BuildError: Inductor or Triton refuse the epilogue.
+    """
+    from gemmtune.spaces.inductor.build import compiled
+    from gemmtune.spaces.inductor.render import render_pointwise
+    from gemmtune.spaces.inductor.target import environment, target
+
+    started, problem = time.perf_counter(), gemm(task.problem)
+    with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
+        kernels: list[list[dict[str, object]]] = []
+        contents, file, resources = b"", Path(scratch) / "kernels.cubins", None
+        for made in render_pointwise(problem):
+            variants = []
+            for variant in compiled(made):
+                found = variant.write(file, task.device)
+                resources = resources or found
+                binary = file.read_bytes()
+                variants.append(
+                    {
+                        "first_byte": len(contents),
+                        "bytes": len(binary),
+                        "entry": variant.binary.metadata.name,
+                        "grid": variant.grid,
+                        "threads": found.threads,
+                        "shared_bytes": found.shared_bytes,
+                        "arguments": variant.arguments,
+                        "values": dict(made.sizes),
+                    }
+                )
+                contents += binary
+            kernels.append(variants)
+        file.write_bytes(contents)
+        if resources is None:
+            raise BuildError(f"Inductor makes no kernel of the epilogue {problem.epilogue}")
+        launch = (("kernels", json.dumps(kernels, separators=(",", ":"))),)
+        return artifact_of(space, task, config, file, folder, launch, resources, started)
+
+
+class PointwiseKernels:
+    """Loaded pointwise kernels of an epilogue; the first call chooses the fastest variant of each, as Inductor does."""
+
+    def __init__(self, artifact: Artifact, problem: Problem) -> None:
+        """Load the binaries into torch's current context.
+
+        Raises:
+            RuntimeError: the driver refuses a binary.
+        """
+        from gemmtune.spaces.inductor.kernel import CubinKernel
+
+        contents, operands = Path(artifact.path).read_bytes(), (*problem.argument_names, PRODUCT)
+        self._variants = [
+            [
+                CubinKernel(
+                    contents[variant["first_byte"] : variant["first_byte"] + variant["bytes"]],
+                    variant["entry"],
+                    tuple(variant["grid"]),
+                    variant["threads"],
+                    variant["shared_bytes"],
+                    variant["arguments"],
+                    variant["values"],
+                    operands,
+                )
+                for variant in variants
+            ]
+            for variants in json.loads(str(dict(artifact.launch)["kernels"]))
+        ]
+
+    def __call__(self, *tensors: torch.Tensor) -> None:
+        """Enqueue the kernels on torch's current stream, with the problem's tensors and the product behind them."""
+        for place, variants in enumerate(self._variants):
+            if len(variants) > 1:
+                self._variants[place] = [_fastest(variants, tensors)]
+            self._variants[place][0](*tensors)
+
+    def close(self) -> None:
+        """Unload the modules."""
+        for variants in self._variants:
+            for kernel in variants:
+                kernel.close()
+
+
+def _fastest(variants: Sequence[CubinKernel], tensors: Sequence[torch.Tensor]) -> CubinKernel:
+    """Time the variants, close all but the fastest, and return that one."""
+    import torch
+
+    times = []
+    for kernel in variants:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        kernel(*tensors)
+        start.record()
+        for _ in range(_LAUNCHES):
+            kernel(*tensors)
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    best = times.index(min(times))
+    for kernel in (*variants[:best], *variants[best + 1 :]):
+        kernel.close()
+    return variants[best]
