@@ -1,14 +1,22 @@
-"""Build vLLM's two CuTe kernels from a folder with their files, with the configs that vLLM would take and some more."""
+"""Build vLLM's two CuTe kernels. Usage: engines.py FOLDER_WITH_THEIR_FILES ARCH OUT.
+
+The GEMV has the config that vLLM's own rule takes; the split-K kernel is built with several, of which the best counts.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
-import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
+from products import decode_products
+
+WORKERS = 4  # beside the builders of the search
 FILES = ("_skinny_gemm.py", "_ll_bf16_splitk.py", "skinny_gemm.py")
-SPLIT_K, STAGES = (2, 4, 6, 8), (2, 4)  # vLLM takes 2 to 8 and 2 to 5
+SPLIT_K, STAGES = (2, 4, 8), (4,)  # vLLM takes 2 to 8 and 2 to 5
 
 
 def imported(folder: str, name: str):
@@ -71,8 +79,24 @@ def built(folder: str, arch: str, kind: str, what: tuple, target: str) -> tuple[
     return target, ""
 
 
+def build_engines(engines: str, arch: str, folder: Path) -> None:
+    """Build the kernels of all products, each binary once, and list them in engines.json."""
+    wanted = {name: kernels_of(engines, *map(int, name.split(":")[0].split("x"))) for name in decode_products()}
+    builds = {one: None for its in wanted.values() for one in its.values()}
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn")) as pool:
+        for number, (kind, what) in enumerate(builds):
+            target = str(folder / f"engine{number}.o")
+            builds[kind, what] = pool.submit(built, engines, arch, kind, what, target)
+    results = {one: future.result() for one, future in builds.items()}
+    for _, reason in results.values():
+        if reason:
+            print(reason, flush=True)
+    found = {
+        name: {arm: (one[0], results[one][0]) for arm, one in its.items() if results[one][0]}
+        for name, its in wanted.items()
+    }
+    (folder / "engines.json").write_text(json.dumps(found))
+
+
 if __name__ == "__main__":
-    for kind, what in (("skinny", (1, 128, 2, 8, 1)), ("splitk", (4, 4))):
-        began = time.perf_counter()
-        print(kind, built(sys.argv[1], "sm_90a", kind, what, f"/tmp/{kind}.o"), round(time.perf_counter() - began, 2))
-    print(kernels_of(sys.argv[1], 1, 4096, 4096))
+    build_engines(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,7 +1,7 @@
 """Check and time the decode kernels. Usage: run.py --out FOLDER [--minutes 3] [--phases check time] [--engines FOLDER].
 
 `check` measures every param's extremes on ragged problems; a hang ends one worker process. `time` searches 24 products
-of real models, and then times cuBLAS, the winners and vLLM's kernels side by side.
+of real models, exports the table, and times it in torch.compile beside eager and vLLM's kernels.
 """
 
 from __future__ import annotations
@@ -9,29 +9,26 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 from check import SPACES, check
-from engines import FILES, built, kernels_of
+from engines import FILES, build_engines
 from products import ROWS, decode_products
 
 import gemmtune as gt
-from gemmtune.engine.measure.builder import BuildFailure, BuildJob, builder_pool
 from gemmtune.engine.platform.gpu_info import present_device
-from gemmtune.engine.processes.process_pool import wait_for_any
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 
-CHECK_SHARE, SEARCH_SHARE = 0.35, 0.55  # of the time, and of what is left of it
+CHECK_SHARE, SEARCH_SHARE = 0.35, 0.32  # of the time, and of what is left of it; finals and export come after
 
 
 def main() -> None:
@@ -40,7 +37,7 @@ def main() -> None:
     arguments.add_argument("--minutes", type=float, default=3, help="wall time of all phases")
     arguments.add_argument("--phases", nargs="*", default=["check", "time"], choices=["check", "time"])
     arguments.add_argument("--engines", help=f"folder with vLLM's {', '.join(FILES)}")
-    arguments.add_argument("--budget", type=int, default=28, help="evaluations per problem and space")
+    arguments.add_argument("--budget", type=int, default=20, help="evaluations per problem and space")
     arguments.add_argument("--rehearse", action="store_true", help="build some kernels without a GPU, time nothing")
     given = arguments.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -59,119 +56,93 @@ def main() -> None:
 
 
 def timed(given, device, ends: float) -> None:
-    """Search, and judge the winners of both spaces."""
-    seconds = (ends - time.monotonic()) * SEARCH_SHARE
-    result = gt.tune(decode_products(), space=SPACES, budget=given.budget, seconds=seconds)
-    (given.out / "search.txt").write_text(result.summary(160) + "\n")
-    winners = {}
-    for row in result.rows:
-        best = {}
-        for choice in row.choices:
-            if choice.space in SPACES:
-                best.setdefault(choice.space, choice)
-        winners[row.problem.name] = best
-    facts = {
-        name: {space: {"config": dict(c.config), "us": c.time_ns / 1e3} for space, c in best.items()}
-        for name, best in winners.items()
-    }
-    (given.out / "winners.json").write_text(json.dumps(facts, indent=0) + "\n")
-    print(f"search: {len(result.rows)} rows, {sum(map(len, winners.values()))} kernels to judge", flush=True)
-    jobs = [
-        BuildJob(Task(Problem.parse(n), device, s), c.config) for n, best in winners.items() for s, c in best.items()
-    ]
-    arms = defaultdict(dict)
-    for name in decode_products():
-        arms[name]["cublas"] = ("cublas", "")
+    """Search and export a table, and judge it deployed; vLLM's kernels are built meanwhile."""
+    began = time.monotonic()
     folder = given.out.resolve() / "kernels"
     folder.mkdir(exist_ok=True)
-    for job, artifact in build_all(jobs, folder).items():
-        if isinstance(artifact, BuildFailure):
-            print(f"{job.task.key} {job.config}: {artifact.reason}", flush=True)
-        else:
-            arms[job.task.problem.name][job.task.space] = ("gemmtune", artifact.path)
+    engines = None
     if given.engines:
-        for name, its in build_engines(given.engines, device.arch, folder).items():
-            arms[name] |= its
-    (given.out / "arms.json").write_text(json.dumps(arms))
-    left = max(20.0, ends - time.monotonic())
-    command = [sys.executable, str(Path(__file__).with_name("judge.py")), str(given.out / "arms.json")]
-    subprocess.run([*command, str(given.out / "judged.json"), str(left)], check=False, timeout=left + 60)
+        command = [sys.executable, str(Path(__file__).with_name("engines.py")), given.engines, device.arch, str(folder)]
+        engines = subprocess.Popen(command)
+    seconds = (ends - began) * SEARCH_SHARE
+    tables = given.out.resolve() / "table"
+    result = gt.tune(decode_products(), space=SPACES, budget=given.budget, seconds=seconds, out=tables, report=False)
+    (given.out / "search.txt").write_text(result.summary(160) + "\n")
+    facts = {
+        row.problem.name: [{"space": c.space, "config": dict(c.config), "us": c.time_ns / 1e3} for c in row.choices]
+        for row in result.rows
+    }
+    (given.out / "winners.json").write_text(json.dumps(facts, indent=0) + "\n")
+    print(f"search and export: {len(result.rows)} rows in {time.monotonic() - began:.0f} s", flush=True)
+    if engines is not None:
+        engines.wait(timeout=max(1.0, ends - time.monotonic()))
+    built = json.loads((folder / "engines.json").read_text()) if engines is not None else {}
+    jobs = {name: built.get(name, {}) for name in in_turns(decode_products())}
+    (given.out / "jobs.json").write_text(json.dumps(jobs))
+    left = max(15.0, ends - time.monotonic() - 3)
+    files = [str(given.out / "jobs.json"), str(tables / "inductor"), str(given.out / "judged.json")]
+    command = [sys.executable, str(Path(__file__).with_name("judge.py")), *files, str(left)]
+    subprocess.run(command, check=False, timeout=left + 60)
     print_report(json.loads((given.out / "judged.json").read_text()))
 
 
-def build_all(jobs, folder: Path) -> dict:
-    """Build all jobs on all cores but one."""
-    pool = builder_pool(SPACES, folder, max(1, len(os.sched_getaffinity(0)) - 1), 100.0)
-    for job in jobs:
-        pool.submit(job)
-    done = {}
-    while pool.pending:
-        wait_for_any([pool], 5)
-        for outcome in pool.collect():
-            done[outcome.job] = outcome.result
-    pool.close()
-    return done
-
-
-def build_engines(engines: str, arch: str, folder: Path) -> dict[str, dict]:
-    """Build vLLM's kernels for all products, each binary once."""
-    wanted = {}
-    for name in decode_products():
-        m, n, k = map(int, name.split(":")[0].split("x"))
-        wanted[name] = kernels_of(engines, m, n, k)
-    builds = {one: None for its in wanted.values() for one in its.values()}
-    workers = max(1, len(os.sched_getaffinity(0)) - 1)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for number, (kind, what) in enumerate(builds):
-            target = str(folder / f"engine{number}.o")
-            builds[kind, what] = pool.submit(built, engines, arch, kind, what, target)
-    results = {one: future.result() for one, future in builds.items()}
-    for _, reason in results.values():
-        if reason:
-            print(reason, flush=True)
-    return {
-        name: {arm: (one[0], results[one][0]) for arm, one in its.items() if results[one][0]}
-        for name, its in wanted.items()
-    }
+def in_turns(names: list[str]) -> list[str]:
+    """Return the problems so that a run that ends early has some of every m."""
+    rank = defaultdict(int)
+    keys = {}
+    for name in names:
+        m = name.split("x")[0]
+        keys[name] = rank[m]
+        rank[m] += 1
+    return sorted(names, key=keys.__getitem__)
 
 
 def print_report(rows) -> None:
-    """Print each product's best of ours and of vLLM's over cuBLAS, and geometric means per m."""
+    """Print times over cuBLAS's of the deployed table and of vLLM's best kernel, and geometric means per m."""
     over = defaultdict(lambda: defaultdict(list))
-    print(f"{'product':<24}{'cublas us':>10}{'gemv':>8}{'splitk':>8}{'best':>8}{'vllm':>8}{'share':>8}")
-    for row in rows:
+    print(f"{'product':<24}{'cuBLAS us':>10}{'table us':>10}{'over':>8}{'share':>8}{'vLLM':>8}")
+    for row in sorted(rows, key=lambda row: int(row["problem"].split("x")[0])):
         ratio = row["over_cublas"]
-        ours = {name: ratio[name] for name in SPACES if name in ratio}
         theirs = {name: its for name, its in ratio.items() if name.startswith("vllm")}
-        best, other = max(ours, key=ours.get, default=None), max(theirs, key=theirs.get, default=None)
-        m = int(row["problem"].split("x")[0])
-        cells = [row["us"]["cublas"], *(ours.get(name, math.nan) for name in SPACES)]
-        cells += [ours.get(best, math.nan), theirs.get(other, math.nan), row["share"].get(best, math.nan)]
-        print(
-            f"{row['problem']:<24}" + f"{cells[0]:10.2f}" + "".join(f"{cell:8.3f}" for cell in cells[1:]) + f"  {other}"
+        other = max(theirs, key=theirs.get, default=None)
+        ours = ratio.get("table", math.nan)
+        us = row["us"]
+        cells = (
+            f"{us['eager']:10.2f}{us.get('table', math.nan):10.2f}{ours:8.3f}{row['share'].get('table', math.nan):8.3f}"
         )
-        over[m]["ours"].append(max(1.0, cells[3]) if best else 1.0)
-        over[m]["vllm"].append(max(1.0, cells[4]) if other else 1.0)
+        print(f"{row['problem']:<24}{cells}{theirs.get(other, math.nan):8.3f}  {other or ''}")
+        m = int(row["problem"].split("x")[0])
+        over[m]["table"].append(ours)
+        over[m]["vLLM"].append(max(1.0, theirs.get(other, 1.0)))
     for m in ROWS:
-        if over[m]["ours"]:
+        if over[m]["table"]:
             means = {who: math.exp(sum(map(math.log, its)) / len(its)) for who, its in over[m].items()}
-            print(f"m {m}: best of cuBLAS and ours {means['ours']:.3f}, best of cuBLAS and vLLM {means['vllm']:.3f}")
+            print(
+                f"m {m}: table {means['table']:.3f} over cuBLAS, worst {min(over[m]['table']):.3f};"
+                f" best of cuBLAS and vLLM {means['vLLM']:.3f}"
+            )
+    benchmarks = sum(row["benchmarks"] for row in rows)
+    print(f"{len(rows)} products deployed, {benchmarks} benchmarks while compiling")
 
 
 def rehearse(given) -> None:
-    """Build one seed per space and some of vLLM's kernels, without a GPU."""
+    """Export a table of seeds and build vLLM's kernels, without a GPU."""
     device = catalogue.device("H200")
-    folder = given.out / "kernels"
-    folder.mkdir(exist_ok=True)
-    jobs = []
-    for name in decode_products()[:2]:
-        for space in SPACES:
-            task = Task(Problem.parse(name), device, space)
-            jobs.append(BuildJob(task, registry.space(space).seeds(task)[0]))
-    for job, artifact in build_all(jobs, folder).items():
-        print(job.task.key, artifact.path or artifact)
+    choices = []
+    for name in decode_products()[::6]:
+        problem = Problem.parse(name)
+        space = "cute_gemv" if problem.m <= 2 else "cute_splitk"
+        config = registry.space(space).seeds(Task(problem, device, space))[0]
+        choice = Choice(space, config, 1e4, 1e4, 1e4, 32, Evidence.ESTIMATED, "", "none")
+        choices.append(Row(problem, (choice,), None, 0.0, ()))
+    table = Table(device, tuple(choices), "latency")
+    for name, text in registry.exporter("inductor").export(table).items():
+        print(name, len(text))
     if given.engines:
-        print(build_engines(given.engines, device.arch, folder))
+        folder = given.out / "kernels"
+        folder.mkdir(exist_ok=True)
+        build_engines(given.engines, device.arch, folder)
+        print((folder / "engines.json").read_text()[:300])
 
 
 if __name__ == "__main__":
