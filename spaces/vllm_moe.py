@@ -24,9 +24,8 @@ class VllmMoeSpace(MoeSpace):
     workload = VllmMoe.kind
     layers = VllmMoe
     examples = (
-        ("vllm_moe:m1:e128:k8:h2048:n768:bf16", "H200"),
         ("vllm_moe:m64:e256:k8:h7168:n256:fp8_block:zipf=1.2", "H200"),
-        ("vllm_moe:m4096:e8:k2:h4096:n1792:fp8_tensor", "L40S"),
+        ("vllm_moe:m1:e128:k8:h2048:n768:bf16", "A100"),
     )
 
     def launches(self, task: Task, config: Config) -> tuple[KernelLaunch, KernelLaunch]:

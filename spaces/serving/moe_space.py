@@ -6,7 +6,6 @@ import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,13 +14,12 @@ from gemmtune.engine.platform.serving.file_name import Engine, Kernel
 from gemmtune.engine.platform.triton_tiles import least_shared_bytes
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.errors import ToolchainMissing, UsageError
 from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces.serving.rules import TILE_PARAMS, column_blocks, fits, serves_fp8, tile
-from gemmtune.spaces.serving.shipped import deployed, engine_source, neighbours
+from gemmtune.spaces.serving.shipped import deployed_params, engine_source, is_deployed, known_configs
 from gemmtune.spaces.serving.toolchain import engine_toolchain
 from gemmtune.spaces.triton_source.launches import KernelLaunch
 
@@ -52,10 +50,8 @@ class MoeSpace(Space):
         return TILE_PARAMS
 
     def check(self, task: Task, config: Config) -> Verdict:
-        """Reject layers of another engine, and tiles that are clamped, of no use, or do not fit."""
-        layer = task.problem
-        if not isinstance(layer, self.layers):
-            return Verdict.no("workload", f"{task.space} runs {self.layers.kind} layers, not {layer.kind}")
+        """Reject tiles that are clamped, of no use, or do not fit."""
+        layer = self.layer(task)
         if layer.dtype is not MoeType.BF16 and not (served := serves_fp8(task)):
             return served
         return fits(
@@ -69,18 +65,8 @@ class MoeSpace(Space):
         )
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return what the engine runs now, and the other entries of its tuned file, nearest token count first."""
-        layer = task.problem
-        if not isinstance(layer, self.layers):
-            return ()
-        found: list[Config] = []
-        with suppress(ToolchainMissing, UsageError):
-            now = deployed(layer, self.engine, task.device).config
-            found += [] if now is None else [now]
-            found += neighbours(layer, self.engine, task.device)
-        listed = {param.name: param.values for param in self.params(task)}
-        inside = (c for c in dict.fromkeys(found) if all(c[name] in values for name, values in listed.items()))
-        return tuple(config for config in inside if self.check(task, config))
+        """Return what the engine runs now, and the nearest other entries of its tuned file."""
+        return tuple(known_configs(self, task, self.layer(task), self.engine))
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
         """Return how both products fill the GPU, what padding costs, and how much the pipeline holds."""
@@ -128,7 +114,7 @@ class MoeSpace(Space):
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return a key that all layers share whose launches Triton compiles alike: sizes are run-time arguments."""
-        if not isinstance(task.problem, self.layers) or not config:
+        if not config:  # the baseline's, where the engine runs another kernel
             return super().artifact_key(task, config)
         compiled = [(each.function, each.specialised()) for each in self.launches(task, config)]
         digest = hashlib.sha256(repr(compiled).encode()).hexdigest()[:16]
@@ -153,24 +139,11 @@ class ShippedMoeSpace(MoeSpace):
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return each parameter with the one value that the engine runs; none where it runs another kernel."""
-        layer, config = task.problem, None
-        if isinstance(layer, self.layers):
-            with suppress(ToolchainMissing, UsageError):
-                config = deployed(layer, self.engine, task.device).config
-        return () if config is None else tuple(Param(name, (value,)) for name, value in config.items())
+        return deployed_params(self.layer(task), self.engine, task.device)
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Accept what the engine runs; whether it is of use is not asked."""
-        layer = task.problem
-        if not isinstance(layer, self.layers):
-            return Verdict.no("workload", f"{task.space} runs {self.layers.kind} layers, not {layer.kind}")
-        try:
-            now = deployed(layer, self.engine, task.device)
-        except (ToolchainMissing, UsageError) as missing:
-            return Verdict.no("engine", str(missing))
-        if now.config != config:
-            return Verdict.no("not deployed", f"{self.engine} runs {now.config} here, from {now.file}")
-        return Verdict.yes()
+        return is_deployed(self.layer(task), self.engine, task.device, config)
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
         """Return the one config, if the engine runs one."""

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 
 from gemmtune.engine.platform.serving.engine_source import EngineSource, find_engine
 from gemmtune.engine.platform.serving.file_name import Engine, FileName
 from gemmtune.engine.platform.serving.layer_files import file_name_of
 from gemmtune.engine.platform.serving.tuned_file import TunedFile
-from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import TableError, ToolchainMissing
+from gemmtune.engine.records.errors import ToolchainMissing, UsageError
 from gemmtune.engine.records.serving.block_linear import BlockLinear
 from gemmtune.engine.records.serving.moe_layer import SCALE_BLOCK, MoeLayer, MoeType
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.space import Space
 
-__all__ = ["Deployed", "deployed", "engine_source", "neighbours"]
+__all__ = ["Deployed", "deployed", "deployed_params", "engine_source", "is_deployed", "known_configs"]
 
+_MOST_SEEDS = 5
+"""Configs that are tried first: what runs now, and its nearest neighbours in the tuned file."""
 _BLOCK = (SCALE_BLOCK, SCALE_BLOCK)
 _OPTIONS = {"num_warps": 4, "num_stages": 3}
 """Triton's own values of the options that an entry may leave out."""
@@ -67,15 +74,40 @@ def deployed(layer: MoeLayer | BlockLinear, engine: Engine, device: Device) -> D
     return Deployed(_effective(default, layer, engine), "default")
 
 
-def neighbours(layer: MoeLayer | BlockLinear, engine: Engine, device: Device) -> list[Config]:
-    """Return the configs of the tuned file's entries, nearest token count first; none without a file or package."""
+def known_configs(space: Space, task: Task, layer: MoeLayer | BlockLinear, engine: Engine) -> list[Config]:
+    """Return what the engine runs now and the nearest other entries of its tuned file, if the space has them.
+
+    Without the engine's package there is none.
+    """
+    found: list[Config] = []
+    with suppress(ToolchainMissing, UsageError):
+        now, file = deployed(layer, engine, task.device).config, _file(layer, engine, task.device)
+        found += [] if now is None else [now]
+        entries = sorted(file.entries if file else (), key=lambda entry: abs(entry.tokens - layer.tokens))
+        near = (_effective(entry.config, layer, engine) for entry in entries if entry.config is not None)
+        found += [config for config in near if config is not None]
+    listed = {param.name: param.values for param in space.params(task)}
+    inside = (c for c in dict.fromkeys(found) if all(c[name] in values for name, values in listed.items()))
+    return list(islice((config for config in inside if space.check(task, config)), _MOST_SEEDS))
+
+
+def deployed_params(layer: MoeLayer | BlockLinear, engine: Engine, device: Device) -> tuple[Param, ...]:
+    """Return each parameter with the value that the engine runs; none where it runs another kernel, or is missing."""
+    with suppress(ToolchainMissing, UsageError):
+        config = deployed(layer, engine, device).config
+        return () if config is None else tuple(Param(name, (value,)) for name, value in config.items())
+    return ()
+
+
+def is_deployed(layer: MoeLayer | BlockLinear, engine: Engine, device: Device, config: Config) -> Verdict:
+    """Return whether a config is what the engine runs."""
     try:
-        file = _file(layer, engine, device)
-    except (ToolchainMissing, TableError):
-        return []
-    entries = sorted(file.entries if file else (), key=lambda entry: abs(entry.tokens - layer.tokens))
-    found = (_effective(entry.config, layer, engine) for entry in entries if entry.config is not None)
-    return list(dict.fromkeys(config for config in found if config is not None))
+        now = deployed(layer, engine, device)
+    except (ToolchainMissing, UsageError) as missing:
+        return Verdict.no("engine", str(missing))
+    if now.config != config:
+        return Verdict.no("not deployed", f"{engine} runs {now.config} here, from {now.file}")
+    return Verdict.yes()
 
 
 def _file(layer: MoeLayer | BlockLinear, engine: Engine, device: Device) -> TunedFile | None:
