@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -22,11 +23,12 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.campaign.result import Finding
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.progress.run import RunRecorder
 from gemmtune.engine.scheduling.callbacks import Callback, notify
-from gemmtune.engine.seams.kinds import parse_workload
+from gemmtune.engine.seams.kinds import expand_workloads
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.tables.earlier import read_earlier, with_earlier
@@ -35,7 +37,7 @@ from gemmtune.engine.tables.ranges import RangeLimits
 
 __all__ = ["ProblemLike", "database_url", "parse_problems", "tune"]
 
-ProblemLike: TypeAlias = str | Workload
+ProblemLike: TypeAlias = str | Workload | type
 """A problem, or its text: "2048x4096x4096:bf16:nt"."""
 _Path: TypeAlias = str | os.PathLike[str]
 
@@ -199,13 +201,25 @@ def database_url(database: _Path | None, out: Path | None) -> str:
 
 
 def parse_problems(problems: ProblemLike | Iterable[ProblemLike]) -> tuple[Workload, ...]:
-    """Return the problems, each text parsed; a single one may stand for a list of one.
+    """Return the problems, each text parsed, and each kernel's class by its cases; a single one may stand for a list.
 
     Raises:
         ProblemError: a text is malformed or a size is out of bounds.
     """
-    those = (problems,) if isinstance(problems, str | Workload) else problems
-    return tuple(parse_workload(each) if isinstance(each, str) else each for each in those)
+    those = (problems,) if isinstance(problems, str | Workload | type) else problems
+    return tuple(workload for each in those for workload in _workloads(each))
+
+
+def _workloads(problem: ProblemLike) -> tuple[Workload, ...]:
+    """Return the workload, those of a text, or the cases of a class that describes a Triton kernel."""
+    if isinstance(problem, Workload):
+        return (problem,)
+    if isinstance(problem, str):
+        return expand_workloads(problem)
+    file = getattr(sys.modules.get(problem.__module__), "__file__", None)
+    if file is None:
+        raise UsageError(f"class {problem.__qualname__} is in no file, which builders read it from: put it into one")
+    return expand_workloads(f"triton:{file}:{problem.__qualname__}")
 
 
 def _joined(filed: tuple[Workload, ...], named: tuple[Workload, ...]) -> tuple[Workload, ...]:

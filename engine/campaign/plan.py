@@ -9,10 +9,10 @@ from functools import cached_property
 
 from gemmtune.engine.io.numbers import checked, checked_fraction
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kinds import GEMM_BASELINE
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
@@ -113,7 +113,7 @@ class Plan:
     def baselines(self) -> tuple[str, ...]:
         """Names of the baselines' spaces; that of a GEMM where no problem is named."""
         named = dict.fromkeys(problem.baseline_space for problem in (*self.problems, *self.held_out))
-        return tuple(named) or (Problem.baseline_space,)
+        return tuple(named) or (GEMM_BASELINE,)
 
     @property
     def scores(self) -> int:

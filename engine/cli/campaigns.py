@@ -51,6 +51,7 @@ _RANGES_HELP = (
 )
 _BUCKETS_HELP = "Add rows for ranges of m that each go from one power of two to the next."
 _HOLD_OUT_HELP = "A problem that checks the ranges and gets no row; it costs a search. Repeat for more."
+_KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are tuned. Repeat for more."
 _REPLACE_HELP = "Drop the rows that OUT already has of other problems; by default they stay in the table."
 _FLEET_HELP = (
     "Where to build and measure: local, ray (the cluster of RAY_ADDRESS, one that runs here, or a new one of this "
@@ -61,6 +62,10 @@ _FLEET_HELP = (
 def tune(
     campaign: Annotated[Path | None, typer.Argument(help="A campaign file (TOML).")] = None,
     problem: Problems = None,
+    kernel: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE.py:CLASS", help=_KERNEL_HELP, rich_help_panel="Problems"),
+    ] = None,
     space: Annotated[
         list[str] | None,
         typer.Option(help=_SPACE_HELP, metavar="NAME", autocompletion=completed(Kind.SPACES), rich_help_panel="Search"),
@@ -152,7 +157,7 @@ def tune(
         callbacks += [opened.enter_context(EventFile(events))] if events else []
         callbacks.append(opened.enter_context(keep_progress(out)))
         result = tune_problems(
-            problem or (),
+            [*(problem or ()), *(f"triton:{each}" for each in kernel or ())],
             campaign=campaign,
             space=space,
             sampler=None if sampler is None else sampler_named(sampler, Path()),

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.workload import WorkloadKind
 
-__all__ = ["fields_of", "kind_of", "parse_workload", "workload_of"]
+__all__ = ["GEMM_BASELINE", "expand_workloads", "fields_of", "kind_of", "parse_workload", "workload_of"]
 
-_GEMM = "gemm"  # kind of texts and fields that name none
+GEMM_BASELINE = Problem.baseline_space
+"""Space of the baseline of the shipped landscapes, which hold GEMMs."""
+
+_GEMM = Problem.kind  # kind of texts and fields that name none
 _FIELD = "kind"  # field of a stored workload that names its kind
 
 
@@ -31,8 +35,17 @@ def parse_workload(text: str) -> Workload:
     Raises:
         ProblemError: the text is malformed.
     """
+    return _kind_in(text).parse(text)
+
+
+def expand_workloads(text: str) -> tuple[Workload, ...]:
+    """Return every workload that a text stands for, such as all cases of a kernel; raises like `parse_workload`."""
+    return _kind_in(text).expand(text)
+
+
+def _kind_in(text: str) -> WorkloadKind[Workload]:
     kind = text.strip().partition(":")[0]
-    return kind_of(kind if kind in registry.names(WorkloadKind) else _GEMM).parse(text)
+    return kind_of(kind if kind in registry.names(WorkloadKind) else _GEMM)
 
 
 def fields_of(workload: Workload) -> dict[str, str]:

@@ -13,9 +13,12 @@ from gemmtune.engine.records.workload import Workload
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Expected", "Operands", "TensorSource", "WorkloadKind"]
+__all__ = ["Expected", "Operands", "TensorSource", "WorkloadKind", "gemm_like"]
 
 _Work = TypeVar("_Work", bound=Workload)
+
+_STEP = 64  # multiple that n and k of a GEMM timed beside are rounded to, as the vendor library's kernels like
+_LEAST_ROWS = 16
 
 
 class TensorSource(Protocol):
@@ -85,6 +88,10 @@ class WorkloadKind(ABC, Generic[_Work]):
             ProblemError: the text is malformed; the message says the value, the bound and the way out.
         """
 
+    def expand(self, text: str) -> tuple[_Work, ...]:
+        """Return every workload that a text stands for; by default the one of `parse`, which it raises like."""
+        return (self.parse(text),)
+
     @abstractmethod
     def from_fields(self, fields: Mapping[str, str]) -> _Work:
         """Return the workload of `Workload.to_fields`; a missing field takes its default.
@@ -113,16 +120,11 @@ class WorkloadKind(ABC, Generic[_Work]):
         It should take about as long as the workload, and be limited by memory or arithmetic as the workload is. The
         default has the workload's bytes and arithmetic, as nearly as a product of bf16 matrices can.
         """
-        return _gemm_like(workload)
+        return gemm_like(workload.flops, workload.min_bytes, workload.weight)
 
 
-_STEP = 64  # multiple that n and k are rounded up to, as the vendor library's kernels like
-_LEAST_ROWS = 16
-
-
-def _gemm_like(workload: Workload) -> Problem:
-    """Return the bf16 GEMM of m rows and a square weight with about this many bytes and operations."""
-    bytes_, flops = max(workload.min_bytes, 1), max(workload.flops, 1)
-    side = max((bytes_ / 2) ** 0.5, (flops / 2) ** (1 / 3))  # bytes of the weight alone, or a cube of the operations
+def gemm_like(flops: int, nbytes: int, weight: float = 1.0) -> Problem:
+    """Return the bf16 GEMM of a square weight that has about this many operations and bytes."""
+    side = max((nbytes / 2) ** 0.5, (flops / 2) ** (1 / 3))  # bytes of the weight alone, or a cube of the operations
     side = max(_STEP, round(side / _STEP) * _STEP)
-    return Problem(m=max(_LEAST_ROWS, round(flops / (2 * side * side))), n=side, k=side, weight=workload.weight)
+    return Problem(m=max(_LEAST_ROWS, round(flops / (2 * side * side))), n=side, k=side, weight=weight)

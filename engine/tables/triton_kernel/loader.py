@@ -1,0 +1,71 @@
+"""Load tuned configs into kernels under `triton.autotune`, which then benchmark nothing. Needs Triton and torch alone.
+
+Call `load(kernel)` once per kernel, before its first launch. Pass tensors in the order of the kernel's arguments. For a
+kernel without an autotuner, wrap it first: `kernel = triton.autotune([triton.Config({})], key=["n"])(kernel)`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gemmtune.engine.platform.kernel_source import source_sha256
+
+__all__ = ["TunedConfigs", "load"]
+
+
+class TunedConfigs(dict[tuple[object, ...], Any]):
+    """Configs by the autotuner's key; at another value of the size `position`, those of the nearest tuned value."""
+
+    def __init__(self, configs: dict[tuple[object, ...], Any], position: int | None) -> None:
+        super().__init__(configs)
+        self._tuned, self._position = dict(configs), position
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(key) or self._nearest(key) is not None
+
+    def __getitem__(self, key: tuple[object, ...]) -> Any:  # noqa: ANN401 (Triton has no types)
+        near = key if super().__contains__(key) else self._nearest(key)
+        return super().__getitem__(key if near is None else near)
+
+    def _nearest(self, key: Any) -> tuple[object, ...] | None:  # noqa: ANN401 (numbers and texts)
+        at = self._position
+        if at is None or not isinstance(key, tuple):
+            return None
+        alike = [each for each in self._tuned if each[:at] + each[at + 1 :] == key[:at] + key[at + 1 :]]
+        return min(alike, key=lambda each: (abs(each[at] - key[at]), each[at]), default=None)
+
+
+def load(kernel: Any, path: str | Path | None = None, *, device: str | None = None) -> int:  # noqa: ANN401
+    """Fill the cache of a kernel under `triton.autotune` with the table's configs; return the number of rows.
+
+    Args:
+        kernel: the decorated kernel.
+        path: the table; by default triton_table.json beside this file.
+        device: name of the GPU; by default that of torch's current one.
+
+    Raises:
+        ValueError: the table is for another GPU, or has no rows for this source of the kernel.
+    """
+    table = json.loads(Path(path or Path(__file__).with_name("triton_table.json")).read_text(encoding="utf-8"))
+    import torch
+    import triton
+
+    present = device or torch.cuda.get_device_name()
+    if present != table["device"]["name"]:
+        raise ValueError(f"the table is for {table['device']['name']}, not {present}: tune on this GPU")
+    sha256 = source_sha256(kernel)
+    found = next((each for each in table["kernels"] if each["source_sha256"] == sha256), None)
+    if found is None:
+        known = ", ".join(f"{each['kernel']} ({each['source_sha256'][:12]})" for each in table["kernels"])
+        raise ValueError(f"the kernel's source is {sha256[:12]}, and the table has {known}: tune it again")
+    keys = [name for name in kernel.keys if name in found["arguments"]]
+    configs = {}
+    for row in found["rows"]:
+        key = (*(row["arguments"][name] for name in keys), *row["dtypes"])
+        configs[key] = triton.Config(row["kwargs"], **row["options"])
+    kernel.cache = TunedConfigs(configs, keys.index(found["nearest"]) if found["nearest"] in keys else None)
+    if len(kernel.configs) == 1:  # an autotuner with one config never looks into its cache
+        kernel.configs = [*kernel.configs, *kernel.configs]
+    return len(found["rows"])

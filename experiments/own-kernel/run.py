@@ -1,0 +1,201 @@
+"""Tune both examples of docs/own-kernel.md, sweep them, and load their table. Usage: run.py --out FOLDER --minutes 3.
+
+Without a GPU, `--rehearse` builds two configs of each example for an H200 and loads a table of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import torch
+import triton
+
+import gemmtune as gt
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kinds import expand_workloads
+from gemmtune.engine.seams.space import BuildError
+from gemmtune.engine.search.enumeration import feasible_configs
+from gemmtune.engine.store.database import Database
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "docs/examples/own_kernel"
+KERNELS = (f"triton:{EXAMPLES / 'softmax.py'}:Softmax", f"triton:{EXAMPLES / 'int4_gemm.py'}:Int4Gemm")
+FAULTY = f"triton:{HERE / 'faulty.py'}"
+SPACE = "triton_kernel"
+
+
+def module_of(file: Path):
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def feasible(case, device):
+    return list(feasible_configs(registry.space(SPACE), Task(case, device, SPACE)))
+
+
+def compare(kernel: str, out: Path, seconds: float) -> list[dict]:
+    """Tune each case with a tenth of its configs, then sweep all; return a line per case."""
+    cases, lines, database = expand_workloads(kernel), [], out / "measurements.db"
+    device = present_device()
+    for case in cases:
+        total = len(feasible(case, device))
+        budget = -(-total // 10)
+        started = time.monotonic()
+        tuned = gt.tune([case], budget=budget, database=database, out=out / case.name.replace(":", "_"), report=False)
+        tuned_seconds = time.monotonic() - started
+        (row,) = tuned.rows
+        best = next((choice for choice in row.choices if choice.space == SPACE), None)
+        started = time.monotonic()
+        swept = gt.tune([case], sampler="exhaustive", budget=total, seconds=seconds, batch=64, database=database)
+        sweep_seconds = time.monotonic() - started
+        (whole,) = swept.rows
+        with Database.open(str(database), read_only=True) as store:
+            found = list(store.measurements(case, space=SPACE))
+            final = store.finals(case)[-1]
+        times = {f.config: f.estimate.time_ns for f in final.finalists if f.task.space == SPACE}
+        screened = {m.config: m.estimate.time_ns for m in found if m.status is Status.OK}
+        reached = times.get(best.config) if best else None
+        fastest = min(times.values())
+        lines.append(
+            {
+                "case": case.name,
+                "configs": total,
+                "budget": budget,
+                "tuned_seconds": round(tuned_seconds, 1),
+                "sweep_seconds": round(sweep_seconds, 1),
+                "swept": len(found),
+                "statuses": dict(Counter(m.status.value for m in found)),
+                "tuned": None if best is None else {"config": dict(best.config), "time_ns": best.time_ns},
+                "best_ns": fastest,
+                "default_ns": whole.baseline.time_ns if whole.baseline else None,
+                # In one final with the sweep's best if it is among its finalists, else by the screened times.
+                "loss": None
+                if best is None
+                else (reached or screened[best.config]) / (fastest if reached else min(screened.values())) - 1,
+                "by": "final" if reached else "screening",
+                "in_tie_band": best is not None and best.config in whole.tie_band,
+            }
+        )
+        print(json.dumps(lines[-1]), flush=True)
+    return lines
+
+
+def load_table(kernel: str, out: Path) -> dict:
+    """Tune all cases into one table, load it, and launch the kernel as production does."""
+    result = gt.tune(kernel, budget=16, database=out / "measurements.db", out=out / "table", report=False)
+    loader = module_of(out / "table/triton/gemmtune_triton.py")
+    launched: list[object] = []
+    triton.knobs.autotuning.listener = lambda **facts: launched.append(facts["key"])
+    lines = {"rows": len(result.rows)}
+    module = module_of(EXAMPLES / "softmax.py")
+    for name, loaded in (("with_table", True), ("without", False)):
+        sys.modules.pop("softmax", None)
+        module = module_of(EXAMPLES / "softmax.py")
+        if loaded:
+            lines["loaded"] = loader.load(module.softmax_kernel)
+        launched.clear()
+        for rows, columns in ((32768, 1024), (30000, 1024), (4096, 8192)):
+            x = torch.randn((rows, columns), device="cuda").bfloat16()
+            out_tensor = torch.empty_like(x)
+            module.softmax_kernel[lambda meta, rows=rows: (triton.cdiv(rows, meta["ROWS"] * meta["STEPS"]),)](
+                out_tensor, x, rows, columns, COLUMNS=triton.next_power_of_2(columns)
+            )
+            error = (out_tensor.double() - torch.softmax(x.double(), 1)).norm() / torch.softmax(x.double(), 1).norm()
+            lines[f"{name}_error"] = max(lines.get(f"{name}_error", 0.0), float(error))
+        lines[f"{name}_benchmarked"] = len(launched)
+    triton.knobs.autotuning.listener = None
+    sources = json.loads((out / "table/triton/triton_table.json").read_text())
+    sources["kernels"][0]["source_sha256"] = "0" * 64
+    edited = out / "edited.json"
+    edited.write_text(json.dumps(sources))
+    try:
+        loader.load(module.softmax_kernel, edited)
+        lines["refuses_another_source"] = False
+    except ValueError as error:
+        lines["refuses_another_source"] = str(error)
+    return lines
+
+
+def faults(name: str, out: Path) -> dict:
+    """Tune every config of a faulty class; return what became of each."""
+    started = time.monotonic()
+    result = gt.tune(f"{FAULTY}:{name}", sampler="exhaustive", budget=64, database=out / "faults.db")
+    with Database.open(str(out / "faults.db"), read_only=True) as store:
+        found = [m for m in store.measurements() if m.task.problem.kernel == name and m.task.space == SPACE]
+    return {
+        "seconds": round(time.monotonic() - started, 1),
+        "statuses": {
+            f"FAULT={m.config['FAULT']} BLOCK={m.config['BLOCK']}": f"{m.status}: {m.reason}"[:150] for m in found
+        },
+        "rows": [row.choices[0].space for row in result.rows],
+    }
+
+
+def rehearse(out: Path) -> None:
+    device, rows = catalogue.device("H200"), []
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel in (*KERNELS, f"{FAULTY}:Copy", f"{FAULTY}:Endless"):
+            for case in expand_workloads(kernel):
+                task, space = Task(case, device, SPACE), registry.space(SPACE)
+                configs = feasible(case, device)
+                for config in (configs[0], configs[-1]):
+                    try:
+                        built = f"{space.build(task, config, Path(folder)).resources.registers} registers"
+                    except BuildError as error:
+                        built = str(error)
+                    rows.append([case.name, len(configs), config.json, built])
+                    print(*rows[-1], flush=True)
+                registry.space("triton_default").build(Task(case, device, "triton_default"), Config({}), Path(folder))
+    (out / "rehearsal.json").write_text(json.dumps(rows, indent=1))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--out", type=Path, required=True, help="folder of the results")
+    options.add_argument("--minutes", type=float, default=3.0, help="time for the sweeps, altogether")
+    options.add_argument("--rehearse", action="store_true", help="build a few configs, without a GPU")
+    given = options.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    if given.rehearse:
+        rehearse(given.out)
+        return
+    cases = sum(len(expand_workloads(kernel)) for kernel in KERNELS)
+    found: dict = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+    found["cases"] = [line for k in KERNELS for line in compare(k, given.out, 60 * given.minutes / cases)]
+    save(found, given.out)
+    found["table"] = load_table(KERNELS[0], given.out)
+    save(found, given.out)
+    for name in ("Copy", "Endless"):
+        found[name] = faults(name, given.out)
+        save(found, given.out)
+    print("\ncase                                              configs budget  default us  tuned us  best us  loss  by")
+    for line in found["cases"]:
+        tuned = line["tuned"]["time_ns"] if line["tuned"] else float("nan")
+        print(
+            f"{line['case']:<50} {line['configs']:>6} {line['budget']:>6} {(line['default_ns'] or 0) / 1e3:>11.2f} "
+            f"{tuned / 1e3:>9.2f} {line['best_ns'] / 1e3:>8.2f} {(line['loss'] or 0):>6.2%} {line['by']}"
+        )
+    print(json.dumps({name: found[name] for name in ("table", "Copy", "Endless")}, indent=1))
+
+
+def save(found: dict, out: Path) -> None:
+    (out / "result.json").write_text(json.dumps(found, indent=1, default=str) + "\n")
+
+
+if __name__ == "__main__":
+    main()

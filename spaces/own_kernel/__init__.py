@@ -1,0 +1,1 @@
+"""Build of a user's own Triton kernel for a GPU that need not be present."""

@@ -1,0 +1,124 @@
+"""Spaces of a user's own Triton kernel: the values of its parameters, and the config that it runs with untuned."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from gemmtune.engine.platform.ptxas import current_ptxas, ptxas_release, triton_ptxas
+from gemmtune.engine.platform.releases import fp_fusion
+from gemmtune.engine.platform.versions import toolchain_of
+from gemmtune.engine.records.artifact import Artifact, Toolchain
+from gemmtune.engine.records.config import Config, Param, Value
+from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.records.verdict import Verdict
+from gemmtune.engine.seams.space import BuildError, Launchable, Space
+from gemmtune.workloads.triton_kernel import definition_of
+
+__all__ = ["TritonDefaultSpace", "TritonKernelSpace"]
+
+_ALIGNED = 16  # divisor of an integer argument that Triton compiles a kernel of its own for
+
+
+class TritonKernelSpace(Space):
+    """Parameters of the user's class, with the configs of its autotuner as seeds."""
+
+    workload: ClassVar[str] = "triton"
+    preload: ClassVar[tuple[str, ...]] = ("gemmtune.spaces.own_kernel.preload",)
+
+    def params(self, task: Task) -> tuple[Param, ...]:
+        """Return the class's parameters, with its values and those of the autotuner's configs."""
+        return tuple(_param(name, values) for name, values in definition_of(task.problem).params.items())
+
+    def check(self, task: Task, config: Config) -> Verdict:
+        """Reject a config for the reason that the class gives."""
+        reason = definition_of(task.problem).check(task.problem.sizes, self._values(task, config))
+        return Verdict.no("check", reason) if reason else Verdict.yes()
+
+    def seeds(self, task: Task) -> tuple[Config, ...]:
+        """Return the configs of the kernel's autotuner that pass the class's check."""
+        configs = dict.fromkeys(map(Config, definition_of(task.problem).seeds))
+        return tuple(config for config in configs if self.check(task, config))
+
+    def features(self, task: Task, config: Config) -> Mapping[str, float]:
+        """Return the number of blocks, as a logarithm to base 2."""
+        definition = definition_of(task.problem)
+        given = definition.values(definition.tensors(task.problem.sizes), self._values(task, config))
+        return {"blocks": math.log2(math.prod(definition.grid(task.problem.sizes, given)))}
+
+    def toolchain(self) -> Toolchain:
+        """Return the version of Triton, and what changes its kernels."""
+        versions = list(toolchain_of("torch", "triton").versions)
+        ptxas = current_ptxas()
+        if ptxas is not None and ptxas != triton_ptxas():
+            versions.append(("ptxas", ptxas_release(ptxas)))
+        if not fp_fusion(os.environ):
+            versions.append(("fp_fusion", "off"))
+        return Toolchain(tuple(sorted(versions)))
+
+    def artifact_key(self, task: Task, config: Config) -> str:
+        """Return a key of the kernel, the config, and what Triton compiles in of the arguments."""
+        definition, values = definition_of(task.problem), self._values(task, config)
+        given = definition.values(definition.tensors(task.problem.sizes), values)
+        constants = {param.name for param in definition.jit.params if param.is_constexpr} | values.keys()
+        parts = (f"{name}={value!r}" if name in constants else _compiled_in(value) for name, value in given.items())
+        return f"{task.device.arch}/{definition.name}@{definition.source}/{';'.join(parts)}"
+
+    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
+        """Compile the kernel for the task's device."""
+        from gemmtune.spaces.own_kernel.build import build
+
+        try:
+            return build(self, task, config, self._values(task, config), definition_of(task.problem), folder)
+        except ProblemError as error:
+            raise BuildError(str(error)) from error
+
+    def load(self, artifact: Artifact, task: Task) -> Launchable:
+        """Load the cubin through the CUDA driver."""
+        from gemmtune.spaces.own_kernel.launch import load
+
+        config = Config.from_json(str(dict(artifact.launch)["config"]))
+        return load(artifact, task, self._values(task, config), definition_of(task.problem))
+
+    def _values(self, task: Task, config: Config) -> Mapping[str, Value]:
+        """Return the values that a config stands for."""
+        return config
+
+
+class TritonDefaultSpace(TritonKernelSpace):
+    """One config: what the user runs untuned, the class's `default` or the first config of its autotuner."""
+
+    def params(self, task: Task) -> tuple[Param, ...]:
+        """Return no parameters."""
+        return ()
+
+    def check(self, task: Task, config: Config) -> Verdict:
+        """Reject a class that says no default."""
+        if definition_of(task.problem).default is None:
+            return Verdict.no("default", "the class has no `default`, and its kernel no autotuner's configs")
+        return super().check(task, config)
+
+    def seeds(self, task: Task) -> tuple[Config, ...]:
+        """Return the one config, if there is a default."""
+        config = Config({})
+        return (config,) if self.check(task, config) else ()
+
+    def _values(self, task: Task, config: Config) -> Mapping[str, Value]:
+        return definition_of(task.problem).default or {}
+
+
+def _param(name: str, values: tuple[Value, ...]) -> Param:
+    """Return a parameter, ascending if all its values are numbers."""
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return Param(name, tuple(sorted(numbers))) if len(numbers) == len(values) else Param(name, values, ordered=False)
+
+
+def _compiled_in(value: object) -> str:
+    """Return what Triton specialises a kernel on: the type, and for an integer 1 and whether 16 divides it."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return str(getattr(value, "dtype", None) or type(value).__name__)
+    return "1" if value == 1 else f"int{64 if abs(value) >= 2**31 else 32}{'' if value % _ALIGNED else ' aligned'}"

@@ -1,0 +1,75 @@
+"""Tensors that a user's class asks for. Imports torch."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+
+from gemmtune.engine.seams.workload import TensorSource
+
+__all__ = ["Make", "MetaSource"]
+
+
+class Make:
+    """Maker of a launch's tensors: each call gives values and memory of their own."""
+
+    def __init__(self, source: TensorSource, name: str) -> None:
+        """Take tensors from `source`, with names that begin with `name`."""
+        self._source = source
+        self._name = name
+        self._count = 0
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the tensors, for those that the class makes itself; `meta` where no values are needed."""
+        return self._source.device
+
+    def normal(self, shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16, scale: float = 1.0) -> torch.Tensor:
+        """Return normal values of standard deviation `scale`; integers are 32 times as large and rounded."""
+        if dtype.is_floating_point and scale == 1.0:
+            return self._source.normal(dtype, shape, self._next())
+        if dtype.is_floating_point:
+            return (self._source.own(torch.float32, shape, self._next()) * scale).to(dtype)
+        return self._source.normal(dtype, shape, self._next(), 32.0 * scale)
+
+    def integers(self, low: int, high: int, shape: tuple[int, ...], dtype: torch.dtype = torch.int32) -> torch.Tensor:
+        """Return integers from `low` to `high` - 1, each as likely."""
+        tensor = torch.empty(shape, dtype=dtype, device=self.device)
+        seed = int.from_bytes(hashlib.sha256(self._next().encode()).digest()[:8], "big") >> 1
+        if self.device.type == "meta":
+            return tensor
+        return tensor.random_(low, high, generator=torch.Generator(self.device).manual_seed(seed))
+
+    def zeros(self, shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """Return zeros."""
+        return torch.zeros(shape, dtype=dtype, device=self.device)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+        """Return memory for the kernel to write."""
+        return self._source.empty(dtype, shape, self._next())
+
+    def _next(self) -> str:
+        self._count += 1
+        return f"{self._name} {self._count}"
+
+
+class MetaSource:
+    """Source of tensors without memory, which have shapes, strides and types alone."""
+
+    @property
+    def device(self) -> torch.device:
+        """Device `meta`."""
+        return torch.device("meta")
+
+    def normal(self, dtype: torch.dtype, shape: tuple[int, ...], name: str, scale: float = 1.0) -> torch.Tensor:
+        """Return a tensor without memory."""
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    def own(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
+        """Return a tensor without memory."""
+        return torch.empty(shape, dtype=dtype, device="meta")
+
+    def empty(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
+        """Return a tensor without memory."""
+        return torch.empty(shape, dtype=dtype, device="meta")
