@@ -20,14 +20,17 @@ from gemmtune.engine.testing.objective_conformance import check_objective, examp
 from gemmtune.engine.testing.pruner_conformance import check_pruner
 from gemmtune.engine.testing.sampler_conformance import check_sampler, example_search
 from gemmtune.engine.testing.space_conformance import check_build, check_space, example_tasks
+from gemmtune.engine.testing.workload_conformance import check_operands, check_workload
 
 __all__ = [
     "check_build",
     "check_exporter",
     "check_objective",
+    "check_operands",
     "check_pruner",
     "check_sampler",
     "check_space",
+    "check_workload",
     "example_measurement",
     "example_search",
     "example_table",

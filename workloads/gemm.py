@@ -135,7 +135,7 @@ class Gemm(WorkloadKind[Problem]):
         # Inputs are standard normal, so an element has variance k, or with an epilogue about 1.
         least = _LEAST_RMS_OF_EPILOGUE if workload.epilogue else workload.k**0.5
         return tuple(
-            Expected(torch.cat(block, dim=-2), _tolerance(workload, dtype), least)
+            Expected(torch.cat(block, dim=-2), _tolerance(workload, dtype), least_rms=least)
             for block, dtype in zip(blocks, workload.stored_dtypes, strict=True)
         )
 

@@ -238,7 +238,9 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
             definition.tolerance(name, out.dtype, _default_tolerance(out.dtype))
             for name, out in zip(operands.written, operands.outputs, strict=True)
         )
-        return tuple(Expected(values.float(), each) for values, each in zip(found, tolerances, strict=True))
+        return tuple(
+            Expected(values.float(), each, of_each=each) for values, each in zip(found, tolerances, strict=True)
+        )
 
     def timed_beside(self, workload: KernelCase) -> Problem:
         """Return a GEMM that moves about the bytes of all tensors."""
@@ -256,18 +258,15 @@ def definition_of(workload: Workload) -> Definition:
     """
     if not isinstance(workload, KernelCase):
         raise ProblemError(f"{workload.name} is a workload of kind {workload.kind}, and this needs an own kernel")
-    found = _loaded.get((workload.kernel, workload.source))
-    if found is not None:
-        return found
     if not workload.file:
-        raise ProblemError(
-            f"{workload.name}: no file of this kernel was read here; name triton:FILE.py:{workload.kernel}"
-        )
+        known = _loaded.get((workload.kernel, workload.source))
+        if known is None:
+            way_out = f"name triton:FILE.py:{workload.kernel}"
+            raise ProblemError(f"{workload.name}: no file of this kernel was read here; {way_out}")
+        return known
     found = _definition(Path(workload.file), workload.kernel)
     if found.source != workload.source:
-        raise ProblemError(
-            f"{workload.file} has changed: {workload.kernel} is {found.source} now, not {workload.source}"
-        )
+        raise ProblemError(f"{workload.file} has changed: it holds {found.name}@{found.source}, not {workload.name}")
     return found
 
 
@@ -275,7 +274,8 @@ def _definition(file: Path, name: str) -> Definition:
     from gemmtune.workloads.own_kernel.definition import load_definition
 
     found = load_definition(file, name)
-    return _loaded.setdefault((found.name, found.source), found)
+    _loaded[found.name, found.source] = found
+    return found
 
 
 def case_of(definition: Definition, sizes: Mapping[str, int], weight: float = 1.0) -> KernelCase:

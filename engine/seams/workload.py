@@ -62,6 +62,9 @@ class Expected:
     """Right values in float32, with the shape of the output; computed in float64 where rounding matters."""
     tolerance: float
     """Largest ‖out − values‖ / ‖values‖ that rounding alone may cause; 0 for an output that must be exact."""
+    of_each: float = 0.0
+    """Share of its own value that rounding may cost each element, beside a share of the root mean square; for outputs
+    whose elements differ much in size."""
     least_rms: float = 0.0
     """Root mean square that the values count with at least, so that rounding near 0 is no large relative error."""
 

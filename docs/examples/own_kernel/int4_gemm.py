@@ -12,7 +12,7 @@ def nibbles(packed, scale):
     """Return the values of the lower and the upper four bits, scaled."""
     low = ((packed & 0xF).to(tl.float32) - 8.0) * scale
     high = ((packed >> 4).to(tl.float32) - 8.0) * scale
-    return low.to(tl.bfloat16), high.to(tl.bfloat16)
+    return low, high
 
 
 @triton.jit
@@ -31,8 +31,10 @@ def int4_gemm_kernel(
         packed = tl.load(weight + (k // 2 + pairs[:, None]) * N + n[None, :], mask=n[None, :] < N, other=0)
         scale = tl.load(scales + (k // 128) * N + n, mask=n < N, other=0.0).to(tl.float32)
         low, high = nibbles(packed, scale[None, :])
-        total += tl.dot(even, low) + tl.dot(odd, high)
-    tl.store(out + m[:, None] * N + n[None, :], total.to(tl.bfloat16), mask=(m[:, None] < M) & (n[None, :] < N))
+        total += tl.dot(even, low.to(even.dtype)) + tl.dot(odd, high.to(odd.dtype))
+    tl.store(
+        out + m[:, None] * N + n[None, :], total.to(out.dtype.element_ty), mask=(m[:, None] < M) & (n[None, :] < N)
+    )
 
 
 class Int4Gemm:
@@ -50,15 +52,16 @@ class Int4Gemm:
     cases = {"decode": {"m": 16, "n": 4096, "k": 4096, "weight": 8}, "draft": {"m": 64, "n": 4096, "k": 4096}}
     outputs = ("out",)
     nearest = "m"
+    dtype = torch.bfloat16
 
     def arguments(self, case, make):
         """Make what one launch takes; the config gives the rest."""
         m, n, k = case["m"], case["n"], case["k"]
         return {
-            "out": make.empty((m, n)),
-            "x": make.normal((m, k)),
+            "out": make.empty((m, n), self.dtype),
+            "x": make.normal((m, k), self.dtype),
             "weight": make.integers(0, 256, (k // 2, n), torch.uint8),
-            "scales": make.normal((k // GROUP, n), scale=0.05),
+            "scales": make.normal((k // GROUP, n), self.dtype, scale=0.05),
             "M": m,
             "N": n,
             "K": k,
@@ -75,10 +78,10 @@ class Int4Gemm:
         return None
 
     def reference(self, case, arguments):
-        """Return the right output, from weights rounded to bf16 as the kernel rounds them."""
+        """Return the right output, from weights rounded as the kernel rounds them."""
         packed, scales = arguments["weight"], arguments["scales"]
         weight = torch.stack((packed & 0xF, packed >> 4), dim=1).view(case["k"], case["n"]).float() - 8
-        weight = (weight * scales.float().repeat_interleave(GROUP, dim=0)).bfloat16()
+        weight = (weight * scales.float().repeat_interleave(GROUP, dim=0)).to(self.dtype)
         return arguments["x"].double() @ weight.double()
 
     def flops(self, case):

@@ -55,7 +55,7 @@ class ReferenceResult:
         return self.evaluate(self.norms(*outputs), *outputs)
 
     def norms(self, *outputs: torch.Tensor) -> torch.Tensor:
-        """Enqueue and return ‖out − reference‖ and the largest absolute difference, without waiting.
+        """Enqueue and return ‖out − reference‖ and the largest absolute difference beyond `of_each`, without waiting.
 
         The shape is (outputs, 2).
         """
@@ -63,7 +63,12 @@ class ReferenceResult:
         for out, expected in zip(outputs, self._expected, strict=True):
             whole = out.float() if out.itemsize == 1 else out  # torch subtracts no 8-bit floats
             difference = whole - expected.values  # float32, whatever the output's type
-            rows += [torch.linalg.vector_norm(difference), torch.linalg.vector_norm(difference, ord=float("inf"))]
+            rows.append(torch.linalg.vector_norm(difference))
+            if expected.of_each:
+                difference = difference.abs() - expected.of_each * expected.values.abs()
+            rows.append(
+                torch.linalg.vector_norm(difference, ord=float("inf")) if not expected.of_each else difference.max()
+            )
         return torch.stack(rows).view(len(outputs), 2)
 
     def evaluate(self, norms: torch.Tensor, *outputs: torch.Tensor) -> OutputCheck:

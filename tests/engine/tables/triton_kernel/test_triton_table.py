@@ -1,0 +1,144 @@
+"""Tables of own Triton kernels, and their loader with the real autotuner."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+import torch
+import triton
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import TableError
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.seams.kinds import expand_workloads
+from gemmtune.engine.tables.table_file import read_table, write_table
+from gemmtune.engine.tables.triton_kernel.exporter import TritonExporter
+from gemmtune.engine.testing.exporter_conformance import example_table
+
+EXAMPLES = Path(__file__).parents[4] / "docs/examples/own_kernel"
+TUNED = Config({"ROWS": 4, "STEPS": 2, "num_warps": 8, "num_stages": 3})
+
+
+def row(problem, config, space="triton_kernel"):
+    choice = Choice(space, config, 9e3, 8.9e3, 9.1e3, 32, Evidence.MEASURED, "triton 3.7.0", "graph-cold-l2")
+    return Row(problem, (choice,), None, 0.0, (config,), regret_bound=0.001)
+
+
+def exported(folder, rows):
+    for name, text in TritonExporter().export(Table(catalogue.device("H200"), tuple(rows), "latency")).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return module(folder / "gemmtune_triton.py")
+
+
+def module(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+@pytest.fixture
+def cases():
+    return expand_workloads(f"triton:{EXAMPLES / 'softmax.py'}:Softmax")
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """Kernel of the example, freshly imported, with the launch below its autotuner replaced: there is no GPU."""
+    found = module(EXAMPLES / "softmax.py").softmax_kernel
+    monkeypatch.setattr(found.fn, "run", lambda *_, **given: launched.append(given))
+    monkeypatch.setattr(found, "_do_bench", lambda *_, **__: benchmarked.append(1) or [1.0])
+    launched, benchmarked = [], []
+    found.launched, found.benchmarked = launched, benchmarked
+    return found
+
+
+def launch(kernel, rows, columns):
+    x = torch.empty((rows, columns), dtype=torch.bfloat16, device="meta")
+    kernel[(1,)](torch.empty_like(x), x, rows, columns, COLUMNS=triton.next_power_of_2(columns))
+    return {name: kernel.launched[-1][name] for name in ("ROWS", "STEPS", "num_warps", "num_stages")}
+
+
+def test_a_loaded_table_leaves_the_autotuner_nothing_to_benchmark(tmp_path, cases, kernel):
+    other = TUNED.json.replace('"ROWS":4', '"ROWS":1')
+    loader = exported(tmp_path, [row(cases[0], TUNED), row(cases[1], Config.from_json(other))])
+    assert loader.load(kernel, device="NVIDIA H200") == 2
+    assert launch(kernel, 32768, 1024) == dict(TUNED)
+    assert launch(kernel, 4096, 8192)["ROWS"] == 1
+    assert launch(kernel, 30000, 1024) == dict(TUNED)  # the nearest number of rows with as many columns
+    assert kernel.benchmarked == []
+    launch(kernel, 4096, 512)  # no row has as many columns
+    assert len(kernel.benchmarked) == len(kernel.configs)
+
+
+def test_the_nearest_of_several_sizes_serves(tmp_path, cases, kernel):
+    sizes = {size: Config({**TUNED, "ROWS": rows}) for size, rows in ((1024, 1), (4096, 2), (16384, 8))}
+    loader = exported(tmp_path, [row(cases[0].resized(size), config) for size, config in sizes.items()])
+    loader.load(kernel, device="NVIDIA H200")
+    found = [launch(kernel, rows, 1024)["ROWS"] for rows in (1, 1024, 2559, 2561, 10000, 10300, 1 << 20)]
+    assert found == [1, 1, 1, 2, 2, 8, 8]
+
+
+def test_a_row_of_the_default_loads_the_default(tmp_path, cases, kernel):
+    exported(tmp_path, [row(cases[0], Config({}), "triton_default")]).load(kernel, device="NVIDIA H200")
+    assert launch(kernel, 32768, 1024) == {"ROWS": 1, "STEPS": 1, "num_warps": 4, "num_stages": 2}
+
+
+def test_a_kernel_without_an_autotuner_loads_through_an_empty_one(tmp_path, monkeypatch):
+    case = expand_workloads(f"triton:{EXAMPLES / 'int4_gemm.py'}:Int4Gemm")[0]
+    config = Config({"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 2, "num_stages": 4})
+    plain = module(EXAMPLES / "int4_gemm.py").int4_gemm_kernel
+    tuned = triton.autotune([triton.Config({})], key=["M", "N", "K"])(plain)
+    assert exported(tmp_path, [row(case, config)]).load(tuned, device="NVIDIA H200") == 1
+    launched = []
+    monkeypatch.setattr(plain, "run", lambda *_, **given: launched.append(given))
+    tensors = [
+        torch.empty(1, dtype=dtype, device="meta") for dtype in (*[torch.bfloat16] * 2, torch.uint8, torch.bfloat16)
+    ]
+    tuned[(1,)](*tensors, 20, 4096, 4096)
+    assert {name: launched[0][name] for name in config} == dict(config)
+
+
+def test_the_loader_refuses_another_source_and_another_gpu(tmp_path, cases, kernel):
+    loader = exported(tmp_path, [row(cases[0], TUNED)])
+    with pytest.raises(ValueError, match="the table is for NVIDIA H200, not NVIDIA A100: tune on this GPU"):
+        loader.load(kernel, device="NVIDIA A100")
+    edited = tmp_path / "edited.py"
+    edited.write_text((EXAMPLES / "softmax.py").read_text().replace("tl.exp(", "tl.math.exp("))
+    with pytest.raises(ValueError, match=r"the kernel's source is \w{12}, and the table has Softmax \(\w{12}\)"):
+        loader.load(module(edited).softmax_kernel, device="NVIDIA H200")
+    other_configs = tmp_path / "configs.py"
+    other_configs.write_text((EXAMPLES / "softmax.py").read_text().replace("num_warps=16", "num_warps=32"))
+    assert loader.load(module(other_configs).softmax_kernel, device="NVIDIA H200") == 1
+
+
+def test_the_loader_needs_nothing_of_gemmtune(tmp_path, cases):
+    exported(tmp_path, [row(cases[0], TUNED)])
+    text = (tmp_path / "gemmtune_triton.py").read_text()
+    assert "import gemmtune" not in text
+    assert "from gemmtune" not in text
+    facts = json.loads((tmp_path / "triton_table.json").read_text())["kernels"][0]["rows"][0]
+    assert facts["arguments"] == {"n_rows": 32768, "n_columns": 1024, "COLUMNS": 1024}
+    assert facts["dtypes"] == ["torch.bfloat16", "torch.bfloat16"]
+    assert facts["facts"]["time_ns"] == 9e3
+
+
+def test_a_table_of_kernels_reads_back_as_it_was_written(tmp_path, cases):
+    table = Table(catalogue.device("H200"), (row(replace(cases[0], weight=4.0), TUNED),), "latency")
+    write_table(tmp_path / "table.json", table)
+    assert read_table(tmp_path / "table.json").rows == table.rows
+    assert read_table(tmp_path / "table.json").rows[0].problem.weight == 4
+
+
+def test_rows_of_gemms_are_refused_by_name():
+    with pytest.raises(TableError, match="16x4096x4096:bf16:nt: space 'aten' is no own Triton kernel"):
+        TritonExporter().export(example_table())

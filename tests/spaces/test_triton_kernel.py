@@ -1,0 +1,219 @@
+"""Own Triton kernels: classes, builds without a GPU, and the examples run by Triton's interpreter."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="triton is not installed")
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.task import Task
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kinds import expand_workloads, parse_workload
+from gemmtune.engine.search.enumeration import enumerate_space, feasible_configs
+from gemmtune.engine.testing import space_conformance
+from gemmtune.spaces.triton_kernel import TritonDefaultSpace, TritonKernelSpace
+
+pytestmark = pytest.mark.slow(20)
+
+EXAMPLES = Path(__file__).parents[2] / "docs/examples/own_kernel"
+SOFTMAX, INT4 = f"triton:{EXAMPLES / 'softmax.py'}:Softmax", f"triton:{EXAMPLES / 'int4_gemm.py'}:Int4Gemm"
+H200 = catalogue.device("H200")
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+
+{decorators}
+@triton.jit
+def copy_kernel(out, x, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+class Copy:
+    kernel = copy_kernel
+    params = {{"BLOCK": (64, 128)}}
+    cases = {{"one": {{"n": 1000}}}}
+    outputs = ("out",)
+    def arguments(self, case, make):
+        return {{"out": make.empty((case["n"],)), "x": make.normal((case["n"],)), "n": case["n"]}}
+    def grid(self, case, meta):
+        return (triton.cdiv(case["n"], meta["BLOCK"]),)
+    def reference(self, case, arguments):
+        return arguments["x"]
+{members}
+"""
+
+
+def first(text, space="triton_kernel"):
+    return Task(expand_workloads(text)[0], H200, space)
+
+
+def user_class(folder, *, decorators="", members=""):
+    file = folder / "copies.py"
+    file.write_text(
+        KERNEL.format(decorators=decorators, members="\n".join(f"    {line}" for line in members.split("\n")))
+    )
+    return f"triton:{file}:Copy"
+
+
+@pytest.mark.parametrize("kind", [TritonKernelSpace, TritonDefaultSpace])
+@pytest.mark.parametrize("text", [SOFTMAX, INT4])
+def test_the_spaces_of_the_examples_keep_the_contract(monkeypatch, kind, text):
+    monkeypatch.setattr(kind, "examples", tuple((case.name, "H200") for case in expand_workloads(text)))
+    for check in space_conformance.CHECKS:
+        if check is not space_conformance.describes_itself_lightly:  # a user's file imports Triton
+            check(kind)
+
+
+def test_configs_of_an_autotuner_are_seeds_and_its_first_is_the_default():
+    task = first(SOFTMAX)
+    seeds = registry.space("triton_kernel").seeds(task)
+    assert [(seed["STEPS"], seed["num_warps"]) for seed in seeds] == [(1, 4), (1, 8), (8, 8), (8, 16)]
+    assert Config.from_json(task.problem.to_fields()["default"]) == seeds[0]
+
+
+def test_a_class_rejects_configs_with_its_reason():
+    found = enumerate_space(registry.space("triton_kernel"), Task(expand_workloads(SOFTMAX)[1], H200, "triton_kernel"))
+    assert found.points == 320
+    assert found.rejections == {"check": 320 - len(found.feasible)}
+    assert "elements per thread > 256" in found.examples["check"]
+
+
+def test_builds_need_no_gpu_and_state_their_resources(tmp_path):
+    for text in (SOFTMAX, INT4):
+        task, space = first(text), registry.space("triton_kernel")
+        config = next(feasible_configs(space, task))
+        built = space.build(task, config, tmp_path)
+        assert Path(built.path).read_bytes()[:4] == b"\x7fELF"
+        assert built.resources.threads == 32 * config.integer("num_warps")
+        assert built.key == space.artifact_key(task, config)
+
+
+def test_one_binary_serves_the_sizes_that_triton_compiles_alike(tmp_path):
+    case, space = first(INT4).problem, registry.space("triton_kernel")
+    config = Config({"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 64, "num_warps": 4, "num_stages": 2})
+    sizes = (16, 48, 17, 1)
+    tasks = [Task(case.resized(size), H200, "triton_kernel") for size in sizes]
+    keys = [space.artifact_key(task, config) for task in tasks]
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+    built = [Path(space.build(task, config, tmp_path).path).read_bytes() for task in tasks]
+    assert built[0] == built[1]
+    assert len(set(built)) == 3
+
+
+def test_an_edited_file_is_another_workload(tmp_path):
+    before = expand_workloads(user_class(tmp_path))[0]
+    other = tmp_path / "other"
+    other.mkdir()
+    after = expand_workloads(user_class(other, members="pass").replace("copies", "copies"))[0]
+    assert before == after
+    file = other / "edited.py"
+    file.write_text((other / "copies.py").read_text().replace("mask=at < n)\n", "mask=at < n, other=0)\n", 1))
+    file.write_text(file.read_text().replace("tl.load(x + at, mask=at < n)", "tl.load(x + at, mask=at < n) + 0"))
+    edited = expand_workloads(f"triton:{file}:Copy")[0]
+    assert edited.source != before.source
+    assert parse_workload(before.name) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"members": "params = {'TILE': (1, 2)}"}, "params has 'TILE', which is no argument of the kernel"),
+        ({"members": "params = {}"}, "params is no dict of values by name"),
+        ({"members": "cases = {'one': {'n': 0}}"}, "a size that is no integer above 0"),
+        ({"members": "outputs = ('y',)"}, "outputs names 'y', which is no tensor of arguments"),
+        ({"members": "nearest = 'm'"}, "nearest='m' is no size"),
+        ({"members": "def arguments(self, case, make):\n    return {'z': 1}"}, "arguments has 'z'"),
+        ({"members": "def arguments(self, case, make):\n    return 1 / 0"}, "arguments failed: ZeroDivisionError"),
+        ({"members": "default = {'BLOCK': 7}"}, "BLOCK=7, which is none of params"),
+        ({"members": "kernel = 3"}, "kernel is not decorated by triton.jit"),
+        (
+            {"decorators": "@triton.autotune([triton.Config({'BLOCK': 64}, pre_hook=print)], key=['n'])"},
+            "a pre_hook, which gemmtune does not run",
+        ),
+        (
+            {"decorators": "@triton.autotune([triton.Config({'BLOCK': 64})], key=['n'], reset_to_zero=['out'])"},
+            "resets or restores arguments",
+        ),
+    ],
+)
+def test_a_class_that_cannot_be_tuned_is_refused_with_the_reason(tmp_path, change, message):
+    with pytest.raises(ProblemError, match=message):
+        expand_workloads(user_class(tmp_path, **change))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("triton:softmax.py", "is not FILE.py:CLASS"),
+        ("triton:no_such_file.py:Softmax", "no file .*no_such_file.py to take a kernel from"),
+        (f"triton:{EXAMPLES / 'softmax.py'}:Sofmax", "has no class Sofmax; classes with a kernel: Softmax"),
+        ("triton:Softmax@0123456789ab:rows=1", "no file of this kernel was read here; name triton:FILE.py:Softmax"),
+    ],
+)
+def test_a_text_that_names_no_kernel_is_refused_with_the_way_out(text, message):
+    with pytest.raises(ProblemError, match=message):
+        expand_workloads(text)
+
+
+def test_values_that_heuristics_derive_are_compiled_in(tmp_path):
+    text = user_class(tmp_path, decorators="@triton.heuristics({'BLOCK': lambda args: 256 if args['n'] > 500 else 64})")
+    file = tmp_path / "copies.py"
+    file.write_text(file.read_text().replace('params = {"BLOCK": (64, 128)}', 'params = {"num_warps": (1, 2)}'))
+    task, space = first(text), registry.space("triton_kernel")
+    config = next(feasible_configs(space, task))
+    assert "BLOCK=256" in space.artifact_key(task, config)
+    assert space.features(task, config) == {"blocks": 2.0}  # ⌈1000 / 256⌉ blocks
+    assert space.build(task, config, tmp_path).resources.threads == 32
+
+
+INTERPRETED = """
+import sys
+import torch
+from gemmtune.engine.measure.operands.operands import make_operands
+from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
+from gemmtune.engine.seams.kinds import expand_workloads
+from gemmtune.workloads.triton_kernel import case_of, definition_of
+
+definition = definition_of(expand_workloads(sys.argv[1])[0])
+definition._user.dtype = torch.float16  # the interpreter's products of bf16 are wrong
+case = case_of(definition, dict(zip(definition.cases[sys.argv[2]][0], map(int, sys.argv[3].split(",")))))
+operands = make_operands(case, torch.device("cpu"))
+reference = ReferenceResult(case, operands)
+for index in map(int, sys.argv[4].split(",")):
+    values = [each[index % len(each)] for each in definition.params.values()]
+    config = dict(zip(definition.params, values))
+    for output in operands.outputs:
+        poison(output)
+    given = definition.values(operands.by_name, config)
+    options = ("num_warps", "num_stages")
+    passed = {name: value for name, value in given.items() if name in definition.argument_names or name not in options}
+    definition.jit[definition.grid(case.sizes, given)](**passed)
+    check = reference.check(*operands.outputs)
+    assert not check.reason, (config, check.reason)
+    operands.outputs[0][0] += 1
+    assert reference.check(*operands.outputs).reason
+    print(config, check.error_norm)
+"""
+
+
+@pytest.mark.parametrize(("text", "case", "sizes"), [(SOFTMAX, "wide", "19,200"), (INT4, "decode", "7,96,256")])
+def test_the_examples_are_right_in_tritons_interpreter(text, case, sizes):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED, text, case, sizes, "0,1"],
+        env=os.environ | {"TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-1500:]
+    assert done.stdout.count("{") == 2
