@@ -127,7 +127,7 @@ def timed_cold(kernels, sets):
             for operands in sets:
                 scratch.fill_(number)
                 start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                torch.cuda._sleep(20_000)  # the host is ahead when the first event comes
+                torch.cuda._sleep(200_000)  # the host is ahead when the first event comes
                 start.record()
                 kernels[which](*operands.arguments)
                 stop.record()
