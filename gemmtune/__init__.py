@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from gemmtune import testing
+    from gemmtune.engine.api.benching import bench
     from gemmtune.engine.api.capturing import capture
     from gemmtune.engine.api.landscapes import landscapes
     from gemmtune.engine.api.replaying import Study, replay
@@ -48,6 +49,7 @@ __all__ = [
     "Table",
     "TuneResult",
     "__version__",
+    "bench",
     "capture",
     "landscapes",
     "read_table",
@@ -69,6 +71,7 @@ _MODULES = {
     "Study": "api.replaying",
     "Table": "api.table",
     "TuneResult": "api.tune_result",
+    "bench": "api.benching",
     "capture": "api.capturing",
     "landscapes": "api.landscapes",
     "read_table": "api.table",

@@ -66,14 +66,7 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """Every distinct product that a model runs.
-
-    Example:
-        >>> import gemmtune as gt
-        >>> captured = gt.capture(lambda x, w: x @ w, "bf16[16,4096]", "bf16[4096,4096]", device="H200")
-        >>> [problem.name for problem in captured.problems]
-        ['16x4096x4096:bf16:nn']
-    """
+    """Every distinct product that a model runs."""
 
     products: Sequence[CapturedProduct]
     """Distinct products, in the order in which they were lowered."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._triton import has_triton
 
 from gemmtune.engine.capture.attention import attention_of_a_gpu
@@ -32,6 +35,7 @@ _CUDA, _META = 1, 14  # c10::DeviceType
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 _REGISTER = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
 _KINDS = 15  # entries of the registry up to the meta device's
+_run_folder = UniformValueConstantFolder.run
 
 
 @contextlib.contextmanager
@@ -83,6 +87,7 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
             stack.enter_context(patch(name, answer))
         stack.enter_context(patch.object(FakeTensorMode, "avoid_device_init", True))
         stack.enter_context(patch.object(torch.nn.Module, "_apply", _convert))
+        stack.enter_context(patch.object(UniformValueConstantFolder, "run", _fold_on_cpu))
         has_triton.cache_clear()  # it keeps its answer about this machine
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
@@ -125,3 +130,26 @@ def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Te
         if buffer is not None:
             module._buffers[name] = convert(buffer)
     return module
+
+
+class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
+    """Make tensors with data on the CPU that an operation would make on the GPU."""
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 (torch's protocol)
+        return func(*map(_to_cpu, args), **{name: _to_cpu(value) for name, value in (kwargs or {}).items()})
+
+
+def _to_cpu(value: object) -> object:
+    return torch.device("cpu") if isinstance(value, torch.device) and value.type == GPU.type else value
+
+
+def _fold_on_cpu(folder: UniformValueConstantFolder) -> object:
+    """Replace the constant folder's `run`, which computes the constants of a graph on the graph's device."""
+    with _OnCpu():  # type: ignore[no-untyped-call] # as above
+        return _run_folder(folder)

@@ -58,6 +58,13 @@ class InputSpec:
     below: int | None
     """Bound of random integers, which start at 0; None for zeros."""
 
+    def __str__(self) -> str:
+        """Return the text that describes the tensor."""
+        name = f"{self.name}=" if self.name else ""
+        dtype = next((short for short, long in _DTYPES.items() if long == self.dtype), self.dtype)
+        below = "" if self.below is None else f"%{self.below}"
+        return f"{name}{dtype}[{','.join(map(str, self.sizes))}]{below}"
+
     def make(self, sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
         """Return a tensor: normal numbers, integers as the text says, true for bool.
 

@@ -1,22 +1,27 @@
-"""The commands that take a model: capture."""
+"""The commands that take a model: capture and bench."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gemmtune.engine.api.benching import bench as bench_call
 from gemmtune.engine.api.capturing import capture as capture_call
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import AsJson
+from gemmtune.engine.io.printing import print_notice
+from gemmtune.engine.measure.models.model_bench import ARMS
+from gemmtune.engine.report.models.benches import bench_report
 from gemmtune.engine.report.models.captures import capture_report
 from gemmtune.engine.report.progress.display import show_work
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["capture"]
+__all__ = ["bench", "capture"]
 
 _CALL_HELP = (
     "A torch module, its class, a function without parameters that builds one, or a function of the inputs; imported "
@@ -27,6 +32,8 @@ _INPUT_HELP = (
     "below 32000). A size that differs between calls is NAME:FIRST..LAST. Repeat for more."
 )
 _DEVICE_HELP = f"The GPU to capture for, {one_of(Kind.DEVICES)}. [default: this machine's]"
+_FIXED_INPUT_HELP = "A tensor of the call, as for gemmtune capture, without open sizes. Repeat for more."
+_ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and table with --table]"
 
 
 def capture(
@@ -50,3 +57,30 @@ def capture(
         found = capture_call(call, *(input or ()), grad=grad, device=device)
     write_whole(out, found.to_toml().encode())
     output.show(capture_report(found, str(out)), as_json=as_json)
+
+
+def bench(
+    call: Annotated[str, typer.Argument(metavar="MODULE:CALL", help=_CALL_HELP)],
+    input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_FIXED_INPUT_HELP)] = None,  # noqa: A002
+    table: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The campaign's folder: table.json and inductor/.")
+    ] = None,
+    arms: Annotated[str | None, typer.Option(metavar="NAMES", help=_ARMS_HELP)] = None,
+    grad: Annotated[bool, typer.Option("--grad", help="Time a forward pass with its gradients.")] = False,
+    seconds: Annotated[float, typer.Option(metavar="N", help="Time for all rounds.")] = 10.0,
+    out: Annotated[Path | None, typer.Option(help="The file for the result as JSON. [default: DIR/bench.json]")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time a model eager, compiled, and with a table.
+
+    Needs the GPU. All arms run in one process, in alternating rounds, as CUDA graphs where every arm allows one. Shows
+    the time per call, the first call, benchmarks, memory and the difference from eager, and what each row gains.
+    """
+    sys.path.insert(0, str(Path.cwd()))
+    wanted = tuple(arms.split(",")) if arms else ("eager", "compile", *(("table",) if table else ()))
+    found = bench_call(call, *(input or ()), table=table, arms=wanted, grad=grad, seconds=seconds, notify=print_notice)
+    report = bench_report(found)
+    target = out or (table / "bench.json" if table else None)
+    if target is not None:
+        write_whole(target, (json.dumps(report.to_json(), indent=1) + "\n").encode())
+    output.show(report, as_json=as_json)

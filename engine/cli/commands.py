@@ -8,7 +8,7 @@ import typer
 
 from gemmtune.engine.cli.audits import audit
 from gemmtune.engine.cli.campaigns import record, tune
-from gemmtune.engine.cli.captures import capture
+from gemmtune.engine.cli.captures import bench, capture
 from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, init, list_choices
 from gemmtune.engine.cli.help import Command
 from gemmtune.engine.cli.reports import report, table
@@ -37,6 +37,7 @@ for _command in (
     init,
     capture,
     tune,
+    bench,
     report,
     record,
     replay,

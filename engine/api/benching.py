@@ -1,0 +1,95 @@
+"""A model with a table against itself without one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gemmtune.engine.api.table import read_table
+from gemmtune.engine.api.tune_result import TABLE_FILE
+from gemmtune.engine.capture.inputs import parse_inputs
+from gemmtune.engine.measure.models.model_bench import ARMS, ModelBench
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.records.errors import DeviceError, UsageError
+
+__all__ = ["LOADER_FILE", "bench"]
+
+LOADER_FILE = "inductor/inductor_table.json"
+"""The loader's table in a campaign's folder."""
+
+
+def bench(
+    call: Callable[..., Any] | str,
+    *inputs: object,
+    table: str | os.PathLike[str] | None = None,
+    arms: Sequence[str] = ("eager", "compile", "table"),
+    grad: bool = False,
+    seconds: float = 10.0,
+    notify: Callable[[str], None] = lambda _: None,
+) -> ModelBench:
+    """Time a model eager, compiled, and compiled with a table, in one process on this machine's GPU.
+
+    Each arm is first called once, with cold caches. Then all are replayed in alternating rounds, as CUDA graphs where
+    every arm allows one.
+
+    Args:
+        call: a torch module or a function of tensors on the GPU, or the name of either, MODULE:CALL, as in `capture`.
+        inputs: tensors, texts and other objects, as in `capture`; no size may be open.
+        table: a campaign's folder with table.json and inductor/; the arm `table` needs it.
+        arms: arms to run: eager, compile, max-autotune and table.
+        grad: whether a call is a forward pass with its gradients.
+        seconds: time for all rounds, s.
+        notify: receiver of lines about the progress.
+
+    Raises:
+        DeviceError: there is no GPU here.
+        UsageError: an argument is wrong, or the folder holds no table for Inductor.
+
+    Example:
+        >>> import gemmtune as gt
+        >>> result = gt.bench("mymodel:build", "bf16[16,2048]", table="out")  # doctest: +SKIP
+        >>> result.ratio("table").factor  # doctest: +SKIP
+        1.07
+    """
+    if unknown := [arm for arm in arms if arm not in ARMS]:
+        raise UsageError(f"arm {unknown[0]!r} is not one of {', '.join(ARMS)}")
+    if ("table" in arms) != (table is not None):
+        missing = "name its folder" if table is None else "add it to the arms"
+        raise UsageError(f"the arm 'table' and the folder of a table go together: {missing}")
+    if seconds <= 0:
+        raise UsageError(f"seconds={seconds} is not above 0")
+    described, sizes = parse_inputs([each for each in inputs if isinstance(each, str)])
+    if sizes:
+        raise UsageError(f"size {sizes[0].name!r} is open; bench times one size, so write a number")
+    specs = iter(described)
+    given = [next(specs) if isinstance(each, str) else each for each in inputs]
+    folder = None if table is None else Path(table)
+    content = None if folder is None else read_table(folder / TABLE_FILE)
+    loader_file = None if folder is None else folder / LOADER_FILE
+    if loader_file is not None and not loader_file.is_file():
+        raise UsageError(f"{folder} has no {LOADER_FILE}: write it with gemmtune export {folder}/{TABLE_FILE}")
+    device = present_device()
+    if device is None:
+        raise DeviceError(
+            "bench times a model on a GPU, and there is none here; gemmtune capture --device lists a model's products "
+            "without one"
+        )
+    if content is not None and content.device.name != device.name:
+        raise DeviceError(
+            f"the table is for {content.device.name}, and this GPU is {device.name}: its rows do not apply"
+        )
+    from gemmtune.engine.measure.models.bench_model import bench_model  # torch takes a while to import
+
+    return bench_model(
+        call,
+        given,
+        arms=arms,
+        table=content,
+        loader_file=loader_file,
+        grad=grad,
+        seconds=seconds,
+        device=device,
+        notify=notify,
+    )

@@ -1,0 +1,1 @@
+"""Times of whole models: eager, compiled, and compiled with a table."""

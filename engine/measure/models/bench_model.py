@@ -1,0 +1,162 @@
+"""Bench of one model: all arms in one process, on this machine's GPU. Imports torch."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from gemmtune.engine.capture.calls import Call, models_of, named_call
+from gemmtune.engine.capture.fake_gpu import GPU
+from gemmtune.engine.capture.inputs import InputSpec
+from gemmtune.engine.measure.models.model_bench import ARMS, ArmTimes, ModelBench, ProductGain
+from gemmtune.engine.measure.models.rounds import captured_graphs, timed_rounds
+from gemmtune.engine.measure.models.running import (
+    Prepared,
+    RunnableArm,
+    cold,
+    compiled_arm,
+    first_call,
+    peak_bytes,
+    quietly,
+    relative_error,
+)
+from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.table import Table
+from gemmtune.engine.tables.inductor import loader
+from gemmtune.engine.tables.inductor.table_use import TableUse
+
+__all__ = ["bench_model"]
+
+
+def bench_model(
+    call: Call | str,
+    inputs: Sequence[object],
+    *,
+    arms: Sequence[str],
+    table: Table | None,
+    loader_file: Path | None,
+    grad: bool,
+    seconds: float,
+    device: Device,
+    notify: Callable[[str], None],
+) -> ModelBench:
+    """Run a model in each arm, first once with cold caches, then in alternating rounds.
+
+    An arm that fails keeps its reason, and the others go on.
+
+    Args:
+        call: a callable or its name.
+        inputs: tensors, their descriptions, and other objects, which are passed as they are.
+        arms: arms to run, some of `ARMS`.
+        table: table of the arm `table`, for the times of its rows.
+        loader_file: `inductor_table.json` of the table.
+        grad: whether a call is a forward pass with its gradients.
+        seconds: time for all rounds, s.
+        device: this machine's GPU.
+        notify: receiver of lines about the progress.
+    """
+    prepared = _prepared(call, inputs, grad=grad)
+    expected: list[torch.Tensor] | None = None
+    ready: dict[str, RunnableArm] = {}
+    found: dict[str, ArmTimes] = {}
+    use: TableUse | None = None
+    torch._dynamo.reset()
+    quietly(prepared.arm(prepared.call))  # loads the vendor library, and allocates
+    for name in (each for each in ARMS if each in arms):
+        notify(f"{name}: first call")
+        try:
+            with cold():
+                if name == "table":
+                    loader.install(loader_file)
+                try:
+                    arm = compiled_arm(prepared, name, loader.options() if name == "table" else {})
+                    first = quietly(partial(first_call, arm))
+                    results = arm.results()
+                finally:
+                    if name == "table":
+                        use = loader.report()
+                        loader.uninstall()
+            if expected is None:
+                expected = results
+            found[name] = ArmTimes(
+                name,
+                (),
+                first.seconds,
+                first.product_benchmarks,
+                first.kernel_benchmarks,
+                peak_bytes(arm),
+                relative_error(results, expected),
+            )
+            ready[name] = arm
+            del results
+        except Exception as error:  # the model's own, or one of torch's compilers
+            line = next(iter(str(error).strip().splitlines()), "")
+            found[name] = ArmTimes(name, failure=f"{type(error).__name__}: {line[:300]}")
+        gc.collect()
+        torch.cuda.empty_cache()
+    notify("timing " + ", ".join(ready))
+    with torch._dynamo.config.patch(recompile_limit=64):
+        replays, refused = quietly(partial(captured_graphs, ready))
+        if refused:
+            notify(f"without CUDA graphs: {refused}")
+        calls: Mapping[str, Callable[[], object]] = replays or ready
+        samples = timed_rounds(calls, seconds) if calls else {}
+    timed = tuple(replace(arm, samples_ns=samples.get(name, ())) for name, arm in found.items())
+    return ModelBench(
+        call if isinstance(call, str) else getattr(call, "__qualname__", type(call).__name__),
+        tuple(map(_text, inputs)),
+        grad,
+        device.name,
+        torch.__version__,
+        bool(replays),
+        timed,
+        gains(use, table) if use is not None else (),
+    )
+
+
+def gains(use: TableUse, table: Table | None) -> tuple[ProductGain, ...]:
+    """Return what a table's rows gain by product; most expected gain first."""
+    rows = {row.problem.name: row for row in table.rows} if table else {}
+    found = []
+    for product, count in use.counts.items():
+        row = rows.get(product.problem)
+        baseline = row.baseline.time_ns if row is not None and row.baseline is not None else None
+        its = row.choices[0].time_ns if row is not None else None
+        found.append(ProductGain(product.problem, count, product.outcome, product.detail, baseline, its))
+    return tuple(sorted(found, key=lambda gain: -gain.saved_ns))
+
+
+def _prepared(call: Call | str, inputs: Sequence[object], *, grad: bool) -> Prepared:
+    """Return the model and its arguments on the GPU, in training mode for gradients, else in evaluation."""
+    torch.manual_seed(0)
+    with GPU:
+        function = named_call(call, has_inputs=bool(inputs)) if isinstance(call, str) else call
+    for model in models_of(function):
+        model.train(grad)
+    positional: list[object] = []
+    named: dict[str, object] = {}
+    for each in inputs:
+        if not isinstance(each, InputSpec):
+            positional.append(each.to(GPU) if isinstance(each, torch.Tensor) else each)
+            continue
+        made = each.make({}, GPU)
+        if grad and made.is_floating_point():
+            made.requires_grad_()
+        if each.name:
+            named[each.name] = made
+        else:
+            positional.append(made)
+    return Prepared(function, positional, named, grad)
+
+
+def _text(given: object) -> str:
+    if isinstance(given, InputSpec):
+        return str(given)
+    if isinstance(given, torch.Tensor):
+        return f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
+    return type(given).__name__

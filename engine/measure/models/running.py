@@ -1,0 +1,168 @@
+"""First calls, outputs and memory of a model's arms. Imports torch."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters
+from torch._inductor.utils import fresh_cache
+from torch.utils._pytree import tree_leaves
+
+from gemmtune.engine.capture.calls import Call, models_of
+from gemmtune.engine.capture.capture import run_backward
+
+__all__ = [
+    "FirstCall",
+    "Prepared",
+    "RunnableArm",
+    "cold",
+    "compiled_arm",
+    "first_call",
+    "peak_bytes",
+    "quietly",
+    "relative_error",
+]
+
+_OPTIONS: Mapping[str, Mapping[str, Any]] = {
+    "compile": {},
+    "max-autotune": {"mode": "max-autotune-no-cudagraphs"},  # every arm gets its CUDA graph from the bench
+}
+_RECOMPILES = 64
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model with the arguments of its call."""
+
+    call: Call
+    """Model or function."""
+    positional: Sequence[object]
+    """Positional arguments."""
+    named: Mapping[str, object]
+    """Named arguments."""
+    grad: bool
+    """Whether a call computes gradients, too."""
+
+    def arm(self, call: Call) -> RunnableArm:
+        """Return the function that runs one call of an arm."""
+        return RunnableArm(call, self)
+
+    @property
+    def leaves(self) -> list[torch.Tensor]:
+        """Tensors that receive a gradient: parameters of the models, and inputs."""
+        parameters = [each for model in models_of(self.call) for each in model.parameters()]
+        inputs = [each for each in (*self.positional, *self.named.values()) if isinstance(each, torch.Tensor)]
+        return [each for each in (*parameters, *inputs) if each.requires_grad]
+
+
+@dataclass(frozen=True)
+class RunnableArm:
+    """One call of an arm, forward or with gradients."""
+
+    compiled: Call
+    """Model as the arm runs it."""
+    prepared: Prepared
+    """Model and arguments."""
+
+    def __call__(self) -> object:
+        """Run the call once; gradients start from nothing."""
+        if not self.prepared.grad:
+            with torch.no_grad():
+                return self.compiled(*self.prepared.positional, **self.prepared.named)
+        for leaf in self.prepared.leaves:
+            leaf.grad = None
+        output = self.compiled(*self.prepared.positional, **self.prepared.named)
+        run_backward(output)
+        return output
+
+    def results(self) -> list[torch.Tensor]:
+        """Run the call once and return its outputs and gradients, in a fixed order, detached."""
+        tensors = [each.detach() for each in tree_leaves(self()) if isinstance(each, torch.Tensor)]
+        gradients = [leaf.grad for leaf in self.prepared.leaves if leaf.grad is not None] if self.prepared.grad else []
+        return [each for each in (*tensors, *gradients) if each.is_floating_point()]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCall:
+    """First call of an arm."""
+
+    seconds: float
+    """Time with compilation, s."""
+    product_benchmarks: int
+    """Products whose choices Inductor benchmarked."""
+    kernel_benchmarks: int
+    """Kernels that Inductor benchmarked."""
+
+
+def compiled_arm(prepared: Prepared, name: str, options: Mapping[str, Any]) -> RunnableArm:
+    """Return an arm that is not compiled yet.
+
+    Args:
+        prepared: model and arguments.
+        name: `eager`, `compile`, `max-autotune` or `table`.
+        options: options of torch.compile for the table's arm.
+    """
+    if name == "eager":
+        return prepared.arm(prepared.call)
+    arguments = {"options": dict(options)} if name == "table" else _OPTIONS[name]
+    return prepared.arm(torch.compile(prepared.call, **arguments))
+
+
+@contextlib.contextmanager
+def cold() -> Iterator[None]:
+    """Compile into caches of one's own, and take nothing from those of earlier runs."""
+    with torch._dynamo.config.patch(recompile_limit=_RECOMPILES), fresh_cache():
+        yield
+
+
+def first_call(arm: RunnableArm) -> FirstCall:
+    """Call an arm for the first time and wait for the GPU."""
+    counters.clear()
+    began = time.perf_counter()
+    arm()
+    torch.cuda.synchronize()
+    seconds = time.perf_counter() - began
+    inductor = counters["inductor"]
+    kernels = sum(count for name, count in inductor.items() if str(name).endswith(".benchmark_gpu"))
+    return FirstCall(seconds, int(inductor["select_algorithm_autotune"]), int(kernels))
+
+
+def peak_bytes(arm: RunnableArm) -> int:
+    """Return the most memory that a call holds beyond what was held before it."""
+    for leaf in arm.prepared.leaves:
+        leaf.grad = None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    arm()
+    torch.cuda.synchronize()
+    return int(torch.cuda.max_memory_allocated() - before)
+
+
+def relative_error(found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> float:
+    """Return the largest ratio of a difference's norm to the norm of the expected tensor.
+
+    Raises:
+        ValueError: the numbers of tensors or their sizes differ.
+    """
+    if [each.shape for each in found] != [each.shape for each in expected]:
+        raise ValueError(f"{len(found)} outputs of other sizes than eager's {len(expected)}")
+    worst = 0.0
+    for one, other in zip(found, expected, strict=True):
+        norm = float(other.double().norm())
+        difference = float((one.double() - other.double()).norm())
+        worst = max(worst, difference / norm if norm else difference)
+    return worst
+
+
+def quietly(call: Callable[[], Any]) -> Any:  # noqa: ANN401 (what the call returns)
+    """Call without the warnings of torch that concern no user of the bench."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return call()

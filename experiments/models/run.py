@@ -1,0 +1,214 @@
+"""Capture, tune and time models of transformers and timm. Usage: run.py --out FOLDER [--minutes N]; see README.md.
+
+Needs the GPU that the table is for, transformers and timm. Each step is a command of gemmtune in a process of its own:
+captures without the GPU, which is hidden from them, then one campaign of all products, then a bench per case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+
+from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.capture.captured import Captured, CapturedProduct, merged
+
+HERE = Path(__file__).parent
+TOKENS = {"llama": 128256, "qwen3": 151936, "moe_dense": 151936, "bert": 30522}
+GROUPS = ("decode 16", "decode 64", "512 tokens", "2048 tokens", "training")
+BENCH_SECONDS = 8.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model at one size."""
+
+    model: str
+    group: str
+    inputs: tuple[str, ...]
+    grad: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.model}-{self.group.replace(' ', '-')}"
+
+    @property
+    def options(self) -> list[str]:
+        given = [option for text in self.inputs for option in ("--input", text)]
+        return [f"models:{self.model}", *given, *(["--grad"] if self.grad else [])]
+
+
+def cases() -> list[Case]:
+    """Return all cases: decoding is one token of 16 or 64 sequences, and BERT's are the tokens of one text."""
+    found = []
+    for model, below in TOKENS.items():
+        rows = [[1, 16], [1, 64]] if model == "bert" else [[16, 1], [64, 1]]
+        for group, (batch, length) in zip(GROUPS, [*rows, [1, 512], [1, 2048]], strict=False):
+            found.append(Case(model, group, (f"input_ids=int64[{batch},{length}]%{below}",)))
+        tokens = f"int64[1,2048]%{below}"
+        found.append(Case(model, "training", (f"input_ids={tokens}", f"labels={tokens}"), grad=True))
+    for group, images in (("512 tokens", 3), ("2048 tokens", 10)):
+        found.append(Case("vit", group, (f"bf16[{images},3,224,224]",)))
+    found.append(Case("vit", "training", ("bf16[10,3,224,224]",), grad=True))
+    found.append(Case("whisper", "2048 tokens", ("input_features=bf16[1,128,3000]",)))
+    found.append(Case("whisper", "training", ("input_features=bf16[1,128,3000]",), grad=True))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True, help="folder for the campaign, the table and the results")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no further step after this time")
+    parser.add_argument("--models", help="models, with commas; by default llama alone below 10 minutes, else all")
+    parser.add_argument("--groups", help=f"groups, with commas, of {', '.join(GROUPS)}")
+    parser.add_argument("--arms", help="arms of the bench; by default all, without max-autotune below 10 minutes")
+    parser.add_argument("--seconds", type=float, help="time of the search; by default a quarter of the minutes")
+    parser.add_argument("--rehearse", action="store_true", help="capture only, as a machine without a GPU can")
+    given = parser.parse_args()
+    is_short = given.minutes < 10
+    models = (given.models or ("llama" if is_short else "llama,qwen3,moe_dense,bert,vit,whisper")).split(",")
+    groups = (given.groups or ("decode 16,512 tokens" if is_short else ",".join(GROUPS))).split(",")
+    arms = given.arms or ("eager,compile,table" if is_short else "eager,compile,max-autotune,table")
+    wanted = [case for case in cases() if case.model in models and case.group in groups]
+    given.out.mkdir(parents=True, exist_ok=True)
+    run = Run(given.out.resolve(), time.monotonic() + given.minutes * 60, arms)
+    run.capture(wanted)
+    if not given.rehearse:
+        run.tune(given.seconds or given.minutes * 15)
+        run.bench(wanted)
+    run.save()
+    print("\n".join(run.summary()))
+    return int(bool(run.failures))
+
+
+class Run:
+    """The steps, and what they found."""
+
+    def __init__(self, out: Path, end: float, arms: str) -> None:
+        self.out, self.end, self.arms = out, end, arms
+        self.result: dict = {"captures": {}, "tune": {}, "benches": {}, "skipped": []}
+        self.failures: list[str] = []
+
+    def capture(self, wanted: list[Case]) -> None:
+        """Capture every case with the GPU hidden, several at once."""
+        hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+
+        def one(case: Case) -> None:
+            command = ["capture", *case.options, "--device", "H200", "--out", str(self.out / f"{case.name}.toml")]
+            seconds, report = self.gemmtune(f"capture {case.name}", command, hidden)
+            self.result["captures"][case.name] = {"seconds": seconds, **(report or {"failed": True})}
+
+        with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 4)) as pool:
+            list(pool.map(one, wanted))
+
+    def tune(self, seconds: float) -> None:
+        """Tune the products of all cases in one campaign."""
+        products = [
+            CapturedProduct(problem, problem.weight)
+            for name, capture in self.result["captures"].items()
+            if "failed" not in capture
+            for problem in read_plan(self.out / f"{name}.toml").problems
+        ]
+        found, _ = merged(products, ())
+        campaign = self.out / "problems.toml"
+        campaign.write_text(Captured(found, [], "All cases of experiments/models.").to_toml(), encoding="utf-8")
+        command = ["tune", str(campaign), "--out", str(self.out / "table"), "--seconds", str(seconds), "--budget", "48"]
+        took, _ = self.gemmtune("tune", [*command, "--no-report"], dict(os.environ))
+        self.result["tune"] = {
+            "seconds": took,
+            "products": len(found),
+            "seconds_per_product": took / max(1, len(found)),
+        }
+
+    def bench(self, wanted: list[Case]) -> None:
+        """Time every case in all arms, and compare what the capture listed with what the GPU's compile lowered."""
+        for case in wanted:
+            if time.monotonic() > self.end:
+                self.result["skipped"].append(case.name)
+                continue
+            folder = str(self.out / "table")
+            file = self.out / f"{case.name}.json"
+            command = ["bench", *case.options, "--table", folder, "--arms", self.arms, "--out", str(file)]
+            seconds, report = self.gemmtune(
+                f"bench {case.name}", [*command, "--seconds", str(BENCH_SECONDS)], dict(os.environ)
+            )
+            if report is not None:
+                differences = differing(self.result["captures"].get(case.name, {}), report)
+                self.result["benches"][case.name] = {"seconds": seconds, **report, "capture_differs": differences}
+
+    def gemmtune(self, what: str, command: list[str], environment: dict) -> tuple[float, dict | None]:
+        """Run a command of gemmtune; return its seconds and its JSON, or None if it failed."""
+        print(f"== {what}", flush=True)
+        began = time.monotonic()
+        whole = [sys.executable, "-m", "gemmtune", *command, "--json"]
+        done = subprocess.run(whole, cwd=HERE, env=environment, capture_output=True, text=True, check=False)
+        seconds = time.monotonic() - began
+        (self.out / f"{what.replace(' ', '-')}.log").write_text(done.stdout + done.stderr, encoding="utf-8")
+        if done.returncode:
+            self.failures.append(f"{what}: {done.stderr.strip()[-600:]}")
+            return seconds, None
+        return seconds, json.loads(done.stdout)
+
+    def save(self) -> None:
+        self.result["failures"] = self.failures
+        (self.out / "result.json").write_text(json.dumps(self.result, indent=1) + "\n", encoding="utf-8")
+
+    def summary(self) -> list[str]:
+        lines = [f"FAILED {failure}" for failure in self.failures]
+        for name, capture in self.result["captures"].items():
+            if "failed" not in capture:
+                runs = sum(product["count"] for product in capture["products"])
+                lines.append(f"{name}: {len(capture['products'])} products, {runs:g} runs, {capture['seconds']:.0f} s")
+        if self.result["tune"]:
+            lines.append(
+                "tune: {products} products in {seconds:.0f} s, {seconds_per_product:.1f} s each".format(
+                    **self.result["tune"]
+                )
+            )
+        lines += [
+            "",
+            "| case | "
+            + " | ".join(f"{arm} ms" for arm in self.arms.split(","))
+            + " | vs compile | misses | capture differs |",
+        ]
+        ratios = []
+        for name, bench in self.result["benches"].items():
+            arms = {arm["arm"]: arm for arm in bench["arms"]}
+            times = [
+                f"{arms[arm]['time_ns'] / 1e6:.3f}" if arms[arm]["time_ns"] else "-" for arm in self.arms.split(",")
+            ]
+            ratio = (arms.get("table") or {}).get("over_compile")
+            ratios += [ratio["factor"]] if ratio else []
+            misses = sum(product["outcome"] == "miss" for product in bench["products"])
+            factor = f"{ratio['factor']:.3f}" if ratio else "-"
+            lines.append(f"| {name} | {' | '.join(times)} | {factor} | {misses} | {len(bench['capture_differs'])} |")
+        if ratios:
+            lines.append(f"geometric mean over torch.compile: {exp(sum(map(log, ratios)) / len(ratios)):.3f}")
+        lines += [f"skipped for time: {', '.join(self.result['skipped'])}"] if self.result["skipped"] else []
+        return lines
+
+
+def differing(capture: dict, bench: dict) -> list[str]:
+    """Return the products whose count in the capture is not that of the GPU's compile."""
+    listed = {product["problem"]: product["count"] for product in capture.get("products", ())}
+    lowered: dict[str, int] = {}
+    for product in bench["products"]:
+        if product["outcome"] != "no problem":
+            lowered[product["problem"]] = lowered.get(product["problem"], 0) + product["count"]
+    names = sorted({*listed, *lowered})
+    return [
+        f"{name}: captured {listed.get(name, 0):g}, lowered {lowered.get(name, 0)}"
+        for name in names
+        if listed.get(name, 0) != lowered.get(name, 0)
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

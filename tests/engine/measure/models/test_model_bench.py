@@ -1,0 +1,51 @@
+"""Arithmetic of a model's bench: ratios are of rounds, and rows gain what the table measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain, paired_ratio
+from gemmtune.engine.report.models.benches import bench_report
+
+
+def bench(*arms, products=()):
+    return ModelBench("m:f", ("bf16[2,2]",), False, "NVIDIA H200", "2.13.0", True, arms, products)
+
+
+SLOW = tuple(1e6 * (2 + number / 10) for number in range(10))
+FAST = tuple(1e6 * (1 + number / 20) for number in range(10))
+
+
+def test_a_ratio_pairs_the_rounds_so_that_what_slows_both_does_not_widen_it():
+    ratio = paired_ratio(SLOW, FAST)
+    assert (ratio.factor, ratio.low, ratio.high) == pytest.approx((2, 2, 2))
+    with pytest.raises(ValueError, match="shorter"):
+        paired_ratio(SLOW, FAST[:-1])
+
+
+def test_an_arm_is_compared_with_torch_compile_and_the_fastest_other_is_named():
+    found = bench(ArmTimes("eager", SLOW), ArmTimes("compile", SLOW), ArmTimes("table", FAST))
+    assert found.ratio("table").factor == pytest.approx(2)
+    assert found.ratio("table", "eager").factor == pytest.approx(2)
+    assert found.fastest in ("eager", "compile")
+
+
+def test_an_arm_that_failed_has_a_reason_and_no_ratio():
+    found = bench(ArmTimes("compile", SLOW), ArmTimes("table", failure="RuntimeError: out of memory"))
+    assert found.ratio("table") is None
+    assert found.arm("table") is None
+    text = bench_report(found).to_text()
+    assert "table failed: RuntimeError: out of memory" in text
+
+
+def test_a_product_gains_its_rows_lead_as_often_as_it_was_compiled():
+    row = ProductGain("16x64x64:bf16:nt", 4, "row", "triton::mm", 3000.0, 2500.0)
+    aten = ProductGain("32x64x64:bf16:nt", 4, "aten row", "aten::mm", 3000.0, 3000.0)
+    miss = ProductGain("8x64x64:bf16:nt", 2, "miss", "ATen runs")
+    assert [gain.saved_ns for gain in (row, aten, miss)] == [2000.0, 0.0, 0.0]
+    report = bench_report(bench(ArmTimes("compile", SLOW), ArmTimes("table", FAST), products=(row, aten, miss)))
+    assert "saves 2.0 µs per call" in report.to_text()
+    assert "gemmtune tune --problem 8x64x64:bf16:nt" in report.to_text()
+    record = report.to_json()
+    assert record["products"][0]["saved_ns"] == 2000.0
+    assert record["arms"][1]["over_compile"]["factor"] == pytest.approx(2)
