@@ -10,19 +10,18 @@ import argparse
 import importlib
 import json
 import math
-import pickle
 import random
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from landscapes import begin, foreign_files, h200
 
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
@@ -115,17 +114,10 @@ def sampler(name: str) -> type[Sampler]:
     return Changed
 
 
-def recorded() -> list[Landscape]:
-    cache = Path(tempfile.gettempdir()) / "se" / "recorded.pickle"
-    if not cache.exists():
-        found = [*h200(), *(x for path in sorted(TRUTHS.glob("*.gz")) for x in read_landscapes(path))]
-        slim = [replace(x, points={c: Point(c, p.status, p.time_ns) for c, p in x.points.items()}) for x in found]
-        cache.parent.mkdir(exist_ok=True)
-        cache.write_bytes(pickle.dumps(slim))
-    return pickle.loads(cache.read_bytes())
-
-
-_RECORDED: list[Landscape] = []
+@cache
+def recorded() -> tuple[Landscape, ...]:
+    """Return the ten problems that ship, then the twelve swept ones."""
+    return *h200(), *(x for path in sorted(TRUTHS.glob("*.gz")) for x in read_landscapes(path))
 
 
 def bare(landscape: Landscape, configs: Sequence[Config] | None = None) -> LandscapeSearch:
@@ -143,23 +135,23 @@ def narrowed(param: Param, configs) -> Param:
 Scene = list[tuple[LandscapeSearch, Sequence[SourceTask] | None]]
 
 
-def shared(draw: random.Random, given) -> Scene:
-    """Eleven problems of m from 256 on, with one set of configs that all have."""
-    large = [x for x in problems() if len(x.points) >= 2904]
+def shared(draw: random.Random, given: argparse.Namespace) -> Scene:
+    """Return eleven problems of m from 256 on, with one set of configs that all have."""
+    large = [x for x in recorded() if len(x.points) >= 2904]
     fewest = min(large, key=lambda x: len(x.points))
     common = [c for c in fewest.points if all(c in x.points for x in large)]
     configs = [common[i] for i in sorted(draw.sample(range(len(common)), CONFIGS))]
     return [(bare(x, configs), None) for x in draw.sample(large, len(large))]
 
 
-def mixed(draw: random.Random, given) -> Scene:
-    """Eleven problems of any m, with the configs that each was recorded with."""
-    return [(bare(x), None) for x in draw.sample(problems(), PROBLEMS)]
+def mixed(draw: random.Random, given: argparse.Namespace) -> Scene:
+    """Return eleven problems of any m, with the configs that each was recorded with."""
+    return [(bare(x), None) for x in draw.sample(recorded(), PROBLEMS)]
 
 
-def disguised(draw: random.Random, given) -> Scene:
-    """Eleven problems with a share of the configs left out, a parameter fixed, and the values of another shuffled."""
-    chosen = draw.sample(problems(), PROBLEMS)
+def disguised(draw: random.Random, given: argparse.Namespace) -> Scene:
+    """Return eleven problems with fewer configs, one parameter fixed, and the values of another shuffled."""
+    chosen = draw.sample(recorded(), PROBLEMS)
     names = [p.name for p in chosen[0].params]
     fixed = draw.choice(["GROUP_M", "num_stages", "num_warps", "BLOCK_K"])
     shuffled = draw.choice([n for n in names if n not in (fixed, "GROUP_M")])
@@ -183,66 +175,47 @@ def disguised(draw: random.Random, given) -> Scene:
     return tasks
 
 
-def ours(draw: random.Random, given) -> Scene:
-    """The ten problems that ship, with features, without seeds and history."""
-    return [(described(x, True), ()) for x in problems()[:10]]
+def ours(draw: random.Random, given: argparse.Namespace) -> Scene:
+    """Return the ten problems that ship, with features, without seeds and history."""
+    return [(described(number, True), ()) for number in range(10)]
 
 
-def seeded(draw: random.Random, given) -> Scene:
-    """The ten problems that ship, with features and seeds, without history."""
-    return [(described(x, False), ()) for x in problems()[:10]]
+def seeded(draw: random.Random, given: argparse.Namespace) -> Scene:
+    """Return the ten problems that ship, with features and seeds, without history."""
+    return [(described(number, False), ()) for number in range(10)]
 
 
-def others(draw: random.Random, given) -> Scene:
-    """The ten problems that ship, with features and seeds, and the records of the nine others."""
-    tasks = [described(x, False) for x in problems()[:10]]
-    return [(t, [s for i, s in enumerate(_sources(tasks)) if i != n]) for n, t in enumerate(tasks)]
+def others(draw: random.Random, given: argparse.Namespace) -> Scene:
+    """Return the ten problems that ship, with features and seeds, and the records of the nine others."""
+    return [(described(n, False), [s for i, s in enumerate(records()) if i != n]) for n in range(10)]
 
 
-def truths(draw: random.Random, given) -> Scene:
-    """The twelve swept problems of campaign-100, with features and seeds, and the ten that ship as history."""
-    sources = _sources([described(x, False) for x in problems()[:10]])
-    return [(described(x, False), sources) for x in problems()[10:]]
+def truths(draw: random.Random, given: argparse.Namespace) -> Scene:
+    """Return the twelve swept problems, with features and seeds, and the ten that ship as history."""
+    return [(described(number, False), records()) for number in range(10, len(recorded()))]
 
 
-def foreign(draw: random.Random, given) -> Scene:
-    """Landscapes of other kernels, each by itself, with three quarters of the configs."""
+def foreign(draw: random.Random, given: argparse.Namespace) -> Scene:
+    """Return landscapes of other kernels, each by itself, with three quarters of the configs."""
     tasks = []
-    for name, path in foreign_files(given.foreign).items():
-        if name not in _FOREIGN:
-            cache = Path(tempfile.gettempdir()) / "se" / f"{name}.pickle"
-            if not cache.exists():
-                [x] = read_landscapes(path)
-                slim = {c: Point(c, p.status, p.time_ns) for c, p in x.points.items()}
-                cache.write_bytes(pickle.dumps(replace(x, points=slim)))
-            _FOREIGN[name] = pickle.loads(cache.read_bytes())
-        x = _FOREIGN[name]
+    for path in foreign_files(given.foreign).values():
+        [x] = read_landscapes(path)
         points = {c: p for c, p in x.points.items() if draw.random() < 0.75}
         tasks.append((LandscapeSearch(replace(x, points=points)), ()))
     return tasks
 
 
-_FOREIGN: dict[str, Landscape] = {}
-_DESCRIBED: dict[tuple[str, bool], LandscapeSearch] = {}
-_RECORDS: dict[int, list[SourceTask]] = {}
+@cache
+def described(number: int, cold: bool) -> LandscapeSearch:
+    """Return a search of a recorded problem with features, and with the space's seeds unless `cold`."""
+    return LandscapeSearch(recorded()[number], cold=cold)
 
 
-def described(x: Landscape, cold: bool) -> LandscapeSearch:
-    if (x.name, cold) not in _DESCRIBED:
-        _DESCRIBED[x.name, cold] = LandscapeSearch(x, cold=cold)
-    return _DESCRIBED[x.name, cold]
-
-
-def _sources(tasks: Sequence[LandscapeSearch]) -> list[SourceTask]:
-    if 0 not in _RECORDS:
-        _RECORDS[0] = [t.as_source([t.outcome(c) for c in t.feasible]) for t in tasks]
-    return _RECORDS[0]
-
-
-def problems() -> list[Landscape]:
-    if not _RECORDED:
-        _RECORDED.extend(recorded())
-    return list(_RECORDED)
+@cache
+def records() -> tuple[SourceTask, ...]:
+    """Return all that is recorded of the ten problems that ship."""
+    tasks = [described(number, False) for number in range(10)]
+    return tuple(task.as_source([task.outcome(config) for config in task.feasible]) for task in tasks)
 
 
 SCENES = {f.__name__: f for f in (shared, mixed, disguised, ours, seeded, others, truths, foreign)}

@@ -11,8 +11,15 @@ from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.search.encoding import Encoding, Mask
-from gemmtune.engine.search.models.coordinates import Reals, param_coordinates, scale_to_unit, weigh_coordinates
+from gemmtune.engine.search.models.coordinates import (
+    Reals,
+    most_central,
+    param_coordinates,
+    scale_to_unit,
+    weigh_coordinates,
+)
 from gemmtune.engine.search.models.gaussian_process import GaussianProcess
+from gemmtune.engine.search.models.joint_process import JointProcess
 from gemmtune.engine.search.models.reproducible import argmax, one_thread
 from gemmtune.engine.search.models.transfer_model import predict_slowness
 from gemmtune.engine.search.samplers.evolution import EvolutionSampler
@@ -30,8 +37,9 @@ class TransferSampler(Sampler):
 
     | policy | condition |
     |---|---|
-    | a seed of the space, then a random config | first `initial` proposals of a search without a prediction |
+    | a seed of the space, or the config in the middle, then random ones | first `initial` proposals without a history |
     | a proposal of `EvolutionSampler` | every second proposal after the first `evolution_after` |
+    | expected improvement by `JointProcess` | every second proposal before, without config features, with a history |
     | the lowest bound of the prior | no outcome is known yet |
     | expected improvement without the history, among the seeds left | each `skeptical_every`-th with a prediction |
     | expected improvement | otherwise |
@@ -78,15 +86,19 @@ class TransferSampler(Sampler):
         self._evolution: EvolutionSampler | None = None
         with one_thread():
             features = feature_matrix(search.features, search.feasible)
+            described = scale_to_unit(features)
             prediction = predict_slowness(search, features)
+            self._joint = JointProcess.of(search) if prediction is not None and not described.size else None
             constant = np.zeros(len(search.feasible))
             means = [constant] if prediction is None else [prediction, constant]
-            coordinates = weigh_coordinates(param_coordinates(self._encoding), scale_to_unit(features))
-            self._process = GaussianProcess(coordinates, means)
+            params = param_coordinates(self._encoding)
+            self._process = GaussianProcess(weigh_coordinates(params, described), means)
         self._has_prediction = prediction is not None
         first = [] if self._has_prediction else self.initial_configs()[:initial]
         self._initial = [self._encoding.position(config) for config in reversed(first)]
         self._draws_left = 0 if self._has_prediction else max(0, initial - len(first))
+        if self._draws_left and not self._initial and len(params):
+            self._initial, self._draws_left = [most_central(params)], self._draws_left - 1
         self._seeds = np.isin(np.arange(len(search.feasible)), list(map(self._encoding.position, search.seeds)))
 
     def ask(self, count: int) -> list[Config]:
@@ -98,17 +110,24 @@ class TransferSampler(Sampler):
     def tell(self, trials: Sequence[Trial]) -> None:
         """Add the logarithms of the scores to the model; a failure counts as the worst of them."""
         with one_thread():
-            self._process.tell([math.nan if trial.score is None else math.log(trial.score) for trial in trials])
+            outcomes = [math.nan if trial.score is None else math.log(trial.score) for trial in trials]
+            self._process.tell(outcomes)
+            if self._joint is not None:
+                self._joint.tell(outcomes)
         self._trials.extend(trials)
         if self._evolution is not None:
             self._evolution.tell(trials)
 
     def _ask(self) -> Config:
         self._asked += 1
+        if self._asked > self._evolution_after:
+            self._joint = None  # its rows grow with every config
         position = self._propose()
         config = self.search.feasible[position]
         self._free[position] = False
         self._process.add(position)
+        if self._joint is not None:
+            self._joint.add(position)
         if self._evolution is not None:
             # Evolution's own proposals too: a population that starts anew then draws fewer configs at random.
             self._evolution.exclude(config)
@@ -123,6 +142,8 @@ class TransferSampler(Sampler):
             return int(self._rng.choice(np.flatnonzero(self._free)))
         if self._asked > self._evolution_after and self._asked % 2 == 0:
             return self._evolve()
+        if self._joint is not None and self._asked % 2 == 1:
+            return _argmax(self._joint.improvement(), self._free)
         if not self._process.outcomes:
             return _argmax(-self._process.prior_bound(0), self._free)
         if self._has_prediction and self._asked % self._skeptical_every == 0:

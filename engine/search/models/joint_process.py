@@ -1,0 +1,197 @@
+"""Gaussian process over the configs of a task and the trials of other tasks, for spaces without config features."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gemmtune.engine.records.config import Config, Param, Value
+from gemmtune.engine.records.search import Search, SourceTask
+from gemmtune.engine.search.encoding import Encoding, values_by_name
+from gemmtune.engine.search.models import kernel
+from gemmtune.engine.search.models.coordinates import Reals, param_coordinates
+from gemmtune.engine.search.models.source_trials import fair_share, select_trials, usable_sources
+
+__all__ = ["JointProcess"]
+
+# experiments/search/README.md, "A space without features", says what these gain.
+_MAX_TRIALS = 96
+"""Largest number of trials of other tasks."""
+_MAX_TASKS = 12
+"""Largest number of other tasks, the nearest by their features."""
+_CONSTANT_VARIANCE = 30.0
+"""Prior variance of each task's constant, in units of the signal's variance."""
+_CORRELATIONS = (0.2, 0.5, 0.7, 0.85, 0.95, 0.99)
+"""Candidate correlations between two tasks with equal features."""
+_FEATURE_UNIT = 4.0
+"""Difference of a task's feature that counts as one; sizes are logarithms to base 2."""
+_REFIT = 4
+"""Number of outcomes at which the kernel is fitted again; from then on whenever they have doubled."""
+
+
+class JointProcess:
+    """Gaussian process of one task's outcomes and of trials of other tasks.
+
+    The covariance of two configs is a Matérn 5/2 kernel of their parameters and of their tasks' features. Between two
+    tasks it is multiplied by a correlation, which is fitted with the length scales. Within a task a constant of large
+    variance is added, since the level of each task is its own.
+    """
+
+    def __init__(self, search: Search, sources: Sequence[SourceTask]) -> None:
+        """Fit the kernel to the trials of `sources`, which share the parameters of the search."""
+        sources, tasks = _nearest(search, sources)
+        share = fair_share([len(source.trials) for source in sources], _MAX_TRIALS)
+        chosen = [select_trials(source, share) for source in sources]
+        configs = [trial.config for trials, _ in chosen for trial in trials]
+        self._count = len(search.feasible)
+        numbers = [number for number, (trials, _) in enumerate(chosen) for _ in trials]
+        self._task: NDArray[np.intp] = np.array([-1] * self._count + numbers)
+        self._slowness = np.concatenate([slowness for _, slowness in chosen])
+        params = _coordinates(search.params, [*search.feasible, *configs])
+        self._coordinates = np.hstack([params, tasks[self._task]])
+        centres = [kernel.central_length(params.shape[1])] * params.shape[1] + [0.0] * tasks.shape[1]
+        self._centre = np.array(centres)
+        self._lengths = self._centre.copy()
+        self._noise, self._correlation = 1e-3, 0.85
+        self._rows = list(range(self._count, len(self._task)))  # the trials of other tasks, then this one's configs
+        self._outcomes: list[float] = []
+        self._fitted = 0
+        self._factor: Reals = np.empty((0, 0))
+        self._reduced: Reals = np.empty((0, self._count))
+        self._explained: Reals = np.empty(self._count)
+        self._fit()
+        self._condition()
+
+    @classmethod
+    def of(cls, search: Search) -> "JointProcess | None":
+        """Return the process with the search's history; None without one that applies."""
+        if not search.feasible:
+            return None
+        names = list(search.features(search.feasible[0]))
+        sources = [s for s in usable_sources(search.history) if list(s.features(s.trials[0].config)) == names]
+        return cls(search, sources) if sources else None
+
+    def add(self, position: int) -> None:
+        """Add the config at `position` as evaluated; `tell` brings its outcome later."""
+        n = len(self._rows)
+        column = self._reduced[:, position].copy()
+        own = 1 + _CONSTANT_VARIANCE + self._noise
+        pivot = math.sqrt(max(own - float(column @ column), 1e-9))
+        everywhere = self._covariances([position], range(self._count))[0]
+        row = (everywhere - column @ self._reduced) / pivot
+        self._reduced = np.vstack([self._reduced, row])
+        factor = np.zeros((n + 1, n + 1))
+        factor[:n, :n], factor[n, :n], factor[n, n] = self._factor, column, pivot
+        self._factor = factor
+        self._explained += row * row
+        self._rows.append(position)
+
+    def tell(self, outcomes: Sequence[float]) -> None:
+        """Add the outcomes of the configs added since the last call, in their order; NaN stands for a failure."""
+        self._outcomes.extend(outcomes)
+        if len(self._outcomes) >= max(_REFIT, 2 * self._fitted):
+            self._fit()
+            self._condition()
+            self._fitted = len(self._outcomes)
+
+    def improvement(self) -> Reals:
+        """Return each config's expected improvement over the best outcome, shape (configs,).
+
+        Before the first outcome, return how fast the other tasks let expect each config to be, up to a constant.
+        """
+        weights, variance = self._weights()
+        mean: Reals = weights @ self._reduced[: len(weights)]
+        if not self._outcomes:
+            return -mean
+        return kernel.expected_improvement(mean, np.sqrt(variance * self._unexplained()))
+
+    def _weights(self) -> tuple[Reals, float]:
+        targets = self._targets()
+        return _weigh(np.ascontiguousarray(self._factor[: len(targets), : len(targets)]), targets)
+
+    def _unexplained(self) -> Reals:
+        unexplained: Reals = np.maximum(1 + _CONSTANT_VARIANCE - self._explained, 1e-9)
+        return unexplained
+
+    def _targets(self) -> Reals:
+        """Return the slowness of the other tasks' trials, and this task's outcomes relative to the best of them."""
+        return np.concatenate([self._slowness, kernel.above_best(self._outcomes)])
+
+    def _fit(self) -> None:
+        """Choose length scales, noise and the correlation between tasks by the posterior density."""
+        used, targets = self._rows[: len(self._slowness) + len(self._outcomes)], self._targets()
+        points, n = self._coordinates[used], len(used)
+        rows, columns = np.tril_indices(n, -1)
+        apart = (points[rows] - points[columns]) ** 2
+        related = self._task[used][rows] == self._task[used][columns]
+        constant = np.where(related, _CONSTANT_VARIANCE, 0.0)
+        matrix = np.zeros((n, n), order="F")  # LAPACK reads the lower half alone
+        flat = matrix.reshape(-1, order="F")
+        below, diagonal = rows + n * columns, np.arange(n) * (n + 1)
+
+        def cost(lengths: Reals, noise: float, correlation: float) -> float:
+            """Return the negative logarithm of the posterior density."""
+            near = kernel.matern(apart @ np.exp(-2 * lengths))
+            flat[below] = near * np.where(related, 1.0, correlation) + constant
+            flat[diagonal] = 1 + _CONSTANT_VARIANCE + noise
+            factor = kernel.factorise(matrix)
+            variance = _weigh(factor, targets)[1]
+            prior = np.sum(((lengths - self._centre) / kernel.LENGTH_SPREAD) ** 2)
+            return float(0.5 * n * math.log(variance) + np.log(np.diag(factor)).sum() + 0.5 * prior)
+
+        self._lengths = kernel.ascend(self._lengths, lambda lengths: cost(lengths, self._noise, self._correlation))
+        self._noise = min(kernel.NOISES, key=lambda noise: round(cost(self._lengths, noise, self._correlation), 6))
+        self._correlation = min(_CORRELATIONS, key=lambda value: round(cost(self._lengths, self._noise, value), 6))
+
+    def _condition(self) -> None:
+        """Recompute the rows L⁻¹ K(evaluated, configs), as GaussianProcess has them."""
+        self._scaled = self._coordinates / np.exp(self._lengths)
+        self._norms = (self._scaled**2).sum(axis=1)
+        noisy = self._covariances(self._rows, self._rows)
+        noisy[np.diag_indices(len(noisy))] = 1 + _CONSTANT_VARIANCE + self._noise
+        self._factor = kernel.factorise(noisy)
+        self._reduced = kernel.reduce(self._factor, self._covariances(self._rows, range(self._count)))
+        self._explained = (self._reduced**2).sum(axis=0)
+
+    def _covariances(self, some: Sequence[int], others: Sequence[int]) -> Reals:
+        """Return the covariances of rows, in units of the signal's variance, shape (some, others)."""
+        there = slice(others.start, others.stop) if isinstance(others, range) else others
+        squared = self._norms[some][:, None] + self._norms[there] - 2 * self._scaled[some] @ self._scaled[there].T
+        related = self._task[some][:, None] == self._task[there]
+        near = kernel.matern(squared)
+        covariances: Reals = np.where(related, near + _CONSTANT_VARIANCE, near * self._correlation)
+        return covariances
+
+
+def _weigh(factor: Reals, targets: Reals) -> tuple[Reals, float]:
+    """Return the reduced targets, and the estimate of the signal's variance."""
+    weights = kernel.reduce(factor, targets)
+    prior = kernel.PRIOR_WEIGHT * kernel.PRIOR_VARIANCE
+    return weights, float((weights @ weights + prior) / (len(targets) + kernel.PRIOR_WEIGHT))
+
+
+def _nearest(search: Search, sources: Sequence[SourceTask]) -> tuple[list[SourceTask], Reals]:
+    """Return the nearest source tasks, and the features that differ, per source task and last of this task."""
+    features = [source.features(source.trials[0].config) for source in sources]
+    features.append(search.features(search.feasible[0]))
+    rows = np.array([list(each.values()) for each in features], np.float64).reshape(len(features), -1)
+    rows = rows[:, np.ptp(rows, axis=0) > 0] / _FEATURE_UNIT
+    order = np.argsort(((rows[:-1] - rows[-1]) ** 2).sum(axis=1), kind="stable")[:_MAX_TASKS]
+    return [sources[i] for i in order], rows[[*order, -1]]
+
+
+def _coordinates(params: Sequence[Param], configs: Sequence[Config]) -> Reals:
+    """Return the coordinates of configs that may have values which the task lacks, shape (configs, coordinates)."""
+    found = values_by_name(configs)
+    known = [replace(param, values=_merged(param, found[param.name])) for param in params]
+    unique = list(dict.fromkeys(configs))
+    encoding = Encoding(known, unique)
+    return param_coordinates(encoding)[[encoding.position(config) for config in configs]]
+
+
+def _merged(param: Param, found: Sequence[Value]) -> tuple[Value, ...]:
+    """Return the values of a parameter and those found, ascending where the parameter is ordered."""
+    merged = list(dict.fromkeys([*param.values, *found]))
+    return tuple(sorted(merged, key=float) if param.ordered else merged)
