@@ -53,7 +53,8 @@ class Row:
     regret_bound: float | None = None
     """Largest slowdown of the fastest against the best finalist, as a fraction; None without a final."""
     loss: float = 0.0
-    """Score of the first choice over the fastest score, minus 1: accepted for the baseline or a shared config."""
+    """Score of the first choice over the fastest score, minus 1: accepted for the baseline, for a shared config, or
+    for a kernel that needs fewer packages."""
 
     @property
     def fastest(self) -> Choice | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.tables.portfolio import Portfolio
 from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
 
@@ -27,6 +30,8 @@ def build_table(
 
     - The fastest choice comes first if it beats the baseline beyond the noise and by the margin. Otherwise the baseline
       comes first. A portfolio's config comes before the others of its space.
+    - A choice that ties with the fastest and may ship comes first if its kernel needs fewer packages in production. A
+      portfolio's config is left as it is.
     - A row has the first `choices` choices, and the best of every further space, for consumers that run one space.
     - The tie band holds the fastest config, then the configs of its space that it does not beat beyond the noise. If
       the fastest leads the problem's final, tie band and regret bound are the final's.
@@ -67,6 +72,9 @@ def _row(ranking: Ranking, margin: float, portfolio: Portfolio | None, limit: in
     ordered = _picked_first(ranking, portfolio) if portfolio else list(ranking.contenders)
     if baseline is not None and not ranking.may_ship(fastest, margin):
         ordered = [baseline, *(c for c in ordered if c is not baseline)]
+    elif portfolio is None:
+        first = _with_fewest_needs(ranking, margin)
+        ordered = [first, *(c for c in ordered if c is not first)]
     rivals = [c for c in ranking.of_space(fastest.choice.space) if c.finalist is not None or final is None]
     return Row(
         problem=ranking.problem,
@@ -77,6 +85,18 @@ def _row(ranking: Ranking, margin: float, portfolio: Portfolio | None, limit: in
         regret_bound=None if final is None else final.regret_bound,
         loss=max(0.0, ordered[0].score / fastest.score - 1),
     )
+
+
+def _with_fewest_needs(ranking: Ranking, margin: float) -> Contender:
+    """Return the fastest contender, or one that ties with it, may ship, and needs fewer packages in production."""
+    tied = (c for c in ranking.contenders if not ranking.beats(ranking.fastest, c) and ranking.may_ship(c, margin))
+    return min((ranking.fastest, *tied), key=lambda c: _needs(c.choice.space))  # the first of equals
+
+
+@cache
+def _needs(space: str) -> int:
+    """Return the number of packages that a space's kernels need beside torch; 0 for a space that is not installed."""
+    return len(registry.space(space).needs) if space in registry.names(Space) else 0
 
 
 def _picked_first(ranking: Ranking, portfolio: Portfolio) -> list[Contender]:

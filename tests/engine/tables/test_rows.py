@@ -266,3 +266,20 @@ def test_kept_rows_bring_their_date_and_not_their_margin():
     other = ok("aten", around(100), problem="64x64x64:bf16:nt", created_at="2026-11-22T12:00:00Z")
     table, kept = with_earlier(new, build(other, margin=0.1), {new.rows[0].problem})
     assert (len(kept), table.margin, table.measured_at) == (1, 0.02, "2026-11-22")
+
+
+def test_of_a_tie_the_kernel_that_needs_torch_alone_comes_first():
+    row = only_row(ok("cute_gemm", around(100), 1), ok("triton_mm", around(101), 2), ok("aten", around(150)))
+    assert [choice.space for choice in row.choices[:2]] == ["triton_mm", "cute_gemm"]
+    assert row.loss == pytest.approx(0.01)
+    assert row.fastest.space == "cute_gemm"
+
+
+def test_a_faster_kernel_that_needs_more_stays_first():
+    row = only_row(ok("cute_gemm", around(100)), ok("triton_mm", around(120)), ok("aten", around(150)))
+    assert row.choices[0].space == "cute_gemm"
+
+
+def test_a_tie_with_a_kernel_that_may_not_ship_changes_nothing():
+    row = only_row(ok("cute_gemm", around(100)), ok("triton_mm", around(104, 2)), ok("aten", around(105, 0.5)))
+    assert row.choices[0].space == "cute_gemm"
