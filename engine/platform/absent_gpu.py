@@ -64,6 +64,7 @@ def _properties_of(device: Device) -> SimpleNamespace:
         major=major,
         minor=minor,
         multi_processor_count=device.sm_count,
+        warp_size=device.warp_size,
         shared_memory_per_block_optin=device.shared_memory_per_block_bytes,
     )
 

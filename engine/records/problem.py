@@ -272,8 +272,9 @@ class Problem(Workload):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """Sizes m, n, k and batch."""
-        return {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
+        """Sizes m, n, k and batch, and 1 plus the epilogue's steps: searches learn from epilogues that are alike."""
+        steps = 1 + self.epilogue.steps
+        return {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch, "steps": steps}
 
     @property
     def traits(self) -> Mapping[str, float]:

@@ -184,6 +184,11 @@ class Epilogue:
         return epilogue_of(outputs)
 
     @property
+    def steps(self) -> int:
+        """Number of operations with the formulas of activations written out: a measure of the work per element."""
+        return sum(len(list(_calls(expanded(output.term)))) for output in self.outputs)
+
+    @property
     def is_cheap(self) -> bool:
         """Whether a plain product's kernel may compute the epilogue although it was not timed with it.
 

@@ -41,6 +41,17 @@ KERNELS = [
     ("triton_mm_tma", "256x512x1024:tf32:nt"),
     ("triton_mm_tma", "2047x1024x1024:bf16:nt:addmm"),
     ("triton_mm_tma", "512x1024x1024:bf16:tt:addmm:bias=matrix"),
+    ("triton_mm", "520x264x1024:bf16:nt:epilogue=silu.mul(matrix).add(row)"),
+    ("triton_mm", "130x514x1026:fp16:nn:epilogue=mul(column[fp32]).to(fp32)"),
+    ("triton_mm", "16x4096x4096:bf16:nt:addmm:epilogue=gelu_tanh+x"),
+    ("triton_mm", "5x200x264x1024:bf16:nt:bmm:epilogue=mul(matrix).add(scalar)"),
+    ("triton_mm", "520x264x1024:bf16:nt:addmm:bias=matrix:epilogue=relu:dynamic_m=true"),
+    ("triton_mm", "256x512x1024:bf16:nt:epilogue=gelu_backward(matrix)"),
+    ("triton_mm", "256x512x1024:bf16:nt:epilogue=matrix[bool].where(0,x).mul(matrix2[t])"),
+    ("triton_mm_tma", "520x2056x1024:bf16:nt:epilogue=silu.mul(matrix)"),
+    ("aten", "520x264x1024:bf16:nt:epilogue=silu.mul(matrix).add(row)"),
+    ("aten", "16x4096x4096:bf16:nt:addmm:epilogue=gelu+x"),
+    ("aten", "5x200x264x1024:bf16:nt:bmm:epilogue=mul(matrix[t]).add(scalar).to(fp32)"),
 ]
 
 
@@ -74,10 +85,11 @@ def check(kernel, problem, numbers=(0, 1)):
 
     for number in numbers:
         operands = make_operands(problem, torch.device("cuda"), number)
-        poison(operands.out)
+        for out in operands.outputs:
+            poison(out)
         kernel(*operands.arguments)
         torch.cuda.synchronize()
-        assert ReferenceResult(problem, operands).check(operands.out).reason == ""
+        assert ReferenceResult(problem, operands).check(*operands.outputs).reason == ""
 
 
 @pytest.mark.parametrize(("space", "problem"), KERNELS)
@@ -108,12 +120,13 @@ def test_a_launch_can_be_captured_and_allocates_nothing(space, problem, tmp_path
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         kernel(*operands.arguments)
-    poison(operands.out)
+    for out in operands.outputs:
+        poison(out)
     torch.cuda.synchronize()
-    assert "were not written" in reference.check(operands.out).reason  # captured, not run
+    assert "were not written" in reference.check(*operands.outputs).reason  # captured, not run
     graph.replay()
     torch.cuda.synchronize()
-    assert reference.check(operands.out).reason == ""
+    assert reference.check(*operands.outputs).reason == ""
     del graph
     kernel.close()
 

@@ -59,6 +59,20 @@ def test_forward_and_backward_run_the_rows_and_nothing_is_benchmarked(gpu_name, 
     assert max(report["errors"]) < 4e-3
 
 
+def test_a_row_of_an_epilogue_runs_fused_in_torch_compile(gpu_name, tmp_path):
+    rows = (
+        row("256x384x512:bf16:nt:epilogue=silu.mul(matrix)", "triton_mm", FORWARD),
+        row("256x384x512:bf16:nt", "triton_mm", BACKWARD),
+    )
+    report = probed(gpu_name, tmp_path, "inductor_epilogue_probe.py", rows, ())
+    assert report["benchmarks"] == {}
+    assert max(report["errors"].values()) < 8e-3
+    fused, cheap, apart = (report["kernels"][name] for name in ("silu_mul", "relu", "gelu"))
+    assert fused == ["triton_tem"]
+    assert cheap == ["triton_tem"]  # the plain row has room
+    assert apart == ["triton_tem", "triton_poi"]
+
+
 def ranges():
     def ranged(first, last, config):
         problem = Problem.parse(f"{last}x384x512:bf16:nt:addmm:dynamic_m=true")

@@ -1,0 +1,174 @@
+"""Kernels that Inductor generates for products with epilogues when the exported loader chooses, without a GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from contextlib import ExitStack
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.tables.inductor.exporter import InductorExporter
+from gemmtune.engine.testing.exporter_conformance import example_table
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("triton", reason="triton is not installed")
+
+from torch._inductor import config  # noqa: E402
+from torch._inductor.codegen.triton import TritonScheduling  # noqa: E402
+from torch._inductor.debug import DebugContext  # noqa: E402
+from torch._inductor.decomposition import select_decomp_table  # noqa: E402
+from torch._inductor.graph import GraphLowering  # noqa: E402
+from torch._inductor.virtualized import V  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.fx.experimental.symbolic_shapes import ShapeEnv  # noqa: E402
+from torch.nn import functional as F  # noqa: E402, N812
+
+from gemmtune.spaces.inductor.target import environment, target  # noqa: E402
+
+pytestmark = pytest.mark.slow(25)
+
+H200 = catalogue.device("H200")
+ROOMY = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages": 3, "num_warps": 8}
+FULL = {**ROOMY, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4}
+PRODUCT = "64x96x256:bf16:nt"
+SHAPES = {"x": (64, 256), "w": (96, 256), "v": (96, 256), "r": (64, 96)}
+
+
+def row(problem, space, params):
+    choice = Choice(space, Config(params), 100.0, 99.0, 101.0, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
+    return Row(Problem.parse(problem), (choice,), None, 0.0, ())
+
+
+@pytest.fixture
+def kernels(tmp_path):
+    """Return a function that lowers another one with a table's rows: the kinds of its kernels, and the report."""
+
+    def lower(function, *rows):
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        with installed(rows, tmp_path) as loader:
+            with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
+                inputs = [torch.empty(SHAPES[name], dtype=torch.bfloat16, device="cuda:0") for name in names]
+                module = make_fx(function, decomposition_table=select_decomp_table())(*inputs)
+            return generated(module, inputs, mode, tmp_path), str(loader.report())
+
+    return lower
+
+
+class installed:  # noqa: N801 (a context manager)
+    """The exported loader with a table of some rows, until the end."""
+
+    def __init__(self, rows, folder):
+        table = replace(example_table(), rows=rows, ranges=())
+        for name, text in InductorExporter().export(table).items():
+            (folder / name).write_text(text, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location("exported_loader", folder / "gemmtune_inductor.py")
+        self.loader = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = self.loader
+        spec.loader.exec_module(self.loader)
+
+    def __enter__(self):
+        self.loader.install(policy="ignore")
+        return self.loader
+
+    def __exit__(self, *_):
+        self.loader.uninstall()
+        del sys.modules["exported_loader"]
+
+
+def generated(module, inputs, mode, folder):
+    found = []
+
+    def define(_, source, _nodes, _kernel):
+        found.append("template" if "triton_heuristics.template" in source else "pointwise")
+        return f"kernel{len(found)}"
+
+    with ExitStack() as stack:
+        stack.enter_context(environment(str(folder)))
+        stack.enter_context(target(H200))
+        stack.enter_context(config.patch(max_autotune_gemm=True, shape_padding=False))
+        stack.enter_context(patch.object(TritonScheduling, "define_kernel", define))
+        stack.enter_context(patch("torch.cuda.is_available", lambda: True))
+        stack.enter_context(V.set_debug_handler(DebugContext()))
+        stack.enter_context(V.set_fake_mode(mode))
+        graph = GraphLowering(module, example_inputs=inputs, shape_env=mode.shape_env)
+        stack.enter_context(V.set_graph_handler(graph))
+        graph.run(*inputs)
+        graph.codegen()
+        return found
+
+
+def silu_mul(x, w, r):
+    return F.silu(x @ w.t()) * r
+
+
+def relu(x, w):
+    return torch.relu(x @ w.t())
+
+
+def saved(x, w):
+    y = x @ w.t()
+    return F.gelu(y), y
+
+
+def two_products(x, w, v):
+    return F.silu(x @ w.t()) * (x @ v.t())
+
+
+def normed(x, w, r):
+    y = x @ w.t() + r
+    return y * torch.rsqrt((y.float() ** 2).mean(-1, keepdim=True)), y
+
+
+def unknown(x, w):
+    return torch.atan(x @ w.t())
+
+
+def before(x, w):
+    return torch.relu(x) @ w.t()
+
+
+PLAIN, FULL_PLAIN = row(PRODUCT, "triton_mm", ROOMY), row(PRODUCT, "triton_mm", FULL)
+SILU_MUL = row(f"{PRODUCT}:epilogue=silu.mul(matrix)", "triton_mm", FULL)
+
+
+@pytest.mark.parametrize(
+    ("function", "rows", "found"),
+    [
+        (silu_mul, (SILU_MUL,), ["template"]),
+        (silu_mul, (PLAIN,), ["template", "pointwise"]),  # silu is not cheap
+        (silu_mul, (PLAIN, row(f"{PRODUCT}:epilogue=silu.mul(matrix)", "aten", {})), ["pointwise"]),
+        (silu_mul, (row(PRODUCT, "aten", {}),), ["pointwise"]),
+        (relu, (PLAIN,), ["template"]),
+        (relu, (FULL_PLAIN,), ["template", "pointwise"]),  # the row has no room
+        (saved, (row(f"{PRODUCT}:epilogue=gelu+x", "triton_mm", FULL),), ["template"]),
+        (two_products, (PLAIN,), ["template", "template", "pointwise"]),
+        (two_products, (PLAIN, row(f"{PRODUCT}:epilogue=mul(matrix.silu)", "triton_mm", FULL)), ["template"] * 2),
+        (normed, (PLAIN, SILU_MUL), ["template", "pointwise"]),
+        (unknown, (PLAIN,), ["template", "pointwise"]),
+        (before, (PLAIN,), ["pointwise", "template"]),
+    ],
+)
+def test_a_rows_kernel_computes_what_it_was_timed_with_or_what_is_cheap(kernels, function, rows, found):
+    assert kernels(function, *rows)[0] == found
+
+
+def test_the_report_names_the_epilogue_and_says_where_it_runs(kernels):
+    _, fused = kernels(silu_mul, SILU_MUL)
+    assert f"{PRODUCT}:epilogue=silu.mul(matrix): row" in fused
+    assert "epilogue apart" not in fused
+    _, apart = kernels(silu_mul, PLAIN)
+    assert "epilogue apart" in apart
+    with pytest.warns(UserWarning, match="no row for any product"):
+        _, missed = kernels(silu_mul)
+    assert f"--problem '{PRODUCT}:epilogue=silu.mul(matrix)'" in missed
+    _, unreadable = kernels(unknown, PLAIN)
+    assert "epilogue apart: atan, no known name" in unreadable

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import pytest
+
+from gemmtune.engine.records.epilogue.text import parse_epilogue
+from gemmtune.engine.records.problem import Problem
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch.nn import functional as F  # noqa: E402, N812
+
+from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.operands.reference import ReferenceResult, poison  # noqa: E402 (as above)
+from gemmtune.workloads.gemm import computed  # noqa: E402 (as above)
+
+pytestmark = pytest.mark.slow(15)
+
+CPU = torch.device("cpu")
+ACTIVATIONS = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": torch.relu,
+    "mul(0.5).to(fp32)": lambda x: 0.5 * x,
+    "sub(1,x)": lambda x: 1 - x,
+    "pow(2).maximum(0.1)": lambda x: (x**2).clamp(min=0.1),
+}
+BACKWARD = {
+    "silu_backward(matrix)": torch.ops.aten.silu_backward,
+    "gelu_backward(matrix)": torch.ops.aten.gelu_backward,
+    "gelu_tanh_backward(matrix)": lambda x, r: torch.ops.aten.gelu_backward(x, r, approximate="tanh"),
+    "relu_backward(matrix)": lambda x, r: torch.ops.aten.threshold_backward(x, r, 0),
+    "silu.mul(matrix)": lambda x, r: F.silu(x) * r,
+    "matrix.gt(0).where(x,matrix)": lambda x, r: torch.where(r > 0, x, r),
+}
+
+
+@pytest.mark.parametrize("text", [*ACTIVATIONS, *BACKWARD])
+def test_an_epilogue_is_computed_as_torch_does(text):
+    x, r = torch.randn(7, 5, dtype=torch.float64), torch.randn(7, 5, dtype=torch.float64)
+    further = (r,) if text in BACKWARD else ()
+    (found,) = computed(parse_epilogue(text), x, further)
+    assert torch.allclose(found, (ACTIVATIONS | BACKWARD)[text](x, *further), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("problem", "shapes", "dtypes"),
+    [
+        ("6x5x7:bf16:nt:epilogue=mul(row).add(column[fp32])", [(1, 5), (6, 1)], ["bfloat16", "float32"]),
+        ("3x6x5x7:fp16:nt:bmm:epilogue=mul(matrix).add(row)", [(3, 6, 5), (1, 1, 5)], ["float16"] * 2),
+        ("6x5x7:bf16:nt:addmm:epilogue=matrix[bool].where(0,x)+x", [(6, 5)], ["bool"]),
+        ("6x5x7:bf16:nt:epilogue=mul(matrix[t]).mul(scalar)", [(6, 5), (1, 1)], ["bfloat16"] * 2),
+    ],
+)
+def test_an_epilogues_operands_are_broadcast_to_the_output_by_their_shapes(problem, shapes, dtypes):
+    parsed = Problem.parse(problem)
+    operands = make_operands(parsed, CPU)
+    assert [tuple(each.shape) for each in operands.further] == shapes
+    assert [each.dtype for each in operands.further] == [getattr(torch, dtype) for dtype in dtypes]
+    assert len(operands.arguments) == len(parsed.argument_names)
+    assert len(operands.outputs) == len(parsed.stored_dtypes)
+    if "[t]" in problem:
+        assert operands.further[0].stride() == (1, 6)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        "33x48x80:bf16:nt:epilogue=silu.mul(matrix)",
+        "33x48x80:bf16:nt:addmm:bias=matrix:epilogue=relu.to(fp32)",
+        "33x48x80:fp16:tn:epilogue=gelu+x",
+        "3x33x48x80:bf16:nn:bmm:epilogue=mul(column.sqrt).add(row)",
+    ],
+)
+def test_a_product_rounded_before_its_epilogue_is_right_and_one_without_it_is_wrong(problem):
+    parsed = Problem.parse(problem)
+    operands = make_operands(parsed, CPU)
+    product = operands.a.double() @ operands.b.double() + (0 if operands.bias is None else operands.bias.double())
+    rounded = product.to(getattr(torch, parsed.out_dtype.torch_name)).double()
+    reference = ReferenceResult(parsed, operands)
+    for out, right in zip(operands.outputs, computed(parsed.epilogue, rounded, operands.further), strict=True):
+        poison(out)
+        out.copy_(right)
+    assert reference.check(*operands.outputs).reason == ""
+    operands.outputs[0].copy_(product)
+    assert "error norm" in reference.check(*operands.outputs).reason
+
+
+def test_a_product_before_an_epilogue_has_a_variance_near_one():
+    operands = make_operands(Problem.parse("64x64x4096:bf16:nt:epilogue=relu"), CPU)
+    assert 0.5 < float((operands.a.double() @ operands.b.double()).std()) < 2
