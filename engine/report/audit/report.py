@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from gemmtune.engine.report.layout import Grid, Report, count, json_fields
 from gemmtune.engine.tables.serving.audit import Audit, counts
+from gemmtune.engine.tables.serving.losses import EntryLoss
 from gemmtune.engine.tables.serving.rules import RULES, Finding, Level
 
 __all__ = ["audit_report", "kinds_text", "notes", "tokens_text"]
@@ -16,9 +18,12 @@ _MOST_LINES = 40
 _MOST_TOKENS = 6
 
 
-def audit_report(found: Audit) -> Report:
-    """Report an audit: the rules with the files that break them, then every fault, then advice while lines are few."""
-    record = {
+def audit_report(found: Audit, losses: Sequence[EntryLoss] = ()) -> Report:
+    """Report an audit: the rules with the files that break them, then every fault, then advice while lines are few.
+
+    `losses` are those of entries against a measured table.
+    """
+    record: dict[str, object] = {
         "source": found.source,
         "device": found.device or None,
         "triton": found.triton or None,
@@ -34,6 +39,8 @@ def audit_report(found: Audit) -> Report:
             {"severity": each.level, **json_fields(each, "path", "rule", "found", "tokens")} for each in found.findings
         ],
     }
+    if losses:
+        record["losses"] = [json_fields(each, "path", "tokens", "problem", "loss") for each in losses]
     title = f"{found.source}: {kinds_text(found)}{f' for {found.device}' if found.device else ''}"
     if not found.findings:
         return Report(record, ["\n".join([title, "no rule is broken", *notes(found)])])

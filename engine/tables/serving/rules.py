@@ -60,6 +60,7 @@ class Rule(StrEnum):
     CLAMPED = "clamped tiles"
     NO_VERSION = "no Triton version"
     OTHER_VERSION = "other Triton version"
+    STALE = "stale entries"
     WIDE_ONLY = "no BLOCK_SIZE_N below 128"
     COPIED = "copied file"
     DOWN_ROWS = "rows differ from the first GEMM's"
@@ -78,6 +79,7 @@ RULES: dict[Rule, tuple[Level, str]] = {
     Rule.CLAMPED: (Level.ADVICE, "the kernel runs another tile than the file names"),
     Rule.NO_VERSION: (Level.ADVICE, "nobody can tell which compiler made the entries"),
     Rule.OTHER_VERSION: (Level.ADVICE, "the entries were measured with another compiler"),
+    Rule.STALE: (Level.ADVICE, "a config that was measured on this device is faster"),
     Rule.WIDE_ONLY: (Level.ADVICE, "narrow tiles were never tried; on Hopper they win at small batches"),
     Rule.COPIED: (Level.ADVICE, "the bytes are those of another size's or device's file"),
     Rule.DOWN_ROWS: (Level.ADVICE, "the engine replaces BLOCK_SIZE_M by the first GEMM's, untuned"),
