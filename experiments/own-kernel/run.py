@@ -32,7 +32,7 @@ from gemmtune.engine.store.database import Database
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "docs/examples/own_kernel"
 KERNELS = (f"triton:{EXAMPLES / 'softmax.py'}:Softmax", f"triton:{EXAMPLES / 'int4_gemm.py'}:Int4Gemm")
-FAULTY = f"triton:{HERE / 'faulty.py'}"
+FAULTY = f"triton:{HERE.parents[1] / 'tests/engine/execution/faulty_kernel.py'}"
 SPACE = "triton_kernel"
 
 
