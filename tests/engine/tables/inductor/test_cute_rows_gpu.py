@@ -1,0 +1,99 @@
+"""On a GPU, torch.compile runs CuTe rows in graphs, ranges, backward graphs, threads, and from its caches."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.records.table import Choice, RangeRow, Row
+from gemmtune.engine.tables.inductor.exporter import InductorExporter
+from gemmtune.engine.testing.exporter_conformance import example_table
+
+DEVICE = present_device()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(400),
+    pytest.mark.skipif(
+        DEVICE is None or DEVICE.arch not in ("sm_90a", "sm_100a") or find_spec("cutlass") is None,
+        reason="needs a GPU of sm_90a or sm_100a and gemmtune[triton,cute]",
+    ),
+]
+
+GEMV = {"outputs_per_warp": 2, "warps_n": 1, "warps_k": 4, "split_k": 2, "k_unroll": 1, "num_stages": 4}
+SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 4, "k_unroll": 2, "num_stages": 4}
+
+
+def choice(space, config):
+    return Choice(space, Config(config), 100.0, 99.0, 101.0, 32, Evidence.MEASURED, "by hand", "events-cold-l2")
+
+
+def row(problem, space, config):
+    return Row(Problem.parse(problem), (choice(space, config),), None, 0.0, ())
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Reports of two processes that share torch's caches."""
+    folder = tmp_path_factory.mktemp("cute")
+    rows = (
+        row("1x96x4096:bf16:nt", "cute_gemv", GEMV | {"use_pdl": True}),
+        row("8x96x4096:bf16:nt:addmm", "cute_splitk", SPLIT_K | {"use_pdl": False}),
+        row("8x96x4096:bf16:nt", "cute_splitk", SPLIT_K | {"use_pdl": True}),
+    )
+    split_k = choice("cute_splitk", SPLIT_K | {"use_pdl": False})
+    ranges = (RangeRow(Problem.parse("16x96x4096:bf16:nt:dynamic_m=true"), 2, 16, split_k, ((16, 0.0),)),)
+    table = replace(example_table(), device=DEVICE, rows=rows, ranges=ranges)
+    for name, text in InductorExporter().export(table).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    found = []
+    for which in ("first", "cached"):
+        done = subprocess.run(
+            [sys.executable, str(Path(__file__).with_name("cute_gpu_probe.py")), str(folder), which],
+            env={**os.environ, **caches},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-8000:]
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    return found
+
+
+def test_every_way_of_running_is_right_and_nothing_is_benchmarked(reports):
+    first, _ = reports
+    wrong = {way: error for way, error in first["errors"].items() if not error < 8e-3}
+    assert wrong == {}
+    assert first["benchmarks"] == {}
+    assert {"mm", "addmm", "backward", "graph", "cudagraph trees", "threads", "unaligned"} <= set(first["errors"])
+
+
+def test_generated_code_calls_the_tables_kernel(reports):
+    first, _ = reports
+    assert "extern_kernels.gemmtune_cute_gemv_" in first["code"]
+
+
+def test_all_products_but_those_beyond_the_range_run_rows(reports):
+    uses = reports[0]["uses"]["uses"]
+    of_rows = {use["problem"] for use in uses if use["outcome"] == "row"}
+    assert {"1x96x4096:bf16:nt", "8x96x4096:bf16:nt:addmm", "8x96x4096:bf16:nt"} <= of_rows
+    assert any(name.endswith("dynamic_m=true") for name in of_rows)
+
+
+def test_a_new_process_takes_the_code_from_torchs_cache_and_runs_the_kernel(reports):
+    _, cached = reports
+    assert cached["hits"] >= 1
+    assert cached["use"]["products"] == 0
+    assert cached["errors"]["mm"] < 8e-3
