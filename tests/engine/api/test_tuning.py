@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from gemmtune.engine.records.errors import (
     ToolchainMissing,
     UsageError,
 )
+from gemmtune.engine.store.landscapes.landscape_file import write_landscapes
 
 DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
 RECORDED = gt.landscapes("h200")
@@ -167,3 +169,15 @@ def test_without_pandas_the_extra_is_named(result, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ToolchainMissing, match=r"pip install 'gemmtune\[study\]'"):
         result.to_dataframe()
+
+
+def test_a_product_with_an_epilogue_is_replayed_and_exported(tmp_path):
+    name = f"{DECODE}:epilogue=silu.mul(matrix)"
+    recorded = [replace(x, name=name, problem=gt.Problem.parse(name)) for x in RECORDED if x.problem.name == DECODE]
+    write_landscapes(tmp_path / "fused.csv", recorded)
+    result = gt.tune(name, backend=tmp_path / "fused.csv", sampler="random", budget=30, out=tmp_path / "out")
+    assert [row.problem.name for row in result.rows] == [name]
+    assert gt.read_table(tmp_path / "out/table.json").lookup(gt.Problem.parse(name)) == result.best(name)
+    exported = json.loads((tmp_path / "out/inductor/inductor_table.json").read_text())
+    assert list(exported["rows"]) == ["mm:bfloat16:nt:1x4096x4096:none:static:silu.mul(matrix)"]
+    assert json.loads((tmp_path / "out/inductor/lookup_table.json").read_text()) == {}
