@@ -170,10 +170,12 @@ def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], l
     """
     written, refusals, broken = list[Path](), list[str](), list[str]()
     tuned = {choice.space for row in table.rows for choice in row.choices}
+    kinds = {row.problem.kind for row in table.rows}
     for name in registry.names(Exporter):
         try:
-            spaces = registry.exporter(name).spaces
-            if not spaces or not tuned.isdisjoint(spaces):
+            exporter = registry.exporter(name)
+            runs = not kinds or not kinds.isdisjoint(exporter.workloads)
+            if runs and (not exporter.spaces or not tuned.isdisjoint(exporter.spaces)):
                 written += table.export(name, out)
         except (ContractError, TableError) as error:
             old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""

@@ -32,6 +32,9 @@ class Exporter(ABC):
     )
     """Names of at least two problems that the example is exported for."""
 
+    workloads: ClassVar[tuple[str, ...]] = ("gemm",)
+    """Kinds of workloads that the consumer runs; `export` gets no row of another kind."""
+
     spaces: ClassVar[tuple[str, ...]] = ()
     """Names of the spaces whose kernels the consumer runs; empty for any space."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
 
@@ -31,9 +32,11 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
         estimated: whether to export rows whose first choice is an estimate.
 
     Raises:
-        TableError: the exporter refuses the table, or the table has estimated rows and `estimated` is False.
+        TableError: the exporter refuses the table or runs none of its kinds of workloads, or the table has estimated
+            rows and `estimated` is False.
         ContractError: the exporter fails, or returns anything else than texts by name.
     """
+    table = _served(exporter, table)
     rows = [row for row in table.rows if row.choices[0].evidence is Evidence.ESTIMATED]
     if rows and not estimated:
         raise TableError(
@@ -50,6 +53,16 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
     except Exception as error:  # a third party's
         problem = f"{type(error).__name__}: {error}"
     raise ContractError(f"exporter {type(exporter).__module__}.{type(exporter).__qualname__} is broken: {problem}")
+
+
+def _served(exporter: Exporter, table: Table) -> Table:
+    """Return the table with the rows of the workloads that the consumer runs."""
+    rows = tuple(row for row in table.rows if row.problem.kind in exporter.workloads)
+    if table.rows and not rows:
+        kinds = ", ".join(sorted({row.problem.kind for row in table.rows}))
+        raise TableError(f"the consumer runs workloads of kind {' or '.join(exporter.workloads)}; rows are of {kinds}")
+    ranges = tuple(row for row in table.ranges if row.problem.kind in exporter.workloads)
+    return replace(table, rows=rows, ranges=ranges)
 
 
 def sealed_json(table: Table, schema: int, content: Mapping[str, object], parse: Callable[[bytes], object]) -> str:

@@ -40,7 +40,7 @@ class FileEntries:
     entries: tuple[FileEntry, ...]
     """Entries, token counts ascending."""
     triton: str
-    """Version of Triton that the entries were measured with."""
+    """Version of Triton that the entries were measured with; empty if no row states it."""
 
 
 def entries_by_file(table: Table, engine: Engine, spaces: Sequence[str]) -> list[FileEntries]:
@@ -74,13 +74,13 @@ def entries_by_file(table: Table, engine: Engine, spaces: Sequence[str]) -> list
 
 
 def triton_of(choices: Iterable[Choice], file: str) -> str:
-    """Return the version of Triton behind choices.
+    """Return the version of Triton behind choices; empty if they state none, as replayed ones may.
 
     Raises:
-        TableError: they were made with several versions, or state none.
+        TableError: they were made with several versions.
     """
     versions = {dict(Toolchain.parse(choice.toolchain).versions).get("triton", "") for choice in choices}
-    if len(versions) != 1 or not all(versions):
+    if len(versions) > 1:
         known = ", ".join(sorted(version or "none" for version in versions))
         raise TableError(f"{file} would mix entries of Triton {known}: measure its rows again with one version")
     return versions.pop().partition("+")[0]

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from gemmtune.engine.platform.serving.file_name import Engine, Kernel
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.serving.entries import FileEntries, entries_by_file
@@ -46,7 +47,7 @@ class _ServingExporter(Exporter):
 
     def _text(self, file: FileEntries) -> str:
         """Return the file's JSON. Every key but vLLM's `triton_version` is a token count."""
-        has_version = (file.name.engine, file.name.kernel) == (Engine.VLLM, Kernel.MOE)
+        has_version = file.triton and (file.name.engine, file.name.kernel) == (Engine.VLLM, Kernel.MOE)
         content: dict[str, object] = {"triton_version": file.triton} if has_version else {}
         content |= {str(entry.tokens): _arguments(entry.config) for entry in file.entries}
         return json.dumps(content, indent=4) + "\n"
@@ -59,6 +60,7 @@ class VllmExporter(_ServingExporter):
     """
 
     engine = Engine.VLLM
+    workloads = ("vllm_moe", "vllm_block_fp8")
     spaces = ("vllm_moe", "vllm_moe_shipped", "vllm_block_fp8", "vllm_block_fp8_shipped")
     example = ("vllm_moe", _EXAMPLE)
     example_problems = tuple(f"vllm_moe:m{m}:e8:k2:h4096:n1792:bf16" for m in (1, 64, 4096))
@@ -76,6 +78,7 @@ class SglangExporter(_ServingExporter):
     """
 
     engine = Engine.SGLANG
+    workloads = ("sglang_moe", "sglang_block_fp8")
     spaces = ("sglang_moe", "sglang_moe_shipped", "sglang_block_fp8", "sglang_block_fp8_shipped")
     example = ("sglang_moe", _EXAMPLE)
     example_problems = tuple(f"sglang_moe:m{m}:e8:k2:h4096:n1792:bf16" for m in (1, 64, 4096))
@@ -88,6 +91,10 @@ class SglangExporter(_ServingExporter):
     def _path(self, file: FileEntries) -> str:
         if file.name.kernel is Kernel.LINEAR:
             return super()._path(file)
+        if not file.triton:
+            raise TableError(
+                f"{file.name.text} needs a folder per version of Triton, and no row states one: tune on a GPU"
+            )
         return f"configs/triton_{file.triton.replace('.', '_')}/{file.name.text}"
 
 

@@ -17,7 +17,9 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
+from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import parse_workload
+from gemmtune.engine.tables.export import export_table
 from gemmtune.engine.tables.serving.exporters import SglangExporter, VllmExporter
 
 H200 = catalogue.device("H200")
@@ -116,6 +118,14 @@ def test_entries_of_two_versions_of_triton_are_not_mixed():
     ]
     with pytest.raises(TableError, match=r"3\.7\.0, 3\.8\.0"):
         VllmExporter().export(Table(H200, tuple(rows), "latency"))
+
+
+def test_rows_of_other_workloads_are_left_to_other_consumers():
+    moe, gemm = moe_table(), row("16x64x64:bf16:nt", choice("aten", Config({})))
+    mixed = Table(H200, (*moe.rows, gemm), "latency")
+    assert export_table(VllmExporter(), mixed) == export_table(VllmExporter(), moe)
+    with pytest.raises(TableError, match="the consumer runs workloads of kind gemm; rows are of vllm_moe"):
+        export_table(registry.exporter("inductor"), moe)
 
 
 def functions(wheel, path, names, stand_ins, folder):
