@@ -62,6 +62,7 @@ class CuteGemmSpace(Space):
 
     The names are those of NVIDIA's tuning guide, the values those of the operator's design metadata; False and `none`
     replace fields that a design lacks. A binary serves all sizes, so problems of equal types and layouts share it.
+    A dynamic m has the kernels of a static one.
     """
 
     preload = ("gemmtune.spaces.cute.build",)
@@ -94,8 +95,6 @@ class CuteGemmSpace(Space):
             return Verdict.no(
                 "operation", f"cute_gemm serves a plain mm, not {problem.op} with epilogue {problem.epilogue}"
             )
-        if problem.dynamic_m:
-            return Verdict.no("dynamic m", "every kernel of cute_gemm takes m when it is launched: leave out dynamic_m")
         name = str(config["operator"])
         family = _BY_NAME[name]
         if task.device.capability[0] not in family.capabilities:

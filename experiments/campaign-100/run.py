@@ -36,7 +36,11 @@ GEMMTUNE = (sys.executable, "-m", "gemmtune", "tune")
 RELOADED = 10
 AGAIN_SECONDS, WALL_SECONDS = 5.0, 150.0
 MEAN, WORST, NAMED = 0.99, 0.96, 0.95
-SPACES = {"tma": ("triton_mm", "triton_mm_tma"), "cute": ("triton_mm", "cute_gemm", "quack_gemm")}
+SPACES = {
+    "tma": ("triton_mm", "triton_mm_tma"),
+    "cute": ("triton_mm", "cute_gemm", "quack_gemm"),
+    "decode": ("triton_mm", "cute_gemv", "cute_splitk"),
+}
 
 
 def main() -> int:

@@ -27,8 +27,6 @@ def serves(task: Task) -> Verdict:
     problem = gemm(task.problem)
     if problem.op is not Op.MM or problem.epilogue:
         return Verdict.no("operation", f"quack_gemm runs a plain mm, not {problem.op} with epilogue {problem.epilogue}")
-    if problem.dynamic_m:
-        return Verdict.no("dynamic m", "every kernel of quack_gemm takes m when it is launched: leave out dynamic_m")
     # `is_valid_dtypes` of GemmSm90 and GemmSm100, for operands of 16 bits.
     operands = (problem.a_dtype, problem.b_dtype)
     if operands not in ((DType.BF16,) * 2, (DType.FP16,) * 2) or problem.acc_dtype is not DType.FP32:

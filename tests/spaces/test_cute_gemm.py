@@ -113,7 +113,6 @@ def test_a_design_that_an_operator_has_is_accepted(config):
         ("512x512x512:bf16:nt:addmm", "operation", "not addmm"),
         ("2x512x512x512:bf16:nt:bmm", "operation", "not bmm"),
         ("512x512x512:bf16:nt:epilogue=relu", "operation", "epilogue relu"),
-        ("512x512x512:bf16:nt:dynamic_m=true", "dynamic m", "leave out dynamic_m"),
         ("512x512x512:fp32:nt", "types", "has no instruction for fp32, fp32, fp32 accumulated in fp32"),
         ("512x512x512:bf16:nt:acc_dtype=fp16", "types", "has no instruction for"),
         ("512x512x512:bf16:nt:b_dtype=fp16", "types", "A and B must be of one type"),
@@ -135,6 +134,12 @@ def test_a_ragged_size_is_served_where_it_is_not_along_a_row():
     assert SPACE.check(task("512x512x1021:bf16:tn"), Config(PAIR))
     assert SPACE.check(task("513x512x1024:bf16:nt"), Config(PAIR))
     assert SPACE.check(task("512x100x512:bf16:nt:out_dtype=fp32"), Config(PAIR))  # rows of 400 B
+
+
+def test_a_dynamic_m_has_the_kernels_of_a_static_one():
+    static, dynamic = task("512x512x512:bf16:nt"), task("512x512x512:bf16:nt:dynamic_m=true")
+    assert feasible(static) == feasible(dynamic)
+    assert SPACE.artifact_key(static, Config(PAIR)) == SPACE.artifact_key(dynamic, Config(PAIR))
 
 
 def test_the_small_batch_operator_needs_rows_along_k_and_an_output_like_its_operands():

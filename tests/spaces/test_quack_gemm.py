@@ -137,7 +137,6 @@ def test_alignment_agrees_with_quack(quack, sizes, layout, out_dtype):
 BREAKS = [
     (f"{LARGE}:addmm", "H200", {}, "operation", "not addmm with epilogue none"),
     (f"{LARGE}:epilogue=relu", "H200", {}, "operation", "not mm with epilogue relu"),
-    (f"{LARGE}:dynamic_m=true", "H200", {}, "dynamic m", "leave out dynamic_m"),
     ("512x512x512:fp32:nt", "H200", {}, "dtypes", "not fp32 and fp32 accumulated in fp32"),
     (f"{LARGE}:b_dtype=fp16", "B200", {}, "dtypes", "not bf16 and fp16"),
     (f"{LARGE}:acc_dtype=fp16", "B200", {}, "dtypes", "accumulated in fp16"),

@@ -126,9 +126,11 @@ def _entries(device: Device, rows: Sequence[tuple[Row, Row]]) -> dict[str, dict[
         by_m[own.problem.series][own.problem.size] = own
     entries: dict[str, dict[str, object]] = {}
     names: dict[str, str] = {}
-    for row, own in rows:
+    for row, own in sorted(rows, key=lambda its: gemm(its[0].problem).dynamic_m):
         problem = gemm(row.problem)
         key = problem_key(problem)
+        if key in entries and problem.dynamic_m:
+            continue  # a dispatcher takes m as it comes: the row of the static m serves it
         if key in entries:
             raise TableError(
                 f"{names[key]} and {problem.name} have the same CuTe key, which knows no tf32: export one of them"

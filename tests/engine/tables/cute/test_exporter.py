@@ -236,6 +236,17 @@ def test_problems_and_configs_unknown_to_the_dispatchers_are_refused_by_name(bro
         content(broken)
 
 
+def test_of_a_static_and_a_dynamic_m_the_static_row_is_written():
+    dynamic, static = (
+        row("8x8x8:bf16:nt:dynamic_m=true", choice("cute_gemm", CUTE)),
+        row("8x8x8", choice("cute_gemm", CUTE)),
+    )
+    (entry,) = content(dynamic, static)["rows"]["cute_gemm"].values()
+    assert entry["problem"] == "8x8x8:bf16:nt"
+    (alone,) = content(dynamic)["rows"]["cute_gemm"].values()
+    assert alone["problem"] == "8x8x8:bf16:nt:dynamic_m=true"
+
+
 def test_two_rows_with_one_cute_key_are_refused():
     twice = [replace(Problem.parse("8x8x8:fp32:nt"), allow_tf32=tf32, out_dtype=DType.FP16) for tf32 in (False, True)]
     with pytest.raises(TableError, match=r"8x8x8:fp32:nt:.* and 8x8x8:tf32:nt:.* have the same CuTe key"):
