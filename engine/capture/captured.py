@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.problem import Problem
 
 __all__ = ["Captured", "CapturedProduct", "Unseen", "merged"]
@@ -14,6 +15,7 @@ __all__ = ["Captured", "CapturedProduct", "Unseen", "merged"]
 _STEP = 4  # ratio of neighbouring sizes that stand for a range
 _APART = 2  # least ratio of such a size to both ends
 _NO_END = 8192  # largest m that stands for a range without an end
+_UNREADABLE = "unreadable: "  # beginning of what the recorder writes for an epilogue without a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,26 @@ class CapturedProduct:
         return tuple(sorted(size for size in fitted if self.first <= size <= last)) or (self.problem.m,)
 
     @property
+    def variants(self) -> tuple[CapturedProduct, ...]:
+        """Product with each of its epilogues as part of the problem, and without one for the other runs, if any."""
+        fused, left, unreadable = [], self.count, []
+        for chain, count in self.epilogues:
+            if chain.startswith(_UNREADABLE):
+                unreadable.append((chain, count))
+            else:
+                epilogue = parse_epilogue(chain)
+                fused.append(replace(self, problem=replace(self.problem, epilogue=epilogue), count=count, epilogues=()))
+                left -= count
+        return (*fused, *([replace(self, count=left, epilogues=tuple(unreadable))] if left > 0 else []))
+
+    @property
     def problems(self) -> tuple[Problem, ...]:
         """Problems to tune, which share the product's runs as their weight."""
-        weight = self.count / len(self.sizes)
-        return tuple(replace(self.problem, m=m, weight=weight) for m in self.sizes)
+        return tuple(
+            replace(variant.problem, m=m, weight=variant.count / len(self.sizes))
+            for variant in self.variants
+            for m in self.sizes
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +110,8 @@ class Captured:
             lines += ["", "# Products with an open m get rows for ranges of m.", "ranges = true"]
         if not self.products:
             lines += ["", "problems = []"]
-        for product in self.products:
-            lines += ["", *_table(product)]
+        for variant in (variant for product in self.products for variant in product.variants):
+            lines += ["", *_table(variant)]
         return "\n".join(lines) + "\n"
 
 

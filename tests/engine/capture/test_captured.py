@@ -22,6 +22,21 @@ def test_the_campaign_has_every_product_with_its_runs_as_weight(tmp_path):
     assert "# Not to be tuned, 2 per call: f (g)" in path.read_text(encoding="utf-8")
 
 
+def test_a_product_is_tuned_with_each_of_its_epilogues_and_without_one_for_the_other_runs(tmp_path):
+    chains = (("relu", 2), ("add(matrix).silu", 3), ("unreadable: atan, no known name", 1))
+    path = tmp_path / "problems.toml"
+    path.write_text(
+        Captured([CapturedProduct(MM, 7, epilogues=chains)], [], "From a test.").to_toml(), encoding="utf-8"
+    )
+    plan = read_plan(path)
+    assert [(problem.name, problem.weight) for problem in plan.problems] == [
+        (f"{MM.name}:epilogue=relu", 2),
+        (f"{MM.name}:epilogue=add(matrix).silu", 3),
+        (MM.name, 2),
+    ]
+    assert "# 1 of them with the epilogue unreadable: atan, no known name" in path.read_text(encoding="utf-8")
+
+
 def test_an_open_m_is_tuned_at_both_ends_and_a_few_sizes_between(tmp_path):
     product = CapturedProduct(OPEN, 10, m="s0", first=2, last=4096)
     path = tmp_path / "problems.toml"
