@@ -57,7 +57,7 @@ def _normed(x, w, row, column):
 EPILOGUES = {
     "gelu_tanh": Epilogue("epilogue=gelu_tanh", _gelu_tanh, ()),
     "mul_silu": Epilogue("epilogue=mul(matrix.silu)", lambda x, w, r: F.silu(r) * (x @ w.t()), ("matrix",)),
-    "add_relu": Epilogue("addmm:bias=matrix:epilogue=relu", lambda x, w, r: torch.relu(x @ w.t() + r), ("matrix",)),
+    "add_relu": Epilogue("epilogue=add(matrix).relu", lambda x, w, r: torch.relu(x @ w.t() + r), ("matrix",)),
     "to_fp32": Epilogue("epilogue=mul(0.5).to(fp32)", lambda x, w: (x @ w.t()).float() * 0.5, ()),
 }
 """Epilogues of each of PRODUCTS."""
