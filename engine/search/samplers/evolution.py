@@ -17,8 +17,8 @@ from gemmtune.engine.search.models.surrogate import Surrogate
 
 __all__ = ["EvolutionSampler"]
 
-_FIRST_GENERATION_BOUNDS = (4, 16)
-"""Smallest and largest size of the first generation, in configs."""
+_GENERATION_BOUNDS = (4, 16)
+"""Smallest and largest number of random configs that start a new population."""
 _POPULATION_BOUNDS = (4, 12)
 """Smallest and largest size of the population, in configs."""
 
@@ -41,16 +41,13 @@ class EvolutionSampler(Sampler):
 
     Args:
         search: task to search.
-        children: children bred per proposal; with 1 there is no model, and every child is proposed.
+        children: children bred per proposal.
         newcomers: random configs per brood.
         initial: configs proposed before the model chooses, seeds included.
-        initial_share: size of a generation drawn at random, as a share of the budget; the first one without a model,
-            and each new one.
+        generation_share: random configs that start a new population, as a share of the budget.
         population_share: size of the population, as a share of the budget.
         tournament_size: members drawn per parent, of which the best becomes the parent.
         mean_mutations: mean number of parameters mutated per child.
-        random_share: without a model, share of proposals drawn at random from the whole feasible set.
-        neighbour_share: without a model, share of the other proposals that are neighbours of the best config.
         restart_after: results without an improvement after which a new population starts.
 
     Example:
@@ -67,12 +64,10 @@ class EvolutionSampler(Sampler):
         children: int = 64,
         newcomers: int = 64,
         initial: int = 4,
-        initial_share: float = 0.2,
+        generation_share: float = 0.2,
         population_share: float = 0.12,
         tournament_size: int = 4,
         mean_mutations: float = 2.0,
-        random_share: float = 0.05,
-        neighbour_share: float = 0.6,
         restart_after: int = 64,
     ) -> None:
         super().__init__(search)
@@ -80,26 +75,22 @@ class EvolutionSampler(Sampler):
         self._newcomers = newcomers
         self._tournament_size = tournament_size
         self._mean_mutations = mean_mutations
-        self._random_share = random_share
-        self._neighbour_share = neighbour_share
         self._restart_after = restart_after
         self._encoding = Encoding(search.params, search.feasible)
         self._rng = np.random.default_rng(search.seed)
         self._free = np.ones(len(search.feasible), np.bool_)
         self._initial = [self._encoding.position(config) for config in reversed(self.initial_configs())]
-        self._generation_size = _bounded(initial_share * search.budget, _FIRST_GENERATION_BOUNDS)
+        self._generation_size = _bounded(generation_share * search.budget, _GENERATION_BOUNDS)
         self._population_size = _bounded(population_share * search.budget, _POPULATION_BOUNDS)
-        self._draws_left = max(0, self._generation_size - len(self._initial))
+        self._draws_left = max(0, initial - len(self._initial))
         self._population: list[tuple[float, int]] = []
         self._since_improvement = 0
         self._pending: list[int] = []
         self._coordinates = param_coordinates(self._encoding)
-        self._model = self._new_model()
-        if self._model is not None:
-            self._draws_left = max(0, initial - len(self._initial))
-            if not self._initial and self._draws_left and len(self._coordinates):
-                self._initial.append(most_central(self._coordinates))
-                self._draws_left -= 1
+        self._model = Surrogate(self._coordinates)
+        if not self._initial and self._draws_left and len(self._coordinates):
+            self._initial.append(most_central(self._coordinates))
+            self._draws_left -= 1
 
     def ask(self, count: int) -> list[Config]:
         """Return up to `count` proposals, each made from the same population."""
@@ -109,21 +100,22 @@ class EvolutionSampler(Sampler):
     def tell(self, trials: Sequence[Trial]) -> None:
         """Admit the best trials to the population, or start a new one after too many without an improvement."""
         self._pending = []
-        if self._model is not None:
-            positions = [self._encoding.position(trial.config) for trial in trials]
-            with one_thread():
-                self._model.tell(positions, [math.nan if t.score is None else math.log(t.score) for t in trials])
+        positions = [self._encoding.position(trial.config) for trial in trials]
+        with one_thread():
+            self._model.tell(positions, [math.nan if t.score is None else math.log(t.score) for t in trials])
         told = [(t.score, self._encoding.position(t.config)) for t in trials if t.score is not None]
         improved = bool(told) and (not self._population or min(told)[0] < self._population[0][0])
         self._population = sorted(self._population + told)[: self._population_size]
         self._since_improvement = 0 if improved else self._since_improvement + len(trials)
         if self._since_improvement >= self._restart_after:
             self._population, self._since_improvement, self._draws_left = [], 0, self._generation_size
-            self._model = self._new_model()
+            self._model = Surrogate(self._coordinates)
 
     def exclude(self, config: Config) -> None:
         """Mark `config` as proposed by another sampler, as part of this generation. Its result may still be told."""
-        self._free[self._encoding.position(config)] = False
+        position = self._encoding.position(config)
+        self._free[position] = False
+        self._initial = [waiting for waiting in self._initial if waiting != position]
         self._draws_left = max(0, self._draws_left - 1)
 
     def _ask(self) -> Config:
@@ -132,20 +124,12 @@ class EvolutionSampler(Sampler):
         elif self._draws_left or not self._population:
             self._draws_left = max(0, self._draws_left - 1)
             position = self._draw(1)[0]
-        elif self._model is not None:
+        else:
             brood = self._brood()
             position = int(brood[argmax(self._model.improvement(brood, self._pending))])
-        elif self._rng.random() < self._random_share:
-            position = self._draw(1)[0]
-        else:
-            position = self._neighbour() if self._rng.random() < self._neighbour_share else self._child()
         self._free[position] = False
         self._pending.append(position)
         return self.search.feasible[position]
-
-    def _new_model(self) -> Surrogate | None:
-        """Return a model without outcomes; None where every child is proposed."""
-        return Surrogate(self._coordinates) if self._children > 1 else None
 
     def _draw(self, count: int) -> list[int]:
         """Draw configs at random from those left."""
@@ -163,20 +147,7 @@ class EvolutionSampler(Sampler):
             np.array([*around, *(p for p in bred if p is not None), *self._draw(self._newcomers)], np.intp)
         )
         brood = brood[self._free[brood]]
-        return brood if brood.size else np.array([self._neighbour()])
-
-    def _neighbour(self) -> int:
-        """Draw a free neighbour of the best config, or return the nearest free config where none is left."""
-        best = self._population[0][1]
-        around = self._encoding.neighbours(best)
-        around = around[self._free[around]]
-        if around.size:
-            return int(self._rng.choice(around))
-        return self._encoding.nearest(self._encoding.points[best], self._free)
-
-    def _child(self) -> int:
-        """Return the free config nearest to a child."""
-        return self._encoding.nearest(self._bred(1)[0], self._free)
+        return brood if brood.size else np.flatnonzero(self._free)[:1]
 
     def _bred(self, count: int) -> NDArray[np.int16]:
         """Take each parameter from a parent of its own, and mutate some; return the levels, shape (count, axes).

@@ -154,7 +154,7 @@ class TransferSampler(Sampler):
     def _evolve(self) -> int:
         """Return a proposal of evolution, which knows every config proposed and every trial told here."""
         if self._evolution is None:
-            self._evolution = EvolutionSampler(replace(self.search, seeds=(), history=()), children=1)
+            self._evolution = EvolutionSampler(replace(self.search, seeds=(), history=()))
             for position in np.flatnonzero(~self._free):
                 self._evolution.exclude(self.search.feasible[position])
             self._evolution.tell(self._trials)
