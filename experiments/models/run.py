@@ -19,6 +19,7 @@ from pathlib import Path
 
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.capture.captured import Captured, CapturedProduct, merged
+from gemmtune.engine.records.problem import Problem
 
 HERE = Path(__file__).parent
 TOKENS = {"llama": 128256, "qwen3": 151936, "moe_dense": 151936, "bert": 30522}
@@ -197,11 +198,19 @@ class Run:
 
 def differing(capture: dict, bench: dict) -> list[str]:
     """Return the products whose count in the capture is not that of the GPU's compile."""
-    listed = {product["problem"]: product["count"] for product in capture.get("products", ())}
+    listed: dict[str, float] = {}
+    for product in capture.get("products", ()):
+        chains = {each["epilogue"]: each["count"] for each in product["epilogues"]}
+        fused = {chain: count for chain, count in chains.items() if not chain.startswith("unreadable")}
+        for chain, count in {**fused, "none": product["count"] - sum(fused.values())}.items():
+            if count > 0:
+                name = Problem.parse(f"{product['problem']}:epilogue={chain}").name
+                listed[name] = listed.get(name, 0) + count
     lowered: dict[str, int] = {}
     for product in bench["products"]:
         if product["outcome"] != "no problem":
-            lowered[product["problem"]] = lowered.get(product["problem"], 0) + product["count"]
+            name = Problem.parse(product["problem"]).name
+            lowered[name] = lowered.get(name, 0) + product["count"]
     names = sorted({*listed, *lowered})
     return [
         f"{name}: captured {listed.get(name, 0):g}, lowered {lowered.get(name, 0)}"
