@@ -71,16 +71,23 @@ def main(out: Path, seconds: float) -> None:
         else:
             os.environ["CUDA_VISIBLE_DEVICES"] = before
         rows = []
-        for work, ours, now, claimed in sorted(pairs, key=lambda pair: pair[0].tokens):
-            if time.monotonic() > end:
-                break
-            rows.append(compared(space, table.device, work, ours, now, claimed, built))
+        try:
+            for work, ours, now, claimed in sorted(pairs, key=lambda pair: pair[0].tokens):
+                if time.monotonic() > end:
+                    break
+                rows.append(compared(space, table.device, work, ours, now, claimed, built))
+        finally:
+            write(out, space, rows, len(pairs) - len(rows))
+
+
+def write(out: Path, space, rows, missing) -> None:
+    """Write what was compared, also if a later row failed."""
     import torch
 
     record = {
         "device": torch.cuda.get_device_name(),
         "toolchain": f"torch {torch.__version__}, {space.toolchain().text}",
-        "missing": len(pairs) - len(rows),
+        "missing": missing,
         "rows": rows,
     }
     (out / "compared.json").write_text(json.dumps(record, indent=1) + "\n")
