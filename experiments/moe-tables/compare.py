@@ -59,7 +59,7 @@ def main(out: Path, seconds: float) -> None:
         pairs.append((row.problem, ours, now, claimed))
     with tempfile.TemporaryDirectory() as folder:
         jobs = {}
-        for work, ours, now, _ in pairs:
+        for work, ours, now, _ in (pair for pair in pairs if pair[1] != pair[2].config):
             for config in {ours, now.config}:
                 key = space.artifact_key(Task(work, table.device, "vllm_moe"), config)
                 jobs.setdefault(key, (work.name, table.device, config.json, folder))
@@ -94,13 +94,15 @@ def write(out: Path, space, rows, missing) -> None:
 
 
 def compared(space, device, work, ours, now, claimed, built):
-    """Time one row's two configs."""
+    """Time one row's two configs; a row that keeps the engine's config is not timed."""
     import torch
 
     from gemmtune.engine.measure.operands.operands import make_operands
     from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
     from gemmtune.engine.records.task import Task
 
+    if ours == now.config:
+        return row_of(work, ours, now, claimed, [], [], [])
     task = Task(work, device, "vllm_moe")
     sets = [make_operands(work, torch.device("cuda"), number) for number in range(SETS)]
     reference = ReferenceResult(work, sets[0])
@@ -176,8 +178,9 @@ def row_of(work, ours, now, claimed, cold, warm, wrong):
         "claimed": round(claimed, 4),
         "cold_us": cold,
         "warm_us": warm,
-        "cold_ratio": round(cold[1] / cold[0], 4) if cold else 0.0,
-        "warm_ratio": round(warm[1] / warm[0], 4) if warm else 0.0,
+        "same": ours == now.config,
+        "cold_ratio": round(cold[1] / cold[0], 4) if cold else float(ours == now.config),
+        "warm_ratio": round(warm[1] / warm[0], 4) if warm else float(ours == now.config),
         "wrong": wrong,
     }
 

@@ -4,7 +4,8 @@
     python experiments/moe-tables/run.py --out FOLDER --minutes 4
 
 Three fifths of the time go to `gemmtune tune`, which is stopped when they are over: its database gives the table
-all the same. The rest goes to compare.py. `--rehearse` needs no GPU: it enumerates, builds and looks up, and times nothing.
+all the same. The rest goes to compare.py. `--rehearse` needs no GPU: it enumerates, builds and looks up, and times
+nothing.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ def summarize(out: Path, names: list[str], seconds: dict[str, float]) -> None:
             "worst": round(min(cold), 4),
             "best": round(max(cold), 4),
             "slower_by_2_percent": [row["tokens"] for row in rows if row["cold_ratio"] < 0.98],
+            "kept": [row["tokens"] for row in rows if row["same"]],
             "stale_share": round(sum(ratio > 1.02 for ratio in cold) / len(cold), 3),
             "claims_over_3_percent": sum(row["claimed"] > 1.03 for row in rows),
             "warm_disagrees": [row["tokens"] for row in rows if row["claimed"] > 1.03 and row["warm_ratio"] < 1.0],
