@@ -34,7 +34,8 @@ class Launchable(Protocol):
         Args:
             arguments: `Operands.arguments` of the workload. For a GEMM: A of shape (m, k), B of shape (k, n) and the
                 output (m, n), each with a batch dimension first for bmm and with the task's dtype and strides; then the
-                bias of an addmm with the output's dtype, shape (n,) or (m, n).
+                bias of an addmm with the output's dtype, shape (n,) or (m, n). An epilogue may have further outputs
+                behind the first, and has its operands at the end: see `Problem.argument_names`.
         """
 
     def close(self) -> None:

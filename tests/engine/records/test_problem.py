@@ -174,6 +174,14 @@ def test_flops_count_a_multiply_and_an_add():
     assert Problem.parse("2x3x5:bf16:nt:addmm:epilogue=relu.mul(matrix)").flops == 60 + 3 * 2 * 3
 
 
+def test_an_epilogue_names_the_arguments_of_a_kernel_and_counts_in_the_sizes():
+    problem = Problem.parse("2x3x5:bf16:nt:addmm:epilogue=gelu.mul(matrix).add(row2).add(row)+x")
+    assert problem.argument_names == ("a", "b", "out", "out2", "bias", "matrix", "row", "row2")
+    assert problem.sizes["steps"] == 1 + 5 + 3
+    assert Problem.parse("2x3x5:bf16:nt:addmm").argument_names == ("a", "b", "out", "bias")
+    assert Problem.parse("2x3x5").sizes["steps"] == 1
+
+
 def test_min_bytes_count_each_operand_and_the_output_once():
     # A 2×5, B 5×3, out 2×3: 10 + 15 + 6 elements.
     assert Problem.parse("2x3x5:bf16").min_bytes == 31 * 2

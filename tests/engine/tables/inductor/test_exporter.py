@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import ast
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -219,6 +221,17 @@ def test_the_exported_loader_compiles_and_imports_nothing_of_gemmtune():
     compile(text, "gemmtune_inductor.py", "exec")
     assert "import gemmtune" not in text.replace("import gemmtune_inductor", "")
     assert "from gemmtune" not in text
+
+
+def test_no_name_of_the_exported_loader_hides_another_module_s():
+    names: Counter[str] = Counter()
+    for node in ast.parse(export()["gemmtune_inductor.py"]).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names[node.name] += 1
+        for target in [*getattr(node, "targets", []), getattr(node, "target", None)]:
+            if isinstance(target, ast.Name):
+                names[target.id] += 1
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize(
