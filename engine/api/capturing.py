@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from gemmtune.engine.capture.captured import Captured
 from gemmtune.engine.capture.inputs import InputSpec, OpenSize, parse_inputs
+from gemmtune.engine.capture.recorded import RECORD_SUFFIXES, read_recorded
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
@@ -28,7 +30,8 @@ def capture(
 
     Args:
         call: a torch module, a function of tensors, or the name of either, MODULE:CALL. A named class, and a named
-            function without parameters, builds the model on the GPU.
+            function without parameters, builds the model on the GPU. Or the file of a recorded program: problems.jsonl
+            of `gemmtune_inductor.record`, or tunableop_untuned0.csv of PyTorch's TunableOp.
         inputs: tensors; texts such as "bf16[16,2048]", "int64[1,512]%32000" (integers below 32000) and
             "mask=bool[1,512]" (a named argument); other objects, which are passed as they are. A size that differs
             between calls has a name and a range: "bf16[m:1..4096,2048]".
@@ -47,6 +50,10 @@ def capture(
         >>> [problem.name for problem in captured.problems]
         ['16x4096x4096:bf16:nn']
     """
+    if isinstance(call, str) and call.endswith(RECORD_SUFFIXES):
+        if inputs:
+            raise UsageError(f"{call} is a record, which takes no inputs")
+        return read_recorded(Path(call))
     here = present_device()
     wanted = catalogue.device(device) if device else here
     if wanted is None:

@@ -12,6 +12,7 @@ from gemmtune.engine.campaign.known_table import known_table
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.report.campaign_record import CampaignRecord, gather
+from gemmtune.engine.report.models.bench_file import read_benches
 from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
@@ -95,14 +96,15 @@ def table_of_database(
 
 
 def _write_campaign(table: TableRecord, folder: Path, target: Path, database: Database | None) -> Path:
-    record = gather(table, registry.objective(table.objective), database, read_run(folder))
+    objective = registry.objective(table.objective)
+    record = gather(table, objective, database, read_run(folder), read_benches(folder))
     return _write(record, target, _sources(table, folder, database))
 
 
 def _sources(table: TableRecord, folder: Path, database: Database | None) -> str:
     """Return a hash of what a page is made from; measurements are only ever added, so their number tells them."""
     counts = (len(database), database.number_of_finals()) if database else None
-    facts = (version("gemmtune"), table_sha256(table), read_run(folder), counts)
+    facts = (version("gemmtune"), table_sha256(table), read_run(folder), counts, read_benches(folder))
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 

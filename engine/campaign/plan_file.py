@@ -37,6 +37,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.capture.recorded import RECORD_SUFFIXES, read_recorded
 from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError
@@ -67,14 +68,15 @@ KEY_NAMES = ("problem", "problems", "hold_out", *_VALUES, *_NAMES, *_LOSSES, *_L
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a campaign file.
+    """Read a campaign file, or the products that a program recorded: see `capture.recorded`.
 
     Raises:
         UsageError: it is missing, not TOML, or has an unknown key, a value of the wrong kind or one out of bounds.
     """
     if not path.exists() and _is_problem(str(path)):
         raise UsageError(f"{path} is a problem and no campaign file; name it with --problem {path}")
-    content = parse_toml(read_text(path, "campaign"), f"campaign {path}")
+    text = read_recorded(path).to_toml() if path.suffix in RECORD_SUFFIXES else read_text(path, "campaign")
+    content = parse_toml(text, f"campaign {path}")
     try:
         plan = _plan(content, path.parent)
     except UsageError as error:

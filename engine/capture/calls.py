@@ -32,7 +32,11 @@ def named_call(path: str, *, has_inputs: bool) -> Call:
     if isinstance(found, torch.nn.Module):
         return found
     if isinstance(found, type) or (has_inputs and not _parameters(found)):
-        built = found()
+        try:
+            built = found()
+        except Exception as error:  # the model's own
+            line = next(iter(str(error).strip().splitlines()), "")
+            raise UsageError(f"{path} builds no model: {type(error).__name__}: {line[:300]}") from error
         if not callable(built):
             raise UsageError(f"{path} returns {type(built).__name__}, which cannot be called")
         return built

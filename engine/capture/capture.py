@@ -78,8 +78,8 @@ def capture_products(
     torch._dynamo.reset()
     what = "forward and backward" if grad else "forward"
     where = f"on this {device.name}" if is_present else f"for {device.name}"
-    source = f"Products of {call if isinstance(call, str) else _name(call)}, {what}, lowered by torch "
-    return Captured(products, unseen, f"{source}{torch.__version__} {where}.")
+    name = call if isinstance(call, str) else getattr(call, "__qualname__", type(call).__name__)
+    return Captured(products, unseen, f"Products of {name}, {what}, lowered {where}.", torch.__version__)
 
 
 def run_backward(output: object) -> None:
@@ -144,7 +144,3 @@ def _refusal(error: Exception, values: Mapping[str, int], *, is_present: bool) -
         "; it reads values of tensors, so capture it on a machine with the GPU" if needs_data and not is_present else ""
     )
     return UsageError(f"the callable fails{at}: {type(cause).__name__}: {line[:300]}{way}")
-
-
-def _name(call: Call) -> str:
-    return getattr(call, "__qualname__", type(call).__name__)

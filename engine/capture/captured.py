@@ -25,7 +25,7 @@ class CapturedProduct:
     problem: Problem
     """Problem at the m that torch saw first; its weight is 1."""
     count: float
-    """Runs per call of the model."""
+    """Runs per call of the model, or in a recorded program."""
     m: str = ""
     """Rows of the first factor as torch's expression of the sizes that are left open; empty if m is fixed."""
     first: int = 0
@@ -35,7 +35,7 @@ class CapturedProduct:
     step: int = 1
     """Divisor of every m of a product whose m is open."""
     epilogues: tuple[tuple[str, float], ...] = ()
-    """Chains that Inductor can fuse behind the product, each with its runs per call; empty without one."""
+    """Chains that Inductor can fuse behind the product, each with its runs; empty without one."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -79,7 +79,7 @@ class Unseen:
     reason: str
     """Reason why it is no problem."""
     count: float
-    """Runs per call of the model."""
+    """Runs per call of the model, or in a recorded program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,8 @@ class Captured:
     """Work that no row can serve, most frequent first."""
     source: str
     """Text that says how the products were found."""
+    torch: str = ""
+    """Version of torch that lowered the model; empty for a recorded program."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -100,12 +102,10 @@ class Captured:
 
     def to_toml(self) -> str:
         """Return the campaign file that tunes the products."""
-        lines = [f"# {self.source}"]
+        lines = [f"# {self.source}", *([f"# Lowered by torch {self.torch}."] if self.torch else [])]
         runs = sum(product.count for product in self.products)
-        lines.append(f"# {len(self.products)} distinct products, {runs:g} runs per call.")
-        lines += [
-            f"# Not to be tuned, {each.count:g} per call: {each.operation} ({each.reason})" for each in self.unseen
-        ]
+        lines.append(f"# Distinct products: {len(self.products)}, with {runs:g} runs.")
+        lines += [f"# Not to be tuned, {each.count:g} times: {each.operation} ({each.reason})" for each in self.unseen]
         if any(product.m for product in self.products):
             lines += ["", "# Products with an open m get rows for ranges of m.", "ranges = true"]
         if not self.products:
@@ -164,7 +164,7 @@ def _table(product: CapturedProduct) -> list[str]:
         name: text for name, text in fields.items() if name in ("n", "k") or (name != "m" and text != implied[name])
     }
     sizes = list(product.sizes)
-    comment = f"# {product.problem.name}, {product.count:g} runs per call"
+    comment = f"# {product.problem.name}, {product.count:g} runs"
     lines = [f"{comment}, m = {product.m}" if product.m else comment]
     lines += [f"# {count:g} of them with the epilogue {chain}" for chain, count in product.epilogues]
     lines.append("[[problem]]")

@@ -27,7 +27,7 @@ from gemmtune.engine.capture.captured import CapturedProduct, Unseen
 from gemmtune.engine.capture.inputs import OpenSize
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.tables.inductor.lowered import LoweredProduct
-from gemmtune.engine.tables.inductor.recorder import RecordingChoices, epilogue_text, library_calls, span_of
+from gemmtune.engine.tables.inductor.recorder import RecordingChoices, divisor, epilogue_text, library_calls, span_of
 from gemmtune.engine.tables.inductor.table_use import problem_name
 
 __all__ = ["Lowering"]
@@ -99,7 +99,7 @@ class Lowering:
         found = CapturedProduct(problem, 1, epilogues=((chain, 1),) if chain else ())
         if product.is_dynamic:
             first, last = self._span(product)
-            found = replace(found, m=str(product.m), first=max(2, first), last=last, step=_step(product.m))
+            found = replace(found, m=str(product.m), first=max(2, first), last=last, step=divisor(product.m))
         self._current.products.append(found)
 
     def take_runs(self) -> tuple[list[CapturedProduct], list[Unseen]]:
@@ -171,12 +171,6 @@ def _first_value(shapes: Any, symbol: Any) -> int:  # noqa: ANN401 (torch's and 
     """Return the value of a symbol that torch saw first."""
     values = shapes.backed_var_to_val if hasattr(shapes, "backed_var_to_val") else shapes.var_to_val  # until torch 2.12
     return int(values.get(symbol, 0))
-
-
-def _step(m: Any) -> int:  # noqa: ANN401 (sympy's)
-    """Return the divisor of every value of an expression without a constant term: 128 for 128·s."""
-    coefficient, _ = m.as_coeff_Mul()
-    return int(coefficient) if coefficient.is_Integer and coefficient > 0 else 1
 
 
 def _no_code(graph: Any) -> SimpleNamespace:  # noqa: ANN401 (Inductor's GraphLowering)

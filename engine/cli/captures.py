@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +15,7 @@ from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.io.printing import print_notice
 from gemmtune.engine.measure.models.model_bench import ARMS
+from gemmtune.engine.report.models.bench_file import BENCH_FILE, write_bench
 from gemmtune.engine.report.models.benches import bench_report
 from gemmtune.engine.report.models.captures import capture_report
 from gemmtune.engine.report.progress.display import show_work
@@ -27,6 +27,7 @@ _CALL_HELP = (
     "A torch module, its class, a function without parameters that builds one, or a function of the inputs; imported "
     "from this folder."
 )
+_FILE_HELP = "Or a record: problems.jsonl of gemmtune_inductor.record, or TunableOp's tunableop_untuned0.csv."
 _INPUT_HELP = (
     "A tensor of the call: [NAME=]DTYPE[SIZE,...], for example bf16[16,2048] or tokens=int64[1,512]%32000 (integers "
     "below 32000). A size that differs between calls is NAME:FIRST..LAST. Repeat for more."
@@ -37,7 +38,7 @@ _ARMS_HELP = f"Arms to run, of {','.join(ARMS)}. [default: eager,compile, and ta
 
 
 def capture(
-    call: Annotated[str, typer.Argument(metavar="MODULE:CALL", help=_CALL_HELP)],
+    call: Annotated[str, typer.Argument(metavar="MODULE:CALL", help=f"{_CALL_HELP} {_FILE_HELP}")],
     input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_INPUT_HELP)] = None,  # noqa: A002
     grad: Annotated[bool, typer.Option("--grad", help="Capture the gradients, too.")] = False,
     device: Annotated[
@@ -79,8 +80,7 @@ def bench(
     sys.path.insert(0, str(Path.cwd()))
     wanted = tuple(arms.split(",")) if arms else ("eager", "compile", *(("table",) if table else ()))
     found = bench_call(call, *(input or ()), table=table, arms=wanted, grad=grad, seconds=seconds, notify=print_notice)
-    report = bench_report(found)
-    target = out or (table / "bench.json" if table else None)
+    target = out or (table / BENCH_FILE if table else None)
     if target is not None:
-        write_whole(target, (json.dumps(report.to_json(), indent=1) + "\n").encode())
-    output.show(report, as_json=as_json)
+        write_bench(found, target)
+    output.show(bench_report(found), as_json=as_json)

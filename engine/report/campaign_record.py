@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import exp, fsum, log
 
+from gemmtune.engine.measure.models.model_bench import ModelBench
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
@@ -79,6 +80,8 @@ class CampaignRecord:
     """Problems with their evaluations, the largest weighted time first; empty without a database."""
     run: Run | None = None
     """Record of the run; None without one."""
+    benches: tuple[ModelBench, ...] = ()
+    """Times of models with the table and without."""
 
     @cached_property
     def evidence(self) -> frozenset[Evidence]:
@@ -104,7 +107,11 @@ class CampaignRecord:
 
 
 def gather(
-    table: Table, objective: Objective, database: Database | None = None, run: Run | None = None
+    table: Table,
+    objective: Objective,
+    database: Database | None = None,
+    run: Run | None = None,
+    benches: tuple[ModelBench, ...] = (),
 ) -> CampaignRecord:
     """Return the record of a table; evaluations are read for at most DETAILED problems.
 
@@ -113,6 +120,7 @@ def gather(
         objective: objective of the table.
         database: measurements behind the table; None if there are none to read.
         run: record of the campaign's run.
+        benches: times of models with the table and without.
 
     Raises:
         StoreError: the database cannot be read.
@@ -120,7 +128,7 @@ def gather(
     rows = sorted(table.rows, key=_weighted_time, reverse=True)[:DETAILED]
     optima = run.optima if run else {}
     problems = () if database is None else tuple(_problem(row, table, objective, database, optima) for row in rows)
-    return CampaignRecord(table, objective, problems, run)
+    return CampaignRecord(table, objective, problems, run, benches)
 
 
 def lead(row: Row) -> tuple[float, float, float] | None:

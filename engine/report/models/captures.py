@@ -18,18 +18,17 @@ def capture_report(captured: Captured, written: str) -> Report:
     products = [(_name(each), f"{each.count:g}", _sizes(each), _chains(each)) for each in captured.products]
     sections: list[str | Grid] = [captured.source]
     if products:
-        sections.append(Grid.of_rows(("product", "runs per call", "m", "epilogue"), products, ("product", "epilogue")))
+        sections.append(Grid.of_rows(("product", "runs", "m", "epilogue"), products, ("product", "epilogue")))
     else:
         sections.append("It runs no product that a table can serve.")
     if captured.unseen:
         rows = [(each.operation, f"{each.count:g}", each.reason) for each in captured.unseen]
-        sections.append(
-            Grid.of_rows(("not to be tuned", "runs per call", "reason"), rows, ("not to be tuned", "reason"))
-        )
+        sections.append(Grid.of_rows(("not to be tuned", "runs", "reason"), rows, ("not to be tuned", "reason")))
     if products:
         sections.append(f"written: {written}\nto tune: gemmtune tune {written} --out out")
     record = {
         "source": captured.source,
+        "torch": captured.torch or None,
         "products": [
             {
                 "problem": each.problem.name,

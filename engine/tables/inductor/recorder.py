@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller
     from torch._inductor.kernel_inputs import KernelInputs
 
-__all__ = ["ProductFile", "ProductSink", "RecordingChoices", "epilogue_text", "library_calls", "see", "span_of"]
+__all__ = [
+    "ProductFile",
+    "ProductSink",
+    "RecordingChoices",
+    "divisor",
+    "epilogue_text",
+    "library_calls",
+    "see",
+    "span_of",
+]
 
 _LIBRARY_CALLS = ("grouped_mm", "convolution", "dot_product", "int4pack", "cudnn_attention", "_rnn", "lstm")
 """Parts of names of ATen's operations that multiply matrices and are no product to Inductor."""
@@ -117,6 +126,12 @@ def span_of(product: LoweredProduct) -> tuple[int, int | None]:
     return int(max(1, bounds.lower)), None if bounds.upper > _UNBOUNDED else int(bounds.upper)
 
 
+def divisor(m: Any) -> int:  # noqa: ANN401 (sympy's)
+    """Return the divisor of every value of an m: 128 for 128·s, and 1 for a sum or a number."""
+    coefficient = m.as_coeff_Mul()[0] if getattr(m, "free_symbols", None) else 1
+    return int(coefficient) if coefficient == int(coefficient) and coefficient > 0 else 1
+
+
 def epilogue_text(node: Any) -> str:  # noqa: ANN401 (torch's)
     """Return the chain that Inductor can fuse behind a product; empty without one, or its reason to have no text."""
     if not isinstance(node, torch.fx.Node):
@@ -169,7 +184,8 @@ class ProductFile:
             first, last = span_of(product)
             name = problem_name(product.key, product.hint)
             chain = epilogue_text(node)
-            self._write("product", graph=number, problem=name, epilogue=chain, m=str(product.m), first=first, last=last)
+            span = {"first": first, "last": last, "step": divisor(product.m)}
+            self._write("product", graph=number, problem=name, epilogue=chain, m=str(product.m), **span)
 
     def close(self) -> None:
         """Close the file; products that are lowered later raise OSError."""

@@ -19,7 +19,7 @@ def test_the_campaign_has_every_product_with_its_runs_as_weight(tmp_path):
     plan = read_plan(path)
     assert [(problem, problem.weight) for problem in plan.problems] == [(MM, 3), (BIASED, 0.5)]
     assert plan.ranges is None
-    assert "# Not to be tuned, 2 per call: f (g)" in path.read_text(encoding="utf-8")
+    assert "# Not to be tuned, 2 times: f (g)" in path.read_text(encoding="utf-8")
 
 
 def test_a_product_is_tuned_with_each_of_its_epilogues_and_without_one_for_the_other_runs(tmp_path):

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain, paired_ratio
+from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.report.campaign_record import CampaignRecord
+from gemmtune.engine.report.html.model_section import models
+from gemmtune.engine.report.models.bench_file import read_benches, write_bench
 from gemmtune.engine.report.models.benches import bench_report
+from gemmtune.engine.seams import registry
+from gemmtune.engine.testing.exporter_conformance import example_table
 
 
 def bench(*arms, products=()):
@@ -49,3 +55,20 @@ def test_a_product_gains_its_rows_lead_as_often_as_it_was_compiled():
     record = report.to_json()
     assert record["products"][0]["saved_ns"] == 2000.0
     assert record["arms"][1]["over_compile"]["factor"] == pytest.approx(2)
+
+
+def test_a_bench_is_read_back_as_it_was_and_stands_in_the_report(tmp_path):
+    gain = ProductGain("16x64x64:bf16:nt", 4, "row", "triton::mm", 3000.0, 2500.0)
+    found = bench(ArmTimes("compile", SLOW), ArmTimes("table", failure="RuntimeError: no"), products=(gain,))
+    write_bench(found, tmp_path / "bench.json")
+    assert read_benches(tmp_path) == (found,)
+    section = models(CampaignRecord(example_table(), registry.objective("latency"), benches=(found,)))
+    assert [row[1] for row in section.sheet.rows] == ["compile", "table"]
+    assert section.sheet.rows[0][2] == "2.450"
+    assert section.sheet.rows[1][-1] == "RuntimeError: no"
+
+
+def test_a_file_that_is_no_bench_is_refused(tmp_path):
+    (tmp_path / "bench-x.json").write_text("[1]", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"bench-x.json is no result of gemmtune bench"):
+        read_benches(tmp_path)

@@ -1,0 +1,95 @@
+"""Records of programs: of the loader's `record`, and of PyTorch's TunableOp."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import gemmtune as gt
+from gemmtune.engine.campaign.plan_file import read_plan
+from gemmtune.engine.records.errors import UsageError
+
+PRODUCT = {"epilogue": "", "m": "16", "first": 16, "last": 16, "step": 1}
+LINES = [
+    {"type": "start", "process": "a", "torch": "2.13.0", "device": "NVIDIA H200"},
+    {"type": "product", "process": "a", "graph": 1, "problem": "16x64x32:bf16:nt", **PRODUCT, "epilogue": "relu"},
+    {"type": "product", "process": "a", "graph": 1, "problem": "16x64x32:bf16:nt", **PRODUCT},
+    {"type": "unseen", "process": "a", "graph": 1, "operation": "conv", "reason": "a library's kernel", "count": 3},
+    {"type": "runs", "process": "a", "graph": 1, "runs": 1},
+    {"type": "runs", "process": "a", "graph": 1, "runs": 10},
+    {"type": "product", "process": "b", "graph": 1, "problem": "16x64x32:bf16:nt", **PRODUCT},
+]
+OPEN = {"problem": "64x8x8:bf16:nt:dynamic_m=true", "epilogue": "", "m": "8*s0", "first": 8, "last": None, "step": 8}
+
+
+def written(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_a_product_counts_as_often_as_its_graph_ran_in_each_process(tmp_path):
+    found = gt.capture(str(written(tmp_path / "problems.jsonl", LINES)))
+    (product,) = found.products
+    assert (product.problem.name, product.count, product.epilogues) == ("16x64x32:bf16:nt", 21, (("relu", 10),))
+    assert [(work.operation, work.count) for work in found.unseen] == [("conv", 30)]
+
+
+def test_tune_takes_a_record_as_a_campaign(tmp_path):
+    plan = read_plan(written(tmp_path / "problems.jsonl", [*LINES, {**OPEN, "type": "product", "graph": 2}]))
+    first, *spread = plan.problems
+    assert (first.name, first.weight) == ("16x64x32:bf16:nt", 21)
+    assert plan.ranges is not None
+    assert [problem.m % 8 for problem in spread] == [0] * len(spread)
+    assert (spread[0].m, spread[-1].m) == (8, 8192)
+
+
+def test_a_line_that_is_being_written_is_left_out(tmp_path):
+    path = written(tmp_path / "problems.jsonl", LINES)
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"type": "product", "process": "b"')
+    assert len(gt.capture(str(path)).products) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ({"type": "other"}, "type 'other' is not one of start, product"),
+        ({"type": "runs", "graph": 1, "runs": 0}, "runs=0 is not an integer from 1"),
+        ({"type": "product", "graph": 1, "problem": "16x64", **PRODUCT}, "malformed problem"),
+        ({"type": "product", "graph": 1, **PRODUCT}, "problem=None is no text"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path, line, part):
+    with pytest.raises(UsageError, match=f"line 1.*{part}"):
+        gt.capture(str(written(tmp_path / "problems.jsonl", [line])))
+
+
+def test_tunableop_gives_columns_first_and_names_what_has_no_row(tmp_path):
+    path = tmp_path / "tunableop_untuned0.csv"
+    path.write_text(
+        "GemmTunableOp_BFloat16_TN,tn_4096_16_1024_ld_1024_1024_4096\n"
+        "GemmTunableOp_Half_NN,nn_4096_16_1024_ld_4096_1024_4096\n"
+        "GemmTunableOp_tf32_NT,nt_64_32_128_ld_64_32_64\n"
+        "GemmAndBiasTunableOp_BFloat16_TN,tn_4096_16_1024_ld_1024_1024_4096\n"
+        "GemmStridedBatchedTunableOp_float_NN,nn_64_32_128_B_6_ld_64_128_64\n"
+        "GemmTunableOp_BFloat16_TN,tn_4096_16_1024_ld_2048_1024_4096\n"
+        "GemmTunableOp_double_TN,tn_4096_16_1024_ld_1024_1024_4096\n",
+        encoding="utf-8",
+    )
+    found = gt.capture(str(path))
+    assert [product.problem.name for product in found.products] == [
+        "16x4096x1024:bf16:nt",
+        "16x4096x1024:fp16:nn",
+        "32x64x128:tf32:tn",
+        "16x4096x1024:bf16:nt:addmm",
+        "6x32x64x128:fp32:nn:bmm",
+    ]
+    assert sorted(work.operation for work in found.unseen) == ["GemmTunableOp_BFloat16_TN", "GemmTunableOp_double_TN"]
+
+
+def test_another_csv_is_refused(tmp_path):
+    path = tmp_path / "times.csv"
+    path.write_text("m,n,k\n1,2,3\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="line 1 is no untuned GEMM"):
+        gt.capture(str(path))
