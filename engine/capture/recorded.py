@@ -113,7 +113,7 @@ def _tunable(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
             b_lead, a_lead, _ = map(int, parts[parts.index("ld") + 1 :][:3])
         except ValueError:
             raise UsageError(f"line {number}: {sizes.strip()[:80]!r} has no sizes and leading dimensions") from None
-        b_layout, a_layout = parts[0]
+        b_layout, a_layout = parts[0][0], parts[0][1]
         if (b_lead, a_lead) != (k if b_layout == "t" else n, m if a_layout == "t" else k):
             yield Unseen(signature, "an operand is neither row-major nor transposed", 1)
             continue

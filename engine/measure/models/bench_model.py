@@ -124,7 +124,7 @@ def gains(use: TableUse, table: Table | None) -> tuple[ProductGain, ...]:
     rows = {row.problem.name: row for row in table.rows} if table else {}
     found = []
     for product, count in use.counts.items():
-        row = rows.get(product.problem)
+        row = rows.get(product.problem) or rows.get(product.detail.partition(" ")[0])  # a plain row serves it, too
         baseline = row.baseline.time_ns if row is not None and row.baseline is not None else None
         its = row.choices[0].time_ns if row is not None else None
         found.append(ProductGain(product.problem, count, product.outcome, product.detail, baseline, its))

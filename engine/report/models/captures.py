@@ -15,7 +15,8 @@ def capture_report(captured: Captured, written: str) -> Report:
         captured: products of a model.
         written: campaign file that has them.
     """
-    products = [(_name(each), f"{each.count:g}", _sizes(each), _chains(each)) for each in captured.products]
+    variants = [variant for product in captured.products for variant in product.variants]
+    products = [(_name(each), f"{each.count:g}", _sizes(each), _chains(each)) for each in variants]
     sections: list[str | Grid] = [captured.source]
     if products:
         sections.append(Grid.of_rows(("product", "runs", "m", "epilogue"), products, ("product", "epilogue")))
@@ -39,7 +40,7 @@ def capture_report(captured: Captured, written: str) -> Report:
                 "last": each.last,
                 "epilogues": [{"epilogue": chain, "count": count} for chain, count in each.epilogues],
             }
-            for each in captured.products
+            for each in variants
         ],
         "not_tuned": [{"operation": u.operation, "reason": u.reason, "count": u.count} for u in captured.unseen],
         "written": written,
