@@ -28,6 +28,7 @@ _SOFTMAX = "scalars=n_rows={rows},n_columns=1024;dtypes=torch.bfloat16,torch.bfl
 class TritonExporter(Exporter):
     """Export `triton_table.json`, and `gemmtune_triton.py` that loads it into the cache of an autotuner."""
 
+    workloads: ClassVar[tuple[str, ...]] = ("triton",)
     spaces: ClassVar[tuple[str, ...]] = ("triton_kernel", _DEFAULT)
     example: ClassVar[tuple[str, Config]] = ("triton_kernel", Config({"ROWS": 4, "num_warps": 8}))
     example_problems: ClassVar[tuple[str, ...]] = tuple(
