@@ -28,7 +28,7 @@ from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 
-CHECK_SHARE, SEARCH_SHARE = 0.35, 0.32  # of the time, and of what is left of it; finals and export come after
+CHECK_SHARE, SEARCH_SHARE = 0.35, 0.42  # of the time, and of what is left of it; finals and export come after
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
 """Constraints of the decode kernels and their tilings, each stated once."""
 
+from functools import lru_cache
+
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.task import Task
@@ -14,6 +16,7 @@ _MOST_THREADS = 512  # a block with more leaves half of an SM idle while it star
 _MOST_ACCUMULATORS = 64  # per lane; from about 128 on, registers spill
 
 
+@lru_cache(maxsize=64)  # thousands of configs of a task are checked in a row
 def serves(task: Task, most_rows: int) -> Verdict:
     """Return whether the kernels compute the task's problem, with at most `most_rows` rows."""
     problem = gemm(task.problem)

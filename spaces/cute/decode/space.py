@@ -23,7 +23,7 @@ __all__ = ["REVISION", "DecodeSpace"]
 REVISION = "1"
 """Revision of the kernels' source, part of their toolchain: raise it with every change of a binary."""
 _SEEDS = 12
-_DEPTH = ("k_unroll", "num_stages", "use_pdl")  # params in which no two seeds differ alone
+_LEAST_STAGES = 2
 
 
 class DecodeSpace(Space):
@@ -48,12 +48,15 @@ class DecodeSpace(Space):
         return verdict and fits(task, config, self.tiling(gemm(task.problem), config))
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the tilings that a rough model finds fastest, each with the depth of loads that it finds best."""
+        """Return the tiles and splits of k that a rough model finds fastest, with few and with many loads ahead."""
         feasible = [config for config in self.points(task) if not config["use_pdl"] and self.check(task, config)]
-        feasible.sort(key=lambda config: rough_time_ns(task, self.tiling(gemm(task.problem), config)))
-        found: dict[tuple[object, ...], Config] = {}
-        for config in feasible:
-            found.setdefault(tuple(value for name, value in config.items() if name not in _DEPTH), config)
+        tilings = [self.tiling(gemm(task.problem), config) for config in feasible]
+        times = [rough_time_ns(task, tiling) for tiling in tilings]
+        found: dict[tuple[int, ...], Config] = {}
+        for number in sorted(range(len(feasible)), key=times.__getitem__):
+            tiling = tilings[number]
+            deep = tiling.stages > _LEAST_STAGES
+            found.setdefault((tiling.tile_n, tiling.warps_k, tiling.split_k, deep), feasible[number])
         return tuple(found.values())[:_SEEDS]
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
