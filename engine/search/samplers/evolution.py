@@ -27,9 +27,9 @@ class EvolutionSampler(Sampler):
     """Steady-state genetic algorithm that breeds many children per proposal, and proposes the most promising one.
 
     The search starts with the space's seeds, the config nearest to the middle of the space, and random configs. Each
-    later proposal comes from a brood: children of several parents, neighbours of the best config, and random configs.
-    A Gaussian process of the results so far expects an improvement of each; the largest one wins. The space may be of
-    any size, since only the brood is predicted.
+    later proposal comes from a brood: children of several parents, and neighbours of the best config. A Gaussian
+    process of the results so far expects an improvement of each; the largest one wins. The space may be of any size,
+    since only the brood is predicted.
 
     Failures never become parents. A population that stops improving is dropped with all that its model knows, and a
     new one starts from random configs.
@@ -42,8 +42,7 @@ class EvolutionSampler(Sampler):
     Args:
         search: task to search.
         children: children bred per proposal.
-        newcomers: random configs per brood.
-        initial: configs proposed before the model chooses, seeds included.
+        initial: configs proposed before the model chooses, seeds included; more where the space has more seeds.
         generation_share: random configs that start a new population, as a share of the budget.
         population_share: size of the population, as a share of the budget.
         tournament_size: members drawn per parent, of which the best becomes the parent.
@@ -62,7 +61,6 @@ class EvolutionSampler(Sampler):
         search: Search,
         *,
         children: int = 64,
-        newcomers: int = 64,
         initial: int = 4,
         generation_share: float = 0.2,
         population_share: float = 0.12,
@@ -72,7 +70,6 @@ class EvolutionSampler(Sampler):
     ) -> None:
         super().__init__(search)
         self._children = children
-        self._newcomers = newcomers
         self._tournament_size = tournament_size
         self._mean_mutations = mean_mutations
         self._restart_after = restart_after
@@ -123,31 +120,25 @@ class EvolutionSampler(Sampler):
             position = self._initial.pop()
         elif self._draws_left or not self._population:
             self._draws_left = max(0, self._draws_left - 1)
-            position = self._draw(1)[0]
-        else:
-            brood = self._brood()
+            position = self._draw()
+        elif (brood := self._brood()).size:
             position = int(brood[argmax(self._model.improvement(brood, self._pending))])
+        else:
+            position = self._draw()
         self._free[position] = False
         self._pending.append(position)
         return self.search.feasible[position]
 
-    def _draw(self, count: int) -> list[int]:
-        """Draw configs at random from those left."""
-        free = np.flatnonzero(self._free)
-        if count == 1:
-            return [int(self._rng.choice(free))]
-        drawn: list[int] = self._rng.choice(free, min(count, len(free)), replace=False).tolist()
-        return drawn
+    def _draw(self) -> int:
+        """Draw a config at random from those left."""
+        return int(self._rng.choice(np.flatnonzero(self._free)))
 
     def _brood(self) -> Positions:
-        """Return the ascending positions of free children, neighbours of the best config, and newcomers."""
+        """Return the ascending positions of free children and free neighbours of the best config; may be empty."""
         around = self._encoding.neighbours(self._population[0][1])
         bred = [self._encoding.find(child) for child in self._bred(self._children)]
-        brood = np.unique(
-            np.array([*around, *(p for p in bred if p is not None), *self._draw(self._newcomers)], np.intp)
-        )
-        brood = brood[self._free[brood]]
-        return brood if brood.size else np.flatnonzero(self._free)[:1]
+        brood = np.unique(np.array([*around, *(position for position in bred if position is not None)], np.intp))
+        return brood[self._free[brood]]
 
     def _bred(self, count: int) -> NDArray[np.int16]:
         """Take each parameter from a parent of its own, and mutate some; return the levels, shape (count, axes).

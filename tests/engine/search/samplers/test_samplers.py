@@ -202,9 +202,9 @@ def test_evolution_needs_a_third_of_the_evaluations_of_random_search():
     assert found(EvolutionSampler, 16) < found(RandomSampler, 48)
 
 
-def test_evolution_continues_without_newcomers_to_the_last_config():
+def test_evolution_continues_to_the_last_config():
     few = Search(PARAMS, FEASIBLE[:40], (), 40, 0)
-    assert set(run(EvolutionSampler(few, newcomers=0), 40)) == set(FEASIBLE[:40])
+    assert set(run(EvolutionSampler(few), 40)) == set(FEASIBLE[:40])
 
 
 def test_evolution_begins_in_the_middle_of_the_space():
