@@ -63,13 +63,16 @@ def portfolio_report(
 def ranges_text(report: RangesReport, *, buckets: bool) -> str:
     """Return a line each on the tuned, probed and held-out sizes; `buckets` has powers of two as edges of ranges."""
     if not report.ranges:
-        return "ranges of m: none, for no GEMM was tuned at two m or more"
+        return "ranges: none, for no problem was tuned at two sizes or more"
+    size = report.tuned[0].problem.range_size if report.tuned else "size"
     way, other = ("powers of two", "measured") if buckets else ("measured", "powers of two")
-    lines = [f"ranges of m ({way} edges): {count(report.ranges, 'range')}; {_line(report.tuned, 'tuned m')}"]
+    lines = [f"ranges of {size} ({way} edges): {count(report.ranges, 'range')}; {_line(report.tuned, f'tuned {size}')}"]
     if report.probed:
-        lines.append(f"  {_line(report.probed, 'probed m')}, between tuned ones")
+        lines.append(f"  {_line(report.probed, f'probed {size}')}, between tuned ones")
     if report.held_out:
-        lines.append(f"  {_line(report.held_out, 'held-out m')}; with {other} edges {_line(report.otherwise, '')}")
+        lines.append(
+            f"  {_line(report.held_out, f'held-out {size}')}; with {other} edges {_line(report.otherwise, '')}"
+        )
     return "\n".join(lines)
 
 

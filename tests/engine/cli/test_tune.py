@@ -170,7 +170,7 @@ def test_ranges_of_m_are_made_shown_and_exported(run, tmp_path, refusal):
     assert [(row["first"], row["last"]) for row in rows][:2] == [(16, 16), (2048, 2048)]
     assert (rows[-1]["last"], rows[-1]["template"]) == (2048, "aten::mm")
     held_out = run("tune", "--problem", DECODE, "--problem", MIDDLE, "--ranges", "--hold-out", large, "--budget", "8")
-    assert "ranges of m: none, for no GEMM was tuned at two m or more" in held_out.out
+    assert "ranges: none, for no problem was tuned at two sizes or more" in held_out.out
     refusal(run("tune", "--problem", DECODE, "--hold-out", large), "there are no ranges to check")
 
 
