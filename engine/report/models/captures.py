@@ -17,9 +17,11 @@ def capture_report(captured: Captured, written: str) -> Report:
     """
     variants = [variant for product in captured.products for variant in product.variants]
     products = [(_name(each), f"{each.count:g}", _sizes(each), _chains(each)) for each in variants]
+    width = 4 if any(chains for *_, chains in products) else 3
     sections: list[str | Grid] = [captured.source]
     if products:
-        sections.append(Grid.of_rows(("product", "runs", "m", "epilogue"), products, ("product", "epilogue")))
+        headers = ("product", "runs", "m", "epilogue without a text")[:width]
+        sections.append(Grid.of_rows(headers, [row[:width] for row in products], ("product", headers[-1])[: width - 2]))
     else:
         sections.append("It runs no product that a table can serve.")
     if captured.unseen:
