@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 import torch
-from torch._inductor.select_algorithm import ExternKernelChoice
+from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
 
 from gemmtune.engine.seams.kernel_call import binder
 from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary
@@ -28,17 +28,20 @@ _KERNEL_FUNCTION = "kernel"
 
 
 def registered(kernel: KernelBinary) -> ExternKernelChoice:
-    """Return Inductor's choice of a kernel; it is registered once per process."""
+    """Return Inductor's choice of a kernel; it is registered once per process, whatever loader asks first."""
     with _kernels_lock:
-        known: ExternKernelChoice | None = ExternKernelChoice.lookup(kernel.name)
-        return known or ExternKernelChoice(_Launcher(kernel), name=kernel.name, has_out_variant=True)
+        if not hasattr(extern_kernels, kernel.name):
+            launcher = _Launcher(kernel)
+            launcher.choice = ExternKernelChoice(launcher, name=kernel.name, has_out_variant=True)
+        choice: ExternKernelChoice = getattr(extern_kernels, kernel.name).choice
+        return choice
 
 
 def link(kernel: KernelBinary, device: int) -> str:
     """Link a registered kernel for a GPU; return why that is impossible, or an empty text."""
     try:
-        launcher: _Launcher = registered(kernel).to_callable()  # type: ignore[no-untyped-call]
-        launcher.link(device)
+        registered(kernel)
+        getattr(extern_kernels, kernel.name).link(device)
     except Exception as error:  # missing libraries fail in any way
         first_line = next(iter(str(error).splitlines()), "")
         return f"cannot be linked: {type(error).__name__}: {first_line}"[:200]
@@ -50,6 +53,9 @@ _kernels_lock = Lock()
 
 class _Launcher:
     """Function of one kernel, which generated code calls with the operands and `out`."""
+
+    choice: ExternKernelChoice
+    """Inductor's choice of this kernel, which torch 2.11 cannot look up by name."""
 
     def __init__(self, kernel: KernelBinary) -> None:
         self.__name__ = kernel.name

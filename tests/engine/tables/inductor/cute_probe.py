@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import torch
 from inductor_probe import cache_key, choose, dynamic, with_warnings
-from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
+from torch._inductor.select_algorithm import extern_kernels
 
 DYNAMIC_HINT = 8
 
@@ -75,8 +75,7 @@ def main(export, cases):
         installed("here")
         installed("again")
         report["same"] = [
-            ExternKernelChoice.lookup(name) is not None and hasattr(extern_kernels, name)
-            for name in gemmtune_inductor._read(None).kernels
+            getattr(extern_kernels, name).choice.name == name for name in gemmtune_inductor._read(None).kernels
         ]
         report["aot"], _ = with_warnings(lambda: dynamic(ranged, DYNAMIC_HINT, 2, 16, aot_mode=True))
         report["no_options"], report["no_options_warnings"] = with_warnings(
