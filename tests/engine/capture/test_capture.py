@@ -16,7 +16,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._dynamo.utils import counters  # noqa: E402 (torch is there)
 
-pytestmark = [pytest.mark.slow(25), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
+pytestmark = [pytest.mark.slow(30), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
 
 
 @pytest.fixture(autouse=True)
