@@ -23,30 +23,30 @@ from gemmtune.engine.seams.sampler import Sampler
 
 ARGUMENTS = {
     "transfer": {
-        "initial": (2, 6, 8),
+        "initial": (2, 4, 6, 8),
         "small_batch": (1, 2, 8),
         "small_batch_until": (16, 64),
         "skeptical_every": (2, 3, 6, 1000),
     },
     "evolution": {
-        "initial_share": (0.1, 0.35, 0.5),
+        "children": (16, 256),
+        "initial": (2, 8),
+        "generation_share": (0.1, 0.35),
         "population_share": (0.06, 0.25),
         "tournament_size": (2, 3),
         "mean_mutations": (1.0, 1.5, 3.0),
-        "random_share": (0.0, 0.15),
-        "neighbour_share": (0.0, 0.2, 0.4),
         "restart_after": (16, 32, 1000),
     },
 }
 """Values tried per argument of each sampler."""
 CONSTANTS = {
     "transfer": {
-        "gaussian_process": {
+        "kernel": {
             "_LENGTH_SCALE": (0.25, 0.8, 1.2),
-            "_LENGTH_SPREAD": (0.25, 0.75, 1.2),
+            "LENGTH_SPREAD": (0.25, 0.75, 1.2),
             "_REFIT_GROWTH": (1.0, 1.2),
-            "_PRIOR_WEIGHT": (1.0, 4.0),
-            "_PRIOR_VARIANCE": (0.0025, 0.04),
+            "PRIOR_WEIGHT": (1.0, 4.0),
+            "PRIOR_VARIANCE": (0.0025, 0.04),
         },
         "coordinates": {"_PARAM_WEIGHT": (0.2, 0.6, 1.0), "_FEATURE_WEIGHT": (1.0, 2.0, 3.0)},
         "transfer_model": {
@@ -54,6 +54,8 @@ CONSTANTS = {
             "_LEAF": (1, 5),
             "_SHARE": (0.3, 1.0),
             "_MAX_TRIALS": (1000, 4000),
+        },
+        "source_trials": {
             "_MAX_SLOWNESS": (1.0,),
         },
     },

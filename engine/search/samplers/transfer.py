@@ -67,7 +67,7 @@ class TransferSampler(Sampler):
         self,
         search: Search,
         *,
-        initial: int = 4,
+        initial: int = 3,
         skeptical_every: int = 4,
         evolution_after: int = 64,
         small_batch: int = 4,
