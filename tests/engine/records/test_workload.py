@@ -8,8 +8,8 @@ from pathlib import Path
 ENGINE = Path(__file__).parents[3] / "engine"
 ROOMS = ("campaign", "execution", "measure", "scheduling", "report", "search", "store", "studies")
 SIZES = ("m", "n", "k")
-GEMMS = ("explain.py", "files.py", "plan_keys.py")
-"""Reports of the tables of Inductor and CuTe, which hold GEMMs alone, and the keys of a GEMM in a campaign file."""
+GEMMS = ("captures.py", "explain.py", "files.py", "plan_keys.py")
+"""Reports of what holds GEMMs alone: a model's products, tables of Inductor and CuTe, keys of a campaign file."""
 
 
 def sources() -> list[Path]:
