@@ -11,29 +11,32 @@ from typing import Any, TypeAlias
 import torch
 
 from gemmtune.engine.capture.fake_gpu import GPU
-from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["Call", "named_call", "on_fake_gpu"]
+__all__ = ["Call", "built_call", "models_of", "on_fake_gpu"]
 
 Call: TypeAlias = Callable[..., Any]
 """A model, or a function of its inputs."""
 
 
-def named_call(path: str, *, has_inputs: bool) -> Call:
-    """Import what `MODULE:CALL` names: a model, its class, a function that returns one, or a function of the inputs.
+def built_call(found: Call, path: str, *, has_inputs: bool) -> Call:
+    """Return a model or a function of the inputs; a class, or a function that returns a model, builds it.
 
     A function without parameters builds the model, unless the call has no inputs.
 
+    Args:
+        found: what MODULE:CALL names, imported where the tensors of its module may have data.
+        path: its name, for messages.
+        has_inputs: whether the call has inputs.
+
     Raises:
-        UsageError: there is no such module or name, or what it builds cannot be called.
+        UsageError: building fails, or what is built cannot be called.
     """
-    found = imported(path)
     if isinstance(found, torch.nn.Module):
         return found
     if isinstance(found, type) or (has_inputs and not _parameters(found)):
         try:
-            built = found()
+            built: object = found()
         except Exception as error:  # the model's own
             line = next(iter(str(error).strip().splitlines()), "")
             raise UsageError(f"{path} builds no model: {type(error).__name__}: {line[:300]}") from error

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch.utils._pytree import tree_leaves
 
-from gemmtune.engine.capture.calls import Call, models_of, named_call, on_fake_gpu
+from gemmtune.engine.capture.calls import Call, built_call, models_of, on_fake_gpu
 from gemmtune.engine.capture.captured import Captured, CapturedProduct, Unseen, merged
 from gemmtune.engine.capture.eager import EagerProducts
 from gemmtune.engine.capture.fake_gpu import GPU, fake_gpu
 from gemmtune.engine.capture.inputs import InputSpec, OpenSize, open_sizes
 from gemmtune.engine.capture.lowering import Lowering
+from gemmtune.engine.io.importing import imported
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 
@@ -51,11 +52,12 @@ def capture_products(
     products: list[CapturedProduct] = []
     unseen: list[Unseen] = []
     torch._dynamo.reset()
+    found = imported(call) if isinstance(call, str) else call
     with contextlib.ExitStack() as stack:
         if not is_present:
             stack.enter_context(fake_gpu(device))
         with GPU:  # models that are built here
-            function = named_call(call, has_inputs=bool(inputs)) if isinstance(call, str) else call
+            function = built_call(found, call, has_inputs=bool(inputs)) if isinstance(call, str) else call
         if not is_present:
             stack.enter_context(on_fake_gpu(function))
         stack.enter_context(_mode(function, grad=grad))

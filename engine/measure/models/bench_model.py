@@ -10,9 +10,10 @@ from pathlib import Path
 
 import torch
 
-from gemmtune.engine.capture.calls import Call, models_of, named_call
+from gemmtune.engine.capture.calls import Call, built_call, models_of
 from gemmtune.engine.capture.fake_gpu import GPU
 from gemmtune.engine.capture.inputs import InputSpec
+from gemmtune.engine.io.importing import imported
 from gemmtune.engine.measure.models.model_bench import ARMS, ArmTimes, ModelBench, ProductGain
 from gemmtune.engine.measure.models.rounds import captured_graphs, timed_rounds
 from gemmtune.engine.measure.models.running import (
@@ -134,8 +135,9 @@ def gains(use: TableUse, table: Table | None) -> tuple[ProductGain, ...]:
 def _prepared(call: Call | str, inputs: Sequence[object], *, grad: bool) -> Prepared:
     """Return the model and its arguments on the GPU, in training mode for gradients, else in evaluation."""
     torch.manual_seed(0)
+    found = imported(call) if isinstance(call, str) else call
     with GPU:
-        function = named_call(call, has_inputs=bool(inputs)) if isinstance(call, str) else call
+        function = built_call(found, call, has_inputs=bool(inputs)) if isinstance(call, str) else call
     for model in models_of(function):
         model.train(grad)
     positional: list[object] = []
