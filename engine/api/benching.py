@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from gemmtune.engine.api.table import read_table
 from gemmtune.engine.api.tune_result import TABLE_FILE
@@ -21,7 +20,7 @@ LOADER_FILE = "inductor/inductor_table.json"
 
 
 def bench(
-    call: Callable[..., Any] | str,
+    call: Callable[..., object] | str,
     *inputs: object,
     table: str | os.PathLike[str] | None = None,
     arms: Sequence[str] = ("eager", "compile", "table"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from gemmtune.engine.capture.captured import Captured
 from gemmtune.engine.capture.inputs import InputSpec, OpenSize, parse_inputs
@@ -17,7 +16,7 @@ __all__ = ["capture"]
 
 
 def capture(
-    call: Callable[..., Any] | str,
+    call: Callable[..., object] | str,
     *inputs: object,
     grad: bool = False,
     dynamic: Mapping[tuple[int, int], tuple[int, int]] | None = None,
@@ -46,8 +45,9 @@ def capture(
 
     Example:
         >>> import gemmtune as gt
-        >>> captured = gt.capture(lambda x, w: x @ w, "bf16[16,4096]", "bf16[4096,4096]", device="H200")
-        >>> [problem.name for problem in captured.problems]
+        >>> inputs = "bf16[16,4096]", "bf16[4096,4096]"
+        >>> captured = gt.capture(lambda x, w: x @ w, *inputs, device="H200")  # doctest: +SKIP
+        >>> [problem.name for problem in captured.problems]  # doctest: +SKIP
         ['16x4096x4096:bf16:nn']
     """
     if isinstance(call, str) and call.endswith(RECORD_SUFFIXES):
