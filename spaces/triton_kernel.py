@@ -17,7 +17,7 @@ from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import BuildError, Launchable, Space
-from gemmtune.workloads.triton_kernel import definition_of
+from gemmtune.spaces.workloads.triton_kernel import definition_of
 
 __all__ = ["TritonDefaultSpace", "TritonKernelSpace"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("engine", "spaces", "objectives", "workloads")
+PACKAGES = ("engine", "spaces", "objectives")
 LISTED = """
     arena asked calm cellar circle crossing crossings exchange fleet forgo gate heard holdings lesson lessons opening
     origin parcel parcels place places probing race ring rig seat session settle settled settles shelf site slot

@@ -17,7 +17,7 @@ import pytest
 pytestmark = pytest.mark.slow(10)
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("engine", "objectives", "spaces", "workloads")
+FOLDERS = ("engine", "objectives", "spaces")
 DATA = ("py.typed", "*.toml", "*.csv.gz", "*.md")
 HEAVY = {"torch", "triton", "cutlass", "ray", "optuna"}
 OPTIONAL = {"torch", "triton", "cutlass", "ray"}

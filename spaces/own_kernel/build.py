@@ -23,7 +23,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import artifact_of, reason_of
 from gemmtune.spaces.cubin_resources import registers_and_spills
-from gemmtune.workloads.own_kernel.definition import Definition
+from gemmtune.spaces.workloads.own_kernel.definition import Definition
 
 __all__ = ["build"]
 

@@ -13,7 +13,7 @@ from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.triton_source.kernels import TritonKernels
 from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch, Pointer
-from gemmtune.workloads.own_kernel.definition import Definition
+from gemmtune.spaces.workloads.own_kernel.definition import Definition
 
 __all__ = ["load"]
 

@@ -29,7 +29,7 @@ __all__ = ["LinearSpace", "ShippedLinearSpace"]
 _A, _B, _OUT, _A_SCALE, _B_SCALE = (
     Pointer(t, (i,)) for i, t in enumerate(("fp8e4nv", "fp8e4nv", "bf16", "fp32", "fp32"))
 )
-"""Tensors in the order of `Operands.arguments` in workloads/block_linear.py."""
+"""Tensors in the order of `Operands.arguments` in spaces/workloads/block_linear.py."""
 
 
 class LinearSpace(Space):

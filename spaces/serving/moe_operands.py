@@ -1,6 +1,6 @@
 """Positions of a layer's tensors among the arguments of a launchable, and the strides of their scales.
 
-The order is that of `Operands.arguments` in workloads/moe.py.
+The order is that of `Operands.arguments` in spaces/workloads/moe.py.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ import torch
 from gemmtune.engine.measure.operands.operands import make_operands
 from gemmtune.engine.measure.operands.reference import ReferenceResult, poison
 from gemmtune.engine.seams.kinds import expand_workloads
-from gemmtune.workloads.triton_kernel import case_of, definition_of
+from gemmtune.spaces.workloads.triton_kernel import case_of, definition_of
 
 definition = definition_of(expand_workloads(sys.argv[1])[0])
 definition._user.dtype = torch.float16  # the interpreter's products of bf16 are wrong

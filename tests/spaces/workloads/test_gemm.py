@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (it imports torch)
 from gemmtune.engine.measure.operands.reference import ReferenceResult, poison  # noqa: E402 (as above)
-from gemmtune.workloads.gemm import computed  # noqa: E402 (as above)
+from gemmtune.spaces.workloads.gemm import computed  # noqa: E402 (as above)
 
 pytestmark = pytest.mark.slow(15)
 

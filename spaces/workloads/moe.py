@@ -19,7 +19,7 @@ __all__ = ["AlignedRows", "MoeOperands", "SglangMoeKind", "VllmMoeKind", "align"
 _BLOCKS = (16, 32, 64, 128, 256)
 """Values of BLOCK_SIZE_M that rows are sorted for beforehand."""
 _TOLERANCE = 8e-3
-"""Largest ‖out − reference‖ / ‖reference‖ that rounding to bf16 may cause; see workloads/gemm.py."""
+"""Largest ‖out − reference‖ / ‖reference‖ that rounding to bf16 may cause; see spaces/workloads/gemm.py."""
 _SHORT_ACCUMULATOR_TOLERANCE = 1.5e-4
 """Tolerance of Hopper's accumulator of 8-bit floats, to be multiplied by the root of k."""
 _MOST_BESIDE = 8192

@@ -18,13 +18,13 @@ from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, Wor
 if TYPE_CHECKING:
     import torch
 
-    from gemmtune.workloads.own_kernel.definition import Definition
+    from gemmtune.spaces.workloads.own_kernel.definition import Definition
 
 __all__ = ["KernelCase", "KernelOperands", "TritonKernelKind", "definition_of"]
 
 _NAME = re.compile(r"triton:(?P<kernel>[A-Za-z_]\w*)@(?P<source>[0-9a-f]{12}):(?P<sizes>\w+=\d+(,\w+=\d+)*)")
 _TOLERANCE = {"bfloat16": 8e-3, "float16": 1e-3, "float32": 1e-4, "float64": 1e-4}
-"""Largest relative error by the output's type; see workloads/gemm.py. 8-bit floats have 0.04, other types none."""
+"""Largest relative error by the output's type; see `gemm.py`. 8-bit floats have 0.04, other types none."""
 _TOLERANCE_8_BIT = 0.04
 
 
@@ -271,7 +271,7 @@ def definition_of(workload: Workload) -> Definition:
 
 
 def _definition(file: Path, name: str) -> Definition:
-    from gemmtune.workloads.own_kernel.definition import load_definition
+    from gemmtune.spaces.workloads.own_kernel.definition import load_definition
 
     found = load_definition(file, name)
     _loaded[found.name, found.source] = found

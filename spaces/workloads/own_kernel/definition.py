@@ -16,7 +16,7 @@ import torch
 from gemmtune.engine.platform.kernel_source import python_function, source_sha256
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.workload import TensorSource
-from gemmtune.workloads.own_kernel.making import Make, MetaSource
+from gemmtune.spaces.workloads.own_kernel.making import Make, MetaSource
 
 __all__ = ["OPTIONS", "Definition", "load_definition"]
 

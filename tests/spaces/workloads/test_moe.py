@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (it imports torch)
 from gemmtune.engine.seams import registry  # noqa: E402
-from gemmtune.workloads.moe import align  # noqa: E402
+from gemmtune.spaces.workloads.moe import align  # noqa: E402
 
 CPU = torch.device("cpu")
 

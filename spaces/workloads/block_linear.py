@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["BlockLinearOperands", "SglangBlockFp8Kind", "VllmBlockFp8Kind"]
 
 _TOLERANCE = 8e-3
-"""Largest ‖out − reference‖ / ‖reference‖ that rounding to bf16 may cause; see workloads/gemm.py."""
+"""Largest ‖out − reference‖ / ‖reference‖ that rounding to bf16 may cause; see spaces/workloads/gemm.py."""
 _SHORT_ACCUMULATOR_TOLERANCE = 1.5e-4
 """Tolerance of Hopper's accumulator of 8-bit floats, to be multiplied by the root of k."""
 _MOST_ELEMENTS = 2**27
