@@ -46,6 +46,13 @@ def test_a_release_that_cannot_be_installed_does_not_stop_the_next(script, monke
     assert "torch 2.99.0, Python 3.14.0: install: " in capsys.readouterr().out
 
 
+def test_the_results_have_each_release_and_no_failure(script):
+    results = json.loads(script.RESULT.read_text())
+    assert {each["torch"].partition("+")[0] for each in results} == set(script.RELEASES)
+    assert not any(each["faults"] or each["failed"] or each["benchmarks"] or each["warnings"] for each in results)
+    assert script.PAGE.read_text() == script.page(results)
+
+
 def test_a_new_result_replaces_the_row_of_its_torch_and_python_alone(script):
     old = [row("2.13.0+cpu", "3.11.2"), row("2.15.0", "3.14.1")]
     new = [row("2.13.0", "3.11.9"), row("2.9.1", "3.11.9")]

@@ -43,6 +43,7 @@ COLUMNS = {
     "triton": "triton",
     "python": "Python",
     "date": "date",
+    "commit": "commit",
     "passed": "tests passed",
     "failed": "failed",
     "skipped": "skipped",
@@ -79,19 +80,25 @@ def main() -> int:
         print(f"== torch {release}, Python {python}: {folder}", flush=True)
         rows.append(tried(release, given.python, python, folder, given.tests))
         print("\n".join(table(rows[-1:])), flush=True)
-    if tuple(given.tests) == TESTS:
-        known = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else []
-        result = merged(known, rows)
-        RESULT.write_text("[\n" + ",\n".join(f" {json.dumps(row)}" for row in result) + "\n]\n", encoding="utf-8")
-        PAGE.write_text(page(result), encoding="utf-8")
+        if tuple(given.tests) == TESTS:
+            keep(rows)
     print("\n".join(table(rows)))
     print("\n".join(f"torch {row['torch']}, Python {row['python']}: {each}" for row in rows for each in row["faults"]))
     return int(any(row["faults"] for row in rows))
 
 
+def keep(rows: list[dict]) -> None:
+    """Write the rows into the result and its page, beside those of other releases."""
+    known = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else []
+    result = merged(known, rows)
+    RESULT.write_text("[\n" + ",\n".join(f" {json.dumps(row)}" for row in result) + "\n]\n", encoding="utf-8")
+    PAGE.write_text(page(result), encoding="utf-8")
+
+
 def tried(release: str, base: str, python: str, folder: Path, tests: list[str]) -> dict:
     """Return the row of one release; a step that fails is one of its `faults`."""
     row: dict = {"torch": release, "python": python, "date": datetime.now(UTC).date().isoformat(), "faults": []}
+    row["commit"] = asked_of_git("rev-parse", "--short", "HEAD")
     inside = str(folder / "venv" / "bin" / "python")
     try:
         install(release, base, folder, inside)
@@ -176,6 +183,12 @@ def logged(command: tuple[str, ...], log: Path, seconds: float) -> int:
 def asked(python: str, program: str) -> str:
     """Return what a program prints under a Python."""
     return subprocess.run((python, "-c", program), capture_output=True, text=True, check=True).stdout.strip()
+
+
+def asked_of_git(*arguments: str) -> str:
+    """Return what git prints in this checkout; empty without git."""
+    done = subprocess.run(("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def merged(known: list[dict], rows: list[dict]) -> list[dict]:
