@@ -155,7 +155,9 @@ def names_it(message, path):
 
 
 def is_legal(path, value):
-    """Return whether a value makes another valid table: another range, or a row that serves sizes below its own."""
+    """Return whether a value makes another valid table: a range, a row for smaller sizes, or one that may fuse."""
+    if path[-1] == "fuses_cheap":
+        return type(value) is bool
     if path[-1] in ("first", "last"):
         return type(value) is int and 0 < value < 2**31
     return path[-1] == "rounded_loss" and value == 0 and type(value) is not bool

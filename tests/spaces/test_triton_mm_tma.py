@@ -103,7 +103,7 @@ def inductors_configs(of, search_space):
     changes = {"max_autotune_gemm": True, "max_autotune_gemm_search_space": search_space}
     with target(of.device), V.set_graph_handler(graph), config.patch(changes):
         heuristic = get_template_heuristic(persistent_tma_mm_template.uid, "cuda", "mm")
-        inputs = MMKernelInputs(_operands(of.problem, of.problem.m))
+        inputs = MMKernelInputs(_operands(graph, of.problem, of.problem.m))
         found = [params.to_kwargs() for params in heuristic.get_template_configs(inputs, "mm")]
     return [Config({name: int(kwargs[name]) for name in TILE}) for kwargs in found]
 

@@ -181,9 +181,8 @@ def _fuses_cheap(device: Device, problem: Problem, choice: Choice) -> bool:
         return False
     block_m, block_n, block_k, num_stages, num_warps = values
     tiles = (block_m + block_n) * block_k * problem.a_dtype.itemsize * num_stages
-    accumulators = block_m * block_n / (num_warps * device.warp_size)
-    shared = tiles + 4 * block_m * block_n
-    return accumulators <= _MOST_ACCUMULATORS and shared <= device.shared_memory_per_block_bytes
+    fits = block_m * block_n <= _MOST_ACCUMULATORS * num_warps * device.warp_size
+    return fits and tiles + 4 * block_m * block_n <= device.shared_memory_per_block_bytes
 
 
 def _made_with(table: Table) -> dict[str, list[str]]:

@@ -37,8 +37,9 @@ def test_a_product_counts_as_often_as_its_graph_ran_in_each_process(tmp_path):
 
 def test_tune_takes_a_record_as_a_campaign(tmp_path):
     plan = read_plan(written(tmp_path / "problems.jsonl", [*LINES, {**OPEN, "type": "product", "graph": 2}]))
-    first, *spread = plan.problems
-    assert (first.name, first.weight) == ("16x64x32:bf16:nt", 21)
+    fused, plain, *spread = plan.problems
+    assert (fused.name, fused.weight) == ("16x64x32:bf16:nt:epilogue=relu", 10)
+    assert (plain.name, plain.weight) == ("16x64x32:bf16:nt", 11)
     assert plan.ranges is not None
     assert [problem.m % 8 for problem in spread] == [0] * len(spread)
     assert (spread[0].m, spread[-1].m) == (8, 8192)

@@ -68,7 +68,7 @@ def problem_columns(problem: str) -> Mapping[str, str]:
         (["export", "small.csv"], ["small.csv", "not JSON at line 1"]),
         (["export", "out/table.json", "--device", "H100"], ["NVIDIA H200", "NVIDIA H100", "tune on this GPU"]),
         (["tune", "none.toml"], ["none.toml", "No such file"]),
-        (["tune", "small.csv"], ["small.csv is not TOML"]),
+        (["tune", "small.csv"], ["small.csv", "line 1 is no untuned GEMM"]),
         (["tune", "--budget", "0"], ["--budget", "1", "gemmtune tune --help"]),
         (["tune", "--budget", "many"], ["--budget", "integer", "gemmtune tune --help"]),
         (["tune", "--seed", "-1"], ["--seed", "0", "gemmtune tune --help"]),

@@ -100,10 +100,12 @@ def test_an_impossible_config_is_refused_with_its_reason(built):
 # Without a GPU the call ends at the first tensor, with what the kernel expects.
 _LOAD = """
 import pickle, sys, torch
+from gemmtune.spaces.quack.call import call_of
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
 of, artifact = pickle.loads(bytes.fromhex(sys.argv[1]))
 kernel = QuackGemmSpace().load(artifact, of)
-print("quack" in sys.modules, len(kernel._scheduler), kernel._scheduler[0])
+scheduler = call_of(artifact, of)[5]
+print("quack" in sys.modules, len(scheduler), scheduler[0])
 m, n, k = of.problem.m, of.problem.n, of.problem.k
 a, b, out = (torch.empty(size, dtype=torch.bfloat16) for size in ((m, k), (k, n), (m, n)))
 try:
