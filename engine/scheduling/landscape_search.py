@@ -54,10 +54,10 @@ class LandscapeSearch:
         problem = self.landscape.problem
         return self.landscape.context.get("space"), problem.learns_from if problem else "", tuple(names)
 
-    def search(
+    def begin(
         self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
-    ) -> tuple[Trial, ...]:
-        """Run a search and return its trials, in the order asked; `history` reaches a sampler that learns."""
+    ) -> Tuner:
+        """Return a search that has asked for nothing yet; `history` reaches a sampler that learns."""
         search = Search(
             params=self.landscape.params,
             feasible=self.feasible,
@@ -68,7 +68,13 @@ class LandscapeSearch:
             features=self.features,
             history=tuple(history) if sampler.learns else (),
         )
-        tuner = Tuner(sampler(search), budget, batch)
+        return Tuner(sampler(search), budget, batch)
+
+    def search(
+        self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()
+    ) -> tuple[Trial, ...]:
+        """Run a search and return its trials, in the order asked."""
+        tuner = self.begin(sampler, budget, seed=seed, batch=batch, history=history)
         while not tuner.done:
             tuner.tell([self.outcome(config) for config in tuner.next_batch()])
         return tuner.trials

@@ -12,9 +12,7 @@ import numpy as np
 
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Trial
-from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
-from gemmtune.engine.scheduling.tuner import Tuner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.studies.comparison import BUDGETS, Score, compare
@@ -53,29 +51,6 @@ def thinned(task: LandscapeSearch, seed: int, *, cold: bool = False, share: floa
     return thin
 
 
-def begin(
-    task: LandscapeSearch,
-    sampler: type[Sampler],
-    budget: int,
-    *,
-    seed: int,
-    batch: int = 1,
-    history: Sequence[SourceTask] = (),
-) -> Tuner:
-    """Return a search of a landscape that has asked for nothing yet."""
-    search = Search(
-        params=task.landscape.params,
-        feasible=task.feasible,
-        seeds=task.seeds,
-        budget=budget,
-        seed=seed,
-        campaign_seed=seed,
-        features=task.features,
-        history=tuple(history) if sampler.learns else (),
-    )
-    return Tuner(sampler(search), budget, batch)
-
-
 def foreign_files(folder: Path) -> dict[str, Path]:
     """Return the landscape files of other kernels by name; each holds one task with the cost of each evaluation."""
     return {path.name.removesuffix(".csv.gz"): path for path in sorted(folder.glob("*.csv.gz"))}
@@ -93,7 +68,7 @@ class ForeignTask:
 
     def run(self, sampler: type[Sampler], seed: int, batch: int = 1) -> tuple[Trial, ...]:
         """Run one search past the range of P, or until it finds the optimum."""
-        tuner = begin(self.task, sampler, self._budget, seed=seed, batch=batch)
+        tuner = self.task.begin(sampler, self._budget, seed=seed, batch=batch)
         while not tuner.done and (tuner.best is None or tuner.best.score > self._optimum_ns):
             tuner.tell([self.task.outcome(config) for config in tuner.next_batch()])
         return tuner.trials

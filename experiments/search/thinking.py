@@ -16,7 +16,7 @@ import random
 import time
 from pathlib import Path
 
-from landscapes import begin, h200
+from landscapes import h200
 
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
@@ -69,7 +69,7 @@ def searches() -> dict[str, float]:
 
 def search(task: LandscapeSearch, history: list, seed: int) -> float:
     began, asked = time.process_time(), 0
-    tuner = begin(task, registry.sampler("transfer"), BUDGET, seed=seed, batch=BATCH, history=history)
+    tuner = task.begin(registry.sampler("transfer"), BUDGET, seed=seed, batch=BATCH, history=history)
     while not tuner.done:
         trials = [task.outcome(config) for config in tuner.next_batch()]
         tuner.tell(trials)

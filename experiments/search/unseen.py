@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from landscapes import begin, foreign_files, h200
+from landscapes import foreign_files, h200
 
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.landscape import Landscape
@@ -91,7 +91,7 @@ def measure(scene: str, name: str, given: argparse.Namespace) -> dict[str, objec
 def search(
     task: LandscapeSearch, kind: type[Sampler], budget: int, seed: int, batch: int, history: Sequence[SourceTask]
 ) -> Sequence[Trial]:
-    tuner = begin(task, kind, budget, seed=seed, batch=batch, history=history)
+    tuner = task.begin(kind, budget, seed=seed, batch=batch, history=history)
     while not tuner.done:
         tuner.tell([task.outcome(config) for config in tuner.next_batch()])
     return tuner.trials
