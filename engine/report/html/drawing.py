@@ -139,7 +139,7 @@ def grid(figure: Figure, number: int, columns: int, height: float) -> list[Axes]
     share = (height - 0.95) / lines
     figure.subplots_adjust(
         left=0.9 / _WIDTH,
-        right=1 - 0.12 / _WIDTH,
+        right=1 - 0.28 / _WIDTH,
         bottom=0.5 / height,
         top=1 - 0.65 / height,
         wspace=0.28,

@@ -120,7 +120,7 @@ def finals(record: CampaignRecord) -> Section:
     with canvas(height, solved=False) as figure:
         panels = grid(figure, len(shown), 2, height)
         for axes, (p, final) in zip(panels, shown, strict=True):
-            for kind in ("win", "tie", "loss", "series1"):
+            for kind in ("win", "tie", "loss", "series0"):
                 places = [i for i, each in enumerate(final.finalists) if _kind(i, each) == kind]
                 bounds = [final.finalists[i].behind for i in places]
                 if places:
@@ -161,7 +161,7 @@ def finals(record: CampaignRecord) -> Section:
 def _kind(place: int, finalist: Finalist) -> str:
     """Return the colour of a finalist: the library has one of its own."""
     if finalist.task.is_baseline:
-        return "series1"
+        return "series0"
     return "win" if place == 0 else "tie" if finalist.behind[0] <= 0 else "loss"
 
 
