@@ -157,8 +157,9 @@ def _row(entry: object, known: _Params, kernels: Container[str]) -> ProductRow:
     template, kwargs = _choice("", fields, known)
     kernel, otherwise = fields["kernel"], fields["otherwise"]
     if not template.startswith(_CUTE):
-        if kernel is not None or otherwise is not None:
-            raise ValueError(f"{template} has a kernel or another choice, which only rows of CuTe have")
+        for name in ("kernel", "otherwise"):
+            if fields[name] is not None:
+                raise ValueError(f"{name}={shortened(fields[name])}: {template} has none, only rows of CuTe have")
         if not isinstance(fields["fuses_cheap"], bool):
             raise TypeError(f"fuses_cheap={shortened(fields['fuses_cheap'])} is not true or false")
         return ProductRow(first, last, template, kwargs, fuses_cheap=fields["fuses_cheap"])
