@@ -24,7 +24,7 @@ class Key:
     meaning: str
     """Meaning of the key, with the unit of its value."""
     without: str = ""
-    """What holds without the key, where `value` is an example; empty where `value` is the default."""
+    """Meaning of a missing key, where `value` is an example; empty where `value` is the default."""
 
     @property
     def default(self) -> bool:

@@ -40,9 +40,9 @@ class OpenSize:
     name: str
     """Name of the size."""
     first: int
-    """Least value."""
+    """Least value of the size."""
     last: int
-    """Greatest value."""
+    """Greatest value of the size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Ended:
 
     @property
     def fault(self) -> str:
-        """What must not happen, in words; empty for an answer, a kill, or one line and exit status 2."""
+        """Broken promise, in words; empty for an answer, a kill, or one line and exit status 2."""
         if "Traceback" in self.output:
             return f"traceback: {self.output.strip().splitlines()[-1]}"
         if self.status not in (0, 1, 2, -signal.SIGKILL, -signal.SIGALRM):

@@ -88,13 +88,13 @@ class ModelBench:
     call: str
     """Name of the model or function."""
     inputs: tuple[str, ...]
-    """Inputs as texts."""
+    """Inputs in the form of `--input`."""
     grad: bool
     """Whether a call is a forward pass with its gradients."""
     device: str
     """Name of the GPU."""
     torch: str
-    """Version of torch."""
+    """Version of torch that compiled the model."""
     in_graphs: bool
     """Whether calls were replays of CUDA graphs; without them the host's time counts, too."""
     arms: tuple[ArmTimes, ...]

@@ -1,1 +1,1 @@
-"""What is known of serving engines on this host: their sources, file names and tuned files."""
+"""Sources, file names and tuned files of serving engines on this host."""

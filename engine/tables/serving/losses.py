@@ -18,7 +18,7 @@ __all__ = ["EntryLoss", "entry_losses", "with_losses"]
 
 @dataclass(frozen=True, slots=True)
 class EntryLoss:
-    """What an entry loses for one layer and token count."""
+    """Loss of an entry for one layer and token count."""
 
     path: str
     """Path of the file."""
