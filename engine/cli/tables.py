@@ -161,14 +161,15 @@ def warmup(
         sizes = inductor.sizes(table)
     except (OSError, TypeError, ValueError, RuntimeError) as error:
         raise TableError(str(error)) from None
-    model, called = imported(call), sizes[0]
-
-    def call_at(m: int) -> object:
-        nonlocal called
-        called = m
-        return model(m)
-
+    called = sizes[0]
     try:
+        model = imported(call)
+
+        def call_at(m: int) -> object:
+            nonlocal called
+            called = m
+            return model(m)
+
         artifacts = inductor.warm_up(call_at, table)
     except GemmtuneError:
         raise
@@ -176,6 +177,8 @@ def warmup(
         frames = [f for f in extract_tb(error.__traceback__) if f.filename not in (__file__, inductor.__file__)]
         where = " > ".join(f"{f.filename}, line {f.lineno}, in {f.name}" for f in frames[-_MOST_FRAMES:])
         raise UsageError(f"{call} fails at m = {called}: {type(error).__name__}: {error} ({where})") from error
+    finally:
+        inductor.uninstall()  # who called the command in a process of their own keeps Inductor as it was
     write_whole(out, artifacts)
     print_text(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 

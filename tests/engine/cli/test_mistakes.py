@@ -97,6 +97,9 @@ def test_a_model_that_fails_is_named_with_m_and_where(run, tuned, refusal):
     Path("failing.py").write_text("def layer(m):\n    raise RuntimeError('no')\n\n\ndef call(m):\n    layer(m)\n")
     failed = run("warmup", tuned / "out/inductor/inductor_table.json", "--call", "failing:call")
     refusal(failed, "failing:call fails at m = 16: RuntimeError: no", "line 6, in call > ", "line 2, in layer)")
+    from torch._inductor.virtualized import V
+
+    assert type(V.choices).__name__ == "InductorChoices"  # as before the command
 
 
 @pytest.mark.parametrize("text", ["16X4096X4096:BF16:NT", "16x4096x4096:bfloat16:nt", "16x4096x4096:torch.bfloat16"])
