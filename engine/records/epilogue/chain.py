@@ -356,20 +356,18 @@ _SAVED_SQUARE = _on(_SAVED, "mul", _SAVED)
 _SAVED_TANH = _on(
     _on(_on(_on(_on(_SAVED_SQUARE, "mul", _SAVED), "mul", _CUBIC), "add", _SAVED), "mul", _SQRT_2_BY_PI), "tanh"
 )
-_SAVED_SIGMOID = _on(_SAVED, "sigmoid")
+
+
+def _silu_backward(sigmoid: Call) -> Call:
+    return _on(_x("mul", sigmoid), "mul", _on(_on(_SAVED, "mul", Call("sub", (1.0, sigmoid))), "add", 1.0))
+
+
 _FORMULAS: tuple[tuple[str, Call], ...] = (
     ("silu", _x("div", _on(_on(_x("neg"), "exp"), "add", 1.0))),
     ("gelu", _on(_x("mul", 0.5), "mul", _on(_on(_x("mul", _SQRT_HALF), "erf"), "add", 1.0))),
     ("gelu_tanh", _on(_x("mul", 0.5), "mul", _on(_on(_on(_INNER, "mul", _SQRT_2_BY_PI), "tanh"), "add", 1.0))),
     ("relu_backward", Call("where", (_on(_SAVED, "le", 0.0), 0.0, _X))),
-    (
-        "silu_backward",
-        _on(
-            _x("mul", _SAVED_SIGMOID),
-            "mul",
-            _on(_on(_SAVED, "mul", Call("sub", (1.0, _SAVED_SIGMOID))), "add", 1.0),
-        ),
-    ),
+    ("silu_backward", _silu_backward(_on(_SAVED, "sigmoid"))),
     (
         "gelu_backward",
         _x(
@@ -399,10 +397,18 @@ _FORMULAS: tuple[tuple[str, Call], ...] = (
 )
 """Formulas into which torch decomposes activations, of `x` and, in a backward pass, of the saved input `_SAVED`."""
 
+_EARLIER_FORMULAS = (
+    (
+        "silu_backward",
+        _silu_backward(_on(_on(_on(_on(_on(_SAVED, "neg"), "exp"), "add", 1.0), "reciprocal"), "mul", 1.0)),
+    ),
+)
+"""Formulas of torch 2.11, where later releases have another of the same activation."""
+
 
 def _named(call: Call) -> Term:
     """Return the activation whose formula a call is, or the call itself."""
-    for name, formula in _FORMULAS:
+    for name, formula in (*_FORMULAS, *_EARLIER_FORMULAS):
         for bound in _matches(formula, call, {}):
             arguments = (bound[_X], *([bound[_SAVED]] if _SAVED in bound else []))
             return Call(name, arguments)
