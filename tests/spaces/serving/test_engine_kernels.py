@@ -23,6 +23,7 @@ pytest.importorskip("triton", reason="triton is not installed")
 WHEELS = "GEMMTUNE_ENGINE_WHEELS"
 H200 = catalogue.device("H200")
 TILE = {"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 2, "num_warps": 4, "num_stages": 2}
+FLAT = TILE | {"BLOCK_SIZE_M": 8}
 TALL = TILE | {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 32}
 PLAIN = {"SWAP_AB": False, "SPLIT_K": 1}
 
@@ -46,7 +47,7 @@ def engines(tmp_path_factory):
 
 RUNS = [
     ("vllm_moe:m1:e16:k2:h128:n128:fp8_tensor", [TILE]),  # rows are not sorted
-    ("vllm_moe:m7:e4:k2:h256:n128:fp8_block:zipf=1.5", [TILE]),
+    ("vllm_moe:m7:e4:k2:h256:n128:fp8_block:zipf=1.5", [TILE, FLAT]),
     ("vllm_moe:m40:e3:k3:h128:n128:fp8_block", [TALL]),
     ("sglang_moe:m7:e4:k2:h256:n128:fp8_block:zipf=1.5", [TILE]),
     ("sglang_moe:m40:e3:k3:h128:n128:fp8_tensor", [TALL]),
@@ -63,7 +64,7 @@ def test_our_launches_of_the_engines_kernels_are_right(engines):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == 8
+    assert len(lines) == 9
     assert [line for line in lines if not line.endswith(": right")] == []
 
 
@@ -99,3 +100,17 @@ def test_the_baseline_is_the_shipped_entry_or_the_engines_default(engines, monke
     (default,) = shipped.seeds(unknown)
     assert default["BLOCK_SIZE_M"] == 16
     assert registry.space("vllm_moe").seeds(known)[0] == Config(entry)
+
+
+@pytest.mark.parametrize("kind", ["vllm_moe", "sglang_moe"])
+def test_operands_have_sorted_rows_for_every_tile_that_an_engine_ships(engines, kind):
+    import torch
+
+    from gemmtune.engine.measure.operands.operands import make_operands
+
+    root = Path(engines["GEMMTUNE_VLLM"]) / kind.partition("_")[0]
+    contents = [json.loads(file.read_text()) for file in root.rglob("E=*.json")]
+    entries = [each for content in contents for each in content.values() if isinstance(each, dict)]
+    shipped = {each["BLOCK_SIZE_M"] for each in entries if "BLOCK_SIZE_M" in each}
+    known = make_operands(parse_workload(f"{kind}:m4:e4:k2:h32:n16:bf16"), torch.device("cpu")).aligned
+    assert shipped <= known.keys()

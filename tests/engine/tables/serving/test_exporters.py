@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import logging
 import os
@@ -128,11 +129,31 @@ def test_rows_of_other_workloads_are_left_to_other_consumers():
         export_table(registry.exporter("inductor"), moe)
 
 
-def functions(wheel, path, names, stand_ins, folder):
-    """The engine's own functions, run from its wheel's text; `folder` holds the file, for those that look beside it."""
+class Launches(list):
+    """An engine's kernel that takes its own arguments and Triton's, as the kernel does, and lists what it was given."""
+
+    def __init__(self, kernel):
+        names, defaults = [each.arg for each in kernel.args.args], [each.value for each in kernel.args.defaults]
+        given = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+        self.signature = inspect.Signature(
+            [inspect.Parameter(n, 1, default=given.get(n, inspect.Parameter.empty)) for n in names]
+            + [inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=0) for n in ("num_warps", "num_stages")]
+        )
+
+    def __getitem__(self, grid):
+        return lambda *given, **named: self.append(self.signature.bind(*given, **named).arguments)
+
+
+def functions(wheel, path, names, stand_ins, folder, kernels=()):
+    """The engine's own functions, run from its wheel's text; `folder` holds the file, for those that look beside it.
+
+    In place of each of the kernels, they launch `Launches` with the kernel's signature.
+    """
     with zipfile.ZipFile(wheel) as file:
         tree = ast.parse(file.read(path))
-    body = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in names]
+    defined = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    body = [node for node in defined if node.name in names]
+    stand_ins |= {node.name: Launches(node) for node in defined if node.name in kernels}
     for function in body:
         function.returns = None
         for argument in function.args.args:
@@ -214,3 +235,86 @@ def test_sglangs_own_look_up_gives_our_configs_for_every_token_count(wheel_of, t
     configs = scope["get_moe_configs"](8, 1792, "fp8_w8a8" if dtype != "bf16" else None, block, block)
     assert all(looked_up(configs, tokens) == expected(table, tokens) for tokens in EVERY)
     assert scope["get_moe_configs"](8, 1792, "fp8_w8a8" if dtype != "bf16" else None, block, block, down_moe=True)
+
+
+LINEARS = {
+    "vllm": (VllmExporter, LINEAR, "w8a8_triton_block_scaled_mm", ["_w8a8_triton_block_scaled_mm"]),
+    "sglang": (
+        SglangExporter,
+        SGLANG_LINEAR,
+        "w8a8_block_fp8_matmul_triton",
+        ["_w8a8_block_fp8_matmul", "_w8a8_block_fp8_matmul_hopper", "_reduce_block_fp8_split_k"],
+    ),
+}
+TUNED_BY = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M", "num_warps", "num_stages")
+NOT_SPLIT = {"SWAP_AB": False, "SPLIT_K": 1}
+HOPPER = ({"SWAP_AB": True, "SPLIT_K": 1}, {"SWAP_AB": True, "SPLIT_K": 4}, {"SWAP_AB": False, "SPLIT_K": 2}, NOT_SPLIT)
+
+
+def linear_table(engine):
+    kind, more = f"{engine}_block_fp8", HOPPER if engine == "sglang" else [{}] * len(TOKENS)
+    rows = [
+        row(f"{kind}:m{m}:n256:k512", choice(kind, config(16 << i, **of)))
+        for i, (m, of) in enumerate(zip(TOKENS, more, strict=True))
+    ]
+    return Table(H200, tuple(rows), "latency")
+
+
+@pytest.fixture
+def linear(wheel_of, tmp_path, request):
+    """The folder of our files, and a function of the token count: what the engine's product of 256x512 launches."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    exporter, path, product, kernels = LINEARS[request.param]
+    written(exporter().export(linear_table(request.param)), tmp_path)
+    (tmp_path / "linear_configs").rename(tmp_path / "configs")  # where both engines look
+    types = {name: getattr(torch, name) for name in ("float", "int", "float16", "float32", "float8_e8m0fnu", "empty")}
+    outside = SimpleNamespace(is_compiling=lambda: False)  # to import the compiler takes 20 s
+    stand_ins = {
+        "torch": SimpleNamespace(_dynamo=outside, **types),
+        "triton": SimpleNamespace(cdiv=lambda a, b: -(-a // b)),
+        "envs": SimpleNamespace(VLLM_BATCH_INVARIANT=False),
+        "current_platform": SimpleNamespace(is_rocm=lambda: False),
+        "get_platform": lambda: SimpleNamespace(is_sm90=True),
+        "get_device_name": lambda: "NVIDIA H200",
+        "get_device_name_as_file_name": lambda: "NVIDIA_H200",
+        "log_info_on_rank0": lambda *_: None,
+        "_is_cuda": True,
+        "_is_gfx1250": False,
+    }
+    names = [product, "get_w8a8_block_fp8_configs", "prepare_block_fp8_matmul_inputs"]
+    names += ["select_w8a8_block_fp8_matmul_kernel"]
+    scope = functions(wheel_of(request.param), path, names, stand_ins, tmp_path, kernels)
+
+    def launched(tokens):
+        a, b = (torch.empty((rows, 512), dtype=torch.float8_e4m3fn, device="meta") for rows in (tokens, 256))
+        scales = (torch.empty(shape, device="meta") for shape in ((tokens, 4), (2, 4)))
+        for name in kernels:
+            scope[name].clear()
+        scope[product](a, b, *scales, [128, 128], torch.bfloat16)
+        return [(name, given) for name in kernels for given in scope[name]]
+
+    return tmp_path / "configs", launched
+
+
+@pytest.mark.parametrize(("linear", "engine"), [(each, each) for each in LINEARS], indirect=["linear"])
+def test_an_engines_own_linear_layer_launches_our_configs_for_every_token_count(linear, engine):
+    (_, launched), table = linear, linear_table(engine)
+    for tokens in EVERY:
+        ours = NOT_SPLIT | expected(table, tokens)
+        (name, given), *sums = launched(tokens)
+        assert {key: given[key] for key in TUNED_BY} == {key: ours[key] for key in TUNED_BY}
+        assert {key: given.get(key, NOT_SPLIT[key]) for key in NOT_SPLIT} == {key: ours[key] for key in NOT_SPLIT}
+        assert name.endswith("_hopper") == (ours["SWAP_AB"] or ours["SPLIT_K"] > 1)
+        assert [each for each, _ in sums] == ["_reduce_block_fp8_split_k"] * (ours["SPLIT_K"] > 1)
+
+
+@pytest.mark.parametrize("linear", LINEARS, indirect=True)
+@pytest.mark.parametrize(("key", "refused"), [("triton_version", ValueError), ("gain_over_deployed", TypeError)])
+def test_a_key_beyond_ours_would_stop_an_engines_linear_layer(linear, key, refused):
+    folder, launched = linear
+    (file,) = folder.iterdir()
+    content = json.loads(file.read_text())
+    (content if key == "triton_version" else content["1"])[key] = "3.8.0"
+    file.write_text(json.dumps(content))
+    with pytest.raises(refused):
+        launched(1)
