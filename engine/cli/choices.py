@@ -15,7 +15,10 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
-__all__ = ["SEAMS", "Kind", "completed", "completed_problem", "one_of"]
+__all__ = ["SEAMS", "Kind", "completed", "completed_problem", "names", "one_of"]
+
+_BASELINES = ("aten", "_default", "_shipped")
+"""Ends of the names of the spaces that hold a baseline's one config: every campaign measures it, and none searches."""
 
 
 class Kind(StrEnum):
@@ -42,7 +45,7 @@ SEAMS: dict[Kind, type] = {
 
 def one_of(kind: Kind) -> str:
     """Return the choices of a kind as help shows them: `one of a, b or c`."""
-    *most, last = _names(kind)
+    *most, last = names(kind)
     return f"one of {', '.join(most)} or {last}" if most else last
 
 
@@ -50,7 +53,7 @@ def completed(kind: Kind) -> Callable[[str], list[str]]:
     """Return the function that a shell asks for the choices that begin with a text."""
 
     def complete(incomplete: str) -> list[str]:
-        return [name for name in _names(kind) if name.lower().startswith(incomplete.lower())]
+        return [name for name in names(kind) if name.lower().startswith(incomplete.lower())]
 
     return complete
 
@@ -67,7 +70,8 @@ def completed_problem(incomplete: str) -> list[str]:
     return [":".join([*given, str(each)]) for each in known if str(each).startswith(part)]
 
 
-def _names(kind: Kind) -> list[str]:
+def names(kind: Kind) -> list[str]:
+    """Return the names that a user may give for a kind, sorted."""
     if kind is Kind.DEVICES:
         return sorted(device.sku for device in catalogue.devices())
-    return [name for name in registry.names(SEAMS[kind]) if name != "aten"]
+    return [name for name in registry.names(SEAMS[kind]) if not name.endswith(_BASELINES)]

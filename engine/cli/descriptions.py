@@ -12,7 +12,7 @@ import typer
 
 from gemmtune.engine.campaign.plan_keys import campaign_template
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.choices import SEAMS, Kind
+from gemmtune.engine.cli.choices import SEAMS, Kind, names
 from gemmtune.engine.cli.options import PROBLEM_HELP, AsJson, DatabaseUrl
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
@@ -100,7 +100,7 @@ def list_choices(
         ]
     else:
         seam = SEAMS[kind]
-        found = [{"name": name, "class": registry.look_up(seam, name).value} for name in registry.names(seam)]
+        found = [{"name": name, "class": registry.look_up(seam, name).value} for name in names(kind)]
     columns = {header: [each[header] for each in found] for header in (found[0] if found else {"name": ""})}
     output.show(
         Report({kind.value: found}, [Grid(columns, ("name", "device", "arch", "space", "class"))]), as_json=as_json

@@ -117,6 +117,7 @@ class Problem(Workload):
     kind: ClassVar[str] = "gemm"
     """Kind of workload."""
     baseline_space: ClassVar[str] = "aten"
+    baseline_words: ClassVar[str] = "the vendor library"
     """Space of the vendor library's kernel."""
     searched_space: ClassVar[str] = "triton_mm"
     """Space of Inductor's Triton template."""

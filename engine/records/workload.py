@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self
 
-__all__ = ["Workload", "baseline_name"]
+__all__ = ["Workload", "baseline_name", "baseline_words"]
 
 
 class Workload(ABC):
@@ -26,6 +26,9 @@ class Workload(ABC):
 
     baseline_space: ClassVar[str]
     """Name of the space whose only config is the kernel that production runs untuned, measured for every workload."""
+
+    baseline_words: ClassVar[str] = "the baseline"
+    """Words for that kernel in a sentence of a report."""
 
     searched_space: ClassVar[str]
     """Name of the space that is searched where the user names none."""
@@ -113,3 +116,9 @@ def baseline_name(workloads: Iterable[Workload]) -> str:
     """Return the name of the space that all these workloads have as baseline; `baseline` if they differ."""
     names = {workload.baseline_space for workload in workloads}
     return names.pop() if len(names) == 1 else "baseline"
+
+
+def baseline_words(workloads: Iterable[Workload]) -> str:
+    """Return the words that all these workloads have for their baseline; `the baseline` if they differ."""
+    words = {workload.baseline_words for workload in workloads}
+    return words.pop() if len(words) == 1 else Workload.baseline_words

@@ -10,7 +10,7 @@ from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.records.workload import Workload, baseline_name
+from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
 from gemmtune.engine.report.layout import (
     Grid,
     Report,
@@ -79,7 +79,7 @@ def campaign_report(
         columns = _columns(plan, device, result, objective, evidence)
         sections.append(Grid(columns, ("problem", "space", "ships", "why", "found by", "best config")))
         reasons = _reasons(plan, result)
-        sections += [legend(reasons.values())] if reasons else []
+        sections += [legend(reasons.values(), baseline_words(reasons))] if reasons else []
     for finding, of in zip(findings, scored, strict=True):
         if of:
             sections += front_sections(Task(finding.problem, device, finding.space), objective.parts, of)

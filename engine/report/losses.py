@@ -56,7 +56,7 @@ def portfolio_report(
         "build_seconds": seconds,
         "picks": [json_fields(p, "problem", "space", "config", "own", "loss", "bound") for p in picks],
     }
-    nothing = "portfolio: the vendor library serves every problem, nothing is compiled"
+    nothing = "portfolio: the baseline serves every problem, nothing is compiled"
     return Report(record, [text if picks else nothing])
 
 

@@ -7,7 +7,7 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.records.workload import baseline_name
+from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, count, json_fields, microseconds, natural
 from gemmtune.engine.report.why import legend, why
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
@@ -79,7 +79,8 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
         "ranges": [range_row_json(row) for row in table.ranges],
     }
     ranges = [_ranges_grid(table)] if table.ranges else []
-    explained = ["\n".join([legend(reasons), *_LEGEND]).format(baseline=baseline)] if rows else []
+    legends = [legend(reasons, baseline_words(row.problem for row in rows)), *_LEGEND]
+    explained = ["\n".join(legends).format(baseline=baseline)] if rows else []
     return Report(record, [title, *([Grid(columns, _LEFT)] if rows else []), *explained, *ranges])
 
 

@@ -14,15 +14,15 @@ class Why(StrEnum):
     """Reason for the first choice of a row."""
 
     WINS = "wins"
-    """A searched kernel leads the vendor library beyond the noise and the margin."""
+    """A searched kernel leads the baseline beyond the noise and the margin."""
     MARGIN = "under margin"
-    """A searched kernel leads the vendor library, by less than the margin."""
+    """A searched kernel leads the baseline, by less than the margin."""
     NOISE = "within noise"
     """A searched kernel leads by more than the margin, but the intervals overlap."""
-    SLOWER = "library leads"
-    """No searched kernel is faster than the vendor library."""
+    SLOWER = "baseline wins"
+    """No searched kernel is faster than the baseline."""
     ALONE = "no baseline"
-    """The vendor library was not measured."""
+    """The baseline was not measured."""
     FAILED = "nothing else works"
     """No searched kernel works."""
 
@@ -31,24 +31,23 @@ class Why(StrEnum):
         """Class of the reason for a page and the terminal: win, tie or loss."""
         return {Why.WINS: "win", Why.ALONE: "win", Why.MARGIN: "tie", Why.NOISE: "tie"}.get(self, "loss")
 
-    @property
-    def meaning(self) -> str:
-        """Sentence that explains the reason."""
-        return _MEANINGS[self]
+    def meaning(self, baseline: str) -> str:
+        """Return the sentence that explains the reason; `baseline` are the words for the kernel that runs untuned."""
+        return _MEANINGS[self].format(baseline=baseline)
 
 
 _MEANINGS = {
-    Why.WINS: "the kernel leads the library beyond the noise and by the margin or more, and ships",
-    Why.MARGIN: "the kernel leads the library by less than the margin; the library ships",
-    Why.NOISE: "the kernel leads, but the intervals overlap; the library ships",
-    Why.SLOWER: "no kernel found is faster than the library, which ships",
-    Why.ALONE: "the library was not measured; the fastest kernel ships",
-    Why.FAILED: "no kernel found works; the library ships",
+    Why.WINS: "the kernel leads {baseline} beyond the noise and by the margin or more, and ships",
+    Why.MARGIN: "the kernel leads {baseline} by less than the margin; {baseline} ships",
+    Why.NOISE: "the kernel leads, but the intervals overlap; {baseline} ships",
+    Why.SLOWER: "no kernel found is faster than {baseline}, which ships",
+    Why.ALONE: "{baseline} was not measured; the fastest kernel ships",
+    Why.FAILED: "no kernel found works; {baseline} ships",
 }
 
 
 def fastest_searched(row: Row) -> Choice | None:
-    """Return the row's fastest choice that is not the vendor library's; None if there is none."""
+    """Return the row's fastest choice that is not the baseline's; None if there is none."""
     return min((c for c in row.choices if c.space != row.problem.baseline_space), key=lambda c: c.time_ns, default=None)
 
 
@@ -71,7 +70,7 @@ def why(row: Row, margin: float) -> Why:
     return Why.MARGIN if row.baseline.time_ns < best.time_ns * (1 + margin) else Why.NOISE
 
 
-def legend(reasons: Iterable[Why]) -> str:
-    """Return a line per reason that occurs, with its meaning."""
+def legend(reasons: Iterable[Why], baseline: str) -> str:
+    """Return a line per reason that occurs, with its meaning; see `Why.meaning`."""
     found = set(reasons)
-    return "\n".join(f"{reason}: {reason.meaning}" for reason in Why if reason in found)
+    return "\n".join(f"{reason}: {reason.meaning(baseline)}" for reason in Why if reason in found)

@@ -34,6 +34,7 @@ class KernelCase(Workload):
 
     kind: ClassVar[str] = "triton"
     baseline_space: ClassVar[str] = "triton_default"
+    baseline_words: ClassVar[str] = "the kernel's default config"
     searched_space: ClassVar[str] = "triton_kernel"
 
     kernel: str

@@ -125,6 +125,7 @@ class VllmBlockFp8(BlockLinear):
 
     kind: ClassVar[str] = "vllm_block_fp8"
     baseline_space: ClassVar[str] = "vllm_block_fp8_shipped"
+    baseline_words: ClassVar[str] = "vLLM's present config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +134,4 @@ class SglangBlockFp8(BlockLinear):
 
     kind: ClassVar[str] = "sglang_block_fp8"
     baseline_space: ClassVar[str] = "sglang_block_fp8_shipped"
+    baseline_words: ClassVar[str] = "SGLang's present config"

@@ -247,6 +247,7 @@ class VllmMoe(MoeLayer):
 
     kind: ClassVar[str] = "vllm_moe"
     baseline_space: ClassVar[str] = "vllm_moe_shipped"
+    baseline_words: ClassVar[str] = "vLLM's present config"
 
     @property
     def takes_rows_unsorted(self) -> bool:
@@ -265,6 +266,7 @@ class SglangMoe(MoeLayer):
 
     kind: ClassVar[str] = "sglang_moe"
     baseline_space: ClassVar[str] = "sglang_moe_shipped"
+    baseline_words: ClassVar[str] = "SGLang's present config"
 
     def sorted_rows(self, block_m: int) -> int:
         """Return the length of SGLang's sorted row numbers (`moe_align_block_size`), a multiple of 4."""

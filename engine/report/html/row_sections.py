@@ -8,7 +8,7 @@ from math import ceil
 from typing import Literal
 
 from gemmtune.engine.records.final import Finalist
-from gemmtune.engine.records.workload import baseline_name
+from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, lead
 from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, grid, plain_ticks, svg, wrapped
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
@@ -19,16 +19,17 @@ __all__ = ["all_rows", "finals", "leads", "markdown", "roofline"]
 
 _NAMED = 50  # most problems that a picture names; more become a curve
 _LINE = 0.27  # height of a named line, inches
-_KINDS = {"win": "ships the kernel", "tie": "tie: ships the library", "loss": "ships the library"}
+_KINDS = {"win": "ships the kernel", "tie": "tie: ships {baseline}", "loss": "ships {baseline}"}
 _MARKERS: dict[str, Literal["o", "D", "s"]] = {"win": "o", "tie": "D", "loss": "s"}
 
 
 def leads(record: CampaignRecord) -> Section:
-    """Draw the lead of each problem's fastest kernel over the vendor library, with its interval."""
+    """Draw the lead of each problem's fastest kernel over the baseline, with its interval."""
     found = [(row, of, why(row, record.table.margin)) for row in record.table.rows if (of := lead(row)) is not None]
-    title = "Lead over the vendor library"
+    words = baseline_words(row.problem for row in record.table.rows)
+    title = f"Lead over {words}"
     if not found:
-        return Section(title, "No row has both a kernel and a measured vendor library.")
+        return Section(title, "No row has both a kernel and a measured baseline.")
     found.sort(key=lambda each: each[1][0])
     named = len(found) <= _NAMED
     with canvas(1.0 + _LINE * len(found) if named else 3.6) as figure:
@@ -40,9 +41,8 @@ def leads(record: CampaignRecord) -> Section:
             at = [found[i][1][0] for i in places]
             bars = [[of - found[i][1][1] for of, i in zip(at, places, strict=True)]]
             bars.append([found[i][1][2] - of for of, i in zip(at, places, strict=True)])
-            draw = partial(
-                axes.errorbar, color=COLORS[kind].light, fmt=_MARKERS[kind], label=meaning, ms=5 if named else 2.5
-            )
+            label, size = meaning.format(baseline=words), 5 if named else 2.5
+            draw = partial(axes.errorbar, color=COLORS[kind].light, fmt=_MARKERS[kind], label=label, ms=size)
             draw(at, places, xerr=bars) if named else draw(places, at, yerr=bars)
         for value, dashes in ((1.0, "-"), (1 + record.table.margin, ":")):
             (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
@@ -59,11 +59,11 @@ def leads(record: CampaignRecord) -> Section:
         figure.legend(loc="outside upper left", ncols=3)
         picture = svg(figure, f"Lead of the fastest kernel over {baseline} for {len(found)} problems")
     rows = [
-        [row.problem.name, f"{of[0]:.3f}×", f"{of[1]:.3f}–{of[2]:.3f}", reason.value, reason.meaning]
+        [row.problem.name, f"{of[0]:.3f}×", f"{of[1]:.3f}–{of[2]:.3f}", reason.value, reason.meaning(words)]
         for row, of, reason in reversed(found)
     ]
     text = (
-        "Dots beyond the solid line are faster than the vendor library; bars are 95 % intervals. A kernel ships where "
+        f"Dots beyond the solid line are faster than {words}; bars are 95 % intervals. A kernel ships where "
         f"it leads beyond the noise and by {record.table.margin:.0%} or more, the dotted line."
     )
     headers = ["problem", "lead", "95 % interval", "why", "meaning"]
@@ -151,15 +151,16 @@ def finals(record: CampaignRecord) -> Section:
         for place, each in enumerate(final.finalists)
     ]
     headers = ["problem", "place", "space", "µs", "slower than the leader, 95 %", "verdict"]
+    words = baseline_words(p.problem for p, _ in held)
     text = (
-        "The fastest configs of a problem and the library, timed in alternating rounds on one GPU. An interval that "
+        f"The fastest configs of a problem and {words}, timed in alternating rounds on one GPU. An interval that "
         "touches zero ties with the leader."
     )
     return Section(title, text, [picture], Sheet(headers, rows, ("problem", "space", "verdict")))
 
 
 def _kind(place: int, finalist: Finalist) -> str:
-    """Return the colour of a finalist: the library has one of its own."""
+    """Return the colour of a finalist: the baseline has one of its own."""
     if finalist.task.is_baseline:
         return "series0"
     return "win" if place == 0 else "tie" if finalist.behind[0] <= 0 else "loss"
@@ -192,8 +193,9 @@ def all_rows(record: CampaignRecord) -> Section:
     baseline = baseline_name(row.problem for row in record.table.rows)
     headers = ["problem", "ships", its, "95 % interval", f"{baseline} {its}", "gain", "why", "ties", "regret ≤"]
     headers += ["weight", "config"]
+    words = baseline_words(row.problem for row in record.table.rows)
     text = (
-        "Every row that ships. Gain is the vendor library's time over the shipped one, ties are configs that the "
+        f"Every row that ships. Gain is the time of {words} over the shipped one, ties are configs that the "
         "measurements do not tell from the fastest, regret is the most that a finalist could be faster."
     )
     sheet = Sheet(headers, rows, ("problem", "ships", "why", "config"), kinds, filterable=True)

@@ -10,6 +10,7 @@ from statistics import median
 
 from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.measurement import Evidence
+from gemmtune.engine.records.workload import baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, ProblemRecord, best_so_far, within
 from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, grid, svg, wrapped
 from gemmtune.engine.report.html.page import Section, Sheet
@@ -101,7 +102,8 @@ def best_over_time(record: CampaignRecord) -> Section:
     ]
     headers = ["problem", "evaluations", "until within 2 %", f"best {unit}", "configs within 2 %"]
     more = f" The {PANELS} problems with the largest weighted time." if len(record.problems) > PANELS else ""
-    text = f"Each step is a better config; the dashed line is the vendor library.{more}"
+    words = baseline_words(p.problem for p in record.problems)
+    text = f"Each step is a better config; the dashed line is {words}.{more}"
     if not timed:
         text += " A replay or an estimate has no durations, so there is no picture over seconds."
     return Section(title, text, pictures, Sheet(headers, rows, ("problem",)))

@@ -109,7 +109,7 @@ def test_a_sampler_is_taken_from_a_file(run, small, refusal):
 
 
 def test_wins_and_faults_are_painted_on_a_terminal_alone(monkeypatch):
-    report = Report({}, [Grid({"problem": ["a", "b"], "why": ["wins", "library leads"], "ships": ["x", "aten"]})])
+    report = Report({}, [Grid({"problem": ["a", "b"], "why": ["wins", "baseline wins"], "ships": ["x", "aten"]})])
     monkeypatch.setattr(output, "columns", lambda: 80)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -117,7 +117,7 @@ def test_wins_and_faults_are_painted_on_a_terminal_alone(monkeypatch):
     monkeypatch.setattr("sys.stdout", written)
     output.show(report, as_json=False)
     assert "\x1b[32mwins\x1b[0m" in written.getvalue()
-    assert "\x1b[2mlibrary leads\x1b[0m" in written.getvalue()
+    assert "\x1b[2mbaseline wins\x1b[0m" in written.getvalue()
     written.truncate(0)
     monkeypatch.setenv("NO_COLOR", "1")
     output.show(report, as_json=False)

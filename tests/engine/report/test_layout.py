@@ -14,7 +14,7 @@ GRID = Grid(
         "problem": [LONGEST, "1x1x1"],
         "run": ["triton_mm", "aten"],
         "95 % interval": ["1824.1–1830.9", "1.0–1.1"],
-        "why": ["library leads", "wins"],
+        "why": ["baseline wins", "wins"],
         "config": [CONFIG, "-"],
     },
     ("problem", "run", "why", "config"),
