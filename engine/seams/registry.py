@@ -1,8 +1,11 @@
 """Registry that finds plug-ins by name through Python entry points, gemmtune's own included."""
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TypeVar
 
 from gemmtune.engine.records.errors import ContractError, UnknownPlugin
@@ -84,8 +87,26 @@ def _distribution(point: EntryPoint) -> str:
     return point.dist.name if point.dist else "an unknown package"
 
 
-def _points(kind: type) -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=f"gemmtune.{_noun(kind)}s"))
+def _points(kind: type) -> Iterable[EntryPoint]:
+    """Return the entry points of one seam; they are read again after a folder of packages has changed."""
+    folders = tuple((folder, _changed_at(folder)) for folder in sys.path)
+    return _by_group(entry_points, folders).get(f"gemmtune.{_noun(kind)}s", ())
+
+
+@lru_cache(1)  # reading the metadata of every installed package takes 10 ms
+def _by_group(
+    read: Callable[[], EntryPoints], folders: tuple[tuple[str, int | None], ...]
+) -> dict[str, tuple[EntryPoint, ...]]:
+    found = read()
+    return {group: tuple(found.select(group=group)) for group in found.groups if group.startswith("gemmtune.")}
+
+
+def _changed_at(folder: str) -> int | None:
+    """Return the time of a folder's last change in nanoseconds; None where there is no folder."""
+    try:
+        return os.stat(folder or os.curdir).st_mtime_ns
+    except OSError:
+        return None
 
 
 def _load(kind: type[_Plugin], name: str) -> type[_Plugin]:

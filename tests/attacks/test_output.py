@@ -7,7 +7,7 @@ import io
 import json
 import os
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -171,11 +171,10 @@ def register(monkeypatch):
 
     def add(group: str, points: dict[str, str]) -> None:
         extra = [EntryPoint(name, value, group) for name, value in points.items()]
-        monkeypatch.setattr(
-            registry,
-            "entry_points",
-            lambda *, group: [*installed(group=group), *(p for p in extra if p.group == group)],
+        found = EntryPoints(
+            [*(point for group in installed().groups for point in installed().select(group=group)), *extra]
         )
+        monkeypatch.setattr(registry, "entry_points", lambda: found)
 
     return add
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
@@ -37,8 +37,8 @@ def register(monkeypatch: pytest.MonkeyPatch):
     """Have these entry points and no others: name to `module:attribute`."""
 
     def install(group: str, points: dict[str, str]) -> None:
-        found = {group: [EntryPoint(name, value, group) for name, value in points.items()]}
-        monkeypatch.setattr(registry, "entry_points", lambda *, group: found.get(group, []))
+        found = EntryPoints(EntryPoint(name, value, group) for name, value in points.items())
+        monkeypatch.setattr(registry, "entry_points", lambda: found)
 
     return install
 
@@ -51,8 +51,8 @@ def test_names_are_those_of_the_seams_own_group(register, kind: type):
 
 
 def test_a_name_registered_twice_is_listed_once(register, monkeypatch: pytest.MonkeyPatch):
-    twice = [EntryPoint("triton_mm", value, "gemmtune.spaces") for value in ("a:B", "c:D")]
-    monkeypatch.setattr(registry, "entry_points", lambda *, group: twice)
+    twice = EntryPoints(EntryPoint("triton_mm", value, "gemmtune.spaces") for value in ("a:B", "c:D"))
+    monkeypatch.setattr(registry, "entry_points", lambda: twice)
     assert registry.names(Space) == ("triton_mm",)
 
 
@@ -96,3 +96,20 @@ def test_a_sampler_is_returned_as_a_class(register):
 def test_only_the_named_plugin_is_imported(register):
     register("gemmtune.samplers", {"base": "gemmtune.engine.seams.sampler:Sampler", "broken": "no_such_module:Thing"})
     assert registry.sampler("base") is Sampler
+
+
+def test_a_plugin_that_is_installed_meanwhile_is_found(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "later" not in registry.names(Objective)
+    metadata = tmp_path / "later-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: later\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[gemmtune.objectives]\nlater = later:Score\n")
+    assert registry.look_up(Objective, "later").value == "later:Score"
+
+
+def test_installed_packages_are_read_once(monkeypatch: pytest.MonkeyPatch):
+    readings = []
+    monkeypatch.setattr(registry, "entry_points", lambda: (readings.append(1), EntryPoints())[1])
+    assert [registry.names(kind) for kind in KINDS] == [()] * len(KINDS)
+    assert len(readings) == 1
