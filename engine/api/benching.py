@@ -9,7 +9,8 @@ from pathlib import Path
 from gemmtune.engine.api.table import read_table
 from gemmtune.engine.api.tune_result import TABLE_FILE
 from gemmtune.engine.capture.inputs import parse_inputs
-from gemmtune.engine.measure.models.model_bench import ARMS, ModelBench
+from gemmtune.engine.measure.models.arms import ARMS
+from gemmtune.engine.measure.models.model_bench import ModelBench
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.errors import DeviceError, UsageError
 

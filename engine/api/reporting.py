@@ -10,6 +10,7 @@ from pathlib import Path
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.campaign.known_table import known_table
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.report.campaign_record import CampaignRecord, gather
 from gemmtune.engine.report.models.bench_file import read_benches
@@ -17,7 +18,6 @@ from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.tables.ranking import SHIP_MARGIN
 from gemmtune.engine.tables.table_file import table_sha256
 
 __all__ = ["REPORT_FILE", "report", "table_of_database", "update_report"]

@@ -14,12 +14,12 @@ from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
+from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
 __all__ = ["VerifyResult", "verify"]
 

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from gemmtune.engine.io.numbers import checked, checked_fraction
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
@@ -19,7 +20,6 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
-from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
 __all__ = ["Plan", "Plugins"]
 

@@ -16,7 +16,7 @@ _RESUMED = ("tune", "record", "verify", "merge")
 
 def main() -> None:
     """Run the command line; end a wrong use with one line on stderr and exit status 2."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the imports are done, half a second
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the imports are done
     from gemmtune.engine.cli import commands
 
     try:

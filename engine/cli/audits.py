@@ -12,12 +12,7 @@ from gemmtune.engine.cli.choices import Kind, completed
 from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.report.audit.report import audit_report
-from gemmtune.engine.report.progress.display import show_work
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.tables.serving.audit import audit as examine_files
-from gemmtune.engine.tables.serving.losses import entry_losses, with_losses
-from gemmtune.engine.tables.table_file import read_table
 
 __all__ = ["audit"]
 
@@ -44,6 +39,12 @@ def audit(
     file has a fault: the engine fails, computes a wrong result, or runs a config tuned for other work. With a table
     that was tuned on a GPU, entries that lose to its rows are named, too.
     """
+    from gemmtune.engine.report.audit.report import audit_report
+    from gemmtune.engine.report.progress.display import show_work
+    from gemmtune.engine.tables.serving.audit import audit as examine_files
+    from gemmtune.engine.tables.serving.losses import entry_losses, with_losses
+    from gemmtune.engine.tables.table_file import read_table
+
     with show_work(f"reading {source}", quiet=as_json):
         measured = read_table(table) if table is not None else None
         found = examine_files(source, catalogue.device(device) if device else None, triton)

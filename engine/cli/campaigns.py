@@ -11,10 +11,6 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.api.recording import record as record_landscapes
-from gemmtune.engine.api.tuning import tune as tune_problems
-from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import (
@@ -28,13 +24,8 @@ from gemmtune.engine.cli.options import (
     Replayed,
 )
 from gemmtune.engine.io.printing import print_text
-from gemmtune.engine.report.progress.display import show_progress
-from gemmtune.engine.report.progress.json_lines import EventFile
-from gemmtune.engine.report.progress.progress_file import keep_progress
-from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler_class import sampler_named
-from gemmtune.engine.tables.ranges import RangeLimits
 
 __all__ = ["record", "tune"]
 
@@ -149,10 +140,19 @@ def tune(
     problem, the recorded problems are tuned. For a device that is neither here nor recorded, kernels are built and
     their times estimated, where the space has a model of them.
     """
+    from gemmtune.engine.api.tuning import tune as tune_problems
+    from gemmtune.engine.campaign.plan import Plan
+    from gemmtune.engine.campaign.plan_file import read_plan
+    from gemmtune.engine.report.progress.display import NoticePrinter, show_progress
+    from gemmtune.engine.report.progress.json_lines import EventFile
+    from gemmtune.engine.report.progress.progress_file import keep_progress
+    from gemmtune.engine.scheduling.callbacks import Callback
+    from gemmtune.engine.tables.ranges import RangeLimits
+
     plan = read_plan(campaign) if campaign else Plan()
     unit = registry.objective(objective or plan.objective).unit
     with ExitStack() as opened:
-        callbacks: list[Callback] = [output.NoticePrinter()] if as_json else []
+        callbacks: list[Callback] = [NoticePrinter()] if as_json else []
         callbacks += opened.enter_context(show_progress(quiet=as_json, unit=unit))
         callbacks += [opened.enter_context(EventFile(events))] if events else []
         callbacks.append(opened.enter_context(keep_progress(out)))
@@ -205,6 +205,9 @@ def record(
     Uses this machine's GPU and writes the landscapes to OUT/<device>_<space>.csv.gz. A recording that was stopped goes
     on where it was.
     """
+    from gemmtune.engine.api.recording import record as record_landscapes
+    from gemmtune.engine.report.progress.display import show_progress
+
     with show_progress(quiet=False, unit=registry.objective(objective).unit) as callbacks:
         written = record_landscapes(
             problem or (),

@@ -13,7 +13,6 @@ from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
 __all__ = ["SEAMS", "Kind", "completed", "completed_problem", "names", "one_of"]
 
@@ -60,6 +59,8 @@ def completed(kind: Kind) -> Callable[[str], list[str]]:
 
 def completed_problem(incomplete: str) -> list[str]:
     """Return the problems that a text may become: its next part, sizes of recorded problems for the first."""
+    from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
+
     *given, part = incomplete.split(":")
     if not given:
         recorded = {x.problem.name for path in embedded("triton_mm") for x in read_landscapes(path) if x.problem}

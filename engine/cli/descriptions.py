@@ -23,17 +23,9 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.doctor.host import examine
-from gemmtune.engine.report.doctor.report import doctor_report, healthy
-from gemmtune.engine.report.explain import explain_call, explain_layer, explained_torch, layers_of, layers_report
-from gemmtune.engine.report.layout import Grid, Report
-from gemmtune.engine.report.space import space_report
 from gemmtune.engine.seams import registry
-from gemmtune.engine.search.enumeration import enumerate_space
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
-from gemmtune.engine.tables.table_file import read_table, require_device
 
 __all__ = ["describe_space", "doctor", "explain", "init", "list_choices"]
 
@@ -57,6 +49,9 @@ def describe_space(
     Lists the values of each parameter, the number of points and of feasible configs, the seeds, and an example of each
     reason for rejecting a point.
     """
+    from gemmtune.engine.report.space import space_report
+    from gemmtune.engine.search.enumeration import enumerate_space
+
     found = registry.space(name)
     task = Task(Problem.parse(problem), catalogue.device(device), name)
     count = enumerate_space(found, task)
@@ -85,6 +80,9 @@ def list_choices(
 
     Plug-ins of installed packages are listed, too.
     """
+    from gemmtune.engine.report.layout import Grid, Report
+    from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
+
     if kind is Kind.DEVICES:
         found = [{"name": each.sku, "device": each.name, "arch": each.arch} for each in catalogue.devices()]
     elif kind is Kind.LANDSCAPES:
@@ -116,6 +114,9 @@ def doctor(
     Looks at the GPU and its clocks, what Inductor withholds from it, the installed versions, the compilers, Ray and the
     database. Each line is ok or names a remedy. The exit status is 1 if gemmtune cannot measure or store here.
     """
+    from gemmtune.engine.report.doctor.host import examine
+    from gemmtune.engine.report.doctor.report import doctor_report, healthy
+
     checks = examine(database or "out/measurements.db", os.environ)
     output.show(doctor_report(checks), as_json=as_json)
     raise typer.Exit(0 if healthy(checks) else 1)
@@ -140,6 +141,9 @@ def explain(
     and the m to warm up. Applies to a dynamic m with max_autotune_gemm. Needs neither torch nor a GPU, except that
     --call traces a callable with the installed torch.
     """
+    from gemmtune.engine.report.explain import explain_layer, explained_torch, layers_of, layers_report
+    from gemmtune.engine.tables.table_file import read_table, require_device
+
     content = read_table(table) if table else None
     target = catalogue.device(device) if device else content.device if content else catalogue.device("H200")
     if content is not None:
@@ -169,6 +173,7 @@ def _explain_call(
     padding: bool,
     as_json: bool,
 ) -> None:
+    from gemmtune.engine.report.explain import explain_call, explained_torch
     from gemmtune.engine.tables.inductor.products import trace
 
     if not inputs:

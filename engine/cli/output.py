@@ -7,13 +7,12 @@ import re
 import shutil
 import sys
 
-from gemmtune.engine.io.printing import print_json, print_notice, print_text
+from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.why import Why
-from gemmtune.engine.scheduling.callbacks import Callback
 
-__all__ = ["NoticePrinter", "columns", "paint", "show", "show_over"]
+__all__ = ["columns", "paint", "show", "show_over"]
 
 _KINDS = {"win": "32", "tie": "33", "loss": "2"}  # SGR codes: green, yellow, dim
 _COLOURS = {
@@ -22,14 +21,6 @@ _COLOURS = {
     **{status.value: "31" for status in Status if status is not Status.OK},
 }
 _PAINTED = re.compile(rf"(?<![^ \n])(?:{'|'.join(map(re.escape, _COLOURS))})(?=  |:|,|$)", re.MULTILINE)
-
-
-class NoticePrinter(Callback):
-    """Prints the notices of a campaign whose progress is not shown."""
-
-    def on_notice(self, line: str) -> None:
-        """Print the line on stderr."""
-        print_notice(line)
 
 
 def show(report: Report, *, as_json: bool) -> None:

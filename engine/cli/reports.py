@@ -7,15 +7,10 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.api.output_folder import make_folder
-from gemmtune.engine.api.reporting import report as write_page
-from gemmtune.engine.api.reporting import table_of_database
-from gemmtune.engine.api.tune_result import export_everywhere
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson
 from gemmtune.engine.io.printing import print_text
-from gemmtune.engine.report.tables import table_report
-from gemmtune.engine.store.database import Database
+from gemmtune.engine.records.table import SHIP_MARGIN
 
 __all__ = ["report", "table"]
 
@@ -33,6 +28,8 @@ def report(
     The page shows what was gained per problem, how the search went, and every row. It loads nothing, and opens in a
     browser by double click.
     """
+    from gemmtune.engine.api.reporting import report as write_page
+
     print_text(str(write_page(path, out, device=device)))
 
 
@@ -40,7 +37,7 @@ def table(
     database: Annotated[str, typer.Argument(metavar="DB", help="The database: file or URL.")],
     out: Annotated[Path, typer.Option(help="Folder for the table and its exports.")] = Path("out"),
     objective: Annotated[str, typer.Option(help="The objective to minimise.")] = "latency",
-    margin: _MARGIN = 0.02,
+    margin: _MARGIN = SHIP_MARGIN,
     device: _DEVICE = None,
     as_json: AsJson = False,
 ) -> None:
@@ -48,6 +45,12 @@ def table(
 
     Searches and measures nothing. OUT receives table.json and its exports; a table that is there is replaced.
     """
+    from gemmtune.engine.api.output_folder import make_folder
+    from gemmtune.engine.api.reporting import table_of_database
+    from gemmtune.engine.api.tune_result import export_everywhere
+    from gemmtune.engine.report.tables import table_report
+    from gemmtune.engine.store.database import Database
+
     make_folder(out)
     with Database.open(database, read_only=True) as store:
         found = table_of_database(store, objective=objective, margin=margin, device=device)

@@ -7,14 +7,11 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.api.replaying import replay as replay_samplers
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed
 from gemmtune.engine.cli.options import SAMPLER_HELP, AsJson
 from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.report.progress.display import progress_bar
-from gemmtune.engine.report.studies import comparison_report, study_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.sampler_class import sampler_named
@@ -48,6 +45,10 @@ def replay(
 
     The figure is the recorded optimum over the best time found, per problem and as a mean over problems and seeds.
     """
+    from gemmtune.engine.api.replaying import replay as replay_samplers
+    from gemmtune.engine.report.progress.display import progress_bar
+    from gemmtune.engine.report.studies import study_report
+
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
             files,
@@ -80,6 +81,10 @@ def compare(
     score P (OUT/comparison.json). Unless --apart is given, the searches of one seed are a campaign in the order of the
     landscapes, as for replay.
     """
+    from gemmtune.engine.api.replaying import replay as replay_samplers
+    from gemmtune.engine.report.progress.display import progress_bar
+    from gemmtune.engine.report.studies import comparison_report
+
     names = list(dict.fromkeys(filter(None, map(str.strip, samplers.split(",")))))
     if not names:
         raise UsageError(f"--samplers {samplers!r} names none; known: {', '.join(registry.names(Sampler))}")

@@ -12,8 +12,6 @@ from typing import Annotated
 
 import typer
 
-from gemmtune.engine.api.table import read_table
-from gemmtune.engine.api.verifying import verify as verify_table
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
@@ -22,17 +20,9 @@ from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, TableError, ToolchainMissing, UsageError
-from gemmtune.engine.report.database import merge_report
-from gemmtune.engine.report.files import file_report, is_database
-from gemmtune.engine.report.progress.display import progress_bar, show_progress, show_work
-from gemmtune.engine.report.progress.progress_file import read_progress
-from gemmtune.engine.report.status import status_report
-from gemmtune.engine.report.tables import diff_report
+from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.seams import registry
-from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.store.merge import merge as merge_databases
-from gemmtune.engine.tables.ranking import SHIP_MARGIN
 
 __all__ = ["diff", "export", "merge", "show", "status", "verify", "warmup"]
 
@@ -56,13 +46,13 @@ def show(
     Takes every file that gemmtune writes, exported tables included, and a campaign's folder.
     """
     if optuna is not None:
-        if not is_database(source):
-            raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
-        with Database.open(source, read_only=True) as store:
-            _write_studies(store, optuna, as_json)
+        _write_studies(source, optuna, as_json)
         return
     if as_json and (sort is not None or contains):
         raise UsageError("--json prints all that there is, in order; leave out --sort and --filter")
+    from gemmtune.engine.report.files import file_report
+    from gemmtune.engine.report.progress.display import show_work
+
     with show_work(f"reading {source}", quiet=as_json):
         report = file_report(source)
     output.show(report.arranged(sort, contains), as_json=as_json)
@@ -83,6 +73,10 @@ def verify(
     by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. The exit
     status is 1 if a row or a range does not hold.
     """
+    from gemmtune.engine.api.table import read_table
+    from gemmtune.engine.api.verifying import verify as verify_table
+    from gemmtune.engine.report.progress.display import show_progress
+
     content = read_table(table)
     with show_progress(quiet=as_json, unit=registry.objective(content.objective).unit) as callbacks:
         found = verify_table(
@@ -111,6 +105,9 @@ def diff(
     A row differs if only one table has it, if its winner changed, or if the winner's time changed beyond both
     intervals or has other evidence or another protocol. The exit status is 1 if any row differs.
     """
+    from gemmtune.engine.api.table import read_table
+    from gemmtune.engine.report.tables import diff_report
+
     old, new = read_table(before), read_table(after)
     found = old.diff(new)
     if html is not None:
@@ -133,6 +130,8 @@ def export(
     estimated: Annotated[bool, typer.Option("--estimated", help="Export estimated rows, too.")] = False,
 ) -> None:
     """Write a table as the files that its consumer loads."""
+    from gemmtune.engine.api.table import read_table
+
     content = read_table(table)
     if device is not None:
         content.require_device(catalogue.device(device))
@@ -195,6 +194,11 @@ def status(
     Reads the campaign's database and changes nothing. Evaluations done, their total and the time left are known where
     the database is in the campaign's folder.
     """
+    from gemmtune.engine.report.progress.display import show_work
+    from gemmtune.engine.report.progress.progress_file import read_progress
+    from gemmtune.engine.report.status import status_report
+    from gemmtune.engine.store.database import Database
+
     if watch and as_json:
         raise UsageError("--watch is for a person, and --json for a program; take one of them")
     folder = Path() if "://" in database else Path(database).parent
@@ -222,6 +226,11 @@ def merge(
 
     Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was.
     """
+    from gemmtune.engine.report.database import merge_report
+    from gemmtune.engine.report.progress.display import show_work
+    from gemmtune.engine.store.database import Database
+    from gemmtune.engine.store.merge import merge as merge_databases
+
     with show_work("merging databases", quiet=as_json), ExitStack() as opened:
         others = {s: opened.enter_context(Database.open(s, read_only=True)) for s in dict.fromkeys(sources)}
         target = opened.enter_context(Database.open(into))
@@ -229,9 +238,15 @@ def merge(
     output.show(merge_report(merged), as_json=as_json)
 
 
-def _write_studies(store: Database, url: str, as_json: bool) -> None:
-    from gemmtune.engine.report.optuna_study import studies_report, write_studies  # optuna takes a while to import
+def _write_studies(source: str, url: str, as_json: bool) -> None:
+    from gemmtune.engine.report.files import is_database
+    from gemmtune.engine.report.progress.display import progress_bar
+    from gemmtune.engine.store.database import Database
 
-    with progress_bar("trials", quiet=as_json) as count:
+    if not is_database(source):
+        raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
+    from gemmtune.engine.report.optuna_study import studies_report, write_studies
+
+    with Database.open(source, read_only=True) as store, progress_bar("trials", quiet=as_json) as count:
         written = write_studies(store, url, count)
     output.show(studies_report(written, url), as_json=as_json)

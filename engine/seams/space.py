@@ -6,10 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
@@ -17,6 +14,10 @@ from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.kernel_call import Argument
+
+if TYPE_CHECKING:  # the names of plug-ins are listed without numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["BuildError", "Launchable", "Space"]
 
@@ -102,6 +103,8 @@ class Space(ABC):
 
         The default calls `features` per config; a space with large feasible sets may compute them together.
         """
+        import numpy as np
+
         rows = [self.features(task, config) for config in configs]
         return {name: np.array([row[name] for row in rows], np.float64) for name in rows[0]}
 

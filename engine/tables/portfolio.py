@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.statistics import FULL_COVERAGE_SAMPLES
-from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
+from gemmtune.engine.tables.ranking import Contender, Ranking
 from gemmtune.engine.tables.set_cover import Demand, cover
 
 __all__ = ["LossLimits", "Pick", "Portfolio", "choose"]

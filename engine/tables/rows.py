@@ -7,12 +7,12 @@ from functools import cache
 
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.records.table import Choice, Row, Table
+from gemmtune.engine.records.table import SHIP_MARGIN, Choice, Row, Table
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.tables.portfolio import Portfolio
-from gemmtune.engine.tables.ranking import SHIP_MARGIN, Contender, Ranking
+from gemmtune.engine.tables.ranking import Contender, Ranking
 
 __all__ = ["build_table", "unserved"]
 

@@ -14,7 +14,8 @@ from gemmtune.engine.capture.calls import Call, built_call, models_of
 from gemmtune.engine.capture.fake_gpu import GPU
 from gemmtune.engine.capture.inputs import InputSpec
 from gemmtune.engine.io.importing import imported
-from gemmtune.engine.measure.models.model_bench import ARMS, ArmTimes, ModelBench, ProductGain
+from gemmtune.engine.measure.models.arms import ARMS
+from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain
 from gemmtune.engine.measure.models.rounds import captured_graphs, timed_rounds
 from gemmtune.engine.measure.models.running import (
     Prepared,

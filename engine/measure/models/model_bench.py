@@ -6,15 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 
+from gemmtune.engine.measure.models.arms import BASE
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import estimate, location_interval
 
-__all__ = ["ARMS", "BASE", "ArmTimes", "ModelBench", "ProductGain", "Ratio", "paired_ratio"]
-
-ARMS = ("eager", "compile", "max-autotune", "table")
-"""Ways to run a model, in the order of a report."""
-BASE = "compile"
-"""Arm that others are compared with."""
+__all__ = ["ArmTimes", "ModelBench", "ProductGain", "Ratio", "paired_ratio"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 
-from gemmtune.engine.measure.models.model_bench import BASE, ArmTimes, ModelBench, ProductGain
+from gemmtune.engine.measure.models.arms import BASE
+from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain
 from gemmtune.engine.report.layout import Grid, Report
 
 __all__ = ["bench_report"]

@@ -18,7 +18,7 @@ from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
 
-__all__ = ["LineWriter", "progress_bar", "show_progress", "show_work"]
+__all__ = ["LineWriter", "NoticePrinter", "progress_bar", "show_progress", "show_work"]
 
 _LINE_SECONDS = 10.0  # between two lines, and before a campaign is worth a summary
 _SILENT_SECONDS = 0.2  # before a line says what a command does
@@ -101,6 +101,14 @@ class _CountWriter:
             self._written = now
             left = (now - self._began) * (total - done) / done
             print_notice(f"{done}/{total} {self._description} ({done / total:.0%}), about {duration(left)} left")
+
+
+class NoticePrinter(Callback):
+    """Prints the notices of a campaign whose progress is not shown."""
+
+    def on_notice(self, line: str) -> None:
+        """Print the line on stderr."""
+        print_notice(line)
 
 
 class LineWriter(Callback):

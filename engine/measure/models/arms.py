@@ -1,0 +1,8 @@
+"""Names of the arms: the ways to run one model."""
+
+__all__ = ["ARMS", "BASE"]
+
+ARMS = ("eager", "compile", "max-autotune", "table")
+"""Ways to run a model, in the order of a report."""
+BASE = "compile"
+"""Arm that others are compared with."""
