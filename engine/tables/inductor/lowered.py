@@ -94,6 +94,9 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     """Return the product, or the operation and why no row describes it; empty text if it is no product."""
     if not isinstance(kernel_inputs, MMKernelInputs):
         return ""
+    if op_name == "mm_plus_mm":  # ATen's choice is an mm into the output and an addmm onto it
+        m, n, k = kernel_inputs.mnk_hinted()
+        return f"{op_name}: two products of {m}x{n}x{k} and their sum in one call; rows are for one product"
     if op_name not in _ATEN:
         return f"{op_name}: tables have rows of mm, addmm and bmm"
     dtypes, sizes, strides = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()

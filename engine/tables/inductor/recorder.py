@@ -4,7 +4,7 @@ Needs torch alone. The file of `record` has one JSON object per line:
 
     {"type": "start", "process": "6f0c...", "torch": "2.13.0", "device": "NVIDIA H200"}
     {"type": "product", "process": "6f0c...", "graph": 1, "problem": "16x4096x4096:bf16:nt", ...}
-    {"type": "unseen", "process": "6f0c...", "graph": 1, "operation": "mm_plus_mm", "reason": "tables have rows of ..."}
+    {"type": "unseen", "process": "6f0c...", "graph": 1, "operation": "mm_plus_mm", "reason": "two products of ..."}
     {"type": "runs", "process": "6f0c...", "graph": 1, "runs": 64}
 """
 

@@ -36,6 +36,21 @@ class Attention(torch.nn.Module):
         return x + self.o(y.transpose(1, 2).reshape(batch, length, width))
 
 
+class Gated(torch.nn.Module):
+    """Two layers of one input, whose gradient is a sum of two products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = (torch.nn.Linear(64, 128, bias=False) for _ in range(2))
+
+    def forward(self, x):
+        return functional.silu(self.gate(x)) * self.up(x)
+
+
+def gated():
+    return Gated().bfloat16()
+
+
 def mlp():
     return Mlp().bfloat16()
 
