@@ -15,6 +15,7 @@ __all__ = ["Captured", "CapturedProduct", "Unseen", "merged"]
 _STEP = 4  # ratio of neighbouring sizes that stand for a range
 _APART = 2  # least ratio of such a size to both ends
 _NO_END = 8192  # largest m that stands for a range without an end
+_BUDGET = 24  # evaluations per product; experiments/models says what more of them gain
 _UNREADABLE = "unreadable: "  # beginning of what the recorder writes for an epilogue without a text
 
 
@@ -106,6 +107,7 @@ class Captured:
         runs = sum(product.count for product in self.products)
         lines.append(f"# Distinct products: {len(self.products)}, with {runs:g} runs.")
         lines += [f"# Not to be tuned, {each.count:g} times: {each.operation} ({each.reason})" for each in self.unseen]
+        lines += ["", f"budget = {_BUDGET}"]
         if any(product.m for product in self.products):
             lines += ["", "# Products with an open m get rows for ranges of m.", "ranges = true"]
         if not self.products:

@@ -120,7 +120,7 @@ class Run:
         found, _ = merged(products, ())
         campaign = self.out / "problems.toml"
         campaign.write_text(Captured(found, [], "All cases of experiments/models.").to_toml(), encoding="utf-8")
-        command = ["tune", str(campaign), "--out", str(self.out / "table"), "--seconds", str(seconds), "--budget", "48"]
+        command = ["tune", str(campaign), "--out", str(self.out / "table"), "--seconds", str(seconds)]
         took, _ = self.gemmtune("tune", [*command, "--no-report"], dict(os.environ))
         self.result["tune"] = {
             "seconds": took,

@@ -18,7 +18,7 @@ def test_the_campaign_has_every_product_with_its_runs_as_weight(tmp_path):
     path.write_text(captured.to_toml(), encoding="utf-8")
     plan = read_plan(path)
     assert [(problem, problem.weight) for problem in plan.problems] == [(MM, 3), (BIASED, 0.5)]
-    assert plan.ranges is None
+    assert (plan.ranges, plan.budget) == (None, 24)
     assert "# Not to be tuned, 2 times: f (g)" in path.read_text(encoding="utf-8")
 
 
