@@ -1,13 +1,14 @@
 """Tensors without data on a GPU that need not be present. Imports torch and triton.
 
 Code that runs within `fake_gpu` sees what it would see on the device: tensors on cuda:0, its name, its capability.
-Every tensor that it makes has sizes and no data, so a model of any size fits.
+Every tensor that it makes there has sizes and no data, so a model of any size fits. Small tensors on the CPU have data.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +16,11 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch._guards import CompileContext
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils._triton import has_triton
 
 from gemmtune.engine.capture.attention import attention_of_a_gpu
@@ -35,6 +38,7 @@ _CUDA, _META = 1, 14  # c10::DeviceType
 _REGISTRY = "_ZN3c104impl26device_guard_impl_registryE"
 _REGISTER = "_ZN3c104impl19registerDeviceGuardENS_10DeviceTypeEPKNS0_24DeviceGuardImplInterfaceE"
 _KINDS = 15  # entries of the registry up to the meta device's
+_MOST_ON_CPU = 2**20  # elements of a tensor on the CPU that has data
 _run_folder = UniformValueConstantFolder.run
 
 
@@ -92,6 +96,7 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
         mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(_DataOnCpu())  # type: ignore[no-untyped-call] # torch's, untyped
         yield mode
 
 
@@ -130,6 +135,39 @@ def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Te
         if buffer is not None:
             module._buffers[name] = convert(buffer)
     return module
+
+
+class _DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
+    """Give data to small tensors on the CPU, whose values a model may read while it is built or called."""
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Return that torch.compile goes on under this mode."""
+        return True
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 (torch's protocol)
+        given = kwargs or {}
+        if CompileContext.try_get() is None and _is_on_cpu([*args, *given.values()]):
+            with unset_fake_temporarily():
+                return func(*args, **given)
+        return func(*args, **given)
+
+
+def _is_on_cpu(arguments: Sequence[object]) -> bool:
+    """Return whether an operation reads and makes small tensors on the CPU alone."""
+    leaves = tree_leaves(arguments)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if any(isinstance(leaf, torch.device) and leaf.type != "cpu" for leaf in leaves):
+        return False
+    if tensors:
+        return all(not isinstance(each, FakeTensor) and each.device.type == "cpu" for each in tensors)
+    return math.prod(leaf for leaf in leaves if isinstance(leaf, int)) <= _MOST_ON_CPU
 
 
 class _OnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped

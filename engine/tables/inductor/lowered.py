@@ -112,9 +112,9 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
             return "addmm: alpha or beta is not 1"
         bias = _bias(sizes[0], strides[0])
     layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
-    if "" in (bias, *layouts):
-        return f"{op_name}: an operand is neither row-major nor transposed"
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
+    if "" in (bias, *layouts):
+        return f"{op_name}: an operand of {hint}x{count_n}x{count_k} is neither row-major nor transposed"
     dtype = str(dtypes[0]).removeprefix("torch.")
     if dtype == "float32" and (precision := torch.backends.cuda.matmul.fp32_precision) not in ("ieee", "none"):
         dtype = precision  # no row has another one than tf32

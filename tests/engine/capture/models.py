@@ -59,6 +59,23 @@ def block():
     return torch.nn.Sequential(Attention(), Mlp()).bfloat16()
 
 
+class ReadsTheCpu(torch.nn.Module):
+    """Two layers: a width of the first, and the use of the second are values of tensors on the CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        width = int(torch.linspace(64, 128, 2, device="cpu")[1].item())
+        self.up, self.down = torch.nn.Linear(64, width), torch.nn.Linear(width, 64)
+
+    def forward(self, x):
+        y = self.up(x)
+        return self.down(y) if torch.rand([]) < 2 else y
+
+
+def reads_the_cpu():
+    return ReadsTheCpu().bfloat16()
+
+
 def broken(x):
     """Multiply on both sides of a graph break."""
     y = x @ x

@@ -103,6 +103,11 @@ def test_tensors_describe_inputs_and_dynamic_opens_their_sizes():
     assert (product.problem.dynamic_m, product.first, product.last) == (True, 2, 128)
 
 
+def test_a_model_may_read_values_of_small_tensors_on_the_cpu():
+    found = captured("models:reads_the_cpu", "bf16[16,64]")
+    assert names(found) == {"16x128x64:bf16:nt:addmm": 1, "16x64x128:bf16:nt:addmm": 1}
+
+
 def test_a_model_that_reads_values_is_refused_with_the_way_out():
     with pytest.raises(UsageError, match="capture it on a machine with the GPU"):
         captured("models:reads_a_value", "bf16[64,64]")
