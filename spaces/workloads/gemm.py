@@ -134,9 +134,11 @@ class Gemm(WorkloadKind[Problem]):
                 block.append(values.float())
         # Inputs are standard normal, so an element has variance k, or with an epilogue about 1.
         least = _LEAST_RMS_OF_EPILOGUE if workload.epilogue else workload.k**0.5
+        tolerances = [_tolerance(workload, dtype) for dtype in workload.stored_dtypes]
+        # Elements of a product are alike in size; those that an epilogue multiplies are not.
         return tuple(
-            Expected(torch.cat(block, dim=-2), _tolerance(workload, dtype), least_rms=least)
-            for block, dtype in zip(blocks, workload.stored_dtypes, strict=True)
+            Expected(torch.cat(block, dim=-2), tolerance, tolerance if workload.epilogue else 0.0, least)
+            for block, tolerance in zip(blocks, tolerances, strict=True)
         )
 
     def timed_beside(self, workload: Problem) -> Problem:

@@ -86,6 +86,22 @@ def test_a_product_rounded_before_its_epilogue_is_right_and_one_without_it_is_wr
     assert "error norm" in reference.check(*operands.outputs).reason
 
 
+def test_an_element_that_an_epilogue_makes_large_may_have_the_rounding_of_its_size():
+    problem = Problem.parse("256x256x64:bf16:nt:epilogue=silu.mul(matrix)")
+    operands = make_operands(problem, CPU)
+    product = operands.a.double() @ operands.b.double()
+    rounded = product.bfloat16().double()
+    silu = torch.nn.functional.silu
+    worst = int((silu(product) - silu(rounded)).abs().argmax())
+    operands.further[0].view(-1)[worst] = 64.0
+    (right,) = computed(problem.epilogue, rounded, operands.further)
+    reference = ReferenceResult(problem, operands)
+    operands.out.copy_(right)
+    assert not reference.check(operands.out).reason
+    operands.out.view(-1)[worst - 1] += 1
+    assert "an element is off" in reference.check(operands.out).reason
+
+
 def test_a_product_before_an_epilogue_has_a_variance_near_one():
     operands = make_operands(Problem.parse("64x64x4096:bf16:nt:epilogue=relu"), CPU)
     assert 0.5 < float((operands.a.double() @ operands.b.double()).std()) < 2
