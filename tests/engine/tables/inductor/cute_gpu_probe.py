@@ -71,13 +71,12 @@ def main(export, which):
     backward(x, right).backward(g)
     errors["backward"] = error(x.grad, g, right.t())
 
-    @torch.compile(dynamic=True, options=options)
-    def ranged(x, w):
-        return x @ w.t()
-
+    # A layer's weight keeps its sizes, and m alone is dynamic. Of an operand, n and k would be dynamic, too.
+    layer = torch.nn.Linear(K, N, bias=False, device="cuda", dtype=torch.bfloat16).requires_grad_(False)
+    ranged = torch.compile(layer, dynamic=True, options=options)
     for m in (16, 2, 5, 300):
         xm = operand(m, K)
-        errors[f"dynamic {m}"] = error(ranged(xm, w), xm, w.t())
+        errors[f"dynamic {m}"] = error(ranged(xm), xm, layer.weight.t())
 
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     static = operand(8, K)
