@@ -5,7 +5,11 @@
 Both kernels of a row are built, checked against the layer's products in float64, and timed in alternating rounds:
 
 - cold: single launches between events, each on another operand set than the last, behind a write of 256 MiB;
-- warm: replays of a graph of 10 launches on one operand set, as vLLM's benchmark_moe.py does.
+- warm: as `benchmark_config` of vLLM's benchmark_moe.py does: the mean over 10 replays of a graph of 10 invocations on
+  one operand set, with the routing drawn anew before each replay; an invocation is both GEMMs, the activation between
+  them in bf16, its conversion to the type of the second GEMM, and the sum over a token's experts. Unlike there, the
+  routing's softmax, the sorting of rows and the quantisation of the first GEMM's input are outside of the graph, and
+  torch's kernels stand for vLLM's, which need its C extension. They are equal for both configs.
 """
 
 from __future__ import annotations
@@ -18,10 +22,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from gemmtune.engine.records.serving.moe_layer import MoeLayer
+
 ROUNDS = 10
 SETS = 3
 GRAPH_LAUNCHES = 10
-REPLAYS = 5
+REPLAYS = 10
+WARM_UP_REPLAYS = 5
 EVICTED_BYTES = 2**28
 
 
@@ -34,9 +41,9 @@ def build(job):
     from gemmtune.engine.seams.space import BuildError
 
     name, device, text, folder = job
-    space = registry.space("vllm_moe")
+    work = parse_workload(name)
     try:
-        return space.build(Task(parse_workload(name), device, "vllm_moe"), Config.from_json(text), Path(folder))
+        return registry.space(work.kind).build(Task(work, device, work.kind), Config.from_json(text), Path(folder))
     except BuildError as error:
         return str(error)
 
@@ -50,10 +57,11 @@ def main(out: Path, seconds: float) -> None:
     from gemmtune.engine.tables.table_file import read_table
     from gemmtune.spaces.serving.shipped import deployed
 
-    table, space = read_table(out / "tuned/table.json"), registry.space("vllm_moe")
+    table = read_table(out / "tuned/table.json")
+    spaces = {row.problem.kind: registry.space(row.problem.kind) for row in table.rows}
     pairs = []
     for row in table.rows:
-        ours, now = row.choices[0].config, deployed(row.problem, space.engine, table.device)
+        ours, now = row.choices[0].config, deployed(row.problem, spaces[row.problem.kind].engine, table.device)
         assert now.config is not None
         claimed = row.baseline.time_ns / row.choices[0].time_ns if row.baseline else 1.0
         pairs.append((row.problem, ours, now, claimed))
@@ -61,7 +69,7 @@ def main(out: Path, seconds: float) -> None:
         jobs = {}
         for work, ours, now, _ in (pair for pair in pairs if pair[1] != pair[2].config):
             for config in {ours, now.config}:
-                key = space.artifact_key(Task(work, table.device, "vllm_moe"), config)
+                key = spaces[work.kind].artifact_key(Task(work, table.device, work.kind), config)
                 jobs.setdefault(key, (work.name, table.device, config.json, folder))
         os.environ["CUDA_VISIBLE_DEVICES"], before = "", os.environ.get("CUDA_VISIBLE_DEVICES")
         with multiprocessing.get_context("spawn").Pool(min(16, os.cpu_count() or 1)) as pool:
@@ -75,18 +83,19 @@ def main(out: Path, seconds: float) -> None:
             for work, ours, now, claimed in sorted(pairs, key=lambda pair: pair[0].tokens):
                 if time.monotonic() > end:
                     break
-                rows.append(compared(space, table.device, work, ours, now, claimed, built))
+                rows.append(compared(spaces[work.kind], table.device, work, ours, now, claimed, built))
         finally:
-            write(out, space, rows, len(pairs) - len(rows))
+            write(out, spaces, rows, len(pairs) - len(rows))
 
 
-def write(out: Path, space, rows, missing) -> None:
+def write(out: Path, spaces, rows, missing) -> None:
     """Write what was compared, also if a later row failed."""
     import torch
 
+    toolchains = [spaces[kind].toolchain().text for kind in sorted(spaces)]
     record = {
         "device": torch.cuda.get_device_name(),
-        "toolchain": f"torch {torch.__version__}, {space.toolchain().text}",
+        "toolchain": f"torch {torch.__version__}, {'; '.join(toolchains)}",
         "missing": missing,
         "rows": rows,
     }
@@ -103,7 +112,7 @@ def compared(space, device, work, ours, now, claimed, built):
 
     if ours == now.config:
         return row_of(work, ours, now, claimed, [], [], [])
-    task = Task(work, device, "vllm_moe")
+    task = Task(work, device, work.kind)
     sets = [make_operands(work, torch.device("cuda"), number) for number in range(SETS)]
     reference = ReferenceResult(work, sets[0])
     kernels, wrong = [], []
@@ -118,7 +127,7 @@ def compared(space, device, work, ours, now, claimed, built):
         reason = reference.check(*sets[0].outputs).reason
         wrong += [f"{config.json}: {reason}"] if reason else []
     cold = timed_cold(kernels, sets)
-    warm = timed_warm(kernels, sets[0])
+    warm = timed_warm(kernels, work, sets[0], {config["BLOCK_SIZE_M"] for config in (ours, now.config)})
     for kernel in kernels:
         kernel.close()
     return row_of(work, ours, now, claimed, cold, warm, wrong)
@@ -145,8 +154,8 @@ def timed_cold(kernels, sets):
     return [statistics.median(each) for each in times]
 
 
-def timed_warm(kernels, operands):
-    """Return the median time per launch of each kernel in microseconds, from graphs of 10 launches."""
+def timed_warm(kernels, work, operands, blocks):
+    """Return the mean time per invocation of each kernel in microseconds, from graphs of 10 invocations."""
     import torch
 
     graphs = []
@@ -154,23 +163,68 @@ def timed_warm(kernels, operands):
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(GRAPH_LAUNCHES):
-                kernel(*operands.arguments)
+                invoke(kernel, work, operands)
         graphs.append(graph)
-    times = [[] for _ in kernels]
-    for _ in range(REPLAYS):
-        for which, graph in enumerate(graphs):
-            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
+        for _ in range(WARM_UP_REPLAYS):
             graph.replay()
+    times = [[] for _ in kernels]
+    generator = torch.Generator("cuda").manual_seed(0)
+    for number in range(REPLAYS):
+        route(work, operands, blocks, generator)
+        for which in (0, 1) if number % 2 else (1, 0):
+            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            torch.cuda.synchronize()
+            start.record()
+            graphs[which].replay()
             stop.record()
             torch.cuda.synchronize()
             times[which].append(1e3 * start.elapsed_time(stop) / GRAPH_LAUNCHES)
-    return [statistics.median(each) for each in times]
+    return [statistics.fmean(each) for each in times]
+
+
+def invoke(kernel, work, operands):
+    """Run a linear layer, or a MoE layer as vLLM's `fused_experts_impl` does behind its routing."""
+    import torch
+
+    if not isinstance(work, MoeLayer):
+        kernel(*operands.arguments)
+        return
+    first, second = kernel._kernels
+    stream = torch.cuda.current_stream().cuda_stream
+    first.launch(operands.arguments, stream)
+    activate(work, operands)
+    second.launch(operands.arguments, stream)
+    operands.c[1].sum(dim=1)
+
+
+def activate(work, operands):
+    """Make the second product's input of the first product's output; values stay near 1."""
+    import torch
+
+    gate, up = operands.c[0].view(work.rows, 2 * work.inter).chunk(2, dim=1)
+    operands.a[1].copy_(torch.nn.functional.silu(gate).mul_(up).mul_(1 / work.hidden))
+
+
+def route(work, operands, blocks, generator):
+    """Draw the routing anew from random logits, as vLLM's benchmark does, and sort rows for these tiles."""
+    import torch
+
+    from gemmtune.spaces.workloads.moe import align
+
+    if not isinstance(work, MoeLayer):
+        return
+    logits = torch.randn((work.tokens, work.experts), device=operands.experts.device, generator=generator)
+    weights, experts = logits.softmax(dim=1).topk(work.top_k, dim=1)
+    operands.experts.copy_(experts)
+    operands.weights.copy_(weights / weights.sum(dim=1, keepdim=True))
+    for block in blocks:
+        for kept, drawn in zip(operands.aligned[block], align(work, operands.experts, block), strict=True):
+            kept.copy_(drawn)
 
 
 def row_of(work, ours, now, claimed, cold, warm, wrong):
     return {
-        "layer": work.name.partition(f"m{work.tokens}:")[2],
+        "problem": work.name,
         "tokens": work.tokens,
         "ours": ours.json,
         "deployed": now.config.json,

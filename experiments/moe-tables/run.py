@@ -1,11 +1,12 @@
-"""Tune vLLM's fused-MoE files on one GPU from nothing, then time both files again in another process.
+"""Tune an engine's layers on one GPU from nothing, then time our configs and the shipped ones in another process.
 
     python experiments/moe-tables/engines.py --wheels WHEELS --out .engines
     python experiments/moe-tables/run.py --out FOLDER --minutes 4
+    python experiments/moe-tables/run.py --engine sglang --out FOLDER --minutes 3
 
-Three fifths of the time go to `gemmtune tune`, which is stopped when they are over: its database gives the table
-all the same. The rest goes to compare.py. `--rehearse` needs no GPU: it enumerates, builds and looks up, and times
-nothing.
+`--engine sglang` runs SGLang's MoE layers, and the block-fp8 linear layers of both engines, at 7 token counts. Three
+fifths of the time go to `gemmtune tune`, which is stopped when they are over: its database gives the table all the
+same. The rest goes to compare.py. `--rehearse` needs no GPU: it enumerates, builds and looks up, and times nothing.
 """
 
 from __future__ import annotations
@@ -17,61 +18,68 @@ import subprocess
 import sys
 import tempfile
 import time
+from math import prod
 from pathlib import Path
 
-from layers import LAYERS, TOKENS, problems
+from layers import layers, tokens
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 TUNING_SHARE = 0.6
 START_SECONDS = 10
 """Until the first kernel is timed: builders and the worker start, and the GPU warms up."""
-FINALS_SECONDS = 8
-"""For the finals of a layer's 18 token counts."""
-LAYER_SECONDS = 50
-"""To tune a layer and to compare its file."""
+FINAL_SECONDS = 0.45
+"""For the final of one row."""
+ROW_SECONDS = 2.4
+"""To tune a row and to compare its configs."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--engine", choices=("vllm", "sglang"), default="vllm")
     parser.add_argument("--minutes", type=float, default=4.0)
     parser.add_argument("--wheel", "--engines", dest="engines", type=Path, default=ROOT / ".engines")
-    parser.add_argument("--layers", default=None, help="names, separated by commas; by default as many as should fit")
+    parser.add_argument(
+        "--layers", default=None, help="names, separated by semicolons; by default as many as should fit"
+    )
     parser.add_argument("--budget", type=int, default=24)
     parser.add_argument("--again", action="store_true", help="compare a table that is there, and tune nothing")
     parser.add_argument("--rehearse", action="store_true")
     arguments = parser.parse_args()
     began = time.monotonic()
-    if not (arguments.engines / "vllm").is_dir():
-        raise SystemExit(f"{arguments.engines} has no folder vllm: see engines.py")
-    os.environ |= {
-        "GEMMTUNE_VLLM": str(arguments.engines.resolve()),
-        "GEMMTUNE_SGLANG": str(arguments.engines.resolve()),
-    }
-    most = max(1, int((60 * arguments.minutes - 20) / LAYER_SECONDS))
-    names = arguments.layers.split(",") if arguments.layers else list(LAYERS)[:most]
-    if unknown := [name for name in names if name not in LAYERS]:
-        raise SystemExit(f"no layer {unknown[0]!r}; known: {', '.join(LAYERS)}")
+    for engine in ("vllm", "sglang"):
+        if not (arguments.engines / engine).is_dir():
+            raise SystemExit(f"{arguments.engines} has no folder {engine}: see engines.py")
+        os.environ[f"GEMMTUNE_{engine.upper()}"] = str(arguments.engines.resolve())
+    known, counts = layers(arguments.engine), tokens(arguments.engine)
+    most = max(1, int((60 * arguments.minutes - 20) / ROW_SECONDS / len(counts)))
+    names = arguments.layers.split(";") if arguments.layers else list(known)[:most]
+    if unknown := [name for name in names if name not in known]:
+        raise SystemExit(f"no layer {unknown[0]!r}; known: {'; '.join(known)}")
+    problems = {name: [f"{known[name][0]}:m{count}:{known[name][1]}" for count in counts] for name in names}
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.rehearse:
-        rehearse(names)
+        rehearse(problems, arguments.out)
         return
     end = began + 60 * arguments.minutes
-    seconds = {} if arguments.again else tune(arguments.out, names, arguments.budget, began, end)
+    seconds = {} if arguments.again else tune(arguments.out, problems, arguments.budget, began, end)
     compare = [sys.executable, str(HERE / "compare.py"), str(arguments.out), str(max(20.0, end - time.monotonic() - 6))]
     compared = subprocess.run(compare, check=False)
-    summarize(arguments.out, names, seconds)
+    summarize(arguments.out, problems, seconds)
     sys.exit(compared.returncode)
 
 
-def tune(out: Path, names: list[str], budget: int, began: float, end: float) -> dict[str, float]:
+def tune(out: Path, problems: dict[str, list[str]], budget: int, began: float, end: float) -> dict[str, float]:
     """Run `gemmtune tune` as a user does, within its share of the time; return how long its parts took."""
+    texts = [text for of in problems.values() for text in of]
     tuned, most_seconds = out / "tuned", (end - began) * TUNING_SHARE
-    search_seconds = max(10, round(most_seconds - START_SECONDS - FINALS_SECONDS * len(names)))
-    command = [sys.executable, "-m", "gemmtune", "tune", "--space", "vllm_moe", "--budget", str(budget)]
+    search_seconds = max(10, round(most_seconds - START_SECONDS - FINAL_SECONDS * len(texts)))
+    command = [sys.executable, "-m", "gemmtune", "tune", "--budget", str(budget)]
     command += ["--no-report", "--out", str(tuned), "--seconds", str(search_seconds)]
-    for text in problems(names):
+    for space in dict.fromkeys(text.partition(":")[0] for text in texts):
+        command += ["--space", space]
+    for text in texts:
         command += ["--problem", text]
     with (out / "tune.log").open("w") as log:
         running = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -88,45 +96,52 @@ def tune(out: Path, names: list[str], budget: int, began: float, end: float) -> 
     return {"tune_seconds": round(spent, 1), "stopped": float(bool(running.returncode))}
 
 
-def summarize(out: Path, names: list[str], seconds: dict[str, float]) -> None:
+def summarize(out: Path, problems: dict[str, list[str]], seconds: dict[str, float]) -> None:
     """Write result.json and print a line per file."""
     found = json.loads((out / "compared.json").read_text())
-    layers = {}
-    for name in names:
-        rows = [row for row in found["rows"] if row["layer"] == LAYERS[name]]
+    files = {}
+    for name, texts in problems.items():
+        rows = [row for row in found["rows"] if row["problem"] in texts]
         if not rows:
             continue
-        cold = [row["cold_ratio"] for row in rows]
-        layers[name] = {
-            "layer": LAYERS[name],
+        timed = [row for row in rows if not row["wrong"]]
+        cold = [row["cold_ratio"] for row in timed] or [1.0]
+        files[name] = {
+            "layer": texts[0].replace(":m1:", ":m:"),
             "deployed_from": sorted({row["deployed_from"] for row in rows}),
             "tokens": [row["tokens"] for row in rows],
-            "geomean": round(geomean(cold), 4),
-            "worst": round(min(cold), 4),
-            "best": round(max(cold), 4),
-            "slower_by_2_percent": [row["tokens"] for row in rows if row["cold_ratio"] < 0.98],
+            "geomean": round(prod(cold) ** (1 / len(cold)), 4),
+            "worst": min(cold),
+            "best": max(cold),
+            "slower_by_2_percent": [row["tokens"] for row in timed if row["cold_ratio"] < 0.98],
             "kept": [row["tokens"] for row in rows if row["same"]],
             "stale_share": round(sum(ratio > 1.02 for ratio in cold) / len(cold), 3),
             "claims_over_3_percent": sum(row["claimed"] > 1.03 for row in rows),
-            "warm_disagrees": [row["tokens"] for row in rows if row["claimed"] > 1.03 and row["warm_ratio"] < 1.0],
+            "warm_disagrees": [row["tokens"] for row in timed if row["claimed"] > 1.03 and row["warm_ratio"] < 1.0],
             "wrong": [row["tokens"] for row in rows if row["wrong"]],
         }
-    result = {**seconds, "layers": layers, "rows_missing": found["missing"], "device": found["device"]}
+    result = {**seconds, "layers": files, "rows_missing": found["missing"], "device": found["device"]}
     result["toolchain"] = found["toolchain"]
     (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     print(f"{found['device']}, {found['toolchain']}; {seconds}")
-    print(f"{'file of':24}{'rows':>5}{'geomean':>9}{'worst':>8}{'best':>7}{'stale':>7}  slower >2 %  warm disagrees")
-    for name, each in layers.items():
+    heads = f"{'rows':>5}{'geomean':>9}{'worst':>8}{'best':>7}{'stale':>7}  slower >2 %  warm disagrees  wrong"
+    print(f"{'file of':30}{heads}")
+    for name, each in files.items():
         print(
-            f"{name:24}{len(each['tokens']):5}{each['geomean']:9.3f}{each['worst']:8.3f}{each['best']:7.3f}"
+            f"{name:30}{len(each['tokens']):5}{each['geomean']:9.3f}{each['worst']:8.3f}{each['best']:7.3f}"
             f"{each['stale_share']:7.0%}  {each['slower_by_2_percent'] or '-'}  {each['warm_disagrees'] or '-'}"
+            f"  {each['wrong'] or '-'}"
         )
     if found["missing"]:
         print(f"{found['missing']} rows were not compared: the time was over")
 
 
-def rehearse(names: list[str]) -> None:
-    """Do all that needs no GPU: look up, enumerate, build one config of each layer, and say how long it took."""
+def rehearse(problems: dict[str, list[str]], out: Path) -> None:
+    """Do all that needs no GPU: look up, enumerate, build a config of each layer, and route small layers anew."""
+    import torch
+    from compare import activate, route
+
+    from gemmtune.engine.measure.operands.operands import make_operands
     from gemmtune.engine.records import catalogue
     from gemmtune.engine.records.task import Task
     from gemmtune.engine.seams import registry
@@ -134,23 +149,24 @@ def rehearse(names: list[str]) -> None:
     from gemmtune.engine.search.enumeration import feasible_configs
     from gemmtune.spaces.serving.shipped import deployed
 
-    space, device = registry.space("vllm_moe"), catalogue.device("H200")
-    for name in names:
-        tasks = [Task(parse_workload(text), device, "vllm_moe") for text in problems([name])]
-        now = [deployed(task.problem, space.engine, device) for task in tasks]
-        counts = [sum(1 for _ in feasible_configs(space, task)) for task in tasks[:: len(TOKENS) - 1]]
-        with tempfile.TemporaryDirectory() as folder:
-            artifact = space.build(tasks[0], now[0].config, Path(folder))
-        print(
-            f"{name}: from {now[0].file}; {counts[0]} to {counts[-1]} configs; built in {artifact.build_seconds:.1f} s"
-        )
-
-
-def geomean(ratios: list[float]) -> float:
-    product = 1.0
-    for ratio in ratios:
-        product *= ratio
-    return product ** (1 / len(ratios))
+    device = catalogue.device("H200")
+    for name, texts in problems.items():
+        works = [parse_workload(text) for text in texts]
+        kind = works[0].kind
+        space = registry.space(kind)
+        tasks = [Task(work, device, kind) for work in works]
+        now = [deployed(work, space.engine, device) for work in works]
+        counts = [sum(1 for _ in feasible_configs(space, task)) for task in (tasks[0], tasks[-1])]
+        with tempfile.TemporaryDirectory(dir=out) as folder:
+            built = space.build(tasks[0], now[0].config, Path(folder)).build_seconds
+        if kind.endswith("_moe"):
+            small = registry.workload(kind).parse(f"{kind}:m9:e8:k2:h256:n128:{works[0].dtype}")
+            operands = make_operands(small, torch.device("cpu"))
+            before = operands.experts.clone()
+            route(small, operands, {16, 64}, torch.Generator().manual_seed(0))
+            activate(small, operands)
+            assert not torch.equal(before, operands.experts)
+        print(f"{name}: from {now[0].file}; {counts[0]} to {counts[1]} configs; built in {built:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
