@@ -9,7 +9,8 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.serving.block_linear import SglangBlockFp8
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.spaces.serving.linear_space import LinearSpace, ShippedLinearSpace
+from gemmtune.spaces.serving.engine_space import Shipped
+from gemmtune.spaces.serving.linear_space import OUT, LinearSpace
 from gemmtune.spaces.serving.rules import TILE_PARAMS
 from gemmtune.spaces.triton_source.launches import KernelLaunch, Workspace
 
@@ -72,7 +73,7 @@ class SglangBlockFp8Space(LinearSpace):
         partial = Workspace("fp32", split_k * elements * _BYTES_PER_SUM)
         sums = KernelLaunch(
             function=_SUM,
-            arguments={"Parts": partial, "Out": self.output},
+            arguments={"Parts": partial, "Out": OUT},
             constants={"ELEMENTS": elements, "SPLITS": split_k, "BLOCK": _SUMMED_AT_ONCE},
             grid=(-(-elements // _SUMMED_AT_ONCE), 1, 1),
             num_warps=_SUM_WARPS,
@@ -81,7 +82,7 @@ class SglangBlockFp8Space(LinearSpace):
         return self.product(task, config, _HOPPER, constants, partial), sums
 
 
-class ShippedSglangBlockFp8Space(ShippedLinearSpace, SglangBlockFp8Space):
+class ShippedSglangBlockFp8Space(Shipped, SglangBlockFp8Space):
     """What SGLang runs now: the entry of its shipped file with the nearest token count, or its default."""
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from gemmtune.engine.platform.ptxas import current_ptxas, ptxas_release, triton_ptxas
-from gemmtune.engine.platform.releases import fp_fusion
-from gemmtune.engine.platform.versions import toolchain_of
+from gemmtune.engine.platform.versions import triton_toolchain
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.errors import ProblemError
@@ -52,13 +49,7 @@ class TritonKernelSpace(Space):
 
     def toolchain(self) -> Toolchain:
         """Return the version of Triton, and what changes its kernels."""
-        versions = list(toolchain_of("torch", "triton").versions)
-        ptxas = current_ptxas()
-        if ptxas is not None and ptxas != triton_ptxas():
-            versions.append(("ptxas", ptxas_release(ptxas)))
-        if not fp_fusion(os.environ):
-            versions.append(("fp_fusion", "off"))
-        return Toolchain(tuple(sorted(versions)))
+        return triton_toolchain("torch")
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return a key of the kernel, the config, and what Triton compiles in of the arguments."""

@@ -8,7 +8,8 @@ from gemmtune.engine.platform.serving.file_name import Engine
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.serving.block_linear import VllmBlockFp8
 from gemmtune.engine.records.task import Task
-from gemmtune.spaces.serving.linear_space import LinearSpace, ShippedLinearSpace
+from gemmtune.spaces.serving.engine_space import Shipped
+from gemmtune.spaces.serving.linear_space import LinearSpace
 from gemmtune.spaces.triton_source.launches import KernelLaunch
 
 __all__ = ["ShippedVllmBlockFp8Space", "VllmBlockFp8Space"]
@@ -29,5 +30,5 @@ class VllmBlockFp8Space(LinearSpace):
         return (self.product(task, config, _FUNCTION, {}),)
 
 
-class ShippedVllmBlockFp8Space(ShippedLinearSpace, VllmBlockFp8Space):
+class ShippedVllmBlockFp8Space(Shipped, VllmBlockFp8Space):
     """What vLLM runs now: the entry of its shipped file with the nearest token count, or its default."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -14,9 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.platform.ptxas import current_ptxas, ptxas_release, triton_ptxas
-from gemmtune.engine.platform.releases import fp_fusion
-from gemmtune.engine.platform.versions import toolchain_of
+from gemmtune.engine.platform.versions import triton_toolchain
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.problem import Op, gemm
@@ -98,17 +95,8 @@ class InductorSpace(Space):
         return tiled_features(task, configs, self.shared_bytes)
 
     def toolchain(self) -> Toolchain:
-        """Return the versions of torch and Triton, and what changes their kernels.
-
-        These are a ptxas other than Triton's own, and Triton's setting not to fuse multiplications and additions.
-        """
-        versions = list(toolchain_of("torch", "triton").versions)
-        ptxas = current_ptxas()
-        if ptxas is not None and ptxas != triton_ptxas():
-            versions.append(("ptxas", ptxas_release(ptxas)))
-        if not fp_fusion(os.environ):
-            versions.append(("fp_fusion", "off"))
-        return Toolchain(tuple(sorted(versions)))
+        """Return the versions of torch and Triton, and what changes their kernels; see `triton_toolchain`."""
+        return triton_toolchain("torch")
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Render the template through Inductor and cross-compile it for the task's device."""

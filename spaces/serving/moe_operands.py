@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from gemmtune.engine.records.serving.moe_layer import SCALE_BLOCK, MoeLayer, MoeType
+from gemmtune.engine.records.serving.layer import SCALE_BLOCK
+from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.spaces.triton_source.launches import Pointer
 
 __all__ = ["FIRST", "ROUTED", "SECOND", "Operand", "aligned", "scale_strides"]

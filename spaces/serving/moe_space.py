@@ -2,52 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from pathlib import Path
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
 
-from gemmtune.engine.platform.serving.engine_source import kernel_text
-from gemmtune.engine.platform.serving.file_name import Engine, Kernel
-from gemmtune.engine.platform.triton_tiles import least_shared_bytes
-from gemmtune.engine.records.artifact import Artifact, Toolchain
-from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.platform.serving.file_name import Kernel
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.spaces.serving.rules import TILE_PARAMS, column_blocks, fits, serves_fp8, tile
-from gemmtune.spaces.serving.shipped import deployed_params, engine_source, is_deployed, known_configs
-from gemmtune.spaces.serving.toolchain import engine_toolchain
-from gemmtune.spaces.triton_source.launches import KernelLaunch
+from gemmtune.spaces.serving.engine_space import EngineSpace
+from gemmtune.spaces.serving.moe_operands import FIRST, ROUTED, SECOND, Operand, aligned, scale_strides
+from gemmtune.spaces.serving.rules import TILE, column_blocks, fits, serves_fp8, tile
+from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch
 
-__all__ = ["MoeSpace", "ShippedMoeSpace"]
+__all__ = ["MoeSpace"]
 
 _SWAP_BELOW, _SWAP_FROM = 64, 64
 """Tiles of fewer rows and at least so many columns, whose operands both engines swap on sm_90 in fp8."""
-_RESERVED_SHARED_BYTES = 1024
-"""Shared memory that the system takes per resident block."""
 
 
-class MoeSpace(Space):
+class MoeSpace(EngineSpace):
     """Tile, order and pipeline of both grouped GEMMs of a layer, which one config serves."""
 
-    preload = ("gemmtune.spaces.triton_source.preload",)
+    kernel = Kernel.MOE
+    functions = ("write_zeros_to_output", "fused_moe_kernel")
 
-    engine: ClassVar[Engine]
-    """Engine whose kernel is built."""
-    layers: ClassVar[type[MoeLayer]]
-    """Kind of workload that the kernel serves."""
+    def launches(self, task: Task, config: Config) -> Sequence[KernelLaunch]:
+        """Return both launches of the engine's kernel, in order."""
+        return [self.launch(task, config, which) for which in (FIRST, SECOND)]
 
     @abstractmethod
-    def launches(self, task: Task, config: Config) -> tuple[KernelLaunch, KernelLaunch]:
-        """Return both launches of the engine's kernel, in order."""
-
-    def params(self, task: Task) -> tuple[Param, ...]:
-        """Return the parameters of the engine's own tuner."""
-        return TILE_PARAMS
+    def launch(self, task: Task, config: Config, which: Operand) -> KernelLaunch:
+        """Return the launch of one product, as the engine makes it."""
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject tiles that are clamped, of no use, or do not fit."""
@@ -64,31 +52,18 @@ class MoeSpace(Space):
             swaps=self.swaps(task, config),
         )
 
-    def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return what the engine runs now, and the nearest other entries of its tuned file."""
-        return tuple(known_configs(self, task, self.layer(task), self.engine))
-
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
         """Return how both products fill the GPU, what padding costs, and how much the pipeline holds."""
-        layer = self.layer(task)
-        block_m, block_n, block_k = tile(config)
-        stages, itemsize = config.integer("num_stages"), layer.dtype.itemsize
-        rows = block_n if self.swaps(task, config) else block_m
-        shared = least_shared_bytes(task.device.capability, tile(config), stages, (itemsize, itemsize), rows)
-        per_sm = task.device.shared_memory_per_sm_bytes // (shared + _RESERVED_SHARED_BYTES)
-        threads = config.integer("num_warps") * task.device.warp_size
-        resident = max(1, min(per_sm, task.device.max_threads_per_sm // threads))
+        layer, (block_m, _, block_k) = self.layer(task), tile(config)
         active = max(1.0, layer.active_experts)
         row_blocks = active * math.ceil(layer.rows / active / block_m)
         found = {
             "filled rows": layer.rows / (row_blocks * block_m),
-            "resident blocks": math.log2(resident),
-            "bytes in flight": math.log2(resident * shared),
-            "operations per byte": math.log2(block_m * block_n / (block_m + block_n)),
+            **self.tile_features(task, config, layer.dtype.itemsize),
         }
+        held = task.device.sm_count * self.resident(task, config, layer.dtype.itemsize)[0]
         for number, (columns, depth) in enumerate(layer.products):
-            blocks = row_blocks * column_blocks(columns, config)
-            found[f"waves {number}"] = math.log2(blocks / (task.device.sm_count * resident))
+            found[f"waves {number}"] = math.log2(row_blocks * column_blocks(columns, config) / held)
             found[f"steps {number}"] = math.log2(max(1, depth // block_k))
         return found
 
@@ -100,52 +75,69 @@ class MoeSpace(Space):
 
     def layer(self, task: Task) -> MoeLayer:
         """Return the task's layer."""
-        assert isinstance(task.problem, self.layers)
+        assert isinstance(task.problem, MoeLayer)
         return task.problem
 
-    def toolchain(self) -> Toolchain:
-        """Return the versions of the engine and of Triton, and the hash of the kernel's source."""
-        return engine_toolchain(self.engine, self.source()[1])
+    def product(
+        self,
+        layer: MoeLayer,
+        config: Config,
+        which: Operand,
+        padded: int,
+        names: str,
+        *,
+        unlike: Mapping[str, Argument],
+        constants: Mapping[str, object],
+    ) -> KernelLaunch:
+        """Return the launch of one product.
 
-    def source(self) -> tuple[str, str]:
-        """Return the text of the kernel's module and its SHA-256; raises like `find_engine`."""
-        path = engine_source(self.engine).kernel_file(Kernel.MOE)
-        return kernel_text(path, ("write_zeros_to_output", "fused_moe_kernel"))
-
-    def artifact_key(self, task: Task, config: Config) -> str:
-        """Return a key that all layers share whose launches Triton compiles alike: sizes are run-time arguments."""
-        if not config:  # the baseline's, where the engine runs another kernel
-            return super().artifact_key(task, config)
-        compiled = [(each.function, each.specialised()) for each in self.launches(task, config)]
-        digest = hashlib.sha256(repr(compiled).encode()).hexdigest()[:16]
-        return f"{task.device.sku}/{self.engine}_moe/{digest}/{config.digest}"
-
-    def build(self, task: Task, config: Config, folder: Path) -> Artifact:
-        """Compile the engine's kernel for both products of the layer."""
-        from gemmtune.spaces.triton_source.build import build_kernels
-
-        return build_kernels(self, task, config, folder, self.source()[0], self.launches(task, config))
-
-    def load(self, artifact: Artifact, task: Task) -> Launchable:
-        """Load both cubins through the CUDA driver."""
-        from gemmtune.spaces.triton_source.kernels import TritonKernels
-
-        config = Config.from_json(str(dict(artifact.launch)["config"]))
-        return TritonKernels(artifact, self.launches(task, config))
-
-
-class ShippedMoeSpace(MoeSpace):
-    """One config: what the engine runs now, from its tuned file or its default. The baseline of every layer."""
-
-    def params(self, task: Task) -> tuple[Param, ...]:
-        """Return each parameter with the one value that the engine runs; none where it runs another kernel."""
-        return deployed_params(self.layer(task), self.engine, task.device)
-
-    def check(self, task: Task, config: Config) -> Verdict:
-        """Accept what the engine runs; whether it is of use is not asked."""
-        return is_deployed(self.layer(task), self.engine, task.device, config)
-
-    def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the one config, if the engine runs one."""
-        values = {param.name: param.values[0] for param in self.params(task)}
-        return (Config(values),) if values else ()
+        Args:
+            layer: layer of the task.
+            config: config of the kernel.
+            which: product to launch.
+            padded: sorted row numbers, with each expert's padding.
+            names: run-time arguments in the kernel's order, with spaces between.
+            unlike: run-time arguments that one engine alone has, or passes otherwise.
+            constants: constexpr arguments that one engine alone has.
+        """
+        block_m, (n, k) = config.integer("BLOCK_SIZE_M"), layer.products[which.number]
+        fp8, block = layer.dtype is not MoeType.BF16, layer.dtype is MoeType.FP8_BLOCK
+        (row, part), (of_expert, of_k, of_n) = scale_strides(layer, which)
+        arguments: dict[str, Argument] = {
+            "a_ptr": which.a(layer),
+            "b_ptr": which.b(layer),
+            "c_ptr": which.c,
+            "topk_weights_ptr": ROUTED.weights,
+            "sorted_token_ids_ptr": aligned(block_m, 0),
+            "expert_ids_ptr": aligned(block_m, 1),
+            "num_tokens_post_padded_ptr": aligned(block_m, 2),
+            "N": n,
+            "K": k,
+            "EM": padded,
+            "num_valid_tokens": layer.rows,
+            "a_scale_ptr": which.a_scale if fp8 else None,
+            "b_scale_ptr": which.b_scale if fp8 else None,
+        }
+        strides = {"am": k, "ak": 1, "be": n * k, "bk": 1, "bn": k, "cm": n, "cn": 1}
+        strides |= {"asm": row, "ask": part, "bse": of_expert, "bsk": of_k, "bsn": of_n}
+        arguments |= {**{f"stride_{name}": value for name, value in strides.items()}, **unlike}
+        group = SCALE_BLOCK if block else 0
+        quantised = {"use_fp8_w8a8": fp8, "use_int8_w8a8": False, "use_int8_w8a16": False, "per_channel_quant": False}
+        return KernelLaunch(
+            function="fused_moe_kernel",
+            arguments={name: arguments[name] for name in names.split()},
+            constants={
+                "group_n": group,
+                "group_k": group,
+                **{name: config[name] for name in TILE},
+                "MUL_ROUTED_WEIGHT": which is SECOND,
+                "top_k": layer.top_k if which is FIRST else 1,
+                "compute_type": "tl.bfloat16",
+                **quantised,
+                **constants,
+            },
+            grid=(-(-padded // block_m) * column_blocks(n, config), 1, 1),
+            num_warps=config.integer("num_warps"),
+            num_stages=config.integer("num_stages"),
+            unaligned=frozenset({"EM", "num_valid_tokens"}),  # they change from step to step, and enter masks alone
+        )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from gemmtune.engine.platform.triton_tiles import least_shared_bytes
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.serving.moe_layer import SCALE_BLOCK
+from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 
-__all__ = ["TILE_PARAMS", "column_blocks", "fits", "serves_fp8", "tile"]
+__all__ = ["TILE", "TILE_PARAMS", "column_blocks", "fits", "serves_fp8", "tile"]
+
+TILE = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
+"""Parameters that the kernels take as constexpr arguments; the others are options of Triton."""
 
 TILE_PARAMS = (
     Param("BLOCK_SIZE_M", (16, 32, 64, 128, 256)),

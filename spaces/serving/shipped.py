@@ -18,7 +18,8 @@ from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
 from gemmtune.engine.records.serving.block_linear import BlockLinear
-from gemmtune.engine.records.serving.moe_layer import SCALE_BLOCK, MoeLayer, MoeType
+from gemmtune.engine.records.serving.layer import SCALE_BLOCK
+from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.engine.seams.space import Space

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from gemmtune.engine.records.serving.block_linear import BlockLinear, SglangBlockFp8, VllmBlockFp8
-from gemmtune.engine.records.serving.moe_layer import SCALE_BLOCK
+from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from gemmtune.engine.records.problem import Problem
-from gemmtune.engine.records.serving.moe_layer import SCALE_BLOCK, MoeLayer, MoeType, SglangMoe, VllmMoe
+from gemmtune.engine.records.serving.layer import SCALE_BLOCK
+from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType, SglangMoe, VllmMoe
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from gemmtune.engine.platform.serving.file_name import Engine, FileName, Kernel, device_text
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.serving.block_linear import BlockLinear
-from gemmtune.engine.records.serving.moe_layer import SCALE_BLOCK, MoeLayer, MoeType
+from gemmtune.engine.records.serving.layer import SCALE_BLOCK
+from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.records.workload import Workload
 
 __all__ = ["engine_of", "file_name_of"]

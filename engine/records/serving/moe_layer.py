@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from gemmtune.engine.records.errors import ProblemError
-from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.records.serving.layer import SCALE_BLOCK, Layer
 
-__all__ = ["SCALE_BLOCK", "MoeLayer", "MoeType", "SglangMoe", "VllmMoe"]
+__all__ = ["MoeLayer", "MoeType", "SglangMoe", "VllmMoe"]
 
-SCALE_BLOCK = 128
-"""Rows and columns of a weight that share a scale, and elements of an activation's row that do."""
-
-_MOST = 2**20
-_HELP = "write KIND:m16:e128:k8:h2048:n768:bf16, with zipf=1.2 or counts=3.5.0… behind it for uneven routing"
-_SIZES = {"m": "tokens", "e": "experts", "k": "top_k", "h": "hidden", "n": "inter"}
-"""Field of each letter in a workload's name."""
 _UNIFORM = "uniform"
 _EXPERTS_PER_UNSORTED_ROW = 4
 """Experts per row of the products from which vLLM does not sort rows (`_prepare_expert_assignment`)."""
@@ -43,14 +35,14 @@ class MoeType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MoeLayer(Workload):
-    """Both grouped GEMMs of one layer on one device, with one config: tokens to 2·inter, and inter to hidden.
+class MoeLayer(Layer):
+    """Both grouped GEMMs of one layer on one device, with one config: tokens to 2·inter, and inter to hidden."""
 
-    Two layers are equal if a kernel cannot tell them apart, so their weight is not compared.
-    """
+    letters: ClassVar[Mapping[str, str]] = {"m": "tokens", "e": "experts", "k": "top_k", "h": "hidden", "n": "inter"}
+    form: ClassVar[str] = (
+        "write KIND:m16:e128:k8:h2048:n768:bf16, with zipf=1.2 or counts=3.5.0… behind it for uneven routing"
+    )
 
-    tokens: int
-    """Tokens of one step; at least 1."""
     experts: int
     """Experts on this device, fused shared ones included; at least `top_k`."""
     top_k: int
@@ -63,15 +55,9 @@ class MoeLayer(Workload):
     """Types of activations and weights."""
     routing: str = _UNIFORM
     """Popularity of experts: `uniform`, `zipf=S` with exponent S, or `counts=A.B.C…` with a count per expert."""
-    weight: float = field(default=1.0, compare=False)
-    """Call frequency in the user's program, relative to the other workloads."""
 
-    def __post_init__(self) -> None:
-        """Refuse sizes and routings that no layer has."""
-        for name in _SIZES.values():
-            value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= _MOST:
-                raise ProblemError(f"{name}={value} is not an integer from 1 to {_MOST}")
+    def refuse(self) -> None:
+        """Refuse sizes that do not go together, and routings that no layer has."""
         if self.top_k > self.experts:
             raise ProblemError(f"top_k={self.top_k} > experts={self.experts}: a token takes each expert once at most")
         if self.dtype is MoeType.FP8_BLOCK:
@@ -81,11 +67,6 @@ class MoeLayer(Workload):
                         f"{name}={getattr(self, name)} is no multiple of {SCALE_BLOCK}, the block of scales: "
                         "take fp8_tensor or bf16"
                     )
-        self._refuse_routing()
-        if not 0 < self.weight < math.inf:
-            raise ProblemError(f"weight={self.weight} is not a number above 0")
-
-    def _refuse_routing(self) -> None:
         kind, _, value = self.routing.partition("=")
         if kind == "zipf":
             if not re.fullmatch(r"\d+(\.\d+)?", value) or not 0 < float(value) <= 10:
@@ -142,9 +123,8 @@ class MoeLayer(Workload):
     @property
     def name(self) -> str:
         """Canonical text, `vllm_moe:m16:e128:k8:h2048:n768:bf16`, which `parse` reads."""
-        sizes = [f"{letter}{getattr(self, name)}" for letter, name in _SIZES.items()]
         routing = [] if self.routing == _UNIFORM else [self.routing]
-        return ":".join([self.kind, *sizes, self.dtype.value, *routing])
+        return ":".join([Layer.name.__get__(self), self.dtype.value, *routing])
 
     @property
     def flops(self) -> int:
@@ -164,11 +144,6 @@ class MoeLayer(Workload):
         return int(weights) + activations + 2 * self.rows * sum(n for n, _ in self.products)
 
     @property
-    def sizes(self) -> Mapping[str, int]:
-        """Tokens, experts, experts per token, hidden and intermediate size."""
-        return {name: getattr(self, name) for name in _SIZES.values()}
-
-    @property
     def traits(self) -> Mapping[str, float]:
         """Element size in bytes, whether scales are per block, and the expected share of experts that work."""
         return {
@@ -177,62 +152,18 @@ class MoeLayer(Workload):
             "active experts": self.active_experts / self.experts,
         }
 
-    def to_fields(self) -> Mapping[str, str]:
-        """Return every compared field as text, which `from_fields` reads."""
-        return {each.name: str(getattr(self, each.name)) for each in fields(self) if each.compare}
-
     @classmethod
-    def from_fields(cls, record: Mapping[str, str]) -> Self:
-        """Return the layer of text fields; dtype and routing may be missing.
-
-        Raises:
-            ProblemError: a field is unknown, missing or malformed.
-        """
-        known = {each.name for each in fields(cls)}
-        if unknown := sorted(set(record) - known):
-            raise ProblemError(f"unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}")
-        if missing := [name for name in _SIZES.values() if name not in record]:
-            raise ProblemError(f"{missing[0]} is missing: {_HELP}")
-        try:
-            sizes = {name: int(record[name]) for name in _SIZES.values()}
-            weight = float(record.get("weight", "1"))
-        except ValueError as error:
-            raise ProblemError(f"{error}: {_HELP}") from None
+    def traits_of(cls, record: Mapping[str, str]) -> Mapping[str, Any]:
+        """Return type and routing; both may be missing."""
         dtype = record.get("dtype", MoeType.BF16.value)
         if dtype not in set(MoeType):
             raise ProblemError(f"no dtype {dtype!r}; known: {', '.join(MoeType)}")
-        return cls(**sizes, dtype=MoeType(dtype), routing=record.get("routing", _UNIFORM), weight=weight)
+        return {"dtype": MoeType(dtype), "routing": record.get("routing", _UNIFORM)}
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Parse `KIND:m16:e128:k8:h2048:n768[:bf16|fp8_block|fp8_tensor][:zipf=S|counts=A.B.C…]`.
-
-        Raises:
-            ProblemError: the text is malformed or a size is out of bounds.
-        """
-        record: dict[str, str] = {}
-        for part in text.strip().lower().removeprefix(f"{cls.kind}:").split(":"):
-            size = re.fullmatch(r"([mekhn])(\d+)", part)
-            if size is not None:
-                name = _SIZES[size[1]]
-            else:
-                name = "routing" if part == _UNIFORM or part.startswith(("zipf", "counts")) else "dtype"
-            if name in record:
-                raise ProblemError(f"{text[:200]!r} gives {name} twice: {_HELP}")
-            record[name] = size[2] if size is not None else part
-        try:
-            return cls.from_fields(record)
-        except ProblemError as error:
-            raise ProblemError(f"{text[:200]!r}: {error}") from None
-
-    @property
-    def range_size(self) -> str:
-        """Tokens, of which one row of the table may serve a range."""
-        return "tokens"
-
-    def resized(self, size: int, weight: float | None = None) -> Self:
-        """Return the layer with another number of tokens, and another weight unless it is None."""
-        return replace(self, tokens=size, weight=self.weight if weight is None else weight)
+    def field_of(cls, part: str) -> str:
+        """Return `routing` or `dtype`."""
+        return "routing" if part == _UNIFORM or part.startswith(("zipf", "counts")) else "dtype"
 
     @property
     def family(self) -> Self:
@@ -241,13 +172,13 @@ class MoeLayer(Workload):
         return replace(self, tokens=1, experts=1, top_k=1, hidden=least, inter=least, routing=_UNIFORM, weight=1.0)
 
 
-@dataclass(frozen=True, slots=True)
 class VllmMoe(MoeLayer):
     """Layer that vLLM runs with its Triton kernel."""
 
-    kind: ClassVar[str] = "vllm_moe"
-    baseline_space: ClassVar[str] = "vllm_moe_shipped"
-    baseline_words: ClassVar[str] = "vLLM's present config"
+    __slots__ = ()
+    kind = searched_space = "vllm_moe"
+    baseline_space = "vllm_moe_shipped"
+    baseline_words = "vLLM's present config"
 
     @property
     def takes_rows_unsorted(self) -> bool:
@@ -260,13 +191,13 @@ class VllmMoe(MoeLayer):
         return min(self.rows * block_m, padded) if self.rows < self.experts else padded
 
 
-@dataclass(frozen=True, slots=True)
 class SglangMoe(MoeLayer):
     """Layer that SGLang runs with its Triton kernel."""
 
-    kind: ClassVar[str] = "sglang_moe"
-    baseline_space: ClassVar[str] = "sglang_moe_shipped"
-    baseline_words: ClassVar[str] = "SGLang's present config"
+    __slots__ = ()
+    kind = searched_space = "sglang_moe"
+    baseline_space = "sglang_moe_shipped"
+    baseline_words = "SGLang's present config"
 
     def sorted_rows(self, block_m: int) -> int:
         """Return the length of SGLang's sorted row numbers (`moe_align_block_size`), a multiple of 4."""

@@ -70,3 +70,10 @@ def test_the_engines_pad_their_sorted_rows_as_their_code_says():
     assert SglangMoe.parse(f"sglang_moe:{many}").sorted_rows(64) == -(-(4096 + 129 * 63) // 4) * 4
     assert VllmMoe.parse("vllm_moe:m4:e128:k8:h64:n32:bf16").takes_rows_unsorted
     assert not VllmMoe.parse("vllm_moe:m5:e128:k8:h64:n32:bf16").takes_rows_unsorted
+
+
+@pytest.mark.parametrize("sizes", ["e4:k1:h64:n32:bf16", "e4:k1:h64:n32:bf16:zipf=2"])
+def test_a_layer_is_searched_in_the_space_of_its_kernel_and_its_series_names_no_tokens(sizes):
+    layer = VllmMoe.parse(f"vllm_moe:m7:{sizes}")
+    assert layer.searched_space == "vllm_moe"
+    assert layer.series_name == f"vllm_moe:m:{sizes}"
