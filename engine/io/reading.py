@@ -1,16 +1,21 @@
 """Read files that others wrote: bounded in size and depth, in UTF-8, each key of an object once."""
 
+import codecs
+import io
 import json
 import re
 import tomllib
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from gzip import BadGzipFile, GzipFile
 from pathlib import Path
+from typing import BinaryIO
 
 from gemmtune.engine.io.numbers import MOST_INTEGER, shown
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["is_text", "parse_json", "parse_toml", "read_text"]
+__all__ = ["is_text", "parse_json", "parse_toml", "read_bytes", "read_text", "text_pieces"]
 
 _MOST_BYTES = 2**28
 """Largest size of a file, as it is and decompressed."""
@@ -35,16 +40,51 @@ def read_text(path: Path, what: str, error: type[UsageError] = UsageError) -> st
         UsageError: the file cannot be read, is too large, is not UTF-8 or not whole gzip.
     """
     data = bytearray()
-    try:
-        with path.open("rb") as raw:
-            stream = GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-            while chunk := stream.read(_CHUNK):
-                data += chunk
-                if len(data) > _MOST_BYTES:
-                    raise error(f"{what} {path} holds more than {_MOST_BYTES} bytes; split it")
-                if stream is not raw and len(data) > _CHUNK + _MOST_RATIO * raw.tell():
-                    raise error(f"{what} {path} expands to more than {_MOST_RATIO} times its size; decompress it first")
+    with _naming(path, what, error), path.open("rb") as raw:
+        for chunk in _chunks(raw, _whole(raw, path), path, what, error):
+            data += chunk
         return data.decode("utf-8-sig")
+
+
+def read_bytes(path: Path, what: str, error: type[UsageError] = UsageError) -> bytes:
+    """Return the content of a file, compressed or not; arguments and errors as of `read_text`."""
+    with _naming(path, what, error), path.open("rb") as raw:
+        return b"".join(_chunks(raw, raw, path, what, error))
+
+
+def text_pieces(data: bytes, path: Path, what: str, error: type[UsageError] = UsageError) -> Iterator[str]:
+    """Yield the text of what `read_bytes` returned, piece by piece; arguments and errors as of `read_text`."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    with _naming(path, what, error), io.BytesIO(data) as raw:
+        for chunk in _chunks(raw, _whole(raw, path), path, what, error):
+            yield decoder.decode(chunk)
+        yield decoder.decode(b"", final=True)
+
+
+def _whole(raw: BinaryIO, path: Path) -> BinaryIO | GzipFile:
+    """Return the stream of a file's decompressed bytes."""
+    return GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+
+
+def _chunks(
+    raw: BinaryIO, stream: BinaryIO | GzipFile, path: Path, what: str, error: type[UsageError]
+) -> Iterator[bytes]:
+    """Yield the bytes of a stream up to the bounds; it reads from `raw`, or is it."""
+    size = 0
+    while chunk := stream.read(_CHUNK):
+        size += len(chunk)
+        if size > _MOST_BYTES:
+            raise error(f"{what} {path} holds more than {_MOST_BYTES} bytes; split it")
+        if stream is not raw and size > _CHUNK + _MOST_RATIO * raw.tell():
+            raise error(f"{what} {path} expands to more than {_MOST_RATIO} times its size; decompress it first")
+        yield chunk
+
+
+@contextmanager
+def _naming(path: Path, what: str, error: type[UsageError]) -> Iterator[None]:
+    """Name the file that cannot be read in the block."""
+    try:
+        yield
     except (BadGzipFile, EOFError, zlib.error) as refused:
         raise error(f"{what} {path} is not whole gzip ({refused}); .gz must end no other file's name") from None
     except UnicodeDecodeError as refused:

@@ -4,154 +4,86 @@ from __future__ import annotations
 
 import csv
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
-from gemmtune.engine.io.numbers import MOST_INTEGER, parse_number
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.errors import LandscapeError, ProblemError
-from gemmtune.engine.records.landscape import Landscape, Point
+from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import kind_of, workload_of
 from gemmtune.engine.store.files import file_stem
+from gemmtune.engine.store.landscapes import csv_cells
+from gemmtune.engine.store.landscapes.csv_cells import BUILD_SECONDS, COST, RESOURCES, TIME, TIMES
+from gemmtune.engine.store.landscapes.point_columns import Extras, PointColumns
 
-__all__ = [
-    "BUILD_SECONDS",
-    "COST_SECONDS",
-    "LEAST_NS",
-    "MOST_NS",
-    "RESOURCES",
-    "parse",
-    "read_status",
-    "recorded_param",
-]
+__all__ = ["parse", "recorded_params"]
 
-RESOURCES = {f"build.{field.name}": field.name for field in fields(Resources)}
-"""Columns of the resources that a block occupies, each with its field of `Resources`."""
-BUILD_SECONDS = "build.seconds"
-"""Column of the build time, in seconds."""
-LEAST_NS, MOST_NS = 1e-6, 1e18
-"""Shortest and longest believable time, in nanoseconds; the longest is about thirty years."""
-COST_SECONDS = "cost.seconds"
-"""Column of the total cost of an evaluation, in seconds."""
-
-_TIME = {"time_us": 3, "time_ms": 6}  # columns, each with the power of ten that converts it to nanoseconds
-_TIMES = {"times_us": 3, "times_ms": 6}
-_COST = {COST_SECONDS: 1.0, "compile_ms": 1e-3, "bench_ms": 1e-3, "framework_ms": 1e-3}  # columns and their units
-_NOT_PARAMS = {*_TIME, *_TIMES, "status", "n_reps", *_COST}
-_FOREIGN_STATUS = {
-    # recorded landscapes of AutoTuningAssociation/benchmark_hub
-    "compile_error": Status.BUILD_FAILED,
-    "runtime_error": Status.RUN_FAILED,
-    # `invalidity` of the T4 results schema
-    "correct": Status.OK,
-    "constraints": Status.INVALID,
-    "compile": Status.BUILD_FAILED,
-    "runtime": Status.RUN_FAILED,
-    "correctness": Status.WRONG_RESULT,
-    "timeout": Status.TIMED_OUT,
-    # Kernel Tuner's error classes
-    "invalidconfig": Status.INVALID,
-    "compilationfailedconfig": Status.BUILD_FAILED,
-    "runtimefailedconfig": Status.RUN_FAILED,
-}
-_PLAIN_TIMES = re.compile(r"\d{1,15}(\.\d{1,15})?(;\d{1,15}(\.\d{1,15})?)*", re.ASCII)
+_NOT_PARAMS = {*TIME, *TIMES, "status", "n_reps", *COST}
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _MOST_CHARACTERS = 2**20  # of a line
+_NANOSECONDS = {column: partial(csv_cells.nanoseconds, power=power) for column, power in TIME.items()}
 _T = TypeVar("_T")
 
 
-def parse(file: Path, text: str) -> tuple[Landscape, ...]:
-    """Return every landscape of the text, in the order of their first rows; `file` names them and the errors.
+def parse(file: Path, pieces: Iterable[str]) -> tuple[Landscape, ...]:
+    """Return every landscape of a text, in the order of their first rows.
+
+    Args:
+        file: names the landscapes without a problem, and begins every message.
+        pieces: the text, cut anywhere. One piece and its rows are in memory at a time.
 
     Raises:
         LandscapeError: the text breaks the format.
     """
     try:
-        lines = csv.reader(_lines(file, text))
+        lines = csv.reader(_lines(file, pieces))
         names = [name.strip() for name in next(lines, [])]
         _check_header(file, names)
-        tasks = _rows_by_task(file, names, ((lines.line_num, cells) for cells in lines if cells))
+        rows = _Rows(file, names)
+        for cells in lines:
+            if cells:
+                rows.add(lines.line_num, list(map(str.strip, cells)))
     except csv.Error as error:
         raise LandscapeError(f"{file} is not CSV: {error}") from None
-    if not tasks:
+    if not rows.tasks:
         raise LandscapeError(f"{file} holds no rows; a landscape is a header line and one row per config")
-    # The rows of a task are dropped once they are read: as mappings, all of them take more memory than the landscapes.
-    return tuple(
-        _landscape(names, [_Row(file, line, dict(zip(names, cells, strict=True))) for line, cells in tasks.pop(key)])
-        for key in list(tasks)
-    )
+    return tuple(map(rows.landscape, rows.tasks.values()))
 
 
-def _rows_by_task(
-    file: Path, names: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]]
-) -> dict[tuple[str, ...], list[tuple[int, Sequence[str]]]]:
-    """Return the cells of each row with its line, by the cells that name the row's task."""
-    identity = [
-        i for i, name in enumerate(names) if name.startswith("problem.") or name in ("task.space", "task.device")
-    ]
-    tasks: dict[tuple[str, ...], list[tuple[int, Sequence[str]]]] = {}
-    above: Sequence[str] = names
-    for line, cells in rows:
-        if len(cells) != len(names):
-            found = f"{len(cells)} cells under {len(names)} columns"
-            raise LandscapeError(f"{file}, line {line}: {found}; quote a cell that holds a comma")
-        # Most cells equal the one above; both are one object.
-        above = tuple(old if old == new else new for old, new in zip(above, map(str.strip, cells), strict=True))
-        tasks.setdefault(tuple(above[i] for i in identity), []).append((line, above))
-    return tasks
-
-
-def _lines(file: Path, text: str) -> Iterator[str]:
+def _lines(file: Path, pieces: Iterable[str]) -> Iterator[str]:
     """Yield the lines of the text with their ends; refuse one that is too long to be a row."""
-    for number, line in enumerate(_LINE.finditer(text), 1):
-        if line.end() - line.start() > _MOST_CHARACTERS:
-            raise LandscapeError(f"{file}, line {number} has more than {_MOST_CHARACTERS} characters; is it CSV?")
-        yield line[0]
+    number, kept = 0, ""
+    for piece in chain(filter(None, pieces), [""]):
+        lines = _LINE.findall(kept + piece)
+        kept = lines.pop() if piece else ""  # the next piece may go on with it
+        for place, line in enumerate((*lines, kept), number + 1):
+            if len(line) > _MOST_CHARACTERS:
+                raise LandscapeError(f"{file}, line {place} has more than {_MOST_CHARACTERS} characters; is it CSV?")
+        number += len(lines)
+        yield from lines
 
 
-def read_status(text: str) -> tuple[Status, str]:
-    """Return status and reason; an unknown word means a failed run, with the word as its reason."""
-    head, _, reason = text.partition(":")
-    word = head.strip().lower()
-    try:
-        status = Status(word)
-    except ValueError:
-        status, reason = _FOREIGN_STATUS.get(word, Status.RUN_FAILED), text
-    return status, "" if status is Status.OK else reason.strip()
+def recorded_params(names: Sequence[str], configs: Iterable[Config]) -> tuple[Param, ...]:
+    """Return the parameters of these names with every value that the configs have, ordered if all are numbers."""
+    columns = dict(zip(sorted(names), zip(*map(Config.values, configs), strict=True), strict=True))
+    return tuple(_recorded_param(name, columns[name]) for name in names)
 
 
-def recorded_param(name: str, configs: Iterable[Config]) -> Param:
-    """Return the parameter with every value that the configs have; it is ordered if all values are numbers."""
-    values = {repr(config[name]): config[name] for config in configs}.values()  # repr keeps 1 and True apart
+def _recorded_param(name: str, column: Sequence[Value]) -> Param:
+    values = dict(zip(map(repr, column), column, strict=True)).values()  # repr keeps 1 and True apart
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == len(values):
         return Param(name, tuple(sorted(numbers)), ordered=True)
     return Param(name, tuple(values), ordered=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Cells of one line by column; `line` is the last one where a quoted cell spans several."""
-
-    file: Path
-    line: int
-    cells: Mapping[str, str]
-
-    def error(self, column: str, message: str, text: str | None = None) -> LandscapeError:
-        value = self.cells[column] if text is None else text
-        return LandscapeError(f"{self.file}, line {self.line}, column {column}, value {value!r}: {message}")
-
-    def read(self, column: str, read_cell: Callable[[str], _T], expected: str) -> _T:
-        try:
-            return read_cell(self.cells[column])
-        except ValueError:
-            raise self.error(column, f"expected {expected}") from None
 
 
 def _check_header(file: Path, names: Sequence[str]) -> None:
@@ -165,11 +97,11 @@ def _check_header(file: Path, names: Sequence[str]) -> None:
         raise LandscapeError(f"{file}: no column status (ok, or the reason why not); {listed}")
     if "task.space" not in names and not any(map(_is_param, names)):  # a vendor library has one config, no parameter
         raise LandscapeError(f"{file}: no parameter column, and no task.space; give one of them; {listed}")
-    for kind in (_TIME, _TIMES):
+    for kind in (TIME, TIMES):
         found = [name for name in names if name in kind]
         if len(found) > 1:
             raise LandscapeError(f"{file}: both {' and '.join(found)} are there; keep one")
-        if kind is _TIME and not found:
+        if kind is TIME and not found:
             raise LandscapeError(f"{file}: no column time_us or time_ms; {listed}")
 
 
@@ -177,33 +109,151 @@ def _is_param(column: str) -> bool:
     return column not in _NOT_PARAMS and "." not in column
 
 
-def _landscape(names: Sequence[str], rows: Sequence[_Row]) -> Landscape:
-    first = rows[0]
-    facts = [name for name in names if name.startswith("task.")]
-    params = tuple(name for name in names if _is_param(name) and any(row.cells[name] for row in rows))
-    points: dict[Config, Point] = {}
-    lines: dict[Config, int] = {}
-    for row in rows:
-        for name in facts:
-            if row.cells[name] != first.cells[name]:
-                before = f"it is {first.cells[name]!r} on line {first.line}"
-                raise row.error(name, f"{before}; a task has one value in all its rows")
-        point = _point(params, row)
-        if point.config in lines:
-            before = f"{point.config} is on line {lines[point.config]} already"
-            raise LandscapeError(f"{row.file}, line {row.line}: {before}; keep one row per config")
-        points[point.config], lines[point.config] = point, row.line
-    problem, name = _problem(first)
-    context = {fact.removeprefix("task."): first.cells[fact] for fact in facts if first.cells[fact]}
-    recorded = tuple(recorded_param(param, points) for param in params)
-    return Landscape(name, str(first.file), recorded, points, problem, context)
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Rows of one task so far."""
+
+    line: int  # of the first row; the last one where a quoted cell spans several
+    problem: Mapping[str, str]
+    facts: Sequence[str]
+    params: Sequence[str]
+    points: PointColumns = field(default_factory=PointColumns)
+    lines: array[int] = field(default_factory=lambda: array("q"))
 
 
-def _problem(row: _Row) -> tuple[Workload | None, str]:
-    cells = {name: text for name, text in row.cells.items() if name.startswith("problem.") and text}
-    texts = {name.removeprefix("problem."): text for name, text in cells.items()}
+class _Rows:
+    """Adds the rows of one file to their tasks."""
+
+    def __init__(self, file: Path, names: Sequence[str]) -> None:
+        self.tasks: dict[Sequence[str], _Task] = {}
+        self._file = file
+        self._number_of_columns = len(names)
+        self._problem = [name for name in names if name.startswith("problem.")]
+        self._facts = [name for name in names if name.startswith("task.")]
+        self._params = [name for name in names if _is_param(name)]
+        self._further = [name for name in names if name in (*RESOURCES, BUILD_SECONDS, *COST)]
+        [self._time] = [name for name in names if name in TIME]
+        self._times = next((name for name in names if name in TIMES), "")
+        identity = [*self._problem, *(name for name in ("task.space", "task.device") if name in names)]
+        self._identity_of, self._problem_of, self._facts_of, self._texts_of, self._further_of = (
+            _picker([names.index(name) for name in chosen])
+            for chosen in (identity, self._problem, self._facts, self._params, self._further)
+        )
+        self._outcome_of = _picker([names.index(name) for name in ("status", self._time, self._times) if name])
+        self._configs: dict[Sequence[str], tuple[Sequence[str], Config]] = {}  # by cells; tasks share most of them
+
+    def add(self, line: int, cells: Sequence[str]) -> None:
+        """Add a row to its task."""
+        if len(cells) != self._number_of_columns:
+            found = f"{len(cells)} cells under {self._number_of_columns} columns"
+            raise LandscapeError(f"{self._file}, line {line}: {found}; quote a cell that holds a comma")
+        texts, facts, identity = self._texts_of(cells), self._facts_of(cells), self._identity_of(cells)
+        if texts not in self._configs:
+            self._configs[texts] = _config(self._params, texts)
+        params, config = self._configs[texts]
+        if identity not in self.tasks:
+            problem = zip(self._problem, self._problem_of(cells), strict=True)
+            filled = {name.removeprefix("problem."): text for name, text in problem if text}
+            self.tasks[identity] = _Task(line, filled, facts, params)
+        task = self.tasks[identity]
+        if task.facts != facts or task.params != params:
+            raise self._differing(task, line, facts, params)
+        place = len(task.lines)
+        if (first := task.points.places.setdefault(config, place)) != place:
+            before = f"{config} is on line {task.lines[first]} already"
+            raise LandscapeError(f"{self._file}, line {line}: {before}; keep one row per config")
+        task.lines.append(line)
+        reason = self._add_outcome(task.points, line, *self._outcome_of(cells))
+        further = self._further_of(cells)
+        if reason or any(further):
+            task.points.extras[place] = self._extras(line, reason, dict(zip(self._further, further, strict=True)))
+
+    def landscape(self, task: _Task) -> Landscape:
+        """Return the landscape of a task whose rows are complete."""
+        problem, name = _problem(self._file, task)
+        facts = zip(self._facts, task.facts, strict=True)
+        context = {fact.removeprefix("task."): text for fact, text in facts if text}
+        params = recorded_params(task.params, task.points)
+        return Landscape(name, str(self._file), params, task.points, problem, context)
+
+    def _add_outcome(self, points: PointColumns, line: int, word: str, time: str, times: str = "") -> str:
+        """Add status, time and launches to the columns, and return the reason of a failure."""
+        if not word:
+            raise self._error(line, "status", word, "expected ok, or the reason why not")
+        status, reason = (Status.OK, "") if word == "ok" else csv_cells.read_status(word)
+        time_ns = 0.0
+        if status is Status.OK:
+            time_ns = self._read(line, self._time, time, _NANOSECONDS[self._time], "a time above 0")
+            if times:
+                points.samples_ns.extend(self._launches(line, times))
+        points.statuses.append(status)
+        points.times_ns.append(time_ns)
+        points.ends.append(len(points.samples_ns))
+        return reason
+
+    def _launches(self, line: int, times: str) -> Sequence[float]:
+        try:
+            return csv_cells.launches(times, TIMES[self._times])
+        except ValueError as error:
+            raise self._error(line, self._times, str(error), "expected times above 0, joined by ';'") from None
+
+    def _extras(self, line: int, reason: str, cells: Mapping[str, str]) -> Extras:
+        resources = build_seconds = None
+        if any(cells.get(column) for column in RESOURCES):
+            if not all(cells.get(column) for column in RESOURCES):
+                raise LandscapeError(f"{self._file}, line {line}: give all of {', '.join(RESOURCES)}, or none")
+            counts = {
+                resource: self._read(line, column, cells[column], csv_cells.whole_number, "a whole number")
+                for column, resource in RESOURCES.items()
+            }
+            resources = Resources(**counts)
+        if text := cells.get(BUILD_SECONDS):
+            build_seconds = self._read(line, BUILD_SECONDS, text, csv_cells.duration, "a number of seconds")
+        costs = [
+            unit * self._read(line, column, cells[column], csv_cells.duration, "a number, 0 or more")
+            for column, unit in COST.items()
+            if cells.get(column)
+        ]
+        return reason, resources, build_seconds, sum(costs) if costs else None
+
+    def _read(self, line: int, column: str, text: str, read_cell: Callable[[str], _T], expected: str) -> _T:
+        try:
+            return read_cell(text)
+        except ValueError:
+            raise self._error(line, column, text, f"expected {expected}") from None
+
+    def _differing(self, task: _Task, line: int, facts: Sequence[str], params: Sequence[str]) -> LandscapeError:
+        """Return the error of a row that differs from the first one in a fact of the task, or in its parameters."""
+        for fact, before, now in zip(self._facts, task.facts, facts, strict=True):
+            if before != now:
+                other = f"it is {before!r} on line {task.line}"
+                return self._error(line, fact, now, f"{other}; a task has one value in all its rows")
+        blank = next(param for param in self._params if (param in params) != (param in task.params))
+        where = task.line if blank in params else line
+        way_out = "fill it, or leave it blank in all rows of the task"
+        return self._error(where, blank, "", f"a parameter is blank; {way_out}")
+
+    def _error(self, line: int, column: str, text: str, message: str) -> LandscapeError:
+        return LandscapeError(f"{self._file}, line {line}, column {column}, value {text!r}: {message}")
+
+
+def _picker(places: Sequence[int]) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Return a function that returns the cells at these places."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda cells: tuple(cells[place] for place in places)
+
+
+def _config(names: Sequence[str], texts: Sequence[str]) -> tuple[Sequence[str], Config]:
+    """Return the names of the parameters that are not blank, and their config."""
+    filled = {name: csv_cells.value(text) for name, text in zip(names, texts, strict=True) if text}
+    return tuple(filled), Config(filled)
+
+
+def _problem(file: Path, task: _Task) -> tuple[Workload | None, str]:
+    texts = task.problem
     if not texts:
-        return None, file_stem(row.file)
+        return None, file_stem(file)
     try:
         problem = workload_of(texts)
     except ProblemError:
@@ -213,86 +263,6 @@ def _problem(row: _Row) -> tuple[Workload | None, str]:
             try:
                 workload_of(sizes)
             except ProblemError as error:
-                raise LandscapeError(f"{row.file}, line {row.line}: {error}") from None
+                raise LandscapeError(f"{file}, line {task.line}: {error}") from None
         return None, ",".join(f"{name}={text}" for name, text in texts.items())
     return problem, problem.name
-
-
-def _point(params: tuple[str, ...], row: _Row) -> Point:
-    cells = row.cells
-    for param in params:
-        if not cells[param]:
-            raise row.error(param, "a parameter is blank; fill it, or leave it blank in all rows of the task")
-    if not cells["status"]:
-        raise row.error("status", "expected ok, or the reason why not")
-    status, reason = read_status(cells["status"])
-    time_ns, samples_ns = _times(row) if status is Status.OK else (None, ())
-    resources = build_seconds = None
-    if any(cells.get(column) for column in RESOURCES):
-        if not all(cells.get(column) for column in RESOURCES):
-            raise LandscapeError(f"{row.file}, line {row.line}: give all of {', '.join(RESOURCES)}, or none")
-        resources = Resources(**{f: row.read(c, _whole_number, "a whole number") for c, f in RESOURCES.items()})
-    if cells.get(BUILD_SECONDS):
-        build_seconds = row.read(BUILD_SECONDS, _duration, "a number of seconds")
-    costs = [unit * row.read(c, _duration, "a number, 0 or more") for c, unit in _COST.items() if cells.get(c)]
-    config = _config(params, tuple(cells[param] for param in params))
-    return Point(config, status, time_ns, samples_ns, reason, resources, build_seconds, sum(costs) if costs else None)
-
-
-def _times(row: _Row) -> tuple[float, tuple[float, ...]]:
-    """Return the recorded time and the single launches, in nanoseconds."""
-    [(column, power)] = [(name, power) for name, power in _TIME.items() if name in row.cells]
-    time_ns = row.read(column, lambda text: _nanoseconds(text, power), "a time above 0")
-    samples_ns = []
-    for times_column, times_power in _TIMES.items():
-        cell = row.cells.get(times_column, "")
-        if _PLAIN_TIMES.fullmatch(cell):  # nearly all cells; the launches of a file are most of its numbers
-            plain = [float(f"{text}e{times_power}") for text in cell.split(";")]
-            if min(plain) >= LEAST_NS and max(plain) <= MOST_NS:
-                samples_ns += plain
-                continue
-        for text in filter(None, cell.split(";")):
-            try:
-                samples_ns.append(_nanoseconds(text, times_power))
-            except ValueError:
-                raise row.error(times_column, "expected times above 0, joined by ';'", text) from None
-    return time_ns, tuple(samples_ns)
-
-
-def _nanoseconds(text: str, power: int) -> float:
-    try:
-        nanoseconds = parse_number(f"{text}e{power}")  # text as a float × 1000 would round: times must read back equal
-    except ValueError:
-        nanoseconds = parse_number(text) * 10**power  # the text has an exponent, or is no number
-    if not LEAST_NS <= nanoseconds <= MOST_NS:
-        raise ValueError(text)
-    return float(nanoseconds)
-
-
-def _whole_number(text: str) -> int:
-    number = parse_number(text)
-    if not isinstance(number, int) or not 0 <= number <= MOST_INTEGER:
-        raise ValueError(text)
-    return number
-
-
-def _duration(text: str) -> float:
-    seconds = parse_number(text)
-    if not 0 <= seconds <= MOST_NS / 1e9:
-        raise ValueError(text)
-    return float(seconds)
-
-
-@lru_cache(2**14)
-def _config(params: tuple[str, ...], texts: tuple[str, ...]) -> Config:
-    """Return one Config object for equal cells: the tasks of a file share most configs, and so their hashes."""
-    return Config({param: _value(text) for param, text in zip(params, texts, strict=True)})
-
-
-def _value(text: str) -> Value:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return parse_number(text)
-    except ValueError:
-        return text

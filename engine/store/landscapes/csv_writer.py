@@ -13,7 +13,8 @@ from pathlib import Path
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.seams.kinds import fields_of
-from gemmtune.engine.store.landscapes.csv_reader import BUILD_SECONDS, COST_SECONDS, RESOURCES, parse
+from gemmtune.engine.store.landscapes.csv_cells import BUILD_SECONDS, COST_SECONDS, RESOURCES
+from gemmtune.engine.store.landscapes.csv_reader import parse
 
 __all__ = ["render"]
 
@@ -76,7 +77,7 @@ def _one_line(text: str) -> str:
 def _check_reads_back(file: Path, text: str, landscapes: Sequence[Landscape]) -> None:
     """Raise LandscapeError unless the text reads back as the landscapes, with each reason on one line."""
     try:
-        found = parse(file, text)
+        found = parse(file, [text])
     except LandscapeError as error:
         raise LandscapeError(f"cannot write what would not read back: {error}") from None
     if len(found) != len(landscapes):

@@ -25,7 +25,7 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
-from gemmtune.engine.io.reading import read_text
+from gemmtune.engine.io.reading import read_bytes, text_pieces
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store import recorded
@@ -43,7 +43,7 @@ def read_landscapes(path: str | os.PathLike[str]) -> tuple[Landscape, ...]:
             file, the line, the column, the value and the way out.
     """
     file = Path(path)
-    return _parsed(file, read_text(file, "landscape", LandscapeError))
+    return _parsed(file, read_bytes(file, "landscape", LandscapeError))
 
 
 def write_landscapes(path: str | os.PathLike[str], landscapes: Sequence[Landscape]) -> None:
@@ -76,7 +76,8 @@ def _holds(path: Path, space: str) -> bool:
 
 
 @lru_cache(maxsize=4)  # one parse takes a second, and campaigns of one process replay the same files
-def _parsed(file: Path, text: str) -> tuple[Landscape, ...]:
+def _parsed(file: Path, data: bytes) -> tuple[Landscape, ...]:
+    pieces = text_pieces(data, file, "landscape", LandscapeError)
     if file.name.removesuffix(".gz").endswith(".json"):
-        return (tuner_json.parse(file, text),)
-    return csv_reader.parse(file, text)
+        return (tuner_json.parse(file, "".join(pieces)),)
+    return csv_reader.parse(file, pieces)

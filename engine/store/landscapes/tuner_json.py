@@ -29,7 +29,8 @@ from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.store.files import file_stem
-from gemmtune.engine.store.landscapes.csv_reader import LEAST_NS, MOST_NS, read_status, recorded_param
+from gemmtune.engine.store.landscapes.csv_cells import LEAST_NS, MOST_NS, read_status
+from gemmtune.engine.store.landscapes.csv_reader import recorded_params
 
 __all__ = ["parse"]
 
@@ -141,9 +142,7 @@ def _landscape(file: Path, names: Sequence[str], points: Iterable[Point], contex
         found.setdefault(point.config, point)  # a tuner that returns to a config writes it again, at a cost of 0
     if not found or not names:
         raise LandscapeError(f"{file} holds no config; a landscape has at least one, with at least one parameter")
-    return Landscape(
-        file_stem(file), str(file), tuple(recorded_param(name, found) for name in names), found, context=context
-    )
+    return Landscape(file_stem(file), str(file), recorded_params(names, found), found, context=context)
 
 
 def _config(where: str, values: Mapping[str, object]) -> Config:

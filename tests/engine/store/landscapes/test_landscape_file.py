@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from gemmtune.engine.records.errors import LandscapeError, UsageError
 from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.store.landscapes import csv_reader
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
 
 FOREIGN = """\
@@ -259,6 +261,30 @@ def test_landscapes_read_back_equal(data, tmp_path_factory):
     assert [(ls.name, ls.problem, ls.context) for ls in back] == [(ls.name, ls.problem, ls.context) for ls in written]
     for read_back, original in zip(back, written, strict=True):
         assert {param.name: param for param in read_back.params} == {param.name: param for param in original.params}
+
+
+@pytest.mark.parametrize(
+    "text", [FOREIGN, OURS.replace("\n", "\r\n"), 'x,y,time_us,status\n1,"a\nb",2,ok\n2,a\u2028b,3,ok']
+)
+def test_a_text_may_be_cut_anywhere(text):
+    file = Path("recorded.csv")
+    whole = csv_reader.parse(file, [text])
+    assert csv_reader.parse(file, list(text)) == whole
+    assert csv_reader.parse(file, [text[:40], text[40:]]) == whole
+
+
+def test_a_row_takes_little_memory(tmp_path):
+    rows = "".join(f"{m},8,8,{x},{m + x}.125,1.5;2.5;{m}.25;4;5,ok\n" for m in range(1, 101) for x in range(60))
+    path = tmp_path / "many.csv"
+    path.write_text(f"problem.m,problem.n,problem.k,x,time_us,times_us,status\n{rows}")
+    tracemalloc.start()
+    try:
+        found = read_landscapes(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(len(each.points) for each in found) == 6000
+    assert (peak - 2 * path.stat().st_size) / 6000 < 300  # bytes; the file and one piece of it beside them
 
 
 def test_a_foreign_file_survives_being_written_again(tmp_path):

@@ -1,0 +1,54 @@
+"""Points of one task, held in columns: as objects, those of a million configs take half a gigabyte."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gemmtune.engine.records.artifact import Resources
+from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.landscape import Point
+from gemmtune.engine.records.measurement import Status
+
+__all__ = ["Extras", "PointColumns"]
+
+Extras = tuple[str, Resources | None, float | None, float | None]
+"""Reason, resources, build seconds and cost in seconds of a point."""
+_NO_EXTRAS: Extras = ("", None, None, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointColumns(Mapping[Config, Point]):
+    """Recorded outcome of each config in file order; a point is made when it is asked for."""
+
+    places: dict[Config, int] = field(default_factory=dict)
+    """Place of each config in the columns."""
+    statuses: list[Status] = field(default_factory=list)
+    """Status per config."""
+    times_ns: array[float] = field(default_factory=lambda: array("d"))
+    """Recorded time per config in ns; 0 unless the status is ok."""
+    samples_ns: array[float] = field(default_factory=lambda: array("d"))
+    """Recorded times of all launches in ns, those of the first config first."""
+    ends: array[int] = field(default_factory=lambda: array("q"))
+    """Number of launches up to and with those of each config."""
+    extras: dict[int, Extras] = field(default_factory=dict)
+    """Further facts by place, where a config has any."""
+
+    def __getitem__(self, config: Config) -> Point:
+        return self._point(config, self.places[config])
+
+    def __contains__(self, config: object) -> bool:
+        return config in self.places
+
+    def __iter__(self) -> Iterator[Config]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def _point(self, config: Config, place: int) -> Point:
+        status = self.statuses[place]
+        time_ns = self.times_ns[place] if status is Status.OK else None
+        samples = tuple(self.samples_ns[self.ends[place - 1] if place else 0 : self.ends[place]])
+        return Point(config, status, time_ns, samples, *self.extras.get(place, _NO_EXTRAS))
