@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gemmtune.engine.campaign.plan import Plan
@@ -30,8 +30,8 @@ class TaskConfigs:
     """Task that the configs belong to."""
     budget: int
     """Evaluations to spend: the plan's budget, or the number of feasible configs where there are fewer."""
-    configs: Callable[[], Sequence[Config]]
-    """Function that returns the feasible configs in the order of enumeration."""
+    configs: Callable[[], Iterable[Config]]
+    """Function that returns the feasible configs in the order of enumeration; each call checks them anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.platform.clock_lock import ClockLock
 from gemmtune.engine.platform.gpu_info import equal_gpus
 from gemmtune.engine.processes.process_pool import Notify, log_notice
-from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.task import Task
@@ -99,8 +98,4 @@ def _tasks(plan: Plan, device: Device, problems: Sequence[Workload]) -> Iterator
             raise UsageError("; ".join(reason_of_none(s, t) for t, s in tasks.items() if t.space in plan.spaces))
         for task, space in tasks.items():
             if counts[task]:
-                yield TaskConfigs(task, counts[task], partial(_configs, space, task))
-
-
-def _configs(space: Space, task: Task) -> Sequence[Config]:
-    return tuple(feasible_configs(space, task))
+                yield TaskConfigs(task, counts[task], partial(feasible_configs, space, task))

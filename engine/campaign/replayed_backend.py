@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
@@ -76,9 +77,18 @@ def _tasks(
         for name, space in plan.plugins.spaces.items():
             task = Task(problem, device, name)
             if problem in recorded[name]:
-                configs = _recorded(task, space, answers.landscapes.of(task))
-                _check_objective(plan, task, configs, answers)
-                yield TaskConfigs(task, min(plan.budget, len(configs)), partial(tuple, configs))
+                landscape = answers.landscapes.of(task)
+                configs = partial(recorded_feasible, space, task, landscape)
+                _check_params(task, space, landscape)
+                # No more configs than the budget are checked before their search begins.
+                budget = sum(1 for _ in islice(configs(), plan.budget))
+                if not budget:
+                    raise LandscapeError(
+                        f"{landscape.source}: none of the {len(landscape.points)} configs recorded of {landscape.name} "
+                        f"is feasible in space {name} on {device.sku}"
+                    )
+                _check_objective(plan, task, configs(), answers)
+                yield TaskConfigs(task, budget, configs)
             elif name in plan.spaces:
                 raise LandscapeError(
                     f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured; "
@@ -146,18 +156,18 @@ def recorded_device(landscapes: Sequence[Landscape]) -> Device:
     return catalogue.device(found[0])
 
 
-def recorded_feasible(space: Space, task: Task, landscape: Landscape) -> tuple[Config, ...]:
-    """Return the recorded configs that the space allows and that were not invalid when recorded, in file order."""
+def recorded_feasible(space: Space, task: Task, landscape: Landscape) -> Iterator[Config]:
+    """Yield the recorded configs that the space allows and that were not invalid when recorded, in file order."""
     check = membership(space, task)
     recorded = landscape.points.items()
-    return tuple(config for config, point in recorded if point.status is not Status.INVALID and check(config))
+    return (config for config, point in recorded if point.status is not Status.INVALID and check(config))
 
 
-def _recorded(task: Task, space: Space, landscape: Landscape) -> tuple[Config, ...]:
-    """Return the recorded configs that may be searched.
+def _check_params(task: Task, space: Space, landscape: Landscape) -> None:
+    """Refuse a landscape with other parameters than the space.
 
     Raises:
-        LandscapeError: the landscape has other parameters than the space, or no feasible config.
+        LandscapeError: the landscape has other parameters.
     """
     params = {param.name for param in space.params(task)}
     recorded = {param.name for param in landscape.params}
@@ -166,16 +176,9 @@ def _recorded(task: Task, space: Space, landscape: Landscape) -> tuple[Config, .
             f"{landscape.source}: {landscape.name} has the parameters {', '.join(sorted(recorded)) or 'none'}, "
             f"space {task.space} has {', '.join(sorted(params)) or 'none'}; name its space in a column task.space"
         )
-    configs = recorded_feasible(space, task, landscape)
-    if not configs:
-        raise LandscapeError(
-            f"{landscape.source}: none of the {len(landscape.points)} configs recorded of {landscape.name} is feasible "
-            f"in space {task.space} on {task.device.sku}"
-        )
-    return configs
 
 
-def _check_objective(plan: Plan, task: Task, configs: Sequence[Config], answers: ReplayExecutor) -> None:
+def _check_objective(plan: Plan, task: Task, configs: Iterable[Config], answers: ReplayExecutor) -> None:
     """Refuse an objective whose numbers are not those that were recorded.
 
     Raises:

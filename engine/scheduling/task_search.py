@@ -1,7 +1,7 @@
 """The search of one task within a campaign, with the batch that is being evaluated."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement
@@ -35,7 +35,7 @@ class TaskSearch:
         self,
         task: Task,
         space: Space,
-        configs: Callable[[], Sequence[Config]],
+        configs: Callable[[], Iterable[Config]],
         sampler: type[Sampler],
         budget: int,
         *,

@@ -103,7 +103,7 @@ def _row_of(problem: str, folder: Path) -> Row:
 def _recorded_configs(problem: str) -> int:
     (landscape,) = [x for x in read_landscapes(embedded("triton_mm")[0]) if x.name == problem]
     task = Task(Problem.parse(problem), catalogue.device("H200"), "triton_mm")
-    return len(recorded_feasible(registry.space("triton_mm"), task, landscape))
+    return len(list(recorded_feasible(registry.space("triton_mm"), task, landscape)))
 
 
 def _stored(path: Path) -> list[tuple]:
