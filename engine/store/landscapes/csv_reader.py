@@ -65,9 +65,9 @@ def _lines(file: Path, pieces: Iterable[str]) -> Iterator[str]:
     for piece in chain(filter(None, pieces), [""]):
         lines = _LINE.findall(kept + piece)
         kept = lines.pop() if piece else ""  # the next piece may go on with it
-        for place, line in enumerate((*lines, kept), number + 1):
+        for position, line in enumerate((*lines, kept), number + 1):
             if len(line) > _MOST_CHARACTERS:
-                raise LandscapeError(f"{file}, line {place} has more than {_MOST_CHARACTERS} characters; is it CSV?")
+                raise LandscapeError(f"{file}, line {position} has more than {_MOST_CHARACTERS} characters; is it CSV?")
         number += len(lines)
         yield from lines
 
@@ -158,15 +158,15 @@ class _Rows:
         task = self.tasks[identity]
         if task.facts != facts or task.params != params:
             raise self._differing(task, line, facts, params)
-        place = len(task.lines)
-        if (first := task.points.places.setdefault(config, place)) != place:
+        position = len(task.lines)
+        if (first := task.points.positions.setdefault(config, position)) != position:
             before = f"{config} is on line {task.lines[first]} already"
             raise LandscapeError(f"{self._file}, line {line}: {before}; keep one row per config")
         task.lines.append(line)
         reason = self._add_outcome(task.points, line, *self._outcome_of(cells))
         further = self._further_of(cells)
         if reason or any(further):
-            task.points.extras[place] = self._extras(line, reason, dict(zip(self._further, further, strict=True)))
+            task.points.extras[position] = self._extras(line, reason, dict(zip(self._further, further, strict=True)))
 
     def landscape(self, task: _Task) -> Landscape:
         """Return the landscape of a task whose rows are complete."""
@@ -237,11 +237,11 @@ class _Rows:
         return LandscapeError(f"{self._file}, line {line}, column {column}, value {text!r}: {message}")
 
 
-def _picker(places: Sequence[int]) -> Callable[[Sequence[str]], Sequence[str]]:
-    """Return a function that returns the cells at these places."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda cells: tuple(cells[place] for place in places)
+def _picker(positions: Sequence[int]) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Return a function that returns the cells at these positions."""
+    if len(positions) > 1:
+        return itemgetter(*positions)
+    return lambda cells: tuple(cells[position] for position in positions)
 
 
 def _config(names: Sequence[str], texts: Sequence[str]) -> tuple[Sequence[str], Config]:

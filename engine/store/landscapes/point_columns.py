@@ -22,8 +22,8 @@ _NO_EXTRAS: Extras = ("", None, None, None)
 class PointColumns(Mapping[Config, Point]):
     """Recorded outcome of each config in file order; a point is made when it is asked for."""
 
-    places: dict[Config, int] = field(default_factory=dict)
-    """Place of each config in the columns."""
+    positions: dict[Config, int] = field(default_factory=dict)
+    """Position of each config in the columns."""
     statuses: list[Status] = field(default_factory=list)
     """Status per config."""
     times_ns: array[float] = field(default_factory=lambda: array("d"))
@@ -33,22 +33,22 @@ class PointColumns(Mapping[Config, Point]):
     ends: array[int] = field(default_factory=lambda: array("q"))
     """Number of launches up to and with those of each config."""
     extras: dict[int, Extras] = field(default_factory=dict)
-    """Further facts by place, where a config has any."""
+    """Further facts by position, where a config has any."""
 
     def __getitem__(self, config: Config) -> Point:
-        return self._point(config, self.places[config])
+        return self._point(config, self.positions[config])
 
     def __contains__(self, config: object) -> bool:
-        return config in self.places
+        return config in self.positions
 
     def __iter__(self) -> Iterator[Config]:
-        return iter(self.places)
+        return iter(self.positions)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.positions)
 
-    def _point(self, config: Config, place: int) -> Point:
-        status = self.statuses[place]
-        time_ns = self.times_ns[place] if status is Status.OK else None
-        samples = tuple(self.samples_ns[self.ends[place - 1] if place else 0 : self.ends[place]])
-        return Point(config, status, time_ns, samples, *self.extras.get(place, _NO_EXTRAS))
+    def _point(self, config: Config, position: int) -> Point:
+        status = self.statuses[position]
+        time_ns = self.times_ns[position] if status is Status.OK else None
+        samples = tuple(self.samples_ns[self.ends[position - 1] if position else 0 : self.ends[position]])
+        return Point(config, status, time_ns, samples, *self.extras.get(position, _NO_EXTRAS))
