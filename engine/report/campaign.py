@@ -8,7 +8,7 @@ from statistics import median_low
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.measurement import Evidence, Status
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
 from gemmtune.engine.report.layout import (
@@ -42,6 +42,7 @@ def campaign_report(
     """
     objective, findings = plan.plugins.objective, result.findings
     evidence = {m.evidence for m in result.measurements}
+    lost = [m for m in result.measurements if m.task.is_baseline and m.status is not Status.OK]
     fractions = [f.fraction_of_optimum for f in findings if f.fraction_of_optimum is not None]
     mean, racing = sum(fractions) / len(fractions) if fractions else None, _racing(findings)
     portfolio = None
@@ -66,6 +67,7 @@ def campaign_report(
             for finding, of in zip(findings, scored, strict=True)
         ],
         "damaged": result.damaged,
+        "failed_baselines": [_baseline_json(m) for m in lost],
         "notes": notes,
         "written": [str(path) for path in written],
     }
@@ -96,10 +98,19 @@ def campaign_report(
         lines.append(portfolio.to_text())
     if result.ranges is not None and plan.ranges is not None:
         lines.append(ranges_text(result.ranges, buckets=plan.ranges.buckets))
+    if lost:
+        first = f"{lost[0].task.problem.name}: {lost[0].status}, {lost[0].reason}"
+        lines.append(
+            f"{count(len(lost), 'baseline')} failed, and the rows ship without a comparison. The first: {first}"
+        )
     lines += [*left_out(result.damaged), *notes]
     if written:
         lines += ["written:", *(f"  {path}" for path in written)]
     return Report(record, [*sections, "\n".join(lines)])
+
+
+def _baseline_json(failure: Measurement) -> dict[str, str]:
+    return {"problem": failure.task.problem.name, "status": failure.status.value, "reason": failure.reason}
 
 
 def _columns(

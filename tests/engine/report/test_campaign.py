@@ -93,3 +93,14 @@ def test_regret_bound_of_a_final_is_shown(regret_bound, cell):
     text, _ = shown("latency", result(8e4, 1e5, regret_bound))
     header, _, line = text.splitlines()[3:6]
     assert ("regret" in header, cell in line if cell else "≤" in line) == (cell is not None, cell is not None)
+
+
+def test_a_baseline_that_failed_is_named_with_its_reason():
+    lost = replace(MEASUREMENTS[3], task=Task(TASK.problem, TASK.device, "aten"), reason="no kernel for this shape")
+    text, record = shown("latency", replace(result(8e4, None), measurements=(*MEASUREMENTS[:3], lost)))
+    assert "1 baseline failed, and the rows ship without a comparison" in text
+    assert f"{TASK.problem.name}: wrong_result, no kernel for this shape" in text
+    assert record["failed_baselines"] == [
+        {"problem": TASK.problem.name, "status": "wrong_result", "reason": "no kernel for this shape"}
+    ]
+    assert shown("latency", result(8e4, 1e4))[1]["failed_baselines"] == []
