@@ -250,7 +250,7 @@ def test_a_graph_with_a_dynamic_m_serves_the_range_of_its_row(report, asked, nam
 
 
 def test_the_handler_is_installed_in_and_removed_from_every_thread(report):
-    assert report["handlers"] == ["_TableChoices"] * 3  # this thread, a new one, one that had resolved its own before
+    assert report["handlers"] == ["TableChoices"] * 3  # this thread, a new one, one that had resolved its own before
     assert report["handlers_after"] == ["InductorChoices"] * 3
 
 

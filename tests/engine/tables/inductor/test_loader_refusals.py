@@ -79,6 +79,12 @@ def file(tmp_path):
     return tmp_path / "inductor_table.json"
 
 
+def templates():
+    from gemmtune.engine.tables.inductor.loading.table_choices import TRITON_TEMPLATES
+
+    return TRITON_TEMPLATES
+
+
 def chooser():
     from torch._inductor.virtualized import V
 
@@ -199,11 +205,11 @@ def test_a_missing_file_is_named(loader, file):
 def test_a_refused_second_table_leaves_the_first_in_place(loader, file):
     file.write_text(exported())
     loader.install(str(file))
-    assert chooser() == "_TableChoices"
+    assert chooser() == "TableChoices"
     file.write_text("{")
     with pytest.raises(ValueError, match="not JSON"):
         loader.install(file)
-    assert chooser() == "_TableChoices"
+    assert chooser() == "TableChoices"
     loader.uninstall()
     assert chooser() == "InductorChoices"
 
@@ -214,7 +220,7 @@ def test_a_warning_that_is_an_error_leaves_the_first_table_in_place(loader, file
     file.write_text(exported())
     loader.install(file)
     before = V.choices
-    monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash="0" * 64))
+    monkeypatch.setitem(templates(), "triton::mm", SimpleNamespace(src_hash="0" * 64))
     with pytest.raises(UserWarning, match="another source"):
         loader.install(file)
     assert V.choices is before
@@ -254,7 +260,7 @@ def applying():
 def test_other_versions_with_the_same_template_source_are_used_without_a_warning(loader, file, monkeypatch, recwarn):
     source = source_hash("triton::mm", "2.14.1")
     monkeypatch.setattr("torch.__version__", "2.99.0+cu140")
-    monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash=source))
+    monkeypatch.setitem(templates(), "triton::mm", SimpleNamespace(src_hash=source))
     file.write_text(exported("torch 2.14.1+cu130, triton 3.8.0"))
     loader.install(file, policy="strict")
     assert (said(recwarn), applying()) == ([], {"triton::mm"})
@@ -292,7 +298,7 @@ def test_a_handler_that_is_registered_later_keeps_its_own_hooks(loader, file):
     try:
         choices.register_inductor_choices("mine", Naming)
         handler, name = answers()
-        assert (type(handler).__name__, name) == ("_TableChoices", "mine_x")
+        assert (type(handler).__name__, name) == ("TableChoices", "mine_x")
         loader.uninstall()
         assert (type(V.choices), answers()[1]) == (Naming, "mine_x")
     finally:
@@ -303,7 +309,7 @@ def test_a_handler_that_is_registered_later_keeps_its_own_hooks(loader, file):
 @pytest.mark.parametrize(("policy", "rows"), [("warn", {"triton::mm", "triton::bmm"}), ("strict", {"triton::bmm"})])
 def test_another_source_of_a_template_warns_once_and_the_policy_decides(loader, file, monkeypatch, policy, rows):
     file.write_text(exported(None, Problem.parse("6x64x96x200:bf16:nt:bmm")))
-    monkeypatch.setitem(loader._TRITON, "triton::mm", SimpleNamespace(src_hash="0" * 64))
+    monkeypatch.setitem(templates(), "triton::mm", SimpleNamespace(src_hash="0" * 64))
     with pytest.warns(
         UserWarning, match=r"made with another source of triton::mm than torch .* has \(torch "
     ) as caught:

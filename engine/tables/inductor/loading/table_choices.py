@@ -1,0 +1,339 @@
+"""Inductor's choices by a table: one kernel per product. Needs torch, and the CuTe packages for rows of theirs."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._inductor.choices import InductorChoices
+from torch._inductor.ir import as_storage_and_layout
+from torch._inductor.kernel.bmm import bmm_template
+from torch._inductor.kernel.mm import mm_template, persistent_tma_mm_template
+from torch._inductor.utils import _use_autotune_backend, can_use_tma
+from torch._inductor.virtualized import V
+
+from gemmtune.engine.tables.inductor.fusing import fuse_only, may_fuse
+from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary, difference
+from gemmtune.engine.tables.inductor.kernels.extern import link, registered
+from gemmtune.engine.tables.inductor.loader_rows import InductorTable, ProductRow
+from gemmtune.engine.tables.inductor.loading.dynamic_rows import dynamic_row
+from gemmtune.engine.tables.inductor.lowered import (
+    AtenChoices,
+    LoweredProduct,
+    Template,
+    is_autotuning,
+    is_for_aten,
+    is_for_templates,
+    lowered_product,
+)
+from gemmtune.engine.tables.inductor.recorder import ProductFile, see
+from gemmtune.engine.tables.inductor.table_use import (
+    NearestRow,
+    ProductUse,
+    UseLog,
+    nearest_row,
+    problem_name,
+    row_name,
+)
+
+if TYPE_CHECKING:
+    from torch._inductor.codegen.common import KernelTemplate
+    from torch._inductor.ir import ChoiceCaller
+    from torch._inductor.kernel_inputs import KernelInputs
+    from torch._inductor.scheduler import BaseSchedulerNode, Scheduler
+
+__all__ = ["TRITON_TEMPLATES", "TableChoices", "changed_templates"]
+
+_LOGIC = 6  # part of the cache key: add 1 whenever the loader compiles a row to something else
+TRITON_TEMPLATES = {
+    "triton::mm": mm_template,
+    "triton::bmm": bmm_template,
+    "triton::mm_persistent_tma": persistent_tma_mm_template,
+}
+"""Inductor's templates that rows may name."""
+_TMA = "triton::mm_persistent_tma"
+_NAMED = 3  # problems that a warning names
+_log = logging.getLogger("gemmtune")
+
+
+class TableChoices(AtenChoices):
+    """Inductor's choices, one per product: the table's or ATen."""
+
+    def __init__(
+        self,
+        table: InductorTable,
+        policy: str,
+        miss: str,
+        recordings: Sequence[ProductFile],
+        *,
+        refused: Sequence[str],
+    ) -> None:
+        """Choose by a table.
+
+        Args:
+            table: table of the rows.
+            policy: rows to use where they were timed with something else, see `install`.
+            miss: handling of products without a row, see `install`.
+            recordings: files that products are appended to, read at each product.
+            refused: templates whose rows do not apply.
+        """
+        self._table, self._policy, self._miss, self._recordings = table, policy, miss, recordings
+        self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
+        self._messages: set[str] = set()
+        self._unrunnable = {
+            name: reason
+            for name, kernel in table.kernels.items()
+            if (reason := difference(kernel, any_version=policy == "ignore"))
+        }
+        self.uses = UseLog()
+
+    def uuid(self) -> str:
+        """Return the table's part of every compile cache key; a recording has one of its own."""
+        lacking = ":".join(sorted(set(self._unrunnable.values())))
+        recording = "".join(f":{each.uuid}" for each in self._recordings)
+        return f"gemmtune-table:{_LOGIC}:{self._policy}:{self._miss}:{self._table.sha256}:{lacking}{recording}"
+
+    def get_template_configs(
+        self,
+        kernel_inputs: KernelInputs,
+        templates: list[Template],
+        op_name: str,
+        kwarg_overrides: dict[str, dict[str, Any]] | None = None,
+    ) -> list[ChoiceCaller]:
+        """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
+        for recording in self._recordings:
+            see(recording, kernel_inputs, templates, op_name)
+        device = kernel_inputs.device()
+        if device.type != "cuda":
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        found = lowered_product(kernel_inputs, op_name)
+        product = found if isinstance(found, LoweredProduct) else None
+        row = None if product is None or self._is_other_gpu(device) else self._find(product)
+        instead_of = ""
+        if product is not None and row is not None and row.kernel:
+            reason = self._why_not(row, device)
+            if not reason:
+                if not is_for_templates(op_name, templates):
+                    return []
+                self._record(found, row, device, "row")
+                return [_extern(self._table.kernels[row.kernel], kernel_inputs)]
+            instead_of = f" ({row.template} {reason})"
+            row = row.otherwise
+        template = None if product is None or row is None or row.is_aten else self._usable(row, product)
+        if product is not None and row is not None and template is not None:
+            if not is_for_templates(op_name, templates):
+                return []
+            choice = self._render(row, template, product.k, kernel_inputs, op_name)
+            if choice is not None:
+                fused = self._fused(product, row)
+                fuse_only(choice, fused)
+                apart = "" if fused else _apart(product)
+                self._record(found, row, device, "next choice" if instead_of else "row", instead_of + apart)
+                return [choice]
+            self._warn(f"gemmtune's table has a {row.template} row that Inductor cannot render ({row}); ATen runs")
+        elif row is None and self._miss == "autotune":
+            if is_for_templates(op_name, templates):
+                self._record(found, row, device, "miss")
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        elif not is_for_aten(op_name, templates):
+            return []
+        served = "unused row" if row is not None and not row.is_aten else "next choice" if instead_of else "aten row"
+        self._record(found, row, device, "miss" if row is None else served, instead_of)
+        return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
+
+    @staticmethod
+    def can_fuse(
+        scheduler: Scheduler, node1: BaseSchedulerNode, node2: BaseSchedulerNode, shared_data_score: int
+    ) -> bool:
+        """Keep everything out of a row's kernel but the epilogue that it may compute."""
+        if not may_fuse(node1, node2):
+            return False
+        return InductorChoices.can_fuse(scheduler, node1, node2, shared_data_score)
+
+    def _find(self, product: LoweredProduct) -> ProductRow | None:
+        """Return the row for a product, or for the plain product; None if there is none that serves all m."""
+        own = self._rows.get(product.full_key, ())
+        row = self._serving(product, own)
+        if row is not None or product.full_key == product.key or (own and product.is_dynamic):
+            return row
+        return self._serving(product, self._rows.get(product.key, ()))
+
+    def _fused(self, product: LoweredProduct, row: ProductRow) -> frozenset[str]:
+        """Return the names of the graph's nodes that a row's kernel may compute behind the product."""
+        epilogue = product.read.epilogue
+        if not epilogue:
+            return frozenset()
+        timed = self._is_of_epilogue(product, row)
+        return product.read.nodes if timed or (row.fuses_cheap and epilogue.is_cheap) else frozenset()
+
+    def _is_of_epilogue(self, product: LoweredProduct, row: ProductRow) -> bool:
+        """Return whether a row was timed with the product's epilogue; a plain product has none."""
+        rows = self._rows.get(product.full_key, ())
+        return product.full_key != product.key and any(row in (each, each.otherwise) for each in rows)
+
+    def _serving(self, product: LoweredProduct, rows: Sequence[ProductRow]) -> ProductRow | None:
+        """Return which of a product's rows serves all m of the graph."""
+        if product.is_dynamic:
+            row = dynamic_row(product, rows)
+        else:
+            serving = [row for row in rows if row.first <= product.hint <= row.last]
+            row = min(serving, key=lambda row: row.last - row.first, default=None)
+        return row
+
+    def _record(
+        self, product: LoweredProduct | str, row: ProductRow | None, device: torch.device, outcome: str, why: str = ""
+    ) -> None:
+        """Record and log a product that was lowered; the first one of a graph asks to be told of the graph's end."""
+        if not product:
+            return
+        if isinstance(product, str):
+            operation, _, reason = product.partition(": ")
+            use = ProductUse(operation, "no problem", reason)
+        elif row is None:
+            name = torch.cuda.get_device_properties(device).name
+            runs = "ATen runs" if self._miss == "aten" else "Inductor tunes it"
+            use = ProductUse(problem_name(product.full_key, product.hint), outcome, runs, self._nearest(product, name))
+        else:
+            key = product.full_key if self._is_of_epilogue(product, row) else product.key
+            detail = f"{row_name(key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
+            use = ProductUse(problem_name(product.full_key, product.hint), outcome, detail)
+        _log.info("%s", use)
+        graph = V.graph
+        while (parent := getattr(graph, "parent", None)) is not None:
+            graph = parent
+        if self.uses.add(graph, use):
+            _after_lowering(graph, lambda: self._warn_of_misses(self.uses.end(graph)))
+
+    def _nearest(self, product: LoweredProduct, gpu: str) -> NearestRow | None:
+        """Return the row that is most like a product without one, with all that keeps it from serving the product."""
+        found = nearest_row(self._table.rows, product.full_key, product.hint)
+        if found is None:
+            return None
+        differences = list(found.differences)
+        if not differences and product.key in self._rows and self._rows[product.key]:
+            differences = ["the graph serves more sizes of m than the row"] if product.is_dynamic else []
+        if not differences and self._policy == "strict":
+            differences = ["its template has another source than the one that was timed"]
+        if gpu != self._table.device and self._policy != "ignore":
+            differences.insert(0, f"device {self._table.device}, here {gpu}")
+        return NearestRow(found.name, tuple(differences))
+
+    def _warn_of_misses(self, uses: Sequence[ProductUse]) -> None:
+        """Warn if no product of a graph has a row; a table of another GPU has its own warning."""
+        if any(use.outcome not in ("miss", "no problem") for use in uses):
+            return
+        nearest = [use.nearest for use in uses if use.nearest is not None]
+        closest = min(nearest, key=lambda row: len(row.differences), default=None)
+        if closest is not None and any(fact.startswith("device ") for fact in closest.differences):
+            return
+        names = list(dict.fromkeys(use.problem for use in uses))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        reason = str(closest) if closest else next((use.detail for use in uses if use.outcome != "miss"), "it is empty")
+        self._warn(
+            f"gemmtune's table has no row for any product of a graph: {', '.join(names[:_NAMED])}{more}; {reason}. "
+            f"See gemmtune_inductor.report()"
+        )
+
+    def _why_not(self, row: ProductRow, device: torch.device) -> str:
+        """Return why a row's CuTe kernel cannot run in this graph, or an empty text; a warning tells it once."""
+        if V.graph.aot_mode or V.graph.cpp_wrapper:
+            return "is called from Python, not from AOTInductor's or a C++ wrapper's code"
+        reason = self._unrunnable.get(row.kernel, "") or link(self._table.kernels[row.kernel], device.index or 0)
+        if not reason and not is_autotuning():
+            reason = "needs options=gemmtune_inductor.options() in torch.compile"
+        if reason:
+            self._warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
+        return reason
+
+    def _usable(self, row: ProductRow, product: LoweredProduct) -> KernelTemplate | None:
+        """Return the row's template; None, with a warning, if Inductor's settings rule it out.
+
+        The row was timed, so its template is used even where Inductor leaves it out: for a large k, on GPUs under
+        68 SMs, and TMA without `enable_persistent_tma_matmul`, which from torch 2.12 on gives each m its own graph.
+        """
+        if is_autotuning() and _use_autotune_backend("TRITON"):
+            if row.template != _TMA or can_use_tma(*product.factors):
+                return TRITON_TEMPLATES[row.template]
+            self._warn(f"gemmtune's table has a {_TMA} row whose operands TMA cannot load here; ATen runs")
+            return None
+        self._warn(
+            f"gemmtune's table has a {row.template} row that Inductor's settings rule out: pass "
+            f"options=gemmtune_inductor.options() to torch.compile, and keep TRITON in max_autotune_gemm_backends"
+        )
+        return None
+
+    def _render(
+        self, row: ProductRow, template: KernelTemplate, k: int, kernel_inputs: KernelInputs, op_name: str
+    ) -> ChoiceCaller | None:
+        """Return the row's kernel; None if this torch or Triton cannot make it.
+
+        This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results.
+        """
+        tuned = {**row.kwargs, "EVEN_K": k % row.kwargs["BLOCK_K"] == 0}
+        made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
+        if made is None:
+            return None
+        made.layout = kernel_inputs.output_layout(flexible=False)
+        return made.choice
+
+    def _is_other_gpu(self, device: torch.device) -> bool:
+        """Return whether no row applies because the GPU is not the table's."""
+        if self._policy == "ignore":
+            return False
+        name = torch.cuda.get_device_properties(device).name
+        if name == self._table.device:
+            return False
+        self._warn(f"gemmtune's table is for {self._table.device}; on {name} no row applies")
+        return True
+
+    def _warn(self, message: str) -> None:
+        if message not in self._messages:
+            self._messages.add(message)
+            warnings.warn(message, stacklevel=2)
+
+
+def _extern(kernel: KernelBinary, kernel_inputs: KernelInputs) -> ChoiceCaller:
+    """Return the choice of a registered kernel, and let none of its operands change its strides any more."""
+    nodes = kernel_inputs.nodes()
+    for node in nodes:
+        with suppress(NotImplementedError):  # of constants, which have a layout
+            as_storage_and_layout(node, freeze=True)
+    layout = kernel_inputs.output_layout(flexible=False)
+    choice: ChoiceCaller = registered(kernel).bind(nodes, layout)  # type: ignore[no-untyped-call]
+    return choice
+
+
+def _apart(product: LoweredProduct) -> str:
+    """Return a note that an epilogue runs in a kernel of its own; empty for a product without one."""
+    if product.read.reason:
+        return f", epilogue apart: {product.read.reason}"
+    return ", epilogue apart" if product.read.epilogue else ""
+
+
+def _after_lowering(graph: Any, call: Callable[[], None]) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+    """Call once after the lowering of a graph, whose last step in every known torch is `finalize`."""
+    finalize = getattr(graph, "finalize", None)
+    if finalize is None:
+        return
+
+    def ended() -> None:
+        del graph.finalize
+        finalize()
+        call()
+
+    graph.finalize = ended
+
+
+def changed_templates(table: InductorTable) -> list[str]:
+    """Return the templates whose rows were timed with another source than this torch has, or with an unknown one."""
+    rows = [row for of_product in table.rows.values() for row in of_product]
+    used = {row.template for row in (*rows, *(row.otherwise for row in rows if row.otherwise))}
+    return [
+        name
+        for name, template in TRITON_TEMPLATES.items()
+        if name in used and list(table.templates.get(name, ())) != [template.src_hash]
+    ]
