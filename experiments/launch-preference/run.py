@@ -7,6 +7,7 @@ import json
 import tempfile
 from pathlib import Path
 from statistics import median
+from unittest.mock import patch
 
 import torch
 from cuda.bindings import driver
@@ -28,10 +29,14 @@ ROUNDS = 5
 class WithoutPreference(TritonKernel):
     """Kernel that sets only the dynamic shared memory, which the launch needs."""
 
-    def _prefer_shared_memory(self) -> None:
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        (status,) = driver.cuFuncSetAttribute(self._function, attribute, self._shared_bytes)
-        assert status == driver.CUresult.CUDA_SUCCESS, status
+    def __init__(self, artifact, problem) -> None:
+        def dynamic_alone(function, _) -> None:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            (status,) = driver.cuFuncSetAttribute(function, attribute, artifact.resources.shared_bytes)
+            assert status == driver.CUresult.CUDA_SUCCESS, status
+
+        with patch("gemmtune.spaces.inductor.kernel.prefer_shared_memory", dynamic_alone):
+            super().__init__(artifact, problem)
 
 
 def main() -> None:

@@ -35,7 +35,7 @@ def layers(engine: str) -> dict[str, tuple[str, str]]:
         return {name: ("vllm_moe", sizes) for name, sizes in MOE.items()}
     found = {name: ("sglang_moe", MOE[name]) for name in SHIPPED_BY_SGLANG}
     for each in ("sglang", "vllm"):
-        found |= {f"{name}, {each}": (f"{each}_block_fp8", sizes) for name, sizes in LINEAR.items()}
+        found |= {f"{name}-{each}": (f"{each}_block_fp8", sizes) for name, sizes in LINEAR.items()}
     return found
 
 

@@ -40,9 +40,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=("vllm", "sglang"), default="vllm")
     parser.add_argument("--minutes", type=float, default=4.0)
     parser.add_argument("--wheel", "--engines", dest="engines", type=Path, default=ROOT / ".engines")
-    parser.add_argument(
-        "--layers", default=None, help="names, separated by semicolons; by default as many as should fit"
-    )
+    parser.add_argument("--layers", default=None, help="names, separated by commas; by default as many as should fit")
     parser.add_argument("--budget", type=int, default=24)
     parser.add_argument("--again", action="store_true", help="compare a table that is there, and tune nothing")
     parser.add_argument("--rehearse", action="store_true")
@@ -53,10 +51,10 @@ def main() -> None:
             raise SystemExit(f"{arguments.engines} has no folder {engine}: see engines.py")
         os.environ[f"GEMMTUNE_{engine.upper()}"] = str(arguments.engines.resolve())
     known, counts = layers(arguments.engine), tokens(arguments.engine)
-    most = max(1, int((60 * arguments.minutes - 20) / ROW_SECONDS / len(counts)))
-    names = arguments.layers.split(";") if arguments.layers else list(known)[:most]
+    most = len(known) if arguments.again else max(1, int((60 * arguments.minutes - 20) / ROW_SECONDS / len(counts)))
+    names = arguments.layers.split(",") if arguments.layers else list(known)[:most]
     if unknown := [name for name in names if name not in known]:
-        raise SystemExit(f"no layer {unknown[0]!r}; known: {'; '.join(known)}")
+        raise SystemExit(f"no layer {unknown[0]!r}; known: {', '.join(known)}")
     problems = {name: [f"{known[name][0]}:m{count}:{known[name][1]}" for count in counts] for name in names}
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.rehearse:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from cuda.bindings import driver
 
+from gemmtune.engine.platform.cuda_driver import checked, prefer_shared_memory
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.problem import Problem
 
@@ -91,11 +91,11 @@ class CubinKernel:
             RuntimeError: the driver refuses the binary.
         """
         torch.cuda.current_stream()  # makes torch's context current in this thread
-        self._module = _checked(driver.cuModuleLoadData(binary))
-        self._function = _checked(driver.cuModuleGetFunction(self._module, entry.encode()))
+        self._module = checked(driver.cuModuleLoadData(binary))
+        self._function = checked(driver.cuModuleGetFunction(self._module, entry.encode()))
         self._grid, self._threads, self._shared_bytes = grid, threads, shared_bytes
         if shared_bytes > _STATIC_SHARED_BYTES:
-            self._prefer_shared_memory()
+            prefer_shared_memory(self._function, torch.cuda.current_device())
         if unknown := sorted(set(arguments) - {*values, *operands}):
             raise RuntimeError(f"the binary takes {unknown[0]}; known: {', '.join([*values, *operands])}")
         names = (*arguments, *_SCRATCH)
@@ -114,7 +114,7 @@ class CubinKernel:
             self._arguments[slot] = tensors[place].data_ptr()
         stream = torch._C._cuda_getCurrentRawStream(self._device)  # as Inductor's own code asks for it
         pointers = ctypes.addressof(self._pointers)
-        _checked(
+        checked(
             driver.cuLaunchKernel(
                 self._function, *self._grid, self._threads, 1, 1, self._shared_bytes, stream, pointers, 0
             )
@@ -122,30 +122,9 @@ class CubinKernel:
 
     def close(self) -> None:
         """Unload the module."""
-        _checked(driver.cuModuleUnload(self._module))
-
-    def _prefer_shared_memory(self) -> None:
-        """Prefer shared memory, as Triton's loader and Inductor's launcher do (triton/backends/nvidia/driver.c).
-
-        The preference leaves little L1, which copies of less than 16 bytes go through, so it changes the time of some
-        kernels much: see experiments/launch-preference. The kernel must be timed as production launches it.
-        """
-        function, attribute = self._function, driver.CUfunction_attribute
-        optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-        limit = _checked(driver.cuDeviceGetAttribute(optin, torch.cuda.current_device()))
-        static = _checked(driver.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function))
-        _checked(driver.cuFuncSetCacheConfig(function, driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED))
-        dynamic = attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _checked(driver.cuFuncSetAttribute(function, dynamic, limit - static))
+        checked(driver.cuModuleUnload(self._module))
 
 
 def _memory(nbytes: int) -> torch.Tensor | None:
     """Return device memory aligned to 512 bytes, or None for 0 bytes."""
     return torch.empty(nbytes, dtype=torch.uint8, device="cuda") if nbytes else None
-
-
-def _checked(result: tuple[Any, ...]) -> Any:  # noqa: ANN401 (cuda.bindings has no types)
-    status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise RuntimeError(f"CUDA driver: {status.name if isinstance(status, driver.CUresult) else status}")
-    return values[0] if values else None
