@@ -47,6 +47,18 @@ def _memory_given_back() -> Iterator[None]:
         torch.cuda.empty_cache()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _process_as_before() -> Iterator[None]:
+    """Forget the folders that a file added to `sys.path`, and check that it left Inductor's choices as they were."""
+    path = [*sys.path]
+    yield
+    sys.path[:] = path
+    virtualized = sys.modules.get("torch._inductor.virtualized")
+    if virtualized is not None:
+        left = type(virtualized.V.choices).__name__
+        assert left == "InductorChoices", f"this file left {left} installed in Inductor; its loader has uninstall()"
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist, which writes the groups into the tests' names
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Name the group of each test for `--dist loadgroup`, and put the groups that take longest first."""

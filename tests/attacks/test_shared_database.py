@@ -20,6 +20,8 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.search.enumeration import feasible_configs
 from gemmtune.engine.store.database import Database
 
+pytestmark = pytest.mark.slow(18)
+
 B200 = catalogue.device("B200")
 PROBLEMS = [Problem.parse("512x1024x512:bf16:nt"), Problem.parse("64x2048x1024:bf16:nt")]
 SPACES = ("triton_mm", "cute_gemm")
@@ -44,10 +46,10 @@ def landscapes():
 
 @pytest.fixture(scope="module")
 def tuned(landscapes, tmp_path_factory):
-    """Run five campaigns on one database, then each again; return the database and the repeated results."""
+    """Run three campaigns on one database, then each again; return the database and the repeated results."""
     folder = tmp_path_factory.mktemp("shared")
 
-    def campaign(number):
+    def campaign(number, *, report):
         result = gt.tune(
             space=SPACES,
             sampler="random",
@@ -56,12 +58,13 @@ def tuned(landscapes, tmp_path_factory):
             backend=landscapes,
             database=folder / "shared.db",
             out=folder / str(number),
+            report=report,
         )
         return result, folder / str(number)
 
-    for number in range(5):
-        campaign(number)
-    return folder / "shared.db", [campaign(number) for number in range(5)]
+    for number in range(3):
+        campaign(number, report=False)
+    return folder / "shared.db", [campaign(number, report=True) for number in range(3)]
 
 
 def test_every_campaign_ships_the_best_of_all(tuned):
@@ -138,7 +141,7 @@ def test_the_summary_says_which_winners_another_campaign_found(tuned):
         assert text.count("  another  ") == others
 
 
-def test_alone_a_campaign_says_nothing_of_others(landscapes, tmp_path):
-    result = gt.tune(space=SPACES, sampler="random", budget=3, backend=landscapes, out=tmp_path)
+def test_alone_a_campaign_says_nothing_of_others(landscapes):
+    result = gt.tune(space=SPACES, sampler="random", budget=3, backend=landscapes)
     assert all(task["found_here"] for task in result.report.to_json()["tasks"])
     assert "found by" not in result.summary()

@@ -16,15 +16,15 @@ import pytest
 from gemmtune.engine.platform.gpu_info import present_device
 
 pytestmark = [
-    pytest.mark.slow(25),
+    pytest.mark.slow(12),
     pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures"),
 ]
 
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 COMMAND = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "tpe",
-           "--budget", "150", "--batch", "1", "--seed", "5")  # fmt: skip
+           "--budget", "60", "--batch", "1", "--seed", "5", "--no-report")  # fmt: skip
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "summary.txt")
-ALL = 2 * (150 + 1)
+ALL = 2 * (60 + 1)
 """Measurements of the whole campaign: two problems and their baselines."""
 
 
@@ -79,8 +79,8 @@ def test_a_killed_campaign_ends_as_an_undisturbed_one(tmp_path):
     assert sum(map(len, expected.values())) == ALL
 
     instants = random.Random(20261121)
-    starts = [(0, instants.uniform(0.0, 2.0)) for _ in range(2)]  # while it starts: imports, landscapes, the database
-    searches = [(instants.randrange(1, ALL - 40), instants.uniform(0.0, 0.05)) for _ in range(4)]
+    starts = [(0, instants.uniform(0.0, 2.0))]  # while it starts: imports, landscapes, the database
+    searches = [(instants.randrange(1, ALL - 40), instants.uniform(0.0, 0.05)) for _ in range(2)]
     grown = []
     for rows_to_see, seconds in (*starts, *sorted(searches)):
         before = stored(killed)
@@ -91,7 +91,7 @@ def test_a_killed_campaign_ends_as_an_undisturbed_one(tmp_path):
             assert rows[: len(kept)] == kept, "a measurement was lost"
             assert rows == expected[task][: len(rows)], "it was not gone on with as it was begun"
         grown.append(sum(map(len, after.values())))
-    assert sum(0 < rows < ALL for rows in grown) >= 3, f"too few kills met the search: {grown}"
+    assert sum(0 < rows < ALL for rows in grown) >= 2, f"too few kills met the search: {grown}"
 
     tune(killed)
     assert stored(killed) == expected

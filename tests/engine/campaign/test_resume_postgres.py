@@ -15,15 +15,15 @@ from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.store.database import Database
 
 pytestmark = [
-    pytest.mark.slow(20),
+    pytest.mark.slow(10),
     pytest.mark.skipif(present_device() is not None, reason="with a GPU the command line measures"),
 ]
 
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 TUNE = (GEMMTUNE, "tune", "--problem", "16x4096x4096", "--problem", "128x2880x2880", "--sampler", "tpe",
-        "--budget", "100", "--batch", "1", "--seed", "5")  # fmt: skip
+        "--budget", "50", "--batch", "1", "--seed", "5", "--no-report")  # fmt: skip
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json")
-ALL = 2 * (100 + 1)
+ALL = 2 * (50 + 1)
 
 
 def measured(url: str) -> dict[str, list[tuple]]:
@@ -52,7 +52,7 @@ def test_dropped_connections_and_killed_drivers_lose_and_double_nothing(postgres
     Database.open(url).close()
     chance = random.Random(20261121)
     dropped = 0
-    for kill_at in (40, 120, None):
+    for kill_at in (40, None):
         begun_with = count(postgres_server, url)
         with (disturbed / "said.txt").open("w") as said:
             process = subprocess.Popen([*TUNE, "--database", url], cwd=disturbed, stdout=said, stderr=said)
@@ -67,7 +67,7 @@ def test_dropped_connections_and_killed_drivers_lose_and_double_nothing(postgres
         held = measured(url)
         assert all(rows == expected[task][: len(rows)] for task, rows in held.items())
         assert process.returncode == (0 if kill_at is None else -signal.SIGKILL), (disturbed / "said.txt").read_text()
-    assert dropped >= 3
+    assert dropped >= 2
     assert measured(url) == expected
     for name in FILES:
         assert (disturbed / "out" / name).read_bytes() == (calm / "out" / name).read_bytes(), name

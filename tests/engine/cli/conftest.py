@@ -32,7 +32,8 @@ from gemmtune.engine.tables.table_file import read_table
 DECODE = "16x4096x4096:bf16:nt"
 MIDDLE = "128x2880x2880:bf16:nt"
 TWO = ("--problem", DECODE, "--problem", MIDDLE)
-TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400")  # all there is of the first problem, 400 of the second
+# All there is of the first problem, 400 of the second.
+TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400", "--no-report")
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "inductor/gemmtune_inductor.py")
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 
@@ -67,9 +68,12 @@ def _script(*arguments: str | Path, cwd: Path) -> Ran:
 def run(tmp_path, monkeypatch, capsys):
     """The command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands that take a model add its folder
     monkeypatch.setattr(display, "_SILENT_SECONDS", 600.0)  # a busy machine makes quick commands slow
 
     def command(*arguments: str | Path) -> Ran:
+        if arguments[:1] == ("tune",) and "--report" not in arguments:
+            arguments += ("--no-report",)  # drawing a page takes longer than most campaigns here
         monkeypatch.setattr(sys, "argv", ["gemmtune", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             cli.main()

@@ -15,6 +15,8 @@ import pytest
 from gemmtune.engine.cli import commands, stopping
 from gemmtune.engine.tables.table_file import read_table
 
+pytestmark = pytest.mark.slow(12)
+
 GEMMTUNE = Path(sys.executable).with_name("gemmtune")
 DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
 
@@ -67,7 +69,7 @@ def test_half_precision_has_torchs_short_name(run, refusal):
 
 def test_a_campaign_says_that_it_waits_while_another_process_has_the_database_locked(tmp_path):
     (tmp_path / "out").mkdir()
-    command = [GEMMTUNE, "tune", "--problem", DECODE, "--budget", "2", "--no-report"]
+    command = [GEMMTUNE, "tune", "--problem", DECODE, "--budget", "2", "--sampler", "random", "--no-report"]
     with closing(sqlite3.connect(tmp_path / "out/measurements.db")) as other:
         other.execute("BEGIN EXCLUSIVE")
         process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -83,7 +85,7 @@ def test_a_campaign_says_that_it_waits_while_another_process_has_the_database_lo
 
 
 def test_two_same_campaigns_at_once_write_the_same_table(tmp_path):
-    command = [GEMMTUNE, "tune", "--problem", DECODE, "--budget", "24", "--no-report"]
+    command = [GEMMTUNE, "tune", "--problem", DECODE, "--budget", "24", "--sampler", "random", "--no-report"]
     both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     first, second = (process.communicate()[0].split("\n\n")[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]

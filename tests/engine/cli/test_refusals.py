@@ -13,7 +13,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table, write_table
 
-pytestmark = pytest.mark.slow(15)
+pytestmark = pytest.mark.slow(8)
 
 DECODE = "16x4096x4096:bf16:nt"
 MIDDLE = "128x2880x2880:bf16:nt"

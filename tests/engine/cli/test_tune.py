@@ -15,13 +15,14 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table
 
-pytestmark = pytest.mark.slow(20)
+pytestmark = pytest.mark.slow(15)
 
 NO_GPU = "No GPU found; using the recorded landscapes.\n"
 DECODE = "16x4096x4096:bf16:nt"
 MIDDLE = "128x2880x2880:bf16:nt"
 TWO = ("--problem", DECODE, "--problem", MIDDLE)
-TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400")  # all there is of the first problem, 400 of the second
+# All there is of the first problem, 400 of the second.
+TUNE = ("tune", *TWO, "--sampler", "random", "--budget", "400", "--no-report")
 FILES = ("table.json", "inductor/lookup_table.json", "inductor/inductor_table.json", "inductor/gemmtune_inductor.py")
 
 
@@ -49,8 +50,8 @@ weight = 20
 """
 
 
-def test_tune_without_anything_tunes_what_is_recorded(tmp_path, script, stored, contents):
-    first = script("tune", cwd=tmp_path)
+def test_tune_without_anything_tunes_what_is_recorded(tmp_path, run, stored, contents):
+    first = run("tune")
     assert first.status == 0
     assert NO_GPU in first.err  # behind the line that says the command is at work
     out = tmp_path / "out"
@@ -70,7 +71,7 @@ def test_tune_without_anything_tunes_what_is_recorded(tmp_path, script, stored, 
     assert len(stored(out / "measurements.db")) == len(recorded) * (64 + 1)
 
     before, rows = contents(out), stored(out / "measurements.db")
-    again = script("tune", cwd=tmp_path)
+    again = run("tune")
     assert (again.status, again.out) == (0, first.out)
     after = contents(out)
     assert {name: after[name] for name in FILES} == {name: before[name] for name in FILES}
@@ -92,7 +93,7 @@ def test_the_same_seed_elsewhere_gives_the_same_bytes_and_another_a_legal_table(
 
 
 def test_tune_json_is_one_object_and_nothing_else(run, tuned, recorded_configs, row_of):
-    ran = run(*TUNE, "--json")
+    ran = run(*TUNE, "--report", "--json")
     assert (ran.status, ran.err) == (0, NO_GPU)
     record = ran.record
     assert {n: record[n] for n in ("device", "objective", "unit", "sampler", "budget", "seed", "rows")} == {

@@ -26,7 +26,7 @@ def on_paper(run, toy_priced):
     return run(*ON_PAPER, "--builders", "1", "--sampler", "random")
 
 
-def test_a_device_that_is_not_here_is_built_for_and_estimated(on_paper, tmp_path):
+def test_a_device_that_is_not_here_is_built_for_and_estimated(run, on_paper, tmp_path):
     assert on_paper.status == 0, on_paper.err
     assert on_paper.err == "No NVIDIA B200 here: kernels are built for it and not timed (estimate: toy model 1.0).\n"
     (row,) = read_table(tmp_path / "out/table.json").rows
@@ -38,7 +38,6 @@ def test_a_device_that_is_not_here_is_built_for_and_estimated(on_paper, tmp_path
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "asked.json",
         "measurements.db",
-        "report.html",
         "run.json",
         "summary.txt",
         "table.json",
@@ -47,6 +46,8 @@ def test_a_device_that_is_not_here_is_built_for_and_estimated(on_paper, tmp_path
         kept = {m.config["TILE"]: m for m in database.measurements()}
     assert {tile: m.status for tile, m in kept.items()} == {1: Status.BUILD_FAILED, 2: Status.OK, 3: Status.OK}
     assert (kept[3].resources.registers, kept[3].build_seconds) == (48, 0.5)
+    assert run(*ON_PAPER, "--report").status == 0
+    assert (tmp_path / "out/report.html").exists()
 
 
 def test_its_summary_says_what_was_built_and_why_nothing_is_exported(on_paper):

@@ -17,7 +17,7 @@ from gemmtune.engine.statistics import estimate
 
 from .simulated_clock import BLOCK_SAMPLES, PARTS, SimulatedClock, SimulatedKernel, SimulatedTimer, steady
 
-pytestmark = pytest.mark.slow(25)
+pytestmark = pytest.mark.slow(8)
 
 LIMITS = LaunchLimits()
 LEADER = Estimate(10_000.0, 9_950.0, 10_050.0)
@@ -26,7 +26,7 @@ DRIFT = Drift(20_000.0)
 
 # Campaigns: 64 configs in random order, each screened against the leader; then a final of the 8 best.
 
-SEEDS = 1000
+SEEDS = 250
 CONFIGS = 64
 FIXED_LAUNCHES = CONFIGS * 100
 GOOD = 0.005  # regret of a right pick

@@ -25,7 +25,7 @@ from gemmtune.engine.tables.inductor.guards import Range, product_ranges
 from gemmtune.engine.tables.inductor.layers import Linear
 from gemmtune.engine.tables.inductor.products import asked_by_torch
 
-pytestmark = pytest.mark.slow(20)
+pytestmark = pytest.mark.slow(15)
 
 PROBE = Path(__file__).with_name("guard_probe.py")
 H200, A100, L4 = map(catalogue.device, ("H200", "A100", "L4"))
@@ -33,13 +33,10 @@ FORUM = Linear(3420, 1280, DType.BF16)
 LAST_INT32 = (2**31 - 1) // 3420
 
 CASES = [
-    (Linear(68, 20, DType.BF16), H200),
     (Linear(68, 20, DType.BF16, weight_grad=False), H200),
     (Linear(68, 20, DType.BF16, input_grad=True), A100),
-    (Linear(20, 68, DType.FP16), H200),
     (Linear(1004, 1000, DType.BF16), L4),  # where the balance of the GPU cuts
     (Linear(66, 20, DType.FP32, input_grad=True), L4),
-    (Linear(72, 24, DType.BF16), H200),  # with nothing to pad
 ]
 
 
@@ -80,7 +77,9 @@ def question(layer: Linear, device: Device | None, sizes: list[int], *, bias: bo
 
 def answers(questions: list[dict[str, object]]) -> list[dict[str, list[int]]]:
     command = [python_of_torch(), PROBE, json.dumps(questions)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Few kernels are compiled: headers that are compiled ahead cost more than they save.
+    environment = os.environ | {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
