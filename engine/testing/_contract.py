@@ -39,6 +39,7 @@ def require_lightness(answer: Callable[[type[_Plugin]], str], plugin: type[_Plug
     Raises:
         ContractError: a process failed, loaded a heavy package, left a file, or gave another answer.
     """
+    wanted = answer(plugin)
     for seed in ("1", "2"):
         with tempfile.TemporaryDirectory() as folder:
             names = (plugin.__module__, plugin.__qualname__, answer.__module__, answer.__qualname__)
@@ -54,4 +55,4 @@ def require_lightness(answer: Callable[[type[_Plugin]], str], plugin: type[_Plug
         given, loaded, left = json.loads(done.stdout)
         require(not loaded, plugin, f"imported {loaded}")
         require(not left, plugin, f"left {left} in the working directory")
-        require(given == answer(plugin), plugin, "answers differently in another process")
+        require(given == wanted, plugin, "answers differently in another process")

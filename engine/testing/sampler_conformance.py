@@ -120,8 +120,8 @@ def searches_two_objectives(sampler: type[Sampler]) -> None:
     """Check that two conflicting scores with failures do not end the search, and that two runs ask one sequence."""
     if not sampler.multi_objective:
         return
-    _drive(sampler, example_search(objectives=2), lambda config: _with_failures(_two(config)), batch=3, most=18)
-    sequences = [_drive(sampler, example_search(objectives=2), _two, batch=4, most=16) for _ in range(2)]
+    _drive(sampler, example_search(objectives=2), lambda config: _with_failures(_two(config)), batch=3, most=12)
+    sequences = [_drive(sampler, example_search(objectives=2), _two, batch=4, most=8) for _ in range(2)]
     require(sequences[0] == sequences[1], sampler, "asked another sequence in a second run of two objectives")
 
 

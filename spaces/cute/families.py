@@ -19,7 +19,7 @@ __all__ = ["FAMILIES", "Family", "families_of"]
 _EVERY_LAYOUT = ("nn", "nt", "tn", "tt")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # one object per class: compared and hashed by identity
 class Family:
     """One operator class of the registry."""
 

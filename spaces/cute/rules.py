@@ -1,5 +1,7 @@
 """Constraints of NVIDIA's CuTe operators, each stated once."""
 
+from functools import lru_cache
+
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.engine.records.verdict import Verdict
@@ -12,6 +14,7 @@ COPY_BYTES = 16
 """Bytes that the length of an operand's rows must be a multiple of, for every operator of the registry."""
 
 
+@lru_cache(maxsize=64)  # asked for each config of a problem
 def operands_fit(problem: Problem, family: Family) -> Verdict:
     """Return whether the class multiplies operands of such types, layouts and alignments."""
     types = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"

@@ -86,7 +86,9 @@ def keys(content: object, skipped: frozenset[str] = frozenset({"config", "tie_ba
 
 
 def test_the_page_on_tables_names_every_key_of_a_table(tmp_path: Path):
-    gt.tune(["16x4096x4096:bf16:nt"], backend=gt.landscapes("h200"), sampler="random", budget=4, out=tmp_path)
+    gt.tune(
+        ["16x4096x4096:bf16:nt"], backend=gt.landscapes("h200"), sampler="random", budget=4, out=tmp_path, report=False
+    )
     table = json.loads((tmp_path / "table.json").read_text(encoding="utf-8"))
     text = (DOCS / "reading-the-table.md").read_text(encoding="utf-8")
     assert keys(table) - set(re.findall(r"`(\w+)`", text)) == set()

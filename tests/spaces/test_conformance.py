@@ -15,7 +15,7 @@ from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.engine.testing import space_conformance
 from gemmtune.engine.testing.space_conformance import check_build, example_tasks
 
-pytestmark = pytest.mark.slow(40)
+pytestmark = pytest.mark.slow(25)
 
 OWN = ("aten", "triton_mm", "triton_mm_tma")
 ALIKE = ("sglang_block_fp8_shipped", "sglang_moe_shipped", "vllm_block_fp8_shipped")

@@ -79,7 +79,6 @@ def run(folder, hidden, *arguments):
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "TORCH_LOGS": LOGS,
-        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",  # for one kernel they cost more than they save
         "PYTHONPATH": os.pathsep.join((str(HERE), *sys.path)),
     }
     settings |= {"CUDA_VISIBLE_DEVICES": ""} if hidden else {}
