@@ -110,18 +110,22 @@ def _changed_at(folder: str) -> int | None:
 
 
 def _load(kind: type[_Plugin], name: str) -> type[_Plugin]:
-    point = look_up(kind, name)
-    with _blaming(kind, point):
-        plugin: object = point.load()
-    if not (isinstance(plugin, type) and issubclass(plugin, kind)):
-        raise ContractError(f"{_noun(kind)} {name!r} ({point.value}) is not a subclass of {kind.__qualname__}")
-    return plugin
+    return _loaded(kind, look_up(kind, name))
 
 
 def _create(kind: type[_Plugin], name: str) -> _Plugin:
-    plugin = _load(kind, name)
-    with _blaming(kind, look_up(kind, name)):
+    point = look_up(kind, name)
+    plugin = _loaded(kind, point)
+    with _blaming(kind, point):
         return plugin()
+
+
+def _loaded(kind: type[_Plugin], point: EntryPoint) -> type[_Plugin]:
+    with _blaming(kind, point):
+        plugin: object = point.load()
+    if not (isinstance(plugin, type) and issubclass(plugin, kind)):
+        raise ContractError(f"{_noun(kind)} {point.name!r} ({point.value}) is not a subclass of {kind.__qualname__}")
+    return plugin
 
 
 @contextmanager

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
+from itertools import count
 
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config
@@ -36,7 +37,7 @@ class PointColumns(Mapping[Config, Point]):
     """Further facts by position, where a config has any."""
 
     def __getitem__(self, config: Config) -> Point:
-        return self._point(config, self.positions[config])
+        return self.point(config, self.positions[config])
 
     def __contains__(self, config: object) -> bool:
         return config in self.positions
@@ -47,8 +48,22 @@ class PointColumns(Mapping[Config, Point]):
     def __len__(self) -> int:
         return len(self.positions)
 
-    def _point(self, config: Config, position: int) -> Point:
+    def values(self) -> ValuesView[Point]:
+        """Return a view of the points that looks up no config."""
+        return _Points(self)
+
+    def point(self, config: Config, position: int) -> Point:
+        """Return the point of a config at its position."""
         status = self.statuses[position]
         time_ns = self.times_ns[position] if status is Status.OK else None
         samples = tuple(self.samples_ns[self.ends[position - 1] if position else 0 : self.ends[position]])
         return Point(config, status, time_ns, samples, *self.extras.get(position, _NO_EXTRAS))
+
+
+class _Points(ValuesView[Point]):
+    def __init__(self, columns: PointColumns) -> None:
+        super().__init__(columns)
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[Point]:
+        return map(self._columns.point, self._columns.positions, count())

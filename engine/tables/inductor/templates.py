@@ -5,11 +5,12 @@ Source: torch/_inductor/kernel/mm.py and bmm.py, heuristics/template/triton.py.
 
 from __future__ import annotations
 
-from gemmtune.engine.records.errors import TableError
+from functools import lru_cache
+
+from gemmtune.engine.records.errors import TableError, UnknownPlugin
 from gemmtune.engine.records.problem import Op, Problem
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.space import Space
 
 __all__ = ["is_cute", "template_of"]
 
@@ -36,4 +37,12 @@ def template_of(problem: Problem, choice: Choice) -> str:
 
 def is_cute(space: str) -> bool:
     """Return whether a space's kernels need the CuTe packages in production."""
-    return space in registry.names(Space) and bool(registry.space(space).needs)
+    try:
+        return _needs_packages(space)
+    except UnknownPlugin:
+        return False
+
+
+@lru_cache  # asked several times per row; an error is not kept: the space may be installed later
+def _needs_packages(space: str) -> bool:
+    return bool(registry.space(space).needs)
