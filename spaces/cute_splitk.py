@@ -17,6 +17,7 @@ _PARAMS = (
     Param("split_k", (1, 2, 4, 8)),
     Param("k_unroll", (1, 2, 4)),
     Param("num_stages", (2, 4, 8)),
+    Param("share_a", (False, True)),  # loads A once per block and part of k; costs a barrier per chunk
     Param("use_pdl", (False, True)),
 )
 _LANES_K = 4  # of m16n8k16 that hold one row of an operand
@@ -48,4 +49,5 @@ class CuteSplitKSpace(DecodeSpace):
             split_k=config.integer("split_k"),
             unroll=config.integer("k_unroll"),
             stages=config.integer("num_stages"),
+            shares_a=bool(config["share_a"]),
         )

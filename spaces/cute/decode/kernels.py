@@ -11,7 +11,7 @@ from cutlass import const_expr, cute
 from cutlass.memory import SmemAllocator
 
 from gemmtune.spaces.cute.decode.reduction import announce, reduce_and_store, shared_sums, store_share
-from gemmtune.spaces.cute.decode.slots import address_of_row, load, make_slots
+from gemmtune.spaces.cute.decode.slots import address_of_row, fetch, load, make_slots
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 
 __all__ = ["DecodeKernel", "GemvKernel", "SplitKKernel"]
@@ -35,6 +35,8 @@ class DecodeKernel(ABC):
             cluster=[tiling.split_k, 1, 1],
             stream=stream,
             use_pdl=self._use_pdl,
+            # Else the assembler saves registers for more blocks, and puts the loads of a chunk one behind another.
+            min_blocks_per_mp=1 if tiling.stages == 1 else 0,
         )
 
     @cute.kernel
@@ -46,7 +48,8 @@ class DecodeKernel(ABC):
         rank = block % tiling.split_k
         announce(tiling)
         memory = SmemAllocator()
-        slots, sums = make_slots(tiling, self._element, memory), shared_sums(tiling, memory)
+        of_a, of_b = self._operands(memory, thread)
+        sums = shared_sums(tiling, memory)
         if const_expr(self._use_pdl):
             # Until the kernel before has ended, which may have written A or B. None is told to start before this one
             # ends: behind it runs a kernel of another library, and launches in a row are timed as they deploy.
@@ -63,8 +66,10 @@ class DecodeKernel(ABC):
         n, _ = b.shape
         vectors = k // VECTOR
         # Rows and columns beyond the matrices are read from their last one, and not written.
+        first_own = warp // tiling.warps_k if const_expr(tiling.shares_a) else 0
         rows = [
-            address_of_row(a, cutlass.min(first_row + i * lanes_n + lane_n, m - 1)) for i in range(tiling.rows_per_lane)
+            address_of_row(a, cutlass.min(first_row + (i + first_own) * lanes_n + lane_n, m - 1))
+            for i in range(0, tiling.rows_per_lane, tiling.sharers)
         ]
         columns = [
             address_of_row(b, cutlass.min(first_column + column_of_warp + i * lanes_n + lane_n, n - 1))
@@ -76,17 +81,21 @@ class DecodeKernel(ABC):
         chunks = tiling.chunks_of_part(vectors, part)
         for step in cutlass.range(tiling.stages - 1, unroll=1):
             if step < chunks:
-                self._load(rows, columns, slots[None, None, thread, step], part, step, lane_k, vectors)
+                self._load(rows, columns, of_a, of_b, part, step, lane_k, vectors, first_own)
             cute.arch.cp_async_commit_group()
         for step in cutlass.range(chunks, unroll=1):
+            if const_expr(tiling.shares_a):
+                # Now the chunk is whole, and no warp reads the one before, whose slots are loaded next.
+                cute.arch.cp_async_wait_group(tiling.stages - 2)
+                cute.arch.barrier(barrier_id=1 + warp % tiling.warps_k, number_of_threads=WARP * tiling.sharers)
             ahead = step + (tiling.stages - 1)
             if ahead < chunks:
-                self._load(
-                    rows, columns, slots[None, None, thread, ahead % tiling.stages], part, ahead, lane_k, vectors
-                )
-            cute.arch.cp_async_commit_group()
-            cute.arch.cp_async_wait_group(tiling.stages - 1)
-            self._add(slots[None, None, thread, step % tiling.stages], total)
+                self._load(rows, columns, of_a, of_b, part, ahead, lane_k, vectors, first_own)
+            if const_expr(tiling.stages > 1):
+                cute.arch.cp_async_commit_group()
+                if const_expr(not tiling.shares_a):
+                    cute.arch.cp_async_wait_group(tiling.stages - 1)
+            self._add(of_a[None, None, step % tiling.stages], of_b[None, None, step % tiling.stages], total)
 
         if const_expr(tiling.split_k > 1):
             cute.arch.cluster_wait()  # for `announce`: the shared memory of every block may be written
@@ -94,32 +103,51 @@ class DecodeKernel(ABC):
         reduce_and_store(tiling, sums, bias, out, self._added, first_row, first_column, rank, thread)
 
     @cute.jit
+    def _operands(self, memory: SmemAllocator, thread: cutlass.Int32) -> tuple[cute.Tensor, cute.Tensor]:
+        """Return where a thread finds its loads of A and B, each of shape (elements of a load, loads, stages)."""
+        tiling = self._tiling
+        a_loads = const_expr(tiling.rows_per_lane * tiling.unroll)
+        b_loads = const_expr(tiling.columns_per_lane * tiling.unroll)
+        if const_expr(tiling.stages == 1):
+            of_a = cute.make_rmem_tensor(cute.make_layout((VECTOR, a_loads, 1)), self._element)
+            of_b = cute.make_rmem_tensor(cute.make_layout((VECTOR, b_loads, 1)), self._element)
+        else:
+            a_threads = const_expr(tiling.threads // tiling.sharers)  # warps that share A differ in their columns alone
+            a_slots = make_slots(tiling.stages, a_loads, a_threads, self._element, memory)
+            b_slots = make_slots(tiling.stages, b_loads, tiling.threads, self._element, memory)
+            of_a, of_b = a_slots[None, None, thread % a_threads, None], b_slots[None, None, thread, None]
+        return of_a, of_b
+
+    @cute.jit
     def _load(
         self,
         rows: list[cute.Pointer],
         columns: list[cute.Pointer],
-        slots: cute.Tensor,
+        of_a: cute.Tensor,
+        of_b: cute.Tensor,
         part: cutlass.Int32,
         step: cutlass.Int32,
         lane_k: cutlass.Int32,
         vectors: cutlass.Int32,
+        first_own: cutlass.Int32,
     ) -> None:
-        """Start the loads of one chunk; columns of B come first in each group of slots."""
+        """Start the loads of one chunk; of a shared A, each warp loads every `sharers`-th group of rows."""
         tiling = self._tiling
-        together = const_expr(tiling.columns_per_lane + tiling.rows_per_lane)
+        start, slot = fetch if tiling.stages == 1 else load, step % tiling.stages
         for u in cutlass.range_constexpr(tiling.unroll):
             vector = tiling.vector(part, step, u, lane_k)
             for i in cutlass.range_constexpr(tiling.columns_per_lane):
-                load(columns[i], vector, vectors, slots[None, u * together + i], True)
-            for i in cutlass.range_constexpr(tiling.rows_per_lane):
-                load(rows[i], vector, vectors, slots[None, u * together + tiling.columns_per_lane + i], False)
+                start(columns[i], vector, vectors, of_b[None, u * tiling.columns_per_lane + i, slot], True)
+            for i in cutlass.range_constexpr(tiling.rows_per_lane // tiling.sharers):
+                place = u * tiling.rows_per_lane + i * tiling.sharers + first_own
+                start(rows[i], vector, vectors, of_a[None, place, slot], False)
 
     @abstractmethod
     def _make_total(self) -> cute.Tensor:
         """Return the accumulators of a lane, in registers."""
 
     @abstractmethod
-    def _add(self, slots: cute.Tensor, total: cute.Tensor) -> None:
+    def _add(self, of_a: cute.Tensor, of_b: cute.Tensor, total: cute.Tensor) -> None:
         """Add the products of one chunk."""
 
     @abstractmethod
@@ -145,20 +173,19 @@ class GemvKernel(DecodeKernel):
         )
 
     @cute.jit
-    def _add(self, slots: cute.Tensor, total: cute.Tensor) -> None:
+    def _add(self, of_a: cute.Tensor, of_b: cute.Tensor, total: cute.Tensor) -> None:
         """Add the products of one chunk in fp32."""
         tiling = self._tiling
-        together = const_expr(tiling.columns + tiling.rows)
-        of_b = cute.make_rmem_tensor(cute.make_layout((VECTOR, tiling.columns)), cutlass.Float32)
-        of_a = cute.make_rmem_tensor(cute.make_layout(VECTOR), cutlass.Float32)
+        b = cute.make_rmem_tensor(cute.make_layout((VECTOR, tiling.columns)), cutlass.Float32)
+        a = cute.make_rmem_tensor(cute.make_layout(VECTOR), cutlass.Float32)
         for u in cutlass.range_constexpr(tiling.unroll):
             for i in cutlass.range_constexpr(tiling.columns):
-                of_b[None, i].store(slots[None, u * together + i].load().to(cutlass.Float32))
+                b[None, i].store(of_b[None, u * tiling.columns + i].load().to(cutlass.Float32))
             for j in cutlass.range_constexpr(tiling.rows):
-                of_a.store(slots[None, u * together + tiling.columns + j].load().to(cutlass.Float32))
+                a.store(of_a[None, u * tiling.rows + j].load().to(cutlass.Float32))
                 for i in cutlass.range_constexpr(tiling.columns):
                     for v in cutlass.range_constexpr(VECTOR):
-                        total[i, j] = total[i, j] + of_b[v, i] * of_a[v]
+                        total[i, j] = total[i, j] + b[v, i] * a[v]
 
     @cute.jit
     def _share(
@@ -192,24 +219,23 @@ class SplitKKernel(DecodeKernel):
         return cute.make_rmem_tensor(layout, cutlass.Float32)
 
     @cute.jit
-    def _add(self, slots: cute.Tensor, total: cute.Tensor) -> None:
+    def _add(self, of_a: cute.Tensor, of_b: cute.Tensor, total: cute.Tensor) -> None:
         """Add the products of one chunk, by two instructions per load."""
         tiling = self._tiling
         mma = cute.make_mma_atom(cute.nvgpu.warp.MmaF16BF16Op(self._element, cutlass.Float32, (16, 8, 16)))
         strips, groups = const_expr(tiling.columns_per_lane // 2), const_expr(tiling.rows_per_lane)
-        together = const_expr(tiling.columns_per_lane + tiling.rows_per_lane)
-        of_b = cute.make_rmem_tensor(cute.make_layout((VECTOR, 2 * strips)), self._element)
-        of_a = cute.make_rmem_tensor(cute.make_layout((VECTOR, groups)), self._element)
+        b = cute.make_rmem_tensor(cute.make_layout((VECTOR, 2 * strips)), self._element)
+        a = cute.make_rmem_tensor(cute.make_layout((VECTOR, groups)), self._element)
         # Pairs along k, the other half of the columns, and the other pairs along k; then the two instructions.
         b_operand = cute.make_tensor(
-            of_b.iterator, cute.make_layout(((2, 2, 2), 2, strips), stride=((1, VECTOR, 2), 4, 2 * VECTOR))
+            b.iterator, cute.make_layout(((2, 2, 2), 2, strips), stride=((1, VECTOR, 2), 4, 2 * VECTOR))
         )
-        a_operand = cute.make_tensor(of_a.iterator, cute.make_layout(((2, 2), 2, groups), stride=((1, 2), 4, VECTOR)))
+        a_operand = cute.make_tensor(a.iterator, cute.make_layout(((2, 2), 2, groups), stride=((1, 2), 4, VECTOR)))
         for u in cutlass.range_constexpr(tiling.unroll):
             for i in cutlass.range_constexpr(tiling.columns_per_lane):
-                cute.autovec_copy(slots[None, u * together + i], of_b[None, i])
+                cute.autovec_copy(of_b[None, u * tiling.columns_per_lane + i], b[None, i])
             for j in cutlass.range_constexpr(groups):
-                cute.autovec_copy(slots[None, u * together + tiling.columns_per_lane + j], of_a[None, j])
+                cute.autovec_copy(of_a[None, u * groups + j], a[None, j])
             for strip in cutlass.range_constexpr(strips):
                 for group in cutlass.range_constexpr(groups):
                     for half in cutlass.range_constexpr(2):

@@ -38,7 +38,8 @@ def features(task: Task, tiling: Tiling) -> Mapping[str, float]:
         "bytes in flight per SM": log2(_bytes_in_flight(task, tiling, at_once)),
         "chunks of a warp": log2(chunks),
         "loads of a chunk": log2(tiling.loads),
-        "share of A in the loads": log2(1 + tiling.rows_per_lane / tiling.columns_per_lane),
+        "share of A in the loads": log2(1 + _share_of_a(tiling)),
+        "registers alone": float(tiling.stages == 1),
         "warps of a sum": log2(tiling.parts),
         "blocks of a cluster": log2(tiling.split_k),
         "threads": log2(tiling.threads),
@@ -53,7 +54,7 @@ def rough_time_ns(task: Task, tiling: Tiling) -> float:
     per_ns = device.memory_bandwidth_gb_s / device.sm_count  # bytes per SM
     of_busiest = -(-blocks // device.sm_count) * tiling.tile_n * problem.k / tiling.split_k  # elements of B
     nbytes = of_busiest * problem.b_dtype.itemsize
-    share_of_a = tiling.rows_per_lane / tiling.columns_per_lane
+    share_of_a = _share_of_a(tiling)
     loading = max(nbytes / per_ns, nbytes * (1 + share_of_a) / (per_ns * _L1_FACTOR))
     if tiling.lanes_k == WARP:  # a product and a conversion of each operand, to fp32
         computing = of_busiest * (tiling.rows + 1 + share_of_a) / _CORE_OPERATIONS
@@ -63,6 +64,11 @@ def rough_time_ns(task: Task, tiling: Tiling) -> float:
     of_cluster = _CLUSTER_NS + further * _CLUSTER_WAVE_NS if tiling.split_k > 1 else 0
     waiting = further * _WAVE_NS + of_cluster + _PART_NS * tiling.parts + _CHUNK_NS * chunks
     return _LAUNCH_NS + max(loading, computing) + waiting
+
+
+def _share_of_a(tiling: Tiling) -> float:
+    """Return the bytes of A that are loaded per byte of B."""
+    return tiling.rows_per_lane / tiling.sharers / tiling.columns_per_lane
 
 
 def _blocks(task: Task, tiling: Tiling) -> int:
@@ -78,6 +84,6 @@ def _resident(task: Task, tiling: Tiling) -> int:
 
 def _bytes_in_flight(task: Task, tiling: Tiling, blocks: int) -> float:
     """Return the bytes of B that are under way per SM, with that many blocks on the GPU."""
-    chunks = min(tiling.stages - 1, tiling.chunks_of_part(gemm(task.problem).k // VECTOR, 0))
+    chunks = min(max(1, tiling.stages - 1), tiling.chunks_of_part(gemm(task.problem).k // VECTOR, 0))
     of_block = 16 * tiling.threads * tiling.columns_per_lane * tiling.unroll * chunks
     return max(1, blocks * of_block / task.device.sm_count)

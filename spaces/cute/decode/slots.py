@@ -1,7 +1,7 @@
-"""Loads of 16 bytes from memory into slots of shared memory that belong to one thread. Imports cutlass.
+"""Loads of 16 bytes from memory into slots of shared memory or into registers. Imports cutlass.
 
-Each thread reads only the slots that it filled itself, so no barrier stands between a load and its use. Loads of all
-stages are under way at once, and need no registers.
+Each thread reads only the slots that it filled itself, so no barrier stands between a load and its use, unless warps
+share their slots of A. Loads of all stages are under way at once, and need no registers.
 """
 
 import cutlass
@@ -10,17 +10,17 @@ from cutlass._mlir.dialects import nvvm
 from cutlass.cutlass_dsl import dsl_user_op
 from cutlass.memory import SmemAllocator
 
-from gemmtune.spaces.cute.decode.tiling import VECTOR, Tiling
+from gemmtune.spaces.cute.decode.tiling import VECTOR
 
-__all__ = ["address_of_row", "load", "make_slots"]
+__all__ = ["address_of_row", "fetch", "load", "make_slots"]
 
 
-def make_slots(tiling: Tiling, element: type[cutlass.Numeric], memory: SmemAllocator) -> cute.Tensor:
-    """Return the slots of a block, shape (elements of a load, loads of a chunk, threads, stages)."""
-    slot = VECTOR * tiling.threads
-    layout = cute.make_layout(
-        (VECTOR, tiling.loads, tiling.threads, tiling.stages), stride=(1, slot, VECTOR, slot * tiling.loads)
-    )
+def make_slots(
+    stages: int, loads: int, threads: int, element: type[cutlass.Numeric], memory: SmemAllocator
+) -> cute.Tensor:
+    """Return slots of an operand, shape (elements of a load, loads of a chunk, threads, stages)."""
+    slot = VECTOR * threads
+    layout = cute.make_layout((VECTOR, loads, threads, stages), stride=(1, slot, VECTOR, slot * loads))
     return memory.allocate_tensor(element, layout, byte_alignment=16)
 
 
@@ -40,8 +40,26 @@ def load(row: cute.Pointer, vector: cutlass.Int32, vectors: cutlass.Int32, slot:
         streamed: whether no other warp reads the vector, so that the level-1 cache need not keep it.
     """
     nbytes = cutlass.min(cutlass.max(vectors - vector, 0), 1) * 16
-    source = row + cute.assume(cutlass.min(vector, vectors - 1) * VECTOR, divby=VECTOR)
-    _copy(slot.iterator, source, nbytes, streamed)
+    _copy(slot.iterator, _within(row, vector, vectors), nbytes, streamed)
+
+
+def fetch(
+    row: cute.Pointer, vector: cutlass.Int32, vectors: cutlass.Int32, registers: cute.Tensor, streamed: bool
+) -> None:
+    """Start loading a vector of a row into registers; other arguments are those of `load`."""
+    mode = cute.nvgpu.LoadCacheMode.STREAMING if streamed else cute.nvgpu.LoadCacheMode.ALWAYS
+    atom = cute.make_copy_atom(
+        cute.nvgpu.CopyG2ROp(), registers.element_type, num_bits_per_copy=128, load_cache_mode=mode
+    )
+    cute.copy(atom, cute.make_tensor(_within(row, vector, vectors), cute.make_layout(VECTOR)), registers)
+    words = cute.recast_tensor(registers, cutlass.Int32)
+    inside = -cutlass.min(cutlass.max(vectors - vector, 0), 1)
+    for i in range(4):
+        words[i] = words[i] & inside
+
+
+def _within(row: cute.Pointer, vector: cutlass.Int32, vectors: cutlass.Int32) -> cute.Pointer:
+    return row + cute.assume(cutlass.min(vector, vectors - 1) * VECTOR, divby=VECTOR)
 
 
 @dsl_user_op

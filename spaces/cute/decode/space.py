@@ -20,10 +20,10 @@ from gemmtune.spaces.cute.runtime_packages import RUNTIME_PACKAGES
 
 __all__ = ["REVISION", "DecodeSpace"]
 
-REVISION = "1"
+REVISION = "2"
 """Revision of the kernels' source, part of their toolchain: raise it with every change of a binary."""
 _SEEDS = 12
-_LEAST_STAGES = 2
+_DEEP = 3  # stages from which on many loads are ahead
 
 
 class DecodeSpace(Space):
@@ -48,15 +48,15 @@ class DecodeSpace(Space):
         return verdict and fits(task, config, self.tiling(gemm(task.problem), config))
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the tiles and splits of k that a rough model finds fastest, with few and with many loads ahead."""
+        """Return the tiles and splits of k that a rough model finds fastest, with no, few and many loads ahead."""
         feasible = [config for config in self.points(task) if not config["use_pdl"] and self.check(task, config)]
         tilings = [self.tiling(gemm(task.problem), config) for config in feasible]
         times = [rough_time_ns(task, tiling) for tiling in tilings]
         found: dict[tuple[int, ...], Config] = {}
         for number in sorted(range(len(feasible)), key=times.__getitem__):
             tiling = tilings[number]
-            deep = tiling.stages > _LEAST_STAGES
-            found.setdefault((tiling.tile_n, tiling.warps_k, tiling.split_k, deep), feasible[number])
+            depth = min(tiling.stages, _DEEP)
+            found.setdefault((tiling.tile_n, tiling.warps_k, tiling.split_k, depth), feasible[number])
         return tuple(found.values())[:_SEEDS]
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:

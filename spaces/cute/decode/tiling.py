@@ -37,7 +37,9 @@ class Tiling:
     unroll: int
     """Loads of a lane per row of an operand and chunk."""
     stages: int
-    """Chunks per warp in shared memory, one of which is computed while the others are loaded."""
+    """Chunks per warp in shared memory, one of which is computed while the others are loaded; 1 for registers alone."""
+    shares_a: bool = False
+    """Whether the warps along n load one copy of A together, instead of a copy each."""
 
     @property
     def threads(self) -> int:
@@ -65,6 +67,11 @@ class Tiling:
         return self.rows * self.lanes_k // WARP
 
     @property
+    def sharers(self) -> int:
+        """Warps that load one copy of A together."""
+        return self.warps_n if self.shares_a else 1
+
+    @property
     def columns_per_lane(self) -> int:
         """Columns of B that a lane reads."""
         return self.columns * self.lanes_k // WARP
@@ -72,7 +79,7 @@ class Tiling:
     @property
     def loads(self) -> int:
         """Loads of a lane per chunk."""
-        return (self.rows_per_lane + self.columns_per_lane) * self.unroll
+        return (self.rows_per_lane // self.sharers + self.columns_per_lane) * self.unroll
 
     @property
     def tile(self) -> int:
@@ -87,7 +94,8 @@ class Tiling:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory per block: the loads of all stages, and a sum per part and element of the slice."""
-        return 16 * self.loads * self.stages * self.threads + 4 * self.parts * self.slice
+        loads = 16 * self.loads * self.stages * self.threads if self.stages > 1 else 0
+        return loads + 4 * self.parts * self.slice
 
     def chunks_of_part(self, vectors: int, part: int) -> int:
         """Return the number of chunks that a part of k reads: chunks `part`, `part + parts` and so on."""

@@ -30,7 +30,7 @@ pytestmark = [
 
 TORCH = f"torch {version('torch')}" if find_spec("torch") else ""
 GEMV = {"outputs_per_warp": 2, "warps_n": 1, "warps_k": 4, "split_k": 2, "k_unroll": 1, "num_stages": 4}
-SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 4, "k_unroll": 2, "num_stages": 4}
+SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 4, "k_unroll": 2, "num_stages": 4, "share_a": False}
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages": 3, "num_warps": 4}
 MM, ADDMM, DYNAMIC = "1x96x4096:bf16:nt", "8x96x4096:bf16:nt:addmm", "16x96x4096:bf16:nt:dynamic_m=true"
 

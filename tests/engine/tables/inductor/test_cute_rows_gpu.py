@@ -31,7 +31,7 @@ pytestmark = [
 ]
 
 GEMV = {"outputs_per_warp": 2, "warps_n": 1, "warps_k": 4, "split_k": 2, "k_unroll": 1, "num_stages": 4}
-SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 4, "k_unroll": 2, "num_stages": 4}
+SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 4, "k_unroll": 2, "num_stages": 4, "share_a": False}
 
 
 def choice(space, config):

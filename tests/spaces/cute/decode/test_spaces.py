@@ -20,7 +20,16 @@ GEMV = {
     "num_stages": 4,
     "use_pdl": False,
 }
-SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 4, "k_unroll": 2, "num_stages": 4, "use_pdl": False}
+SPLIT_K = {
+    "warp_n": 16,
+    "warps_n": 1,
+    "warps_k": 4,
+    "split_k": 4,
+    "k_unroll": 2,
+    "num_stages": 4,
+    "share_a": False,
+    "use_pdl": False,
+}
 CONFIGS = {"cute_gemv": GEMV, "cute_splitk": SPLIT_K}
 
 
@@ -67,6 +76,15 @@ def test_ragged_sizes_biases_and_a_dynamic_m_are_served(name, problem):
         ("cute_gemv", "16x512x8192", {"outputs_per_warp": 8}, "registers", "128 accumulators per lane > 64"),
         ("cute_gemv", "16x512x8192", {"k_unroll": 4, "num_stages": 8}, "shared memory", "> 232448 B per block"),
         ("cute_gemv", "1x512x1024", {}, "idle warps", "k has 4 chunks of 256, for 8 warps"),
+        ("cute_gemv", "16x512x8192", {"num_stages": 1}, "registers", "18 loads per lane into registers > 16"),
+        ("cute_splitk", "32x512x8192", {"share_a": True}, "shared A", "1 warps along n cannot share the 4 loads"),
+        (
+            "cute_splitk",
+            "8x512x8192",
+            {"share_a": True, "warps_n": 2},
+            "shared A",
+            "2 warps along n cannot",
+        ),
         ("cute_splitk", "64x512x8192", {"warp_n": 64}, "registers", "128 accumulators per lane > 64"),
         ("cute_splitk", "8x512x512", {}, "idle warps", "k has 8 chunks of 64, for 16 warps"),
     ],
@@ -88,18 +106,25 @@ def test_a_binary_is_shared_by_all_sizes_of_n_and_k_and_by_no_other_bias_or_type
 
 @pytest.mark.slow(14)
 @pytest.mark.parametrize(
-    ("name", "sku"), [("cute_gemv", "H200"), ("cute_splitk", "H200"), ("cute_gemv", "B200"), ("cute_splitk", "B200")]
+    ("name", "sku", "changes"),
+    [
+        ("cute_gemv", "H200", {}),
+        ("cute_splitk", "H200", {"share_a": True, "warps_n": 2, "warps_k": 2}),
+        ("cute_gemv", "B200", {"num_stages": 1, "use_pdl": True}),
+        ("cute_splitk", "B200", {"use_pdl": True}),
+    ],
 )
-def test_a_kernel_builds_on_a_cpu_with_the_shared_memory_of_its_tiling(name, sku, tmp_path):
+def test_a_kernel_builds_on_a_cpu_with_the_shared_memory_of_its_tiling(name, sku, changes, tmp_path):
     pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
-    space, task = registry.space(name), Task(Problem.parse("3x512x8192:bf16:nt:addmm"), catalogue.device(sku), name)
-    config = Config(CONFIGS[name] | {"use_pdl": sku == "B200"})
+    m = 32 if "share_a" in changes else 3
+    space, task = registry.space(name), Task(Problem.parse(f"{m}x512x8192:bf16:nt:addmm"), catalogue.device(sku), name)
+    config = Config(CONFIGS[name] | changes)
     artifact = space.build(task, config, tmp_path)
     tiling = space.tiling(task.problem, config)
     assert artifact.resources.shared_bytes == tiling.shared_bytes
     assert artifact.resources.threads == tiling.threads
     assert artifact.resources.spill_bytes == 0
-    assert ("gemmtune-decode-kernels", "1") in artifact.toolchain.versions
+    assert ("gemmtune-decode-kernels", "2") in artifact.toolchain.versions
 
 
 @pytest.mark.slow(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -124,8 +125,19 @@ def test_every_vector_of_a_row_is_read_once(tiling, vectors):
     assert max(reads) < vectors + tiling.chunk
 
 
+def test_warps_that_share_a_load_each_row_once_into_the_slots_that_all_of_them_read():
+    tiling = Tiling(rows=32, columns=32, lanes_k=4, warps_n=2, warps_k=4, split_k=1, unroll=2, stages=4, shares_a=True)
+    own = tiling.rows_per_lane // tiling.sharers
+    loaded = [first + i * tiling.sharers for first in range(tiling.warps_n) for i in range(own)]
+    assert sorted(loaded) == list(range(tiling.rows_per_lane))
+    assert tiling.loads == (2 + 4) * 2
+    slots = tiling.unroll * (tiling.columns_per_lane * 8 + tiling.rows_per_lane * 4)  # of 8 warps, and of 4
+    assert tiling.shared_bytes == 16 * WARP * slots * 4 + 4 * tiling.parts * tiling.slice
+
+
 def test_shared_memory_holds_all_stages_and_the_sums_of_a_slice():
     assert GEMV.slice == 4  # 12 elements of 3 blocks
     assert GEMV.shared_bytes == 16 * (3 + 2) * 2 * 4 * 128 + 4 * 6 * 4
+    assert replace(GEMV, stages=1).shared_bytes == 4 * 6 * 4
     assert TENSOR_CORES.loads == (2 + 4) * 2
     assert TENSOR_CORES.shared_bytes == 16 * 12 * 3 * 256 + 4 * 8 * 512
