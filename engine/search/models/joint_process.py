@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.search.encoding import Encoding, values_by_name
 from gemmtune.engine.search.models import kernel
 from gemmtune.engine.search.models.coordinates import Reals, param_coordinates
-from gemmtune.engine.search.models.source_trials import fair_share, select_trials, usable_sources
+from gemmtune.engine.search.models.source_trials import fair_share, has_new_fact, select_trials, usable_sources
 
 __all__ = ["JointProcess"]
 
@@ -25,36 +26,43 @@ _CONSTANT_VARIANCE = 30.0
 """Prior variance of each task's constant, in units of the signal's variance."""
 _CORRELATIONS = (0.2, 0.5, 0.7, 0.85, 0.95, 0.99)
 """Candidate correlations between two tasks with equal features."""
+_SHARES = (0.35, 0.5, 0.65, 0.8, 1.0)
+"""Candidate shares of a parameter's factor that fall with distance; with 1 no parameter has an effect of its own."""
 _FEATURE_UNIT = 4.0
 """Difference of a task's feature that counts as one; sizes are logarithms to base 2."""
-_REFIT = 4
-"""Number of outcomes at which the kernel is fitted again; from then on whenever they have doubled."""
+_DEVIATION = 0.5
+"""Share of the standard deviation to count on: slow configs vary most, and their variance is that of all."""
 
 
 class JointProcess:
     """Gaussian process of one task's outcomes and of trials of other tasks.
 
-    The covariance of two configs is a Matérn 5/2 kernel of their parameters and of their tasks' features. Between two
-    tasks it is multiplied by a correlation, which is fitted with the length scales. Within a task a constant of large
-    variance is added, since the level of each task is its own.
+    The covariance of two configs is a product of one factor per parameter and one for their tasks. A parameter's
+    factor is a constant plus a Matérn 5/2 kernel, so that the product sums the effects of single parameters, of pairs,
+    and so on (Durrande, Ginsbourger, Roustant and Carraro, Journal of Multivariate Analysis 115, 2013). The tasks'
+    factor is a Matérn 5/2 kernel of their features times a correlation, or 1 within a task. Within a task a constant
+    of large variance is added, since the level of each task is its own.
     """
 
     def __init__(self, search: Search, sources: Sequence[SourceTask]) -> None:
         """Fit the kernel to the trials of `sources`, which share the parameters of the search."""
-        sources, tasks = _nearest(search, sources)
+        sources, features = _nearest(search, sources)
         share = fair_share([len(source.trials) for source in sources], _MAX_TRIALS)
         chosen = [select_trials(source, share) for source in sources]
         configs = [trial.config for trials, _ in chosen for trial in trials]
         self._count = len(search.feasible)
         numbers = [number for number, (trials, _) in enumerate(chosen) for _ in trials]
-        self._task: NDArray[np.intp] = np.array([-1] * self._count + numbers)
+        self._task: NDArray[np.intp] = np.array([len(sources)] * self._count + numbers)
         self._slowness = np.concatenate([slowness for _, slowness in chosen])
         params = _coordinates(search.params, [*search.feasible, *configs])
-        self._coordinates = np.hstack([params, tasks[self._task]])
-        centres = [kernel.central_length(params.shape[1])] * params.shape[1] + [0.0] * tasks.shape[1]
+        levels = [np.unique(column, return_inverse=True) for column in params.T]
+        self._levels: list[NDArray[np.intp]] = [level for _, level in levels]
+        self._apart = [_squares(values) for values, _ in levels]
+        self._tasks_apart = np.array([_squares(column) for column in features.T]).reshape(-1, *[len(features)] * 2)
+        centres = [kernel.central_length(len(levels))] * len(levels) + [0.0] * len(self._tasks_apart)
         self._centre = np.array(centres)
         self._lengths = self._centre.copy()
-        self._noise, self._correlation = 1e-3, 0.85
+        self._noise, self._correlation, self._share = 1e-3, 0.85, 0.65
         self._rows = list(range(self._count, len(self._task)))  # the trials of other tasks, then this one's configs
         self._outcomes: list[float] = []
         self._fitted = 0
@@ -69,9 +77,12 @@ class JointProcess:
         """Return the process with the search's history; None without one that applies."""
         if not search.feasible:
             return None
-        names = list(search.features(search.feasible[0]))
-        sources = [s for s in usable_sources(search.history) if list(s.features(s.trials[0].config)) == names]
-        return cls(search, sources) if sources else None
+        here = search.features(search.feasible[0])
+        sources = [s for s in usable_sources(search.history) if list(s.features(s.trials[0].config)) == list(here)]
+        there = np.array([list(source.features(source.trials[0].config).values()) for source in sources])
+        if not sources or has_new_fact(list(here), there, np.array([list(here.values())])):
+            return None
+        return cls(search, sources)
 
     def add(self, position: int) -> None:
         """Add the config at `position` as evaluated; `tell` brings its outcome later."""
@@ -91,7 +102,7 @@ class JointProcess:
     def tell(self, outcomes: Sequence[float]) -> None:
         """Add the outcomes of the configs added since the last call, in their order; NaN stands for a failure."""
         self._outcomes.extend(outcomes)
-        if len(self._outcomes) >= max(_REFIT, 2 * self._fitted):
+        if kernel.is_fit_due(len(self._outcomes), self._fitted):
             self._fit()
             self._condition()
             self._fitted = len(self._outcomes)
@@ -101,67 +112,86 @@ class JointProcess:
 
         Before the first outcome, return how fast the other tasks let expect each config to be, up to a constant.
         """
-        weights, variance = self._weights()
-        mean: Reals = weights @ self._reduced[: len(weights)]
+        targets = self._targets()
+        told = len(targets)
+        weights, variance = _weigh(np.ascontiguousarray(self._factor[:told, :told]), targets)
+        mean: Reals = weights @ self._reduced[:told]
         if not self._outcomes:
             return -mean
-        return kernel.expected_improvement(mean, np.sqrt(variance * self._unexplained()))
-
-    def _weights(self) -> tuple[Reals, float]:
-        targets = self._targets()
-        return _weigh(np.ascontiguousarray(self._factor[: len(targets), : len(targets)]), targets)
-
-    def _unexplained(self) -> Reals:
-        unexplained: Reals = np.maximum(1 + _CONSTANT_VARIANCE - self._explained, 1e-9)
-        return unexplained
+        unexplained = np.maximum(1 + _CONSTANT_VARIANCE - self._explained, 1e-9)
+        return kernel.expected_improvement(mean, _DEVIATION * np.sqrt(variance * unexplained))
 
     def _targets(self) -> Reals:
         """Return the slowness of the other tasks' trials, and this task's outcomes relative to the best of them."""
         return np.concatenate([self._slowness, kernel.above_best(self._outcomes)])
 
     def _fit(self) -> None:
-        """Choose length scales, noise and the correlation between tasks by the posterior density."""
-        used, targets = self._rows[: len(self._slowness) + len(self._outcomes)], self._targets()
-        points, n = self._coordinates[used], len(used)
+        """Choose length scales, noise, correlation and share by the posterior density."""
+        used, targets = np.array(self._rows[: len(self._slowness) + len(self._outcomes)]), self._targets()
+        n = len(used)
         rows, columns = np.tril_indices(n, -1)
-        apart = (points[rows] - points[columns]) ** 2
-        related = self._task[used][rows] == self._task[used][columns]
-        constant = np.where(related, _CONSTANT_VARIANCE, 0.0)
+        tasks = self._task[used][rows], self._task[used][columns]
+        levels = [(level[used][rows], level[used][columns]) for level in self._levels]
+        constant = np.where(tasks[0] == tasks[1], _CONSTANT_VARIANCE, 0.0)
         matrix = np.zeros((n, n), order="F")  # LAPACK reads the lower half alone
         flat = matrix.reshape(-1, order="F")
         below, diagonal = rows + n * columns, np.arange(n) * (n + 1)
 
-        def cost(lengths: Reals, noise: float, correlation: float) -> float:
-            """Return the negative logarithm of the posterior density."""
-            near = kernel.matern(apart @ np.exp(-2 * lengths))
-            flat[below] = near * np.where(related, 1.0, correlation) + constant
-            flat[diagonal] = 1 + _CONSTANT_VARIANCE + noise
-            factor = kernel.factorise(matrix)
-            variance = _weigh(factor, targets)[1]
-            prior = np.sum(((lengths - self._centre) / kernel.LENGTH_SPREAD) ** 2)
-            return float(0.5 * n * math.log(variance) + np.log(np.diag(factor)).sum() + 0.5 * prior)
+        @cache
+        def factor(axis: int, length: float, share: float) -> Reals:
+            factors: Reals = self._axis(axis, length, share)[levels[axis]]
+            return factors
 
-        self._lengths = kernel.ascend(self._lengths, lambda lengths: cost(lengths, self._noise, self._correlation))
-        self._noise = min(kernel.NOISES, key=lambda noise: round(cost(self._lengths, noise, self._correlation), 6))
-        self._correlation = min(_CORRELATIONS, key=lambda value: round(cost(self._lengths, self._noise, value), 6))
+        def cost(lengths: Reals, noise: float, correlation: float, share: float) -> float:
+            """Return the negative logarithm of the posterior density."""
+            near = self._tasks(lengths, correlation)[tasks]
+            for axis in range(len(levels)):
+                near *= factor(axis, float(lengths[axis]), share)
+            flat[below] = near + constant
+            flat[diagonal] = 1 + _CONSTANT_VARIANCE + noise
+            lower = kernel.factorise(matrix)
+            variance = _weigh(lower, targets)[1]
+            prior = np.sum(((lengths - self._centre) / kernel.LENGTH_SPREAD) ** 2)
+            density = 0.5 * n * math.log(variance) + np.log(np.diag(lower)).sum() + 0.5 * prior
+            return round(float(density), 6)
+
+        noise, correlation, share = self._noise, self._correlation, self._share
+        lengths = kernel.ascend(self._lengths, lambda lengths: cost(lengths, noise, correlation, share))
+        noise = min(kernel.NOISES, key=lambda value: cost(lengths, value, correlation, share))
+        correlation = min(_CORRELATIONS, key=lambda value: cost(lengths, noise, value, share))
+        share = min(_SHARES, key=lambda value: cost(lengths, noise, correlation, value))
+        self._lengths, self._noise, self._correlation, self._share = lengths, noise, correlation, share
 
     def _condition(self) -> None:
         """Recompute the rows L⁻¹ K(evaluated, configs), as GaussianProcess has them."""
-        self._scaled = self._coordinates / np.exp(self._lengths)
-        self._norms = (self._scaled**2).sum(axis=1)
+        axes = range(len(self._levels))
+        self._tables = [self._axis(axis, float(self._lengths[axis]), self._share) for axis in axes]
+        self._between = self._tasks(self._lengths, self._correlation)
         noisy = self._covariances(self._rows, self._rows)
         noisy[np.diag_indices(len(noisy))] = 1 + _CONSTANT_VARIANCE + self._noise
         self._factor = kernel.factorise(noisy)
         self._reduced = kernel.reduce(self._factor, self._covariances(self._rows, range(self._count)))
         self._explained = (self._reduced**2).sum(axis=0)
 
+    def _axis(self, axis: int, length: float, share: float) -> Reals:
+        """Return the factor of a parameter's coordinate, shape (levels, levels)."""
+        table: Reals = 1 - share + share * kernel.matern(self._apart[axis] * math.exp(-2 * length))
+        return table
+
+    def _tasks(self, lengths: Reals, correlation: float) -> Reals:
+        """Return the factor of the tasks, shape (tasks, tasks)."""
+        scales = np.exp(-2 * lengths[len(self._levels) :])
+        table = correlation * kernel.matern(np.tensordot(scales, self._tasks_apart, axes=1))
+        np.fill_diagonal(table, 1.0)
+        return table
+
     def _covariances(self, some: Sequence[int], others: Sequence[int]) -> Reals:
         """Return the covariances of rows, in units of the signal's variance, shape (some, others)."""
         there = slice(others.start, others.stop) if isinstance(others, range) else others
-        squared = self._norms[some][:, None] + self._norms[there] - 2 * self._scaled[some] @ self._scaled[there].T
-        related = self._task[some][:, None] == self._task[there]
-        near = kernel.matern(squared)
-        covariances: Reals = np.where(related, near + _CONSTANT_VARIANCE, near * self._correlation)
+        covariances: Reals = self._between[self._task[some]][:, self._task[there]]
+        for table, level in zip(self._tables, self._levels, strict=True):
+            covariances *= table[level[some]][:, level[there]]
+        covariances[self._task[some][:, None] == self._task[there]] += _CONSTANT_VARIANCE
         return covariances
 
 
@@ -170,6 +200,12 @@ def _weigh(factor: Reals, targets: Reals) -> tuple[Reals, float]:
     weights = kernel.reduce(factor, targets)
     prior = kernel.PRIOR_WEIGHT * kernel.PRIOR_VARIANCE
     return weights, float((weights @ weights + prior) / (len(targets) + kernel.PRIOR_WEIGHT))
+
+
+def _squares(values: Reals) -> Reals:
+    """Return the squared differences of all pairs, shape (values, values)."""
+    squares: Reals = (values[:, None] - values) ** 2
+    return squares
 
 
 def _nearest(search: Search, sources: Sequence[SourceTask]) -> tuple[list[SourceTask], Reals]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.search.models.coordinates import Reals, param_values
-from gemmtune.engine.search.models.source_trials import fair_share, select_trials, usable_sources
+from gemmtune.engine.search.models.source_trials import fair_share, has_new_fact, select_trials, usable_sources
 from gemmtune.engine.search.task_features import SIZE_PREFIX, feature_matrix
 
 __all__ = ["predict_slowness"]
@@ -31,8 +31,7 @@ def predict_slowness(search: Search, features: Reals) -> Reals | None:
 
     Source: Geurts, Ernst and Wehenkel, Machine Learning 63, 2006.
 
-    There is no prediction where a feature is constant on this task and had one other value in the whole history
-    (another type, GPU or alignment): no source task shows its effect. Problem sizes are exempt.
+    There is no prediction where this task has a fact that is new to the history.
 
     Args:
         search: task to predict for, with its history.
@@ -56,10 +55,7 @@ def predict_slowness(search: Search, features: Reals) -> Reals | None:
         ]
     )
     names = list(search.features(search.feasible[0]))
-    if any(
-        not name.startswith(SIZE_PREFIX) and np.ptp(there) == 0 and np.ptp(here) == 0 and there[0] != here[0]
-        for name, there, here in zip(names, source_features.T, features.T, strict=True)
-    ):
+    if has_new_fact(names, source_features, features):
         return None
     slowness = np.concatenate([slow for _, slow in selected])
     params = param_values([*(trial.config for trial in trials), *search.feasible])

@@ -72,7 +72,7 @@ def test_a_batch_spreads_before_its_outcomes_are_known():
     process.tell([math.log(2e4)])
     first = process.improvement()
     process.add(int(first.argmax()))
-    assert process.improvement()[first.argmax()] < 0.5 * first.max()
+    assert process.improvement()[first.argmax()] < 0.8 * first.max()
 
 
 def test_a_refit_keeps_the_shape_of_what_is_predicted():
@@ -95,6 +95,19 @@ def test_tasks_with_other_features_do_not_count():
     assert JointProcess.of(Task(64).search(source)) is None
 
 
+def test_a_fact_that_no_other_task_had_leaves_no_history():
+    source = SourceTask(Task(32).source(30).trials, lambda config: {"problem size": 5.0, "kind": 2.0})
+    assert JointProcess.of(Task(64).search(source)) is None
+    assert JointProcess.of(Task(64).search(source, Task(32).source(30))) is not None
+
+
+def test_every_second_of_the_first_proposals_was_the_best_of_another_task():
+    task, history = Task(64), [Task(rows).source(20) for rows in (16, 32, 128)]
+    best = {min(source.trials, key=lambda trial: trial.score or math.inf).config for source in history}
+    found = asked(TransferSampler(task.search(*history), tried=4), task, 4)
+    assert {found[1], found[3]} <= best
+
+
 def test_few_trials_of_each_of_three_tasks_lead_a_search_of_another_size():
     task = Task(128)
     history = [Task(rows).source(16) for rows in (16, 32, 64)]
@@ -103,7 +116,7 @@ def test_few_trials_of_each_of_three_tasks_lead_a_search_of_another_size():
     assert warm < 1.3 < cold
 
 
-def test_the_joint_process_takes_turns_and_ends_where_evolution_begins():
+def test_the_joint_process_ends_where_evolution_begins():
     task = Task(128)
     sampler = TransferSampler(task.search(Task(32).source(30)), evolution_after=8)
     asked(sampler, task, 8)
