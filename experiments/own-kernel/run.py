@@ -1,6 +1,10 @@
-"""Tune both examples of docs/own-kernel.md, sweep them, and load their table. Usage: run.py --out FOLDER --minutes 3.
+"""Tune both examples of docs/own-kernel.md, sweep them, load a table, and tune faulty kernels.
 
-Without a GPU, `--rehearse` builds two configs of each example for an H200 and loads a table of them.
+    python experiments/own-kernel/run.py --out FOLDER --minutes 3
+    python experiments/own-kernel/run.py --out FOLDER --phases table,faults
+
+A phase keeps what others left in FOLDER/result.json. Without a GPU, `--rehearse` builds two configs of each example
+for an H200.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from pathlib import Path
 
 import torch
 import triton
+from triton.runtime.autotuner import Autotuner
 
 import gemmtune as gt
 from gemmtune.engine.platform.gpu_info import present_device
@@ -34,6 +39,7 @@ EXAMPLES = HERE.parents[1] / "docs/examples/own_kernel"
 KERNELS = (f"triton:{EXAMPLES / 'softmax.py'}:Softmax", f"triton:{EXAMPLES / 'int4_gemm.py'}:Int4Gemm")
 FAULTY = f"triton:{HERE.parents[1] / 'tests/engine/execution/faulty_kernel.py'}"
 SPACE = "triton_kernel"
+PHASES = ("tune", "sweep", "table", "faults")
 
 
 def module_of(file: Path):
@@ -48,67 +54,78 @@ def feasible(case, device):
     return list(feasible_configs(registry.space(SPACE), Task(case, device, SPACE)))
 
 
-def compare(kernel: str, out: Path, seconds: float) -> list[dict]:
-    """Tune each case with a tenth of its configs, then sweep all; return a line per case."""
-    cases, lines, database = expand_workloads(kernel), [], out / "measurements.db"
-    device = present_device()
-    for case in cases:
-        total = len(feasible(case, device))
-        budget = -(-total // 10)
-        started = time.monotonic()
-        tuned = gt.tune([case], budget=budget, database=database, out=out / case.name.replace(":", "_"), report=False)
-        tuned_seconds = time.monotonic() - started
-        (row,) = tuned.rows
-        best = next((choice for choice in row.choices if choice.space == SPACE), None)
-        started = time.monotonic()
-        swept = gt.tune([case], sampler="exhaustive", budget=total, seconds=seconds, batch=64, database=database)
-        sweep_seconds = time.monotonic() - started
+def tune(kernel: str, out: Path) -> dict:
+    """Tune a kernel's cases together, each with a tenth of its configs at most; return what became of each case."""
+    cases, device, database = expand_workloads(kernel), present_device(), out / "measurements.db"
+    totals = {case: len(feasible(case, device)) for case in cases}
+    tenths = {case: -(-total // 10) for case, total in totals.items()}
+    started, lines = time.monotonic(), {}
+    for budget in sorted(set(tenths.values())):  # the smaller cases are done after the first campaign
+        asked = [case for case in cases if tenths[case] >= budget]
+        tuned = gt.tune(asked, budget=budget, database=database, out=out / cases[0].kernel / str(budget), report=False)
+        for row in tuned.rows:
+            lines[row.problem.name] = {"tuned": choice_of(row), "in_seconds": round(time.monotonic() - started, 1)}
+    with Database.open(str(database), read_only=True) as store:
+        for case in cases:
+            evaluated = len(list(store.measurements(case, space=SPACE)))
+            lines[case.name] |= {"configs": totals[case], "tenth": tenths[case], "evaluated": evaluated}
+            print(case.name, json.dumps(lines[case.name]), flush=True)
+    return lines
+
+
+def choice_of(row) -> dict | None:
+    """Return the fastest config of the kernel in a row; None if only its default is there."""
+    best = next((choice for choice in row.choices if choice.space == SPACE), None)
+    return None if best is None else {"config": dict(best.config), "time_ns": best.time_ns}
+
+
+def sweep(kernel: str, out: Path, tuned: dict, seconds: float) -> None:
+    """Measure every config of each case, and add the tuned config's loss to its line."""
+    database = out / "measurements.db"
+    for case in expand_workloads(kernel):
+        line, started = tuned[case.name], time.monotonic()
+        swept = gt.tune(
+            [case], sampler="exhaustive", budget=line["configs"], seconds=seconds, batch=64, database=database
+        )
         (whole,) = swept.rows
         with Database.open(str(database), read_only=True) as store:
             found = list(store.measurements(case, space=SPACE))
             final = store.finals(case)[-1]
         times = {f.config: f.estimate.time_ns for f in final.finalists if f.task.space == SPACE}
         screened = {m.config: m.estimate.time_ns for m in found if m.status is Status.OK}
-        reached = times.get(best.config) if best else None
-        fastest = min(times.values())
-        lines.append(
-            {
-                "case": case.name,
-                "configs": total,
-                "budget": budget,
-                "tuned_seconds": round(tuned_seconds, 1),
-                "sweep_seconds": round(sweep_seconds, 1),
-                "swept": len(found),
-                "statuses": dict(Counter(m.status.value for m in found)),
-                "tuned": None if best is None else {"config": dict(best.config), "time_ns": best.time_ns},
-                "best_ns": fastest,
-                "default_ns": whole.baseline.time_ns if whole.baseline else None,
-                # In one final with the sweep's best if it is among its finalists, else by the screened times.
-                "loss": None
-                if best is None
-                else (reached or screened[best.config]) / (fastest if reached else min(screened.values())) - 1,
-                "by": "final" if reached else "screening",
-                "in_tie_band": best is not None and best.config in whole.tie_band,
-            }
-        )
-        print(json.dumps(lines[-1]), flush=True)
-    return lines
+        config = Config(line["tuned"]["config"]) if line["tuned"] else None
+        reached, fastest = times.get(config), min(times.values())
+        line |= {
+            "sweep_seconds": round(time.monotonic() - started, 1),
+            "swept": len(found),
+            "statuses": dict(Counter(m.status.value for m in found)),
+            "best": dict(min(times, key=lambda each: times[each])),
+            "best_ns": fastest,
+            "default_ns": whole.baseline.time_ns if whole.baseline else None,
+            # In one final with the sweep's best if it is among its finalists, else by the screened times.
+            "loss": None
+            if config is None
+            else (reached or screened[config]) / (fastest if reached else min(screened.values())) - 1,
+            "by": "final" if reached else "screening",
+            "in_tie_band": config is not None and config in whole.tie_band,
+        }
+        print(case.name, json.dumps(line), flush=True)
 
 
 def load_table(kernel: str, out: Path) -> dict:
     """Tune all cases into one table, load it, and launch the kernel as production does."""
     result = gt.tune(kernel, budget=16, database=out / "measurements.db", out=out / "table", report=False)
     loader = module_of(out / "table/triton/gemmtune_triton.py")
-    launched: list[object] = []
-    triton.knobs.autotuning.listener = lambda **facts: launched.append(facts["key"])
+    benchmarked: list[object] = []
+    bench = Autotuner._bench  # Triton has a listener from 3.9 on alone
+    Autotuner._bench = lambda self, *given, **named: benchmarked.append(named["config"]) or bench(self, *given, **named)
     lines = {"rows": len(result.rows)}
-    module = module_of(EXAMPLES / "softmax.py")
     for name, loaded in (("with_table", True), ("without", False)):
         sys.modules.pop("softmax", None)
         module = module_of(EXAMPLES / "softmax.py")
         if loaded:
             lines["loaded"] = loader.load(module.softmax_kernel)
-        launched.clear()
+        benchmarked.clear()
         for rows, columns in ((32768, 1024), (30000, 1024), (4096, 8192)):
             x = torch.randn((rows, columns), device="cuda").bfloat16()
             out_tensor = torch.empty_like(x)
@@ -117,8 +134,8 @@ def load_table(kernel: str, out: Path) -> dict:
             )
             error = (out_tensor.double() - torch.softmax(x.double(), 1)).norm() / torch.softmax(x.double(), 1).norm()
             lines[f"{name}_error"] = max(lines.get(f"{name}_error", 0.0), float(error))
-        lines[f"{name}_benchmarked"] = len(launched)
-    triton.knobs.autotuning.listener = None
+        lines[f"{name}_benchmarked"] = len(benchmarked)
+    Autotuner._bench = bench
     sources = json.loads((out / "table/triton/triton_table.json").read_text())
     sources["kernels"][0]["source_sha256"] = "0" * 64
     edited = out / "edited.json"
@@ -168,29 +185,39 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--out", type=Path, required=True, help="folder of the results")
     options.add_argument("--minutes", type=float, default=3.0, help="time for the sweeps, altogether")
+    options.add_argument("--phases", default=",".join(PHASES), help=f"some of {','.join(PHASES)}, in this order")
     options.add_argument("--rehearse", action="store_true", help="build a few configs, without a GPU")
     given = options.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     if given.rehearse:
         rehearse(given.out)
         return
-    cases = sum(len(expand_workloads(kernel)) for kernel in KERNELS)
-    found: dict = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
-    found["cases"] = [line for k in KERNELS for line in compare(k, given.out, 60 * given.minutes / cases)]
-    save(found, given.out)
-    found["table"] = load_table(KERNELS[0], given.out)
-    save(found, given.out)
-    for name in ("Copy", "Endless"):
+    phases = given.phases.split(",")
+    if unknown := [each for each in phases if each not in PHASES]:
+        raise SystemExit(f"no phase {unknown[0]!r}; known: {', '.join(PHASES)}")
+    result = given.out / "result.json"
+    found: dict = json.loads(result.read_text()) if result.is_file() else {}
+    found |= {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "triton": triton.__version__}
+    if "tune" in phases:
+        found["cases"] = {name: line for kernel in KERNELS for name, line in tune(kernel, given.out).items()}
+        save(found, given.out)
+    for kernel in KERNELS if "sweep" in phases else ():
+        sweep(kernel, given.out, found["cases"], 60 * given.minutes / len(found["cases"]))
+        save(found, given.out)
+    if "table" in phases:
+        found["table"] = load_table(KERNELS[0], given.out)
+        save(found, given.out)
+    for name in ("Copy", "Endless") if "faults" in phases else ():
         found[name] = faults(name, given.out)
         save(found, given.out)
-    print("\ncase                                              configs budget  default us  tuned us  best us  loss  by")
-    for line in found["cases"]:
+    print(json.dumps({name: found[name] for name in ("table", "Copy", "Endless") if name in found}, indent=1))
+    print(f"\n{'case':<52} configs evaluated default us  tuned us  best us   loss  by")
+    for name, line in (found.get("cases", {}) if "sweep" in phases else {}).items():
         tuned = line["tuned"]["time_ns"] if line["tuned"] else float("nan")
         print(
-            f"{line['case']:<50} {line['configs']:>6} {line['budget']:>6} {(line['default_ns'] or 0) / 1e3:>11.2f} "
-            f"{tuned / 1e3:>9.2f} {line['best_ns'] / 1e3:>8.2f} {(line['loss'] or 0):>6.2%} {line['by']}"
+            f"{name:<52} {line['configs']:>7} {line['evaluated']:>9} {(line['default_ns'] or 0) / 1e3:>10.2f} "
+            f"{tuned / 1e3:>9.2f} {line['best_ns'] / 1e3:>8.2f} {(line['loss'] or 0):>6.2%}  {line['by']}"
         )
-    print(json.dumps({name: found[name] for name in ("table", "Copy", "Endless")}, indent=1))
 
 
 def save(found: dict, out: Path) -> None:
