@@ -7,18 +7,20 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from gemmtune.engine.platform.serving.file_name import Kernel
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.serving.engine_space import EngineSpace
 from gemmtune.spaces.serving.moe_operands import FIRST, ROUTED, SECOND, Operand, aligned, scale_strides
-from gemmtune.spaces.serving.rules import TILE, column_blocks, fits, serves_fp8, tile
+from gemmtune.spaces.serving.rules import TILE, TILE_PARAMS, column_blocks, fits, serves_fp8, tile
 from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch
 
 __all__ = ["MoeSpace"]
 
+_FLAT = 8
+"""Rows of the flattest tile, which files of vLLM have on sm_90 in fp8, for up to 4 tokens."""
 _SWAP_BELOW, _SWAP_FROM = 64, 64
 """Tiles of fewer rows and at least so many columns, whose operands both engines swap on sm_90 in fp8."""
 
@@ -36,6 +38,11 @@ class MoeSpace(EngineSpace):
     @abstractmethod
     def launch(self, task: Task, config: Config, which: Operand) -> KernelLaunch:
         """Return the launch of one product, as the engine makes it."""
+
+    def params(self, task: Task) -> tuple[Param, ...]:
+        """Return the parameters of the engine's own tuner, with tiles of 8 rows where vLLM's files have them."""
+        rows, *others = TILE_PARAMS
+        return (Param(rows.name, (_FLAT, *rows.values)), *others) if self._hopper_fp8(task) else TILE_PARAMS
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject tiles that are clamped, of no use, or do not fit."""
@@ -70,8 +77,10 @@ class MoeSpace(EngineSpace):
     def swaps(self, task: Task, config: Config) -> bool:
         """Return whether the engine swaps A and B for this tile."""
         block_m, block_n, _ = tile(config)
-        hopper_fp8 = task.device.capability == (9, 0) and self.layer(task).dtype is not MoeType.BF16
-        return hopper_fp8 and block_m < _SWAP_BELOW and block_n >= _SWAP_FROM
+        return self._hopper_fp8(task) and block_m < _SWAP_BELOW and block_n >= _SWAP_FROM
+
+    def _hopper_fp8(self, task: Task) -> bool:
+        return task.device.capability == (9, 0) and self.layer(task).dtype is not MoeType.BF16
 
     def layer(self, task: Task) -> MoeLayer:
         """Return the task's layer."""

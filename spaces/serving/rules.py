@@ -14,17 +14,15 @@ TILE = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "GROUP_SIZE_M")
 """Parameters that the kernels take as constexpr arguments; the others are options of Triton."""
 
 TILE_PARAMS = (
-    Param("BLOCK_SIZE_M", (8, 16, 32, 64, 128, 256)),
+    Param("BLOCK_SIZE_M", (16, 32, 64, 128, 256)),
     Param("BLOCK_SIZE_N", (32, 64, 128, 256)),
     Param("BLOCK_SIZE_K", (64, 128, 256)),
     Param("GROUP_SIZE_M", (1, 16, 32, 64)),
     Param("num_warps", (4, 8)),
     Param("num_stages", (2, 3, 4, 5)),
 )
-"""Parameters of the engines' own tuners, and tiles of 8 rows, which vLLM ships where its kernel swaps operands."""
+"""Parameters of the engines' own tuners."""
 
-_LEAST_MMA_ROWS = 16
-"""Rows of the smallest matrix instruction; swapped operands make them its columns, of which it takes 8."""
 _MAX_REGISTERS_PER_THREAD = 255
 _FIRST_WITH_FP8 = (8, 9)
 
@@ -71,11 +69,6 @@ def fits(task: Task, config: Config, itemsize: int, *, rows: int, depth: int, sc
         return Verdict.no(
             "BLOCK_SIZE_M beyond the rows",
             f"BLOCK_SIZE_M {block_m} > {_padded(rows)}: no group of rows has more than {rows}",
-        )
-    if block_m < _LEAST_MMA_ROWS and not swaps:
-        return Verdict.no(
-            "BLOCK_SIZE_M below the instruction",
-            f"BLOCK_SIZE_M {block_m} < {_LEAST_MMA_ROWS}, the instruction's rows: this tile's operands are not swapped",
         )
     num_warps, num_stages = config.integer("num_warps"), config.integer("num_stages")
     accumulators = block_m * block_n // (num_warps * task.device.warp_size)
