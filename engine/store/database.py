@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Index, Row, Select, Table, delete, func, insert, inspect, select, true
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, true
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import StoreError, UsageError
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.task import Task
@@ -23,23 +21,19 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.store import queries, schema
 from gemmtune.engine.store import serialization as rows
-from gemmtune.engine.store.connection import Transactions, reason
+from gemmtune.engine.store.connection import Transactions
 from gemmtune.engine.store.dataframe import dataframe_of
-from gemmtune.engine.store.dialects import index_names, insert_new, make_engine, url_of
+from gemmtune.engine.store.dialects import insert_new
+from gemmtune.engine.store.open_database import open_transactions
 from gemmtune.engine.store.queries import MeasurementCount
-from gemmtune.engine.store.sqlite_reader import SqliteReader
+from gemmtune.engine.store.row_reader import PAGE, RowReader
 
 if TYPE_CHECKING:
     import pandas
 
 __all__ = ["Database"]
 
-_R = TypeVar("_R")
-_MOST_NAMED = 100  # damaged rows with a notice each
 _PATIENCE_SECONDS = 600.0  # a server that restarts or fails over is back within minutes
-_PAGE = 1000  # rows in memory; also keeps the parameters of a statement under the limit of every database
-
-_BACKENDS = ("sqlite", "postgresql")
 
 
 class Database:
@@ -64,10 +58,8 @@ class Database:
     def __init__(self, transactions: Transactions) -> None:
         """Keep a connection that `open` has prepared."""
         self._transactions = transactions
+        self._reader = RowReader(transactions)
         self._ids: dict[Task | Toolchain, int] = {}
-        self._tasks: dict[int, Task | None] = {}  # by id; None for a damaged row
-        self._toolchains: dict[int, Toolchain | None] = {}
-        self._damaged: dict[tuple[str, int], object] = {}  # damaged rows by table and id, with a config's digest
 
     @classmethod
     def open(
@@ -92,31 +84,7 @@ class Database:
             StoreError: the database cannot be opened, is no gemmtune database, or has another schema. It is left as it
                 was.
         """
-        name = os.fspath(url)
-        try:
-            parsed = url_of(name)
-            if parsed.get_backend_name() not in _BACKENDS:
-                raise StoreError(
-                    f"cannot open database {parsed.render_as_string(hide_password=True)}: "
-                    f"{parsed.get_backend_name()} is not one of {', '.join(_BACKENDS)}"
-                )
-            name = parsed.render_as_string(hide_password=True)
-            file = parsed.database if parsed.get_backend_name() == "sqlite" and not parsed.query else None
-            reader = SqliteReader(file) if file and read_only else None
-            engine = make_engine(parsed, reader)
-        except UnicodeEncodeError:
-            raise StoreError(f"cannot open database {name!a}: its name is not UTF-8 text") from None
-        except (SQLAlchemyError, ImportError) as error:
-            raise StoreError(f"cannot open database {name}: {reason(error)}") from None
-        if file and read_only and not Path(file).exists():
-            raise StoreError(f"no database {file}; `gemmtune tune` makes one")
-        transactions = Transactions(engine, patience_seconds, reader)
-        transactions.notify = notify or transactions.notify
-        try:
-            _prepare(transactions, read_only)
-        except StoreError:
-            engine.dispose()
-            raise
+        transactions = open_transactions(os.fspath(url), read_only, patience_seconds, notify)
         return cls(transactions)
 
     def __enter__(self) -> Database:
@@ -157,9 +125,9 @@ class Database:
         def write(connection: Connection) -> tuple[int, dict[Task | Toolchain, int]]:
             ids = {record: self._ids.get(record) or _stored_id(connection, record) for record in records}
             batch = [rows.measurement_row(m, ids[m.task], ids[m.toolchain]) for m in measurements]
-            if self._damaged:
+            if self._reader.damaged:
                 digests = {m.config.digest for m in measurements}
-                replaced = [number for (_, number), digest in self._damaged.items() if digest in digests]
+                replaced = [number for (_, number), digest in self._reader.damaged.items() if digest in digests]
                 of_tasks = schema.measurements.c.task_id.in_(ids.values())
                 connection.execute(delete(schema.measurements).where(schema.measurements.c.id.in_(replaced), of_tasks))
             return insert_new(connection, schema.measurements, batch), ids
@@ -203,13 +171,13 @@ class Database:
                     raise UsageError(f"{workload.name} was timed by several protocols: choose protocol= from {names}")
                 chosen = protocol or next(iter(found), "")
                 best = queries.fastest(tasks, evidence, chosen, damaged)
-                for row in _rows(connection, queries.MEASUREMENTS.where(columns.id == best.scalar_subquery())):
+                for row in connection.execute(queries.MEASUREMENTS.where(columns.id == best.scalar_subquery())):
                     return row
             return None
 
         damaged: list[int] = []
         while (row := self._transactions.read(partial(read, damaged=damaged))) is not None:
-            for measurement in self._measurements_of([row]):
+            for measurement in self._reader.measurements([row]):
                 return measurement
             damaged.append(row.id)
         return None
@@ -247,10 +215,10 @@ class Database:
 
     def measurements_of_ids(self, ids: Sequence[int]) -> list[Measurement]:
         """Return the measurements of these ids from `keys_by_task`, in insertion order."""
-        columns = schema.measurements.c
-        pages = (ids[start : start + _PAGE] for start in range(0, len(ids), _PAGE))
-        found = (self._rows(queries.MEASUREMENTS.where(columns.id.in_(page)).order_by(columns.id)) for page in pages)
-        return [measurement for rows in found for measurement in self._measurements_of(rows)]
+        pages = (schema.measurements.c.id.in_(ids[start : start + PAGE]) for start in range(0, len(ids), PAGE))
+        statements = (queries.MEASUREMENTS.where(page).order_by(schema.measurements.c.id) for page in pages)
+        found = map(self._reader.rows, statements)
+        return [measurement for rows in found for measurement in self._reader.measurements(rows)]
 
     def fastest_of_each(self) -> list[Measurement]:
         """Return the fastest measurement of each task, evidence and protocol, the first of equal ones."""
@@ -258,17 +226,17 @@ class Database:
         found: list[Measurement] = []
         while self.damaged > before:  # the next best stands in for a damaged one
             before = self.damaged
-            damaged = [number for table, number in self._damaged if table == schema.measurements.name]
-            ids = self._rows(queries.fastest_of_each(damaged))
+            damaged = [number for table, number in self._reader.damaged if table == schema.measurements.name]
+            ids = self._reader.rows(queries.fastest_of_each(damaged))
             found = self.measurements_of_ids([number for (number,) in ids])
         return found
 
     def keys_by_task(self) -> Iterator[tuple[Task | None, dict[tuple[str, ...], int]]]:
         """Yield each task, None for a damaged one, with the ids of its measurements by what tells them apart."""
-        ids = [number for (number,) in self._rows(select(schema.tasks.c.id).order_by(schema.tasks.c.id))]
-        for start in range(0, len(ids), _PAGE):
-            tasks = self._by_id(schema.tasks, rows.task_of, self._tasks, set(ids[start : start + _PAGE]))
-            for number in ids[start : start + _PAGE]:
+        ids = [number for (number,) in self._reader.rows(select(schema.tasks.c.id).order_by(schema.tasks.c.id))]
+        for start in range(0, len(ids), PAGE):
+            tasks = self._reader.tasks(set(ids[start : start + PAGE]))
+            for number in ids[start : start + PAGE]:
                 yield tasks[number], self._transactions.read(partial(_keys, task_id=number))
 
     def keys_of(self, task: Task) -> dict[tuple[str, ...], int]:
@@ -281,18 +249,8 @@ class Database:
         return self._transactions.read(read)
 
     def _all_measurements(self, statement: Select[Any]) -> Iterator[Measurement]:
-        for found in self._pages(statement, schema.measurements):
-            yield from self._measurements_of(found)
-
-    def _pages(self, statement: Select[Any], table: Table) -> Iterator[Sequence[Row[Any]]]:
-        """Yield the rows of a table that a statement selects in insertion order, a page at a time."""
-        page = statement.order_by(table.c.id).limit(_PAGE)
-        last = 0
-        while found := self._rows(page.where(table.c.id > last)):
-            yield found
-            if found[-1].id <= last:
-                raise StoreError(f"database {self._transactions.name} is damaged: its rows are out of order")
-            last = found[-1].id
+        for found in self._reader.pages(statement, schema.measurements):
+            yield from self._reader.measurements(found)
 
     def to_dataframe(
         self, workload: Task | Workload | str | None = None, *, space: str | None = None, device: str | None = None
@@ -333,12 +291,12 @@ class Database:
             terms = ids | {"protocol": protocol, "evidence": evidence}
             if digests is None:
                 return list(connection.execute(queries.KNOWN, terms))
-            pages = (digests[start : start + _PAGE] for start in range(0, len(digests), _PAGE))
+            pages = (digests[start : start + PAGE] for start in range(0, len(digests), PAGE))
             results = (connection.execute(queries.KNOWN_OF_CONFIGS, terms | {"digests": page}) for page in pages)
             return [row for result in results for row in result]
 
         decode = partial(rows.measurement_of, task=task, toolchain=toolchain)
-        found = self._records(schema.measurements, self._transactions.read(read), decode)
+        found = self._reader.records(schema.measurements, self._transactions.read(read), decode)
         return {measurement.config: measurement for measurement in found}
 
     def add_final(self, final: Final) -> bool:
@@ -359,8 +317,8 @@ class Database:
 
     def all_finals(self) -> Iterator[Final]:
         """Yield every final in insertion order, with one page in memory at a time."""
-        for found in self._pages(select(schema.finals), schema.finals):
-            yield from self._records(schema.finals, found, rows.final_of)
+        for found in self._reader.pages(select(schema.finals), schema.finals):
+            yield from self._reader.records(schema.finals, found, rows.final_of)
 
     def finals(
         self, problem: Workload | None = None, device: Device | None = None, protocol: str | None = None
@@ -374,7 +332,7 @@ class Database:
             statement = statement.where(columns.device == device)
         if protocol is not None:
             statement = statement.where(columns.protocol == protocol)
-        return list(self._records(schema.finals, self._rows(statement), rows.final_of))
+        return list(self._reader.records(schema.finals, self._reader.rows(statement), rows.final_of))
 
     def number_of_finals(self) -> int:
         """Return the number of finals."""
@@ -383,14 +341,14 @@ class Database:
 
     def tasks(self) -> tuple[Task, ...]:
         """Return every task with a measurement, in insertion order."""
-        found = self._rows(select(schema.tasks).order_by(schema.tasks.c.id))
-        return tuple(self._records(schema.tasks, found, rows.task_of))
+        found = self._reader.rows(select(schema.tasks).order_by(schema.tasks.c.id))
+        return tuple(self._reader.records(schema.tasks, found, rows.task_of))
 
     def counts(self) -> tuple[MeasurementCount, ...]:
         """Count the measurements of each task, evidence, protocol, status and worker."""
-        found = self._rows(queries.counts())
-        tasks = self._by_id(schema.tasks, rows.task_of, self._tasks, {row.task_id for row in found})
-        return tuple(self._records(schema.measurements, found, lambda row: _count(row, tasks[row.task_id])))
+        found = self._reader.rows(queries.counts())
+        tasks = self._reader.tasks({row.task_id for row in found})
+        return tuple(self._reader.records(schema.measurements, found, lambda row: _count(row, tasks[row.task_id])))
 
     def number_since(self, created_at: str) -> int:
         """Count the measurements made at that time or later: UTC, ISO 8601 with seconds."""
@@ -405,99 +363,11 @@ class Database:
     @property
     def damaged(self) -> int:
         """Number of damaged rows that were met and left out."""
-        return len(self._damaged)
-
-    def _measurements_of(self, found: Sequence[Row[Any]]) -> Iterator[Measurement]:
-        tasks = self._by_id(schema.tasks, rows.task_of, self._tasks, {row.task_id for row in found})
-        made_by = {row.toolchain_id for row in found}
-        toolchains = self._by_id(schema.toolchains, rows.toolchain_in, self._toolchains, made_by)
-
-        def read(row: Row[Any]) -> Measurement:
-            return rows.measurement_of(row, tasks[row.task_id], toolchains[row.toolchain_id])
-
-        return self._records(schema.measurements, found, read)
-
-    def _by_id(
-        self, table: Table, read: Callable[[Row[Any]], _R], held: dict[int, _R | None], ids: Set[int]
-    ) -> dict[int, _R | None]:
-        """Return `held` with the records of these ids: None for one that is damaged or missing."""
-        if new := ids - held.keys():
-            held |= dict.fromkeys(new)
-            stored = self._rows(select(table).where(table.c.id.in_(new)))
-            held |= {row.id: record for row in stored for record in self._records(table, [row], read)}
-        return held
-
-    def _records(self, table: Table, found: Iterable[Row[Any]], read: Callable[[Row[Any]], _R]) -> Iterator[_R]:
-        """Yield the records of a table's rows; name each damaged row once, and leave it out."""
-        for row in found:
-            try:
-                record = read(row)
-            except rows.DamagedRow as error:
-                self._name(table, row, error)
-                continue
-            yield record
-
-    def _name(self, table: Table, row: Row[Any], error: rows.DamagedRow) -> None:
-        """Send a notice of a damaged row, once per row; many are counted only."""
-        if (table.name, row.id) in self._damaged:
-            return
-        self._damaged[table.name, row.id] = getattr(row, "config_digest", None)
-        damage = f"{table.name.removesuffix('s')} {row.id} of database {self._transactions.name} is damaged"
-        if self.damaged <= _MOST_NAMED:
-            further = "; further ones are only counted" if self.damaged == _MOST_NAMED else ""
-            self._transactions.notify(f"{damage} and left out: {error}{further}")
+        return len(self._reader.damaged)
 
     def _number(self, condition: ColumnElement[bool]) -> int:
         number = select(func.count()).select_from(schema.measurements).where(condition)
         return self._transactions.read(lambda connection: int(connection.execute(number).scalar_one()))
-
-    def _rows(self, statement: Select[Any]) -> Sequence[Row[Any]]:
-        return self._transactions.read(lambda connection: _rows(connection, statement))
-
-
-def _prepare(transactions: Transactions, read_only: bool) -> None:
-    """Check the schema, and make the tables where there are none."""
-    if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
-        if not read_only and transactions.read(_missing_indexes):
-            transactions.write(_add_indexes)
-        return
-    if read_only:
-        raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
-    transactions.set_wal()
-
-    def write(connection: Connection) -> None:
-        if not _has_tables(connection, transactions.name):  # another process may have been faster
-            schema.METADATA.create_all(connection)
-            connection.execute(insert(schema.schema_version), {"version": schema.VERSION})
-
-    transactions.write(write)
-
-
-def _missing_indexes(connection: Connection) -> list[Index]:
-    held = index_names(connection)
-    return [index for index in schema.indexes(connection.dialect.name) if index.name not in held]
-
-
-def _add_indexes(connection: Connection) -> None:
-    for index in _missing_indexes(connection):
-        index.create(connection)
-
-
-def _has_tables(connection: Connection, name: str) -> bool:
-    names = inspect(connection).get_table_names()
-    if not names:
-        return False
-    if schema.schema_version.name not in names:
-        raise StoreError(f"{name} is a database of something else ({names[0]}, ...); give gemmtune its own")
-    found = connection.execute(select(schema.schema_version.c.version)).scalar_one()
-    if found != schema.VERSION:
-        other = f"database {name} has schema {found}, this gemmtune knows schema {schema.VERSION}"
-        raise StoreError(f"{other}; use the gemmtune that wrote it, or another database")
-    return True
-
-
-def _rows(connection: Connection, statement: Select[Any]) -> Sequence[Row[Any]]:
-    return connection.execute(statement).all()
 
 
 def _keys(connection: Connection, task_id: int) -> dict[tuple[str, ...], int]:

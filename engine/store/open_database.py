@@ -1,0 +1,91 @@
+"""Open a SQLite file or a PostgreSQL server as a database of gemmtune: check its tables, or make them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from sqlalchemy import Connection, Index, insert, inspect, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.store import schema
+from gemmtune.engine.store.connection import Transactions, reason
+from gemmtune.engine.store.dialects import index_names, make_engine, url_of
+from gemmtune.engine.store.sqlite_reader import SqliteReader
+
+__all__ = ["open_transactions"]
+
+_BACKENDS = ("sqlite", "postgresql")
+
+
+def open_transactions(
+    url: str, read_only: bool, patience_seconds: float, notify: Callable[[str], None] | None
+) -> Transactions:
+    """Return the transactions of a database whose tables are there; arguments and errors as of `Database.open`."""
+    try:
+        parsed = url_of(url)
+        if parsed.get_backend_name() not in _BACKENDS:
+            raise StoreError(
+                f"cannot open database {parsed.render_as_string(hide_password=True)}: "
+                f"{parsed.get_backend_name()} is not one of {', '.join(_BACKENDS)}"
+            )
+        url = parsed.render_as_string(hide_password=True)
+        file = parsed.database if parsed.get_backend_name() == "sqlite" and not parsed.query else None
+        reader = SqliteReader(file) if file and read_only else None
+        engine = make_engine(parsed, reader)
+    except UnicodeEncodeError:
+        raise StoreError(f"cannot open database {url!a}: its name is not UTF-8 text") from None
+    except (SQLAlchemyError, ImportError) as error:
+        raise StoreError(f"cannot open database {url}: {reason(error)}") from None
+    if file and read_only and not Path(file).exists():
+        raise StoreError(f"no database {file}; `gemmtune tune` makes one")
+    transactions = Transactions(engine, patience_seconds, reader)
+    transactions.notify = notify or transactions.notify
+    try:
+        _prepare(transactions, read_only)
+    except StoreError:
+        engine.dispose()
+        raise
+    return transactions
+
+
+def _prepare(transactions: Transactions, read_only: bool) -> None:
+    """Check the schema, and make the tables where there are none."""
+    if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
+        if not read_only and transactions.read(_missing_indexes):
+            transactions.write(_add_indexes)
+        return
+    if read_only:
+        raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
+    transactions.set_wal()
+
+    def write(connection: Connection) -> None:
+        if not _has_tables(connection, transactions.name):  # another process may have been faster
+            schema.METADATA.create_all(connection)
+            connection.execute(insert(schema.schema_version), {"version": schema.VERSION})
+
+    transactions.write(write)
+
+
+def _missing_indexes(connection: Connection) -> list[Index]:
+    held = index_names(connection)
+    return [index for index in schema.indexes(connection.dialect.name) if index.name not in held]
+
+
+def _add_indexes(connection: Connection) -> None:
+    for index in _missing_indexes(connection):
+        index.create(connection)
+
+
+def _has_tables(connection: Connection, name: str) -> bool:
+    names = inspect(connection).get_table_names()
+    if not names:
+        return False
+    if schema.schema_version.name not in names:
+        raise StoreError(f"{name} is a database of something else ({names[0]}, ...); give gemmtune its own")
+    found = connection.execute(select(schema.schema_version.c.version)).scalar_one()
+    if found != schema.VERSION:
+        other = f"database {name} has schema {found}, this gemmtune knows schema {schema.VERSION}"
+        raise StoreError(f"{other}; use the gemmtune that wrote it, or another database")
+    return True
