@@ -66,6 +66,18 @@ def test_no_folder_of_the_engine_holds_too_many_files():
     assert crowded == {}
 
 
+def test_rooms_that_serve_every_workload_name_no_size_of_a_gemm():
+    found = []
+    for path in files(*(f"engine/{room}" for room in ("search", "scheduling", "execution", "store", "report"))):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = isinstance(node, ast.Attribute) and node.attr in {"m", "n", "k"} and ast.unparse(node.value)
+            if named and named.split(".")[-1] in {"p", "problem", "workload"}:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
+            if isinstance(node, ast.ImportFrom) and {each.name for each in node.names} & {"Problem", "gemm"}:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
+    assert found == []
+
+
 def test_the_source_stays_small():
     assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files(*SOURCES)) <= MOST_LINES
 

@@ -25,7 +25,7 @@ from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
+from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear, layers_of
 
 __all__ = ["describe_space", "doctor", "explain", "init", "list_choices"]
 
@@ -141,7 +141,7 @@ def explain(
     and the m to warm up. Applies to a dynamic m with max_autotune_gemm. Needs neither torch nor a GPU, except that
     --call traces a callable with the installed torch.
     """
-    from gemmtune.engine.report.explain import explain_layer, explained_torch, layers_of, layers_report
+    from gemmtune.engine.report.explain import explain_layer, explained_torch, layers_report
     from gemmtune.engine.tables.table_file import read_table, require_device
 
     content = read_table(table) if table else None

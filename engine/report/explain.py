@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 from gemmtune.engine.platform.releases import TORCH_VERSIONS, installed_torch, release_of
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.problem import DType, Layout, Op, Problem, gemm
+from gemmtune.engine.records.problem import DType
 from gemmtune.engine.records.table import RangeRow, Row, Table
 from gemmtune.engine.report.layout import Grid, Report, json_fields, span
 from gemmtune.engine.report.tables import range_row_json
 from gemmtune.engine.tables.inductor.guards import Range, product_ranges, rows_of
-from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear
+from gemmtune.engine.tables.inductor.layers import Linear
 from gemmtune.engine.tables.inductor.products import Traced
 
-__all__ = ["LayerGraphs", "explain_call", "explain_layer", "explained_torch", "layers_of", "layers_report"]
+__all__ = ["LayerGraphs", "explain_call", "explain_layer", "explained_torch", "layers_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def explain_layer(
         product_ranges(products, layer.dtype, torch, device, shape_padding=padding, rows=ranged)
         for padding in (shape_padding, False)
     )
-    rows = tuple(row for row in table.rows if _is_forward_of(layer, gemm(row.problem))) if table else ()
+    rows = tuple(row for row in table.rows if layer.has_forward(row.problem)) if table else ()
     static = tuple(row for row in rows if not row.problem.takes_size_at_launch)
     return LayerGraphs(layer, torch, device, found, unpadded, static, rows_of(products, layer.dtype, ranged))
 
@@ -132,23 +132,6 @@ def explain_layer(
 def explained_torch() -> str:
     """Return major and minor version of the installed torch; without one, the newest whose guards are known."""
     return release_of(installed_torch() or TORCH_VERSIONS[-1])
-
-
-def layers_of(table: Table, *, weight_grad: bool, input_grad: bool) -> tuple[Linear, ...]:
-    """Return the layers whose forward products a table has, in its order."""
-    problems = [gemm(row.problem) for row in table.rows]
-    forward = (problem for problem in problems if problem.a_dtype in PADDED_DTYPES)
-    layers = (Linear(p.k, p.n, p.a_dtype, weight_grad, input_grad) for p in forward)
-    return tuple(dict.fromkeys(x for x in layers if any(_is_forward_of(x, problem) for problem in problems)))
-
-
-def _is_forward_of(layer: Linear, problem: Problem) -> bool:
-    return (
-        problem.op in (Op.MM, Op.ADDMM)
-        and (problem.k, problem.n, problem.a_layout, problem.b_layout)
-        == (layer.inputs, layer.outputs, Layout.N, Layout.T)
-        and problem.a_dtype == problem.b_dtype == problem.out_dtype == layer.dtype
-    )
 
 
 def explain_call(

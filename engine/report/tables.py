@@ -147,7 +147,7 @@ def verify_report(found: Verified) -> Report:
 
 
 def range_row_json(row: RangeRow) -> dict[str, object]:
-    """Return one range for programs; losses are per m."""
+    """Return one range for programs; losses are per size."""
     losses = {name: dict(getattr(row, name)) for name in ("tuned", "held_out", "probed")}
     return json_fields(row, "problem", "first", "last") | json_fields(row.choice, "space", "config") | losses
 

@@ -16,11 +16,14 @@ def capture_report(captured: Captured, written: str) -> Report:
         written: campaign file that has them.
     """
     variants = [variant for product in captured.products for variant in product.variants]
-    products = [(_name(each), f"{each.count:g}", _sizes(each), _chains(each)) for each in variants]
+    products = [
+        (each.problem.series_name if each.m else each.problem.name, f"{each.count:g}", _sizes(each), _chains(each))
+        for each in variants
+    ]
     width = 4 if any(chains for *_, chains in products) else 3
     sections: list[str | Grid] = [captured.source]
     if products:
-        headers = ("product", "runs", "m", "epilogue without a text")[:width]
+        headers = ("product", "runs", variants[0].problem.range_size, "epilogue without a text")[:width]
         sections.append(Grid.of_rows(headers, [row[:width] for row in products], ("product", headers[-1])[: width - 2]))
     else:
         sections.append("It runs no product that a table can serve.")
@@ -50,14 +53,9 @@ def capture_report(captured: Captured, written: str) -> Report:
     return Report(record, sections)
 
 
-def _name(product: CapturedProduct) -> str:
-    name = product.problem.name
-    return f"m{name[len(str(product.problem.m)) :]}" if product.m else name
-
-
 def _sizes(product: CapturedProduct) -> str:
     if not product.m:
-        return str(product.problem.m)
+        return str(product.problem.size)
     return f"{product.first} to {'any' if product.last is None else product.last}"
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType, Op
+from gemmtune.engine.records.problem import DType, Layout, Op, gemm
+from gemmtune.engine.records.table import Table
+from gemmtune.engine.records.workload import Workload
 
-__all__ = ["PADDED_DTYPES", "Linear", "Product", "Question"]
+__all__ = ["PADDED_DTYPES", "Linear", "Product", "Question", "layers_of"]
 
 PADDED_DTYPES = (DType.BF16, DType.FP16, DType.FP32)
 """Element types of layers whose guards are known."""
@@ -95,3 +97,21 @@ class Linear:
             yield Product("weight gradient", self.outputs, None, self.inputs, "tn")
         if self.input_grad:
             yield Product("input gradient", None, self.outputs, self.inputs, "nn")
+
+    def has_forward(self, workload: Workload) -> bool:
+        """Return whether a GEMM is the layer's forward product."""
+        problem = gemm(workload)
+        return (
+            problem.op in (Op.MM, Op.ADDMM)
+            and (problem.k, problem.n, problem.a_layout, problem.b_layout)
+            == (self.inputs, self.outputs, Layout.N, Layout.T)
+            and problem.a_dtype == problem.b_dtype == problem.out_dtype == self.dtype
+        )
+
+
+def layers_of(table: Table, *, weight_grad: bool, input_grad: bool) -> tuple[Linear, ...]:
+    """Return the layers whose forward products a table has, in its order."""
+    problems = [gemm(row.problem) for row in table.rows]
+    forward = (problem for problem in problems if problem.a_dtype in PADDED_DTYPES)
+    layers = (Linear(p.k, p.n, p.a_dtype, weight_grad, input_grad) for p in forward)
+    return tuple(dict.fromkeys(x for x in layers if any(map(x.has_forward, problems))))

@@ -14,8 +14,8 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.report.explain import explain_layer, layers_of
-from gemmtune.engine.tables.inductor.layers import Linear
+from gemmtune.engine.report.explain import explain_layer
+from gemmtune.engine.tables.inductor.layers import Linear, layers_of
 from gemmtune.engine.tables.table_file import write_table
 
 H200 = catalogue.device("H200")
