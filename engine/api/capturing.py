@@ -57,7 +57,7 @@ def capture(
     here = present_device()
     wanted = catalogue.device(device) if device else here
     if wanted is None:
-        raise DeviceError("there is no GPU here: name the one to capture for, for example device='H200'")
+        raise DeviceError("there is no GPU here: name the one to capture for, --device H200 (in Python device='H200')")
     try:
         from gemmtune.engine.capture.capture import capture_products
     except ModuleNotFoundError as missing:

@@ -81,8 +81,8 @@ def read_plan(path: Path) -> Plan:
         plan = _plan(content, path.parent)
     except UsageError as error:
         raise UsageError(f"campaign {path}: {error}") from None
-    if not content:
-        raise UsageError(f"campaign {path} is empty; name problems in it, or leave it out to tune the recorded ones")
+    if not content or content.get("problems") == []:
+        raise UsageError(f"campaign {path} has no problems; name some, or leave it out to tune the recorded ones")
     return plan
 
 

@@ -91,8 +91,8 @@ def _tasks(
                 yield TaskConfigs(task, budget, configs)
             elif name in plan.spaces:
                 raise LandscapeError(
-                    f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured; "
-                    f"recorded: {', '.join(p.name for p in recorded[name]) or _nothing(name)}"
+                    f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured: run "
+                    f"this on the GPU; recorded: {', '.join(p.name for p in recorded[name]) or _nothing(name)}"
                 )
             # A landscape without a baseline is allowed: the table then has none.
 

@@ -13,7 +13,7 @@ import torch
 from gemmtune.engine.capture.fake_gpu import GPU
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["Call", "built_call", "models_of", "on_fake_gpu"]
+__all__ = ["Call", "built_call", "cause_of", "described", "models_of", "on_fake_gpu"]
 
 Call: TypeAlias = Callable[..., Any]
 """A model, or a function of its inputs."""
@@ -38,12 +38,25 @@ def built_call(found: Call, path: str, *, has_inputs: bool) -> Call:
         try:
             built: object = found()
         except Exception as error:  # the model's own
-            line = next(iter(str(error).strip().splitlines()), "")
-            raise UsageError(f"{path} builds no model: {type(error).__name__}: {line[:300]}") from error
+            raise UsageError(f"{path} builds no model: {described(error)}") from error
         if not callable(built):
             raise UsageError(f"{path} returns {type(built).__name__}, which cannot be called")
         return built
     return found
+
+
+def cause_of(error: Exception) -> Exception:
+    """Return the exception behind one of a callable: the model's own behind Dynamo's, which is handled there."""
+    hidden = error.__context__ if type(error).__module__.startswith("torch._dynamo") else None
+    below = error.__cause__ or hidden
+    return cause_of(below) if isinstance(below, Exception) else error
+
+
+def described(error: Exception) -> str:
+    """Return the type and the first line of the exception behind one of a callable."""
+    cause = cause_of(error)
+    line = next(iter(str(cause).strip().splitlines()), "")
+    return f"{type(cause).__name__}: {line[:300]}"
 
 
 def _parameters(function: Call) -> int:

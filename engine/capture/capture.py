@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch.utils._pytree import tree_leaves
 
-from gemmtune.engine.capture.calls import Call, built_call, models_of, on_fake_gpu
+from gemmtune.engine.capture.calls import Call, built_call, cause_of, described, models_of, on_fake_gpu
 from gemmtune.engine.capture.captured import Captured, CapturedProduct, Unseen, merged
 from gemmtune.engine.capture.eager import EagerProducts
 from gemmtune.engine.capture.fake_gpu import GPU, fake_gpu
@@ -73,6 +73,8 @@ def capture_products(
                         run_backward(output)
             except Exception as error:
                 raise _refusal(error, values, is_present=is_present) from error
+            if isinstance(output, torch.nn.Module):
+                raise UsageError("the callable returns a model instead of its output: name the model's inputs, too")
             ran, others = lowering.take_runs()
             others += [Unseen(name, _OUTSIDE, count) for name, count in eager.counts.items()]
             ran, others = merged(ran, others)
@@ -136,13 +138,9 @@ def _mode(call: Call, *, grad: bool) -> Iterator[None]:
 
 def _refusal(error: Exception, values: Mapping[str, int], *, is_present: bool) -> UsageError:
     """Return the reason why a callable failed, with the way out that fits."""
-    cause = error
-    while cause.__cause__ is not None and isinstance(cause.__cause__, Exception):
-        cause = cause.__cause__
-    line = next(iter(str(cause).strip().splitlines()), "")
     at = f" at {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
-    needs_data = type(cause).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException")
+    needs_data = type(cause_of(error)).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException")
     way = (
         "; it reads values of tensors, so capture it on a machine with the GPU" if needs_data and not is_present else ""
     )
-    return UsageError(f"the callable fails{at}: {type(cause).__name__}: {line[:300]}{way}")
+    return UsageError(f"the callable fails{at}: {described(error)}{way}")

@@ -137,7 +137,7 @@ def _size(part: str, text: str, found: dict[str, OpenSize | None]) -> int | str:
         return int(part)
     named = _SIZE.fullmatch(part)
     if named is None:
-        raise UsageError(f"input {text[:200]!r}: size {part!r} is no number and no NAME:FIRST..LAST")
+        raise UsageError(f"input {text[:200]!r}: size {part!r} is no number and no NAME:FIRST..LAST; commas part sizes")
     name = named["name"]
     if named["first"] is None:
         found.setdefault(name, None)

@@ -200,12 +200,8 @@ def differing(capture: dict, bench: dict) -> list[str]:
     """Return the products whose count in the capture is not that of the GPU's compile."""
     listed: dict[str, float] = {}
     for product in capture.get("products", ()):
-        chains = {each["epilogue"]: each["count"] for each in product["epilogues"]}
-        fused = {chain: count for chain, count in chains.items() if not chain.startswith("unreadable")}
-        for chain, count in {**fused, "none": product["count"] - sum(fused.values())}.items():
-            if count > 0:
-                name = Problem.parse(f"{product['problem']}:epilogue={chain}").name
-                listed[name] = listed.get(name, 0) + count
+        name = Problem.parse(product["problem"]).name
+        listed[name] = listed.get(name, 0) + product["count"]
     lowered: dict[str, int] = {}
     for product in bench["products"]:
         if product["outcome"] != "no problem":

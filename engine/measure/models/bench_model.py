@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from gemmtune.engine.capture.calls import Call, built_call, models_of
+from gemmtune.engine.capture.calls import Call, built_call, described, models_of
 from gemmtune.engine.capture.fake_gpu import GPU
 from gemmtune.engine.capture.inputs import InputSpec
 from gemmtune.engine.io.importing import imported
@@ -28,6 +28,7 @@ from gemmtune.engine.measure.models.running import (
     relative_error,
 )
 from gemmtune.engine.records.device import Device
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.tables.inductor import loader
 from gemmtune.engine.tables.inductor.table_use import TableUse
@@ -61,6 +62,9 @@ def bench_model(
         seconds: time for all rounds, s.
         device: this machine's GPU.
         notify: receiver of lines about the progress.
+
+    Raises:
+        UsageError: the callable cannot be built, or fails without torch.compile.
     """
     prepared = _prepared(call, inputs, grad=grad)
     expected: list[torch.Tensor] | None = None
@@ -68,7 +72,10 @@ def bench_model(
     found: dict[str, ArmTimes] = {}
     use: TableUse | None = None
     torch._dynamo.reset()
-    quietly(prepared.arm(prepared.call))  # loads the vendor library, and allocates
+    try:
+        quietly(prepared.arm(prepared.call))  # loads the vendor library, and allocates
+    except Exception as error:
+        raise UsageError(f"the callable fails: {described(error)}") from error
     for name in (each for each in ARMS if each in arms):
         notify(f"{name}: first call")
         try:
@@ -97,8 +104,7 @@ def bench_model(
             ready[name] = arm
             del results
         except Exception as error:  # the model's own, or one of torch's compilers
-            line = next(iter(str(error).strip().splitlines()), "")
-            found[name] = ArmTimes(name, failure=f"{type(error).__name__}: {line[:300]}")
+            found[name] = ArmTimes(name, failure=described(error))
         gc.collect()
         torch.cuda.empty_cache()
     notify("timing " + ", ".join(ready))

@@ -100,8 +100,9 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     if op_name not in _ATEN:
         return f"{op_name}: tables have rows of mm, addmm and bmm"
     dtypes, sizes, strides = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()
-    if len(set(dtypes)) > 1 or kernel_inputs.out_dtype() != dtypes[0]:
-        return f"{op_name}: operands and output have several dtypes"
+    if len({*dtypes, kernel_inputs.out_dtype()}) > 1:
+        names = ", ".join(str(each).removeprefix("torch.") for each in (*dtypes, kernel_inputs.out_dtype()))
+        return f"{op_name}: operands and output have several dtypes: {names}"
     m, n, k = kernel_inputs.mnk_symbolic()
     *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
     if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):

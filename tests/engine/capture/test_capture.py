@@ -108,6 +108,13 @@ def test_a_model_may_read_values_of_small_tensors_on_the_cpu():
     assert names(found) == {"16x128x64:bf16:nt:addmm": 1, "16x64x128:bf16:nt:addmm": 1}
 
 
+def test_inputs_that_do_not_fit_are_refused_in_the_models_own_words():
+    with pytest.raises(UsageError, match=r"RuntimeError: Given normalized_shape=\[256\], expected input"):
+        captured("models:mlp", "bf16[16,255]")
+    with pytest.raises(UsageError, match="name the model's inputs"):
+        captured("models:mlp")
+
+
 def test_a_model_that_reads_values_is_refused_with_the_way_out():
     with pytest.raises(UsageError, match="capture it on a machine with the GPU"):
         captured("models:reads_a_value", "bf16[64,64]")

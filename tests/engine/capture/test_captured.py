@@ -6,6 +6,7 @@ import pytest
 
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.capture.captured import Captured, CapturedProduct, Unseen, merged
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 
 MM, BIASED = Problem.parse("16x64x32:bf16:nn"), Problem.parse("16x64x32:fp16:nt:addmm:bias=matrix")
@@ -35,6 +36,13 @@ def test_a_product_is_tuned_with_each_of_its_epilogues_and_without_one_for_the_o
         (MM.name, 2),
     ]
     assert "# 1 of them with the epilogue unreadable: atan, no known name" in path.read_text(encoding="utf-8")
+
+
+def test_a_capture_without_products_is_no_campaign_of_the_recorded_problems(tmp_path):
+    path = tmp_path / "problems.toml"
+    path.write_text(Captured([], [Unseen("f", "g", 2)], "From a test.").to_toml(), encoding="utf-8")
+    with pytest.raises(UsageError, match="has no problems"):
+        read_plan(path)
 
 
 def test_an_open_m_is_tuned_at_both_ends_and_a_few_sizes_between(tmp_path):
