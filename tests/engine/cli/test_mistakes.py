@@ -35,7 +35,7 @@ DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
         (["--margin", "2"], ["margin=2 is 200%", "for 2 % write 0.02"]),
         (["--regret", "5"], ["regret=5 is 500%", "for 5 % write 0.05"]),
         (["--margin", "-0.1"], ["margin=-0.1", "from 0 on"]),
-        (["empty.toml"], ["empty.toml has no problems", "name problems in it"]),
+        (["empty.toml"], ["empty.toml has no problems", "name some"]),
         (["typo.toml"], ["unknown key 'bugdet'; did you mean budget?"]),
         (["text.toml"], ["campaign text.toml: m='16' is not an integer"]),
         (["--out", "empty.toml"], ["cannot write to empty.toml: File exists; name another folder"]),
