@@ -23,8 +23,9 @@ from types import SimpleNamespace
 import pytest
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
-# In each new cache folder Inductor would first compile C++ headers, and programs that try the CPU's instructions. Both
-# cost more than the few kernels of a test.
+# In each new cache folder Inductor would first compile C++ headers, and programs that try the CPU's instructions; each
+# process that compiles would start workers that import torch. All cost more than the few kernels of a test.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 _NO_BRACKETS = str.maketrans("[]@", "()_")  # xdist looks for a group behind the last bracket

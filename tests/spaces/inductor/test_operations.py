@@ -17,7 +17,7 @@ from gemmtune.spaces import triton_mm, triton_mm_tma
 pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
-pytestmark = pytest.mark.slow(25)
+pytestmark = pytest.mark.slow(15)
 
 LEAST_SHARED_BYTES = {
     "triton_mm": triton_mm.TritonMmSpace().least_shared_bytes,
@@ -127,9 +127,9 @@ def test_the_artifact_states_resources_and_launch(problem, space, arguments, own
     assert Path(artifact.path).read_bytes()[:4] == b"\x7fELF"
 
 
-@pytest.mark.parametrize("problem", ["x320x96:bf16:nt", "x320x96:bf16:tn:addmm", "x320x96:fp32:nn:addmm:bias=matrix"])
+@pytest.mark.parametrize("problem", ["x320x96:bf16:nt", "x320x96:bf16:tn:addmm", "x320x96:fp16:nn:addmm:bias=matrix"])
 def test_every_value_of_a_dynamic_m_gives_the_same_artifact(problem, tmp_path):
-    sizes, artifacts = (2, 16, 100, 4096), {}
+    sizes, artifacts = (2, 100, 4096), {}
     for m in sizes:
         target = task(f"{m}{problem}:dynamic_m=true")
         artifact = build(target, tmp_path)
@@ -153,27 +153,27 @@ def test_the_persistent_template_builds_for_every_gpu_that_inductor_offers_it_on
     assert facts["grid_x"] == 64
 
 
+PROBLEMS = [
+    ("512x512x4096:bf16:nt:addmm", "triton_mm"),
+    ("4x512x512x4096:bf16:nn:bmm", "triton_mm"),
+    ("512x512x4096:bf16:nt:dynamic_m=true", "triton_mm"),
+    ("512x512x4096:bf16:tn:dynamic_m=true", "triton_mm"),
+    ("512x512x4096:tf32:nt:dynamic_m=true", "triton_mm"),
+    ("512x512x4096:bf16:nt", "triton_mm_tma"),
+    ("512x512x4096:fp32:nt:addmm", "triton_mm_tma"),
+    ("512x512x4096:tf32:nn", "triton_mm_tma"),
+]
+CHANGES = [
+    {"num_stages": 1},
+    {"num_stages": 4, "num_warps": 8},
+    {"BLOCK_M": 16, "num_stages": 5},
+    {"BLOCK_M": 128, "BLOCK_K": 64, "num_stages": 2},
+]
+
+
 @pytest.mark.parametrize(
-    ("problem", "space"),
-    [
-        ("512x512x4096:bf16:nt:addmm", "triton_mm"),
-        ("4x512x512x4096:bf16:nn:bmm", "triton_mm"),
-        ("512x512x4096:bf16:nt:dynamic_m=true", "triton_mm"),
-        ("512x512x4096:bf16:tn:dynamic_m=true", "triton_mm"),
-        ("512x512x4096:tf32:nt:dynamic_m=true", "triton_mm"),
-        ("512x512x4096:bf16:nt", "triton_mm_tma"),
-        ("512x512x4096:tf32:nn", "triton_mm_tma"),
-        ("512x512x4096:fp32:nt:addmm", "triton_mm_tma"),
-    ],
-)
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"num_stages": 1},
-        {"num_stages": 4, "num_warps": 8},
-        {"BLOCK_M": 16, "num_stages": 5},
-        {"BLOCK_M": 128, "BLOCK_K": 64, "num_stages": 2},
-    ],
+    ("problem", "space", "changes"),
+    [(*each, CHANGES[(number + step) % 4]) for number, each in enumerate(PROBLEMS) for step in (0, 2)],
 )
 def test_no_binary_has_less_shared_memory_than_the_check_counts(problem, space, changes, tmp_path):
     target, config = task(problem, space), Config(TILE | changes)

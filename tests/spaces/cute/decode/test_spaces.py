@@ -11,6 +11,8 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
 
+pytestmark = pytest.mark.slow(20)
+
 GEMV = {
     "outputs_per_warp": 2,
     "warps_n": 1,
@@ -104,7 +106,6 @@ def test_a_binary_is_shared_by_all_sizes_of_n_and_k_and_by_no_other_bias_or_type
     assert len(set(keys)) == 4
 
 
-@pytest.mark.slow(14)
 @pytest.mark.parametrize(
     ("name", "sku", "changes"),
     [
@@ -127,7 +128,6 @@ def test_a_kernel_builds_on_a_cpu_with_the_shared_memory_of_its_tiling(name, sku
     assert ("gemmtune-decode-kernels", "2") in artifact.toolchain.versions
 
 
-@pytest.mark.slow(2)
 def test_a_config_beyond_the_hardware_fails_to_build_with_its_reason(tmp_path):
     pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
     task = Task(Problem.parse("3x512x8192"), catalogue.device("H200"), "cute_gemv")
