@@ -8,7 +8,7 @@ from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.serving.moe_layer import MoeType, SglangMoe
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.serving.engine_space import Shipped
-from gemmtune.spaces.serving.moe_operands import FIRST, Operand
+from gemmtune.spaces.serving.moe_operands import FIRST
 from gemmtune.spaces.serving.moe_space import MoeSpace
 from gemmtune.spaces.serving.rules import tile
 from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch
@@ -50,11 +50,11 @@ class SglangMoeSpace(MoeSpace):
         ("sglang_moe:m1:e128:k8:h2048:n768:bf16", "A100"),
     )
 
-    def launch(self, task: Task, config: Config, which: Operand) -> KernelLaunch:
+    def launch(self, task: Task, config: Config, which: int) -> KernelLaunch:
         """Return the launch of one product, as SGLang's `invoke_fused_moe_kernel` makes it."""
         layer, (block_m, _, block_k) = self.layer(task), tile(config)
         dependent = task.device.capability >= _FIRST_WITH_DEPENDENT_LAUNCH
-        depth = layer.products[which.number][1]
+        depth = layer.products[which][1]
         unlike: dict[str, Argument] = {**_WITHOUT}
         if layer.dtype is MoeType.FP8_TENSOR:
             unlike["stride_bse"] = 0  # one scale per expert in one dimension, which SGLang passes without a stride
@@ -65,7 +65,7 @@ class SglangMoeSpace(MoeSpace):
             "even_Ks": depth % block_k == 0,
             "swap_ab": self.swaps(task, config),
             "USE_GDC": dependent,
-            "GDC_EARLY": dependent and (layer.tokens if which is FIRST else layer.rows) <= _EARLY_ROWS,
+            "GDC_EARLY": dependent and (layer.tokens if which == FIRST else layer.rows) <= _EARLY_ROWS,
         }
         padded = layer.sorted_rows(block_m)
         return self.product(layer, config, which, padded, _ARGUMENTS, unlike=unlike, constants=constants)

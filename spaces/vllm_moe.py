@@ -7,7 +7,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.serving.moe_layer import VllmMoe
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces.serving.engine_space import Shipped
-from gemmtune.spaces.serving.moe_operands import FIRST, ROUTED, Operand
+from gemmtune.spaces.serving.moe_operands import FIRST, ROUTED_EXPERTS
 from gemmtune.spaces.serving.moe_space import MoeSpace
 from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch
 
@@ -35,15 +35,15 @@ class VllmMoeSpace(MoeSpace):
         ("vllm_moe:m1:e128:k8:h2048:n768:bf16", "A100"),
     )
 
-    def launch(self, task: Task, config: Config, which: Operand) -> KernelLaunch:
+    def launch(self, task: Task, config: Config, which: int) -> KernelLaunch:
         """Return the launch of one product, as vLLM's `invoke_fused_moe_triton_kernel` makes it."""
         layer, block_m = self.layer(task), config.integer("BLOCK_SIZE_M")
         naive = layer.takes_rows_unsorted
         padded = layer.rows * block_m if naive else layer.sorted_rows(block_m)
-        if (layer.tokens if which is FIRST else layer.rows) < block_m:
+        if (layer.tokens if which == FIRST else layer.rows) < block_m:
             padded = min(padded, layer.rows * block_m)  # a token's experts differ: no more than one block per row
         unlike: dict[str, Argument] = {"b_bias_ptr": None, "stride_bbe": 0, "stride_bbn": 0}
-        unlike |= {"sorted_token_ids_ptr": None, "expert_ids_ptr": ROUTED.experts} if naive else {}
+        unlike |= {"sorted_token_ids_ptr": None, "expert_ids_ptr": ROUTED_EXPERTS} if naive else {}
         constants = {**_OFF, "naive_block_assignment": naive, "SWAP_AB": self.swaps(task, config)}
         return self.product(layer, config, which, padded, _ARGUMENTS, unlike=unlike, constants=constants)
 

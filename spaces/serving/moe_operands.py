@@ -1,74 +1,46 @@
-"""Positions of a layer's tensors among the arguments of a launchable, and the strides of their scales.
+"""Tensors of a layer's products among the arguments of a launchable, and the strides of their scales.
 
 The order is that of `Operands.arguments` in spaces/workloads/moe.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import SimpleNamespace
-
 from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
-from gemmtune.spaces.triton_source.launches import Pointer
+from gemmtune.spaces.triton_source.launches import Argument, Pointer
 
-__all__ = ["FIRST", "ROUTED", "SECOND", "Operand", "aligned", "scale_strides"]
+__all__ = ["FIRST", "ROUTED_EXPERTS", "SECOND", "scale_strides", "tensors"]
 
-_A_OR_B = {MoeType.BF16: "bf16", MoeType.FP8_TENSOR: "fp8e4nv", MoeType.FP8_BLOCK: "fp8e4nv"}
+FIRST, SECOND = 0, 1
+"""Numbers of the products."""
 _PER_PRODUCT = 5
 _WEIGHTS, _EXPERTS, _ALIGNED = 10, 11, 12
+ROUTED_EXPERTS = Pointer("i32", (_EXPERTS,))
+"""Numbers of the experts that each token takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """Tensors of one of the two products."""
+def tensors(layer: MoeLayer, product: int, block_m: int) -> dict[str, Argument]:
+    """Return the tensors of a product by the names of both engines' arguments; scales are None in bf16.
 
-    number: int
-    """0 for the first product, 1 for the second."""
-
-    def a(self, layer: MoeLayer) -> Pointer:
-        """Return the activations."""
-        return Pointer(_A_OR_B[layer.dtype], (self._first,))
-
-    def b(self, layer: MoeLayer) -> Pointer:
-        """Return the experts' weights."""
-        return Pointer(_A_OR_B[layer.dtype], (self._first + 1,))
-
-    @property
-    def c(self) -> Pointer:
-        """Output of the product."""
-        return Pointer("bf16", (self._first + 2,))
-
-    @property
-    def a_scale(self) -> Pointer:
-        """Scales of the activations."""
-        return Pointer("fp32", (self._first + 3,))
-
-    @property
-    def b_scale(self) -> Pointer:
-        """Scales of the experts' weights."""
-        return Pointer("fp32", (self._first + 4,))
-
-    @property
-    def _first(self) -> int:
-        return self.number * _PER_PRODUCT
+    Rows are sorted by expert for tiles of `block_m` rows.
+    """
+    scaled = layer.dtype is not MoeType.BF16
+    types = ("fp8e4nv", "fp8e4nv", "bf16", "fp32", "fp32") if scaled else ("bf16", "bf16", "bf16", None, None)
+    names = ("a_ptr", "b_ptr", "c_ptr", "a_scale_ptr", "b_scale_ptr")
+    first = product * _PER_PRODUCT
+    found = {
+        name: Pointer(of, (first + i,)) if of else None for i, (name, of) in enumerate(zip(names, types, strict=True))
+    }
+    sorted_by_expert = ("sorted_token_ids_ptr", "expert_ids_ptr", "num_tokens_post_padded_ptr")
+    rows = {name: Pointer("i32", (_ALIGNED, block_m, i)) for i, name in enumerate(sorted_by_expert)}
+    return {**found, **rows, "topk_weights_ptr": Pointer("fp32", (_WEIGHTS,))}
 
 
-FIRST, SECOND = Operand(0), Operand(1)
-ROUTED = SimpleNamespace(weights=Pointer("fp32", (_WEIGHTS,)), experts=Pointer("i32", (_EXPERTS,)))
-"""Weight of each token's experts, and their numbers."""
-
-
-def aligned(block_m: int, number: int) -> Pointer:
-    """Return row numbers sorted by expert (0), the expert of each block (1) or the number of rows (2)."""
-    return Pointer("i32", (_ALIGNED, block_m, number))
-
-
-def scale_strides(layer: MoeLayer, which: Operand) -> tuple[tuple[int, int], tuple[int, int, int]]:
+def scale_strides(layer: MoeLayer, product: int) -> dict[str, int]:
     """Return the strides of the scales: rows and columns of the activations'; experts, k and n of the weights'."""
-    n, k = layer.products[which.number]
+    n, k = layer.products[product]
+    row, part, expert, along_n = 0, 0, int(layer.dtype is MoeType.FP8_TENSOR), 0
     if layer.dtype is MoeType.FP8_BLOCK:
-        of_row = k // SCALE_BLOCK
-        of_expert = -(-n // SCALE_BLOCK) * of_row
-        return (of_row, 1), (of_expert, 1, of_row if n > SCALE_BLOCK else 0)
-    return (0, 0), (1 if layer.dtype is MoeType.FP8_TENSOR else 0, 0, 0)
+        row, part, expert = k // SCALE_BLOCK, 1, -(-n // SCALE_BLOCK) * (k // SCALE_BLOCK)
+        along_n = row if n > SCALE_BLOCK else 0
+    return {"asm": row, "ask": part, "bse": expert, "bsk": part, "bsn": along_n}

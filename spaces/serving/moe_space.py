@@ -13,7 +13,7 @@ from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.serving.engine_space import EngineSpace
-from gemmtune.spaces.serving.moe_operands import FIRST, ROUTED, SECOND, Operand, aligned, scale_strides
+from gemmtune.spaces.serving.moe_operands import FIRST, SECOND, scale_strides, tensors
 from gemmtune.spaces.serving.rules import TILE, TILE_PARAMS, column_blocks, fits, serves_fp8, tile
 from gemmtune.spaces.triton_source.launches import Argument, KernelLaunch
 
@@ -36,7 +36,7 @@ class MoeSpace(EngineSpace):
         return [self.launch(task, config, which) for which in (FIRST, SECOND)]
 
     @abstractmethod
-    def launch(self, task: Task, config: Config, which: Operand) -> KernelLaunch:
+    def launch(self, task: Task, config: Config, which: int) -> KernelLaunch:
         """Return the launch of one product, as the engine makes it."""
 
     def params(self, task: Task) -> tuple[Param, ...]:
@@ -91,7 +91,7 @@ class MoeSpace(EngineSpace):
         self,
         layer: MoeLayer,
         config: Config,
-        which: Operand,
+        which: int,
         padded: int,
         names: str,
         *,
@@ -109,26 +109,11 @@ class MoeSpace(EngineSpace):
             unlike: run-time arguments that one engine alone has, or passes otherwise.
             constants: constexpr arguments that one engine alone has.
         """
-        block_m, (n, k) = config.integer("BLOCK_SIZE_M"), layer.products[which.number]
+        block_m, (n, k) = config.integer("BLOCK_SIZE_M"), layer.products[which]
         fp8, block = layer.dtype is not MoeType.BF16, layer.dtype is MoeType.FP8_BLOCK
-        (row, part), (of_expert, of_k, of_n) = scale_strides(layer, which)
-        arguments: dict[str, Argument] = {
-            "a_ptr": which.a(layer),
-            "b_ptr": which.b(layer),
-            "c_ptr": which.c,
-            "topk_weights_ptr": ROUTED.weights,
-            "sorted_token_ids_ptr": aligned(block_m, 0),
-            "expert_ids_ptr": aligned(block_m, 1),
-            "num_tokens_post_padded_ptr": aligned(block_m, 2),
-            "N": n,
-            "K": k,
-            "EM": padded,
-            "num_valid_tokens": layer.rows,
-            "a_scale_ptr": which.a_scale if fp8 else None,
-            "b_scale_ptr": which.b_scale if fp8 else None,
-        }
-        strides = {"am": k, "ak": 1, "be": n * k, "bk": 1, "bn": k, "cm": n, "cn": 1}
-        strides |= {"asm": row, "ask": part, "bse": of_expert, "bsk": of_k, "bsn": of_n}
+        sizes = {"N": n, "K": k, "EM": padded, "num_valid_tokens": layer.rows}
+        strides = {"am": k, "ak": 1, "be": n * k, "bk": 1, "bn": k, "cm": n, "cn": 1, **scale_strides(layer, which)}
+        arguments: dict[str, Argument] = {**tensors(layer, which, block_m), **sizes}
         arguments |= {**{f"stride_{name}": value for name, value in strides.items()}, **unlike}
         group = SCALE_BLOCK if block else 0
         quantised = {"use_fp8_w8a8": fp8, "use_int8_w8a8": False, "use_int8_w8a16": False, "per_channel_quant": False}
@@ -139,8 +124,8 @@ class MoeSpace(EngineSpace):
                 "group_n": group,
                 "group_k": group,
                 **{name: config[name] for name in TILE},
-                "MUL_ROUTED_WEIGHT": which is SECOND,
-                "top_k": layer.top_k if which is FIRST else 1,
+                "MUL_ROUTED_WEIGHT": which == SECOND,
+                "top_k": layer.top_k if which == FIRST else 1,
                 "compute_type": "tl.bfloat16",
                 **quantised,
                 **constants,
