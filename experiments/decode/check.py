@@ -16,38 +16,42 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 
-SPACES = ("cute_gemv", "cute_splitk")
 DEADLINE_SECONDS = 12.0  # a hang ends its worker, and costs this long
+TOGETHER = (("share_a", "warps_n"), ("num_stages", "share_a"))
+"""Params whose values are covered in pairs: warps that share A wait for each other."""
 
 
 def covering(space, task, extra: int, seed: int = 0) -> list:
-    """Few feasible configs that together have every value of every param, and some more at random."""
+    """Few feasible configs that together have every value of every param, each pair of some, and more at random."""
     feasible = [config for config in space.points(task) if space.check(task, config)]
     random.Random(seed).shuffle(feasible)
-    missing = {(p.name, v) for p in space.params(task) for v in p.values}
+    covered = {config: {*config.items(), *pairs_of(config)} for config in feasible}
+    missing = set().union(*covered.values())
     chosen = []
-    while feasible:
-        best = max(feasible, key=lambda config: len(missing & set(config.items())))
-        if not missing & set(best.items()):
-            break
+    while missing:
+        best = max(feasible, key=lambda config: len(missing & covered[config]))
         chosen.append(best)
-        missing -= set(best.items())
+        missing -= covered[best]
     return chosen + [config for config in feasible[:extra] if config not in chosen]
 
 
-def check(device, out: Path, seconds: float, extra: int = 4) -> bool:
+def pairs_of(config) -> list[tuple]:
+    return [(one, config[one], other, config[other]) for one, other in TOGETHER if {one, other} <= set(config)]
+
+
+def check(device, out: Path, seconds: float, extra: int = 0) -> bool:
     """Return whether all configs are right within the time."""
     worker._RUN_SECONDS = DEADLINE_SECONDS
-    executor = LocalExecutor(SPACES, "graph-cold-l2", early_stopping=True, notify=print)
+    executor = LocalExecutor(tuple(RAGGED), "graph-cold-l2", early_stopping=True, notify=print)
     jobs = {}
-    for name in SPACES:
+    for name, problems in RAGGED.items():
         space = registry.space(name)
-        for problem in RAGGED:
+        for problem in problems:
             task = Task(Problem.parse(problem), device, name)
             for config in covering(space, task, extra):
                 jobs[task, config] = None
     began = time.monotonic()
-    print(f"check: {len(jobs)} configs of {len(RAGGED)} problems", flush=True)
+    print(f"check: {len(jobs)} configs of {sum(map(len, RAGGED.values()))} tasks", flush=True)
     for task, config in jobs:
         executor.submit(task, config)
     while any(found is None for found in jobs.values()) and time.monotonic() - began < seconds:

@@ -29,20 +29,28 @@ def decode_products() -> list[str]:
     ]
 
 
-RAGGED = (
-    "1x1x8:bf16:nt",
-    "1x576x7168:bf16:nt",
-    "2x1001x1032:fp16:nt:addmm",
-    "3x1792x5120:bf16:nt",
-    "3x7x1544:bf16:nt:addmm:bias=matrix",
-    "5x4096x520:bf16:nt:out_dtype=fp32",
-    "8x28672x4096:bf16:nt:addmm",
-    "13x33x14336:fp16:nt",
-    "16x1000x4104:bf16:nt:addmm:bias=matrix",
-    "17x250x2056:bf16:nt",
-    "33x4096x4096:fp16:nt:addmm",
-    "64x999x7176:bf16:nt:addmm:bias=matrix",
-    "64x128x16384:bf16:nt:out_dtype=fp32",
-    "7x2560x9728:bf16:nt:dynamic_m=true",
-)
-"""Sizes that no tile divides, with every bias and type."""
+RAGGED = {
+    "cute_gemv": (
+        "1x1x8:bf16:nt",
+        "1x576x7168:bf16:nt",
+        "2x1001x1032:fp16:nt:addmm",
+        "3x7x1544:bf16:nt:addmm:bias=matrix",
+        "5x4096x520:bf16:nt:out_dtype=fp32",
+        "8x28672x4096:bf16:nt:addmm",
+        "13x33x14336:fp16:nt",
+        "16x1000x4104:bf16:nt:addmm:bias=matrix",
+        "7x2560x9728:bf16:nt:dynamic_m=true",
+    ),
+    "cute_splitk": (
+        "3x1792x5120:bf16:nt",
+        "8x28672x4096:bf16:nt:addmm",
+        "13x33x14336:fp16:nt",
+        "16x1000x4104:bf16:nt:addmm:bias=matrix",
+        "17x250x2056:bf16:nt",
+        "33x4096x4096:fp16:nt:addmm",
+        "64x999x7176:bf16:nt:addmm:bias=matrix",
+        "64x128x16384:bf16:nt:out_dtype=fp32",
+        "7x2560x9728:bf16:nt:dynamic_m=true",
+    ),
+}
+"""Problems by space, with sizes that no tile divides, and with every bias and type."""

@@ -55,7 +55,8 @@ def rough_time_ns(task: Task, tiling: Tiling) -> float:
     of_busiest = -(-blocks // device.sm_count) * tiling.tile_n * problem.k / tiling.split_k  # elements of B
     nbytes = of_busiest * problem.b_dtype.itemsize
     share_of_a = _share_of_a(tiling)
-    loading = max(nbytes / per_ns, nbytes * (1 + share_of_a) / (per_ns * _L1_FACTOR))
+    again = 0.0 if tiling.stages == 1 else share_of_a  # without slots, the level-1 cache keeps A
+    loading = max(nbytes / per_ns, nbytes * (1 + again) / (per_ns * _L1_FACTOR))
     if tiling.lanes_k == WARP:  # a product and a conversion of each operand, to fp32
         computing = of_busiest * (tiling.rows + 1 + share_of_a) / _CORE_OPERATIONS
     else:

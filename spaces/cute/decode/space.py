@@ -48,15 +48,15 @@ class DecodeSpace(Space):
         return verdict and fits(task, config, self.tiling(gemm(task.problem), config))
 
     def seeds(self, task: Task) -> tuple[Config, ...]:
-        """Return the tiles and splits of k that a rough model finds fastest, with no, few and many loads ahead."""
+        """Return the tiles and splits of k that a rough model finds fastest, with each kind of loads."""
         feasible = [config for config in self.points(task) if not config["use_pdl"] and self.check(task, config)]
         tilings = [self.tiling(gemm(task.problem), config) for config in feasible]
         times = [rough_time_ns(task, tiling) for tiling in tilings]
         found: dict[tuple[int, ...], Config] = {}
         for number in sorted(range(len(feasible)), key=times.__getitem__):
             tiling = tilings[number]
-            depth = min(tiling.stages, _DEEP)
-            found.setdefault((tiling.tile_n, tiling.warps_k, tiling.split_k, depth), feasible[number])
+            loads = min(tiling.stages, _DEEP), tiling.shares_a
+            found.setdefault((tiling.tile_n, tiling.warps_k, tiling.split_k, *loads), feasible[number])
         return tuple(found.values())[:_SEEDS]
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
