@@ -131,11 +131,15 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
 
 
 def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
-    """Return `n` for contiguous rows, `t` for contiguous columns, empty for other strides or a strided batch."""
+    """Return `n` for contiguous rows, `t` for contiguous columns, empty for other strides or a strided batch.
+
+    A lone row is contiguous whatever its step to a next row is: Inductor writes 0 where the model has one token.
+    """
     rows, columns = size[-2:]
     if len(size) == 3 and size[0] > 1 and stride[0] != rows * columns:
         return ""
-    return {(columns, 1): "n", (1, rows): "t"}.get((stride[-2], stride[-1]), "")
+    lone = "n" if rows == 1 and stride[-1] == 1 else ""
+    return {(columns, 1): "n", (1, rows): "t"}.get((stride[-2], stride[-1]), lone)
 
 
 def _bias(size: Sequence[int], stride: Sequence[int]) -> str:
