@@ -134,8 +134,12 @@ def _whole_time(field: str) -> str:
 _KIND = measurements.c["task_id", "evidence", "protocol", "status", "worker", "created_at"]
 _BY_KIND = Index("measurements_by_kind", *_KIND, estimated_time(measurements.c.estimate)).ddl_if(dialect="sqlite")
 _BY_PROBLEM = Index("finals_by_problem", finals.c.problem)
+_HAS_ENERGY = measurements.c.energy_joules.is_not(None)
+_WITH_ENERGY = Index(
+    "measurements_with_energy", measurements.c.id, sqlite_where=_HAS_ENERGY, postgresql_where=_HAS_ENERGY
+)
 
 
 def indexes(dialect: str) -> tuple[Index, ...]:
     """Return the indexes on a dialect of SQL; a database without them, of an older version, is only slower."""
-    return (_BY_KIND, _BY_PROBLEM) if dialect == "sqlite" else (_BY_PROBLEM,)
+    return (_BY_KIND, _BY_PROBLEM, _WITH_ENERGY) if dialect == "sqlite" else (_BY_PROBLEM, _WITH_ENERGY)

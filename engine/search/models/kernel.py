@@ -5,8 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dtrtrs
-from scipy.special import ndtr
 
 from gemmtune.engine.search.models.coordinates import Reals
 
@@ -148,6 +146,8 @@ def expected_improvement(mean: Reals, deviation: Reals) -> Reals:
 
     Source: Jones, Schonlau and Welch, Journal of Global Optimization 13, 1998.
     """
+    from scipy.special import ndtr  # scipy takes a quarter of a second to import; a repeated campaign asks nothing
+
     score = -mean / deviation
     density = np.exp(-0.5 * score * score) / math.sqrt(2 * math.pi)
     improvement: Reals = deviation * density - mean * ndtr(score)
@@ -169,6 +169,8 @@ def matern(squared: Reals) -> Reals:
 
 def factorise(matrix: Reals) -> Reals:
     """Return the lower Cholesky factor; scipy's wrapper takes longer than LAPACK itself on matrices this small."""
+    from scipy.linalg.lapack import dpotrf
+
     factor: Reals
     factor, failed = dpotrf(matrix, lower=True)
     if failed:
@@ -178,6 +180,8 @@ def factorise(matrix: Reals) -> Reals:
 
 def reduce(factor: Reals, right: Reals) -> Reals:
     """Multiply the columns of `right` by the inverse of the lower triangular `factor`, of either memory order."""
+    from scipy.linalg.lapack import dtrtrs
+
     fortran = factor.flags.f_contiguous
     reduced: Reals = dtrtrs(factor if fortran else factor.T, right, lower=fortran, trans=not fortran)[0]
     return reduced

@@ -28,4 +28,6 @@ def argmax(values: Reals) -> int:
 @cache
 def _controller() -> ThreadpoolController:
     """Return the controller of the loaded libraries that have threads; finding them takes a while."""
+    import scipy.linalg  # noqa: F401 (loads a library with threads, which must be loaded before it is controlled)
+
     return ThreadpoolController()

@@ -18,7 +18,7 @@ from gemmtune.engine.store.merge import Merged, merge
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 EXAMPLE = example_measurement()
-INDEXES = {"measurements_by_kind", "finals_by_problem"}
+INDEXES = {"measurements_by_kind", "finals_by_problem", "measurements_with_energy"}
 
 
 def fill(database, tasks, configs=3):
@@ -78,7 +78,7 @@ def test_show_asks_as_much_of_many_tasks_and_reads_one_measurement_of_each(tmp_p
     assert asked[5] == asked[20]
 
 
-def test_counts_and_finals_are_answered_by_indexes(tmp_path, statements):
+def test_counts_finals_and_energies_are_answered_by_indexes(tmp_path, statements):
     path = tmp_path / "m.db"
     with Database.open(path) as database:
         fill(database, 2)
@@ -86,11 +86,13 @@ def test_counts_and_finals_are_answered_by_indexes(tmp_path, statements):
         database.counts()
         database.fastest_of_each()
         database.finals(EXAMPLE.task.problem)
+        list(database.measurements_with_energy())
     with closing(sqlite3.connect(path)) as connection:
         for name, index in (
             ("count(*)", "measurements_by_kind"),
             ("JOIN", "measurements_by_kind"),
             ("finals", "finals_by"),
+            ("energy_joules IS NOT NULL", "measurements_with_energy"),
         ):
             statement, parameters = next(each for each in statements if name in each[0])
             plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall()
