@@ -10,7 +10,7 @@ from gemmtune.engine.platform import vendor_gemm as vendor
 from gemmtune.engine.platform.versions import toolchain_of
 from gemmtune.engine.records.artifact import Artifact, Toolchain
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.epilogue.chain import OperandShape
+from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict

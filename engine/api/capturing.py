@@ -54,6 +54,8 @@ def capture(
         if inputs:
             raise UsageError(f"{call} is a record, which takes no inputs")
         return read_recorded(Path(call))
+    if not isinstance(call, str) and not callable(call):
+        raise UsageError(f"call={str(call)[:80]!r} is no model, no function, and no text MODULE:CALL")
     here = present_device()
     wanted = catalogue.device(device) if device else here
     if wanted is None:
@@ -67,9 +69,11 @@ def capture(
     specs = iter(described)
     given = [next(specs) if isinstance(each, str) else each for each in inputs]
     ranges = list(sizes)
-    for (position, dimension), (first, last) in (dynamic or {}).items():
+    for (position, dimension), span in (dynamic or {}).items():
         given[position] = _opened(given, position, dimension)
-        ranges.append(OpenSize(_size_name(position, dimension), first, last))
+        if len(span) != 2 or not 1 <= span[0] < span[1]:
+            raise UsageError(f"dynamic gives size {dimension} of input {position} the range {span}; write (1, 4096)")
+        ranges.append(OpenSize(_size_name(position, dimension), *span))
     return capture_products(
         call,
         given,

@@ -19,6 +19,8 @@ def imported(path: str) -> Callable[..., object]:
     module, _, name = path.partition(":")
     if not name:
         raise UsageError(f"malformed callable {path!r}: expected module:function")
+    if module.endswith(".py"):
+        raise UsageError(f"{path} names a file: name the module, {module.removesuffix('.py')}:{name}")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:

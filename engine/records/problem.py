@@ -10,7 +10,8 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, ClassVar, Self, get_type_hints
 
-from gemmtune.engine.records.epilogue.chain import ELEMENT_BYTES, NO_EPILOGUE, Epilogue, OperandShape
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
+from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.records.workload import Workload

@@ -17,7 +17,9 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.utils import Placeholder
 from torch._inductor.virtualized import V
 
-from gemmtune.engine.records.epilogue.chain import Call, Epilogue, Operand, OperandShape, Product, Term, expanded
+from gemmtune.engine.records.epilogue.activations import expanded
+from gemmtune.engine.records.epilogue.chain import Epilogue
+from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
 from gemmtune.engine.records.problem import DType, Op, Problem
 
 __all__ = [

@@ -22,7 +22,7 @@ from torch._inductor.virtualized import V
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.epilogue.chain import OperandShape
+from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.spaces.inductor.epilogue import (

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.platform.vendor_gemm import reference_problem
-from gemmtune.engine.records.epilogue.chain import Call, Epilogue, Operand, Product, Term, expanded
+from gemmtune.engine.records.epilogue.activations import expanded
+from gemmtune.engine.records.epilogue.chain import Epilogue
+from gemmtune.engine.records.epilogue.terms import Call, Operand, Product, Term
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
 

@@ -27,106 +27,21 @@ fixed order, and the formulas of `silu`, `gelu` and other activations are named 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import lru_cache
-from itertools import permutations
-from typing import TypeAlias
 
-__all__ = [
-    "COMMUTATIVE",
-    "ELEMENT_BYTES",
-    "MOST_OPERATIONS",
-    "NO_EPILOGUE",
-    "OPERATIONS",
-    "Call",
-    "Epilogue",
-    "Operand",
-    "OperandShape",
-    "Output",
-    "Product",
-    "Term",
-    "epilogue_of",
-    "expanded",
-    "term_text",
-]
+from gemmtune.engine.records.epilogue.activations import activation_of, expanded
+from gemmtune.engine.records.epilogue.terms import COMMUTATIVE, Call, Operand, OperandShape, Product, Term, term_text
 
-OPERATIONS: Mapping[str, int] = {
-    **dict.fromkeys(("abs", "cos", "erf", "exp", "exp2", "floor", "log", "log1p", "log2", "neg", "reciprocal"), 1),
-    **dict.fromkeys(("relu", "rsqrt", "sigmoid", "sin", "sqrt", "tanh"), 1),
-    **dict.fromkeys(("gelu", "gelu_tanh", "silu"), 1),
-    **dict.fromkeys(("add", "div", "maximum", "minimum", "mul", "pow", "sub"), 2),
-    **dict.fromkeys(("eq", "ge", "gt", "le", "lt", "ne"), 2),
-    **dict.fromkeys(("gelu_backward", "gelu_tanh_backward", "relu_backward", "silu_backward"), 2),
-    "where": 3,
-}
-"""Number of arguments of each operation; all have the meaning of torch's operation of that name.
+__all__ = ["MOST_OPERATIONS", "NO_EPILOGUE", "Epilogue", "Output", "epilogue_of"]
 
-`gelu_tanh` is gelu with the approximation by tanh. A `_backward` takes the gradient, then the activation's input.
-"""
-COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum", "eq", "ne"})
-"""Operations whose two arguments may be exchanged."""
 _CHEAP = frozenset(
     ("abs", "add", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "neg", "relu", "sub", "where")
 )
 _MOST_CHEAP = 4
-ELEMENT_BYTES: Mapping[str, int] = {"bf16": 2, "fp16": 2, "fp32": 4, "bool": 1}
-"""Size of an element in bytes, by the types that operands may have; outputs are no `bool`."""
 MOST_OPERATIONS = 24
 """Largest number of operations in an epilogue; a longer one has no text."""
-
-
-class OperandShape(StrEnum):
-    """Shape of an epilogue's further operand, for an output of m×n."""
-
-    MATRIX = "matrix"
-    """One element per element of the output; with a batch, in every product of it."""
-    ROW = "row"
-    """Vector of n elements, broadcast over the rows."""
-    COLUMN = "column"
-    """Vector of m elements, broadcast over the columns; with a batch, one per product."""
-    SCALAR = "scalar"
-    """One element."""
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """Result of the product, before the epilogue."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """Further tensor that an epilogue reads."""
-
-    shape: OperandShape
-    """Shape, which says how the tensor is broadcast."""
-    number: int = 1
-    """Number among the epilogue's operands of that shape, from 1 on in the order of the text."""
-    dtype: str = ""
-    """Element type by its short name; empty for that of the product's output."""
-    transposed: bool = False
-    """Whether a matrix has its columns in memory one after another, instead of its rows."""
-
-    @property
-    def name(self) -> str:
-        """Name in the text, without type and layout: `matrix`, `row2`."""
-        return f"{self.shape}{self.number if self.number > 1 else ''}"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Operation with its arguments."""
-
-    op: str
-    """Name, one of OPERATIONS."""
-    arguments: tuple[Term, ...]
-    """Arguments in torch's order."""
-
-
-Term: TypeAlias = Product | Operand | Call | float
-"""Value that an epilogue computes, reads or has as a constant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,44 +150,6 @@ def _epilogue_of(outputs: tuple[Output, ...]) -> Epilogue:
     return epilogue
 
 
-def expanded(term: Term) -> Term:
-    """Return a term with the formulas of activations in place of their names, as torch decomposes them."""
-    if not isinstance(term, Call):
-        return term
-    arguments = tuple(map(expanded, term.arguments))
-    formula = dict(_FORMULAS).get(term.op)
-    if formula is None:
-        return Call(term.op, arguments)
-    return _substituted(formula, dict(zip((_X, _SAVED), arguments, strict=False)))
-
-
-def _substituted(formula: Term, values: Mapping[Term, Term]) -> Term:
-    """Return a formula with values for `x` and the saved input."""
-    if isinstance(formula, Call):
-        return Call(formula.op, tuple(_substituted(argument, values) for argument in formula.arguments))
-    return values.get(formula, formula)
-
-
-def term_text(term: Term) -> str:
-    """Return the text of a term, with `x` for the product where a chain begins with it."""
-    if isinstance(term, Product):
-        return "x"
-    if isinstance(term, Operand):
-        facts = ",".join([*([term.dtype] if term.dtype else []), *(["t"] if term.transposed else [])])
-        return f"{term.name}[{facts}]" if facts else term.name
-    if isinstance(term, Call):
-        first, *others = term.arguments
-        if isinstance(first, float):
-            return f"{term.op}({','.join(map(term_text, term.arguments))})"
-        called = f"{term.op}({','.join(map(term_text, others))})" if others else term.op
-        return f"{term_text(first)}.{called}"
-    return _number_text(term)
-
-
-def _number_text(value: float) -> str:
-    return str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else repr(value)
-
-
 def _output_text(output: Output) -> str:
     text = term_text(output.term).removeprefix("x.")
     return f"{text}.to({output.dtype})".removeprefix("x.") if output.dtype else text
@@ -332,108 +209,9 @@ def _normal(term: Term) -> Term:
     arguments = tuple(map(_normal, term.arguments))
     if term.op in COMMUTATIVE:
         arguments = tuple(sorted(arguments, key=_rank))
-    return _named(Call(term.op, arguments))
+    return activation_of(Call(term.op, arguments))
 
 
 def _rank(term: Term) -> tuple[bool, bool, str]:
     """Return a sort key: what reads the product first, numbers last, then by text without the operands' numbers."""
     return not _reads_product(term), isinstance(term, float), term_text(_renumbered(term, {}))
-
-
-def _x(op: str, *others: Term) -> Call:
-    return Call(op, (Product(), *others))
-
-
-def _on(first: Term, op: str, *others: Term) -> Call:
-    return Call(op, (first, *others))
-
-
-_X = Product()
-_SAVED = Operand(OperandShape.MATRIX)
-_SQRT_HALF, _SQRT_2_BY_PI, _CUBIC = 0.7071067811865476, 0.7978845608028654, 0.044715
-_INNER = _on(_on(_on(_x("mul", _X), "mul", _X), "mul", _CUBIC), "add", _X)
-_SAVED_SQUARE = _on(_SAVED, "mul", _SAVED)
-_SAVED_TANH = _on(
-    _on(_on(_on(_on(_SAVED_SQUARE, "mul", _SAVED), "mul", _CUBIC), "add", _SAVED), "mul", _SQRT_2_BY_PI), "tanh"
-)
-
-
-def _silu_backward(sigmoid: Call) -> Call:
-    return _on(_x("mul", sigmoid), "mul", _on(_on(_SAVED, "mul", Call("sub", (1.0, sigmoid))), "add", 1.0))
-
-
-_FORMULAS: tuple[tuple[str, Call], ...] = (
-    ("silu", _x("div", _on(_on(_x("neg"), "exp"), "add", 1.0))),
-    ("gelu", _on(_x("mul", 0.5), "mul", _on(_on(_x("mul", _SQRT_HALF), "erf"), "add", 1.0))),
-    ("gelu_tanh", _on(_x("mul", 0.5), "mul", _on(_on(_on(_INNER, "mul", _SQRT_2_BY_PI), "tanh"), "add", 1.0))),
-    ("relu_backward", Call("where", (_on(_SAVED, "le", 0.0), 0.0, _X))),
-    ("silu_backward", _silu_backward(_on(_SAVED, "sigmoid"))),
-    (
-        "gelu_backward",
-        _x(
-            "mul",
-            _on(
-                _on(_on(_on(_on(_SAVED, "mul", _SQRT_HALF), "erf"), "add", 1.0), "mul", 0.5),
-                "add",
-                _on(_SAVED, "mul", _on(_on(_on(_SAVED_SQUARE, "mul", -0.5), "exp"), "mul", 0.3989422804014327)),
-            ),
-        ),
-    ),
-    (
-        "gelu_tanh_backward",
-        _x(
-            "mul",
-            _on(
-                _on(_on(_SAVED_TANH, "add", 1.0), "mul", 0.5),
-                "add",
-                _on(
-                    _on(_on(_SAVED, "mul", 0.5), "mul", Call("sub", (1.0, _on(_SAVED_TANH, "mul", _SAVED_TANH)))),
-                    "mul",
-                    _on(_on(_on(_SAVED_SQUARE, "mul", 0.134145), "add", 1.0), "mul", _SQRT_2_BY_PI),
-                ),
-            ),
-        ),
-    ),
-)
-"""Formulas into which torch decomposes activations, of `x` and, in a backward pass, of the saved input `_SAVED`."""
-
-_EARLIER_FORMULAS = (
-    (
-        "silu_backward",
-        _silu_backward(_on(_on(_on(_on(_on(_SAVED, "neg"), "exp"), "add", 1.0), "reciprocal"), "mul", 1.0)),
-    ),
-)
-"""Formulas of torch 2.11, where later releases have another of the same activation."""
-
-
-def _named(call: Call) -> Term:
-    """Return the activation whose formula a call is, or the call itself."""
-    for name, formula in (*_FORMULAS, *_EARLIER_FORMULAS):
-        for bound in _matches(formula, call, {}):
-            arguments = (bound[_X], *([bound[_SAVED]] if _SAVED in bound else []))
-            return Call(name, arguments)
-    return call
-
-
-def _matches(formula: Term, term: Term, bound: Mapping[Term, Term]) -> Iterator[Mapping[Term, Term]]:
-    """Yield the values of `x` and the saved input for which a formula equals a term."""
-    if isinstance(formula, Product | Operand):
-        if bound.get(formula, term) == term:
-            yield {**bound, formula: term}
-    elif not isinstance(formula, Call) or not isinstance(term, Call):
-        if formula == term:
-            yield bound
-    elif formula.op == term.op:
-        orders = permutations(term.arguments) if term.op in COMMUTATIVE else [term.arguments]
-        for arguments in orders:
-            yield from _matches_of_all(formula.arguments, arguments, bound)
-
-
-def _matches_of_all(
-    formulas: Sequence[Term], terms: Sequence[Term], bound: Mapping[Term, Term]
-) -> Iterator[Mapping[Term, Term]]:
-    if not formulas:
-        yield bound
-        return
-    for found in _matches(formulas[0], terms[0], bound):
-        yield from _matches_of_all(formulas[1:], terms[1:], found)

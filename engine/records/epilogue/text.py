@@ -5,19 +5,8 @@ from __future__ import annotations
 import re
 from difflib import get_close_matches
 
-from gemmtune.engine.records.epilogue.chain import (
-    ELEMENT_BYTES,
-    NO_EPILOGUE,
-    OPERATIONS,
-    Call,
-    Epilogue,
-    Operand,
-    OperandShape,
-    Output,
-    Product,
-    Term,
-    epilogue_of,
-)
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_of
+from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OPERATIONS, Call, Operand, OperandShape, Product, Term
 
 __all__ = ["parse_epilogue"]
 

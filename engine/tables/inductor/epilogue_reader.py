@@ -23,17 +23,8 @@ import torch
 from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from gemmtune.engine.records.epilogue.chain import (
-    NO_EPILOGUE,
-    Call,
-    Epilogue,
-    Operand,
-    OperandShape,
-    Output,
-    Product,
-    Term,
-    epilogue_of,
-)
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_of
+from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
 
 __all__ = ["PLAIN", "ReadEpilogue", "read_epilogue"]
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmtune.engine.records.epilogue.chain import OPERATIONS, Call, Operand, OperandShape, Output, Product, epilogue_of
+from gemmtune.engine.records.epilogue.chain import Output, epilogue_of
+from gemmtune.engine.records.epilogue.terms import OPERATIONS, Call, Operand, OperandShape, Product
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 
 OPERANDS = st.builds(

@@ -1,0 +1,127 @@
+"""Activations as the formulas into which torch decomposes them. Needs the standard library alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
+
+from gemmtune.engine.records.epilogue.terms import COMMUTATIVE, Call, Operand, OperandShape, Product, Term
+
+__all__ = ["activation_of", "expanded"]
+
+
+def expanded(term: Term) -> Term:
+    """Return a term with the formulas of activations in place of their names, as torch decomposes them."""
+    if not isinstance(term, Call):
+        return term
+    arguments = tuple(map(expanded, term.arguments))
+    formula = dict(_FORMULAS).get(term.op)
+    if formula is None:
+        return Call(term.op, arguments)
+    return _substituted(formula, dict(zip((_X, _SAVED), arguments, strict=False)))
+
+
+def _substituted(formula: Term, values: Mapping[Term, Term]) -> Term:
+    """Return a formula with values for `x` and the saved input."""
+    if isinstance(formula, Call):
+        return Call(formula.op, tuple(_substituted(argument, values) for argument in formula.arguments))
+    return values.get(formula, formula)
+
+
+def _x(op: str, *others: Term) -> Call:
+    return Call(op, (Product(), *others))
+
+
+def _on(first: Term, op: str, *others: Term) -> Call:
+    return Call(op, (first, *others))
+
+
+_X = Product()
+_SAVED = Operand(OperandShape.MATRIX)
+_SQRT_HALF, _SQRT_2_BY_PI, _CUBIC = 0.7071067811865476, 0.7978845608028654, 0.044715
+_INNER = _on(_on(_on(_x("mul", _X), "mul", _X), "mul", _CUBIC), "add", _X)
+_SAVED_SQUARE = _on(_SAVED, "mul", _SAVED)
+_SAVED_TANH = _on(
+    _on(_on(_on(_on(_SAVED_SQUARE, "mul", _SAVED), "mul", _CUBIC), "add", _SAVED), "mul", _SQRT_2_BY_PI), "tanh"
+)
+
+
+def _silu_backward(sigmoid: Call) -> Call:
+    return _on(_x("mul", sigmoid), "mul", _on(_on(_SAVED, "mul", Call("sub", (1.0, sigmoid))), "add", 1.0))
+
+
+_FORMULAS: tuple[tuple[str, Call], ...] = (
+    ("silu", _x("div", _on(_on(_x("neg"), "exp"), "add", 1.0))),
+    ("gelu", _on(_x("mul", 0.5), "mul", _on(_on(_x("mul", _SQRT_HALF), "erf"), "add", 1.0))),
+    ("gelu_tanh", _on(_x("mul", 0.5), "mul", _on(_on(_on(_INNER, "mul", _SQRT_2_BY_PI), "tanh"), "add", 1.0))),
+    ("relu_backward", Call("where", (_on(_SAVED, "le", 0.0), 0.0, _X))),
+    ("silu_backward", _silu_backward(_on(_SAVED, "sigmoid"))),
+    (
+        "gelu_backward",
+        _x(
+            "mul",
+            _on(
+                _on(_on(_on(_on(_SAVED, "mul", _SQRT_HALF), "erf"), "add", 1.0), "mul", 0.5),
+                "add",
+                _on(_SAVED, "mul", _on(_on(_on(_SAVED_SQUARE, "mul", -0.5), "exp"), "mul", 0.3989422804014327)),
+            ),
+        ),
+    ),
+    (
+        "gelu_tanh_backward",
+        _x(
+            "mul",
+            _on(
+                _on(_on(_SAVED_TANH, "add", 1.0), "mul", 0.5),
+                "add",
+                _on(
+                    _on(_on(_SAVED, "mul", 0.5), "mul", Call("sub", (1.0, _on(_SAVED_TANH, "mul", _SAVED_TANH)))),
+                    "mul",
+                    _on(_on(_on(_SAVED_SQUARE, "mul", 0.134145), "add", 1.0), "mul", _SQRT_2_BY_PI),
+                ),
+            ),
+        ),
+    ),
+)
+"""Formulas into which torch decomposes activations, of `x` and, in a backward pass, of the saved input `_SAVED`."""
+
+_EARLIER_FORMULAS = (
+    (
+        "silu_backward",
+        _silu_backward(_on(_on(_on(_on(_on(_SAVED, "neg"), "exp"), "add", 1.0), "reciprocal"), "mul", 1.0)),
+    ),
+)
+"""Formulas of torch 2.11, where later releases have another of the same activation."""
+
+
+def activation_of(call: Call) -> Term:
+    """Return the activation whose formula a call is, or the call itself."""
+    for name, formula in (*_FORMULAS, *_EARLIER_FORMULAS):
+        for bound in _matches(formula, call, {}):
+            arguments = (bound[_X], *([bound[_SAVED]] if _SAVED in bound else []))
+            return Call(name, arguments)
+    return call
+
+
+def _matches(formula: Term, term: Term, bound: Mapping[Term, Term]) -> Iterator[Mapping[Term, Term]]:
+    """Yield the values of `x` and the saved input for which a formula equals a term."""
+    if isinstance(formula, Product | Operand):
+        if bound.get(formula, term) == term:
+            yield {**bound, formula: term}
+    elif not isinstance(formula, Call) or not isinstance(term, Call):
+        if formula == term:
+            yield bound
+    elif formula.op == term.op:
+        orders = permutations(term.arguments) if term.op in COMMUTATIVE else [term.arguments]
+        for arguments in orders:
+            yield from _matches_of_all(formula.arguments, arguments, bound)
+
+
+def _matches_of_all(
+    formulas: Sequence[Term], terms: Sequence[Term], bound: Mapping[Term, Term]
+) -> Iterator[Mapping[Term, Term]]:
+    if not formulas:
+        yield bound
+        return
+    for found in _matches(formulas[0], terms[0], bound):
+        yield from _matches_of_all(formulas[1:], terms[1:], found)
