@@ -21,7 +21,7 @@ import numpy as np
 from landscapes import foreign_files, h200
 
 from gemmtune.engine.records.config import Config, Param
-from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.landscape import Landscape, Point
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
@@ -37,7 +37,7 @@ PROBLEMS, CONFIGS = 11, 1582
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--samplers", nargs="+", default=["tpe", "evolution", "transfer"], help="or MODULE:CLASS")
-    arguments.add_argument("--scenes", nargs="+", default=["shared", "mixed", "disguised"], choices=SCENES)
+    arguments.add_argument("--scenes", nargs="+", default=["shared", "padded", "mixed", "disguised"], choices=SCENES)
     arguments.add_argument("--budgets", nargs="+", type=int, default=[16, 32, 64])
     arguments.add_argument("--seeds", type=int, default=10)
     arguments.add_argument("--first-seed", type=int, default=0)
@@ -144,6 +144,35 @@ def shared(draw: random.Random, given: argparse.Namespace) -> Scene:
     return [(bare(x, configs), None) for x in draw.sample(large, len(large))]
 
 
+def padded(draw: random.Random, given: argparse.Namespace) -> Scene:
+    """Return eleven problems of any m with one set of configs, where a small m makes large tiles slow."""
+    configs = [c for c in max(recorded(), key=lambda x: len(x.points)).points if c["GROUP_M"] == 8]
+    chosen = draw.sample(range(len(recorded())), PROBLEMS)
+    kept = [configs[i] for i in sorted(draw.sample(range(len(configs)), CONFIGS))]
+    return [(bare(filled(number), kept), None) for number in chosen]
+
+
+@cache
+def filled(number: int) -> Landscape:
+    """Return a problem with times for tiles of more rows than were recorded: 15 % more per doubling of the rows."""
+    problem, largest = recorded()[number], max(recorded(), key=lambda x: len(x.points))
+    rows = max(c["BLOCK_M"] for c in problem.points)
+    points = {}
+    for config in (c for c in largest.points if c["GROUP_M"] == 8):
+        factor = 1.15 ** math.log2(max(1, config["BLOCK_M"] / rows))
+        known = Config({**config, "BLOCK_M": min(rows, config["BLOCK_M"])})
+        while known not in problem.points and known["num_warps"] > 1:  # 5 % more per doubling of the warps
+            known, factor = Config({**known, "num_warps": known["num_warps"] // 2}), 1.05 * factor
+        point = problem.points.get(known) or slowest(problem, known)
+        points[config] = replace(point, config=config, time_ns=factor * point.time_ns)
+    return replace(problem, points=points, params=largest.params)
+
+
+def slowest(problem: Landscape, config: Config) -> Point:
+    tile = [p for c, p in problem.points.items() if all(c[n] == config[n] for n in ("BLOCK_M", "BLOCK_N"))]
+    return max(tile, key=lambda point: point.time_ns)
+
+
 def mixed(draw: random.Random, given: argparse.Namespace) -> Scene:
     """Return eleven problems of any m, with the configs that each was recorded with."""
     return [(bare(x), None) for x in draw.sample(recorded(), PROBLEMS)]
@@ -218,7 +247,7 @@ def records() -> tuple[SourceTask, ...]:
     return tuple(task.as_source([task.outcome(config) for config in task.feasible]) for task in tasks)
 
 
-SCENES = {f.__name__: f for f in (shared, mixed, disguised, ours, seeded, others, truths, foreign)}
+SCENES = {f.__name__: f for f in (shared, padded, mixed, disguised, ours, seeded, others, truths, foreign)}
 
 
 if __name__ == "__main__":

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Trial
 from gemmtune.engine.records.search import SourceTask
 from gemmtune.engine.search.models.coordinates import Reals
 from gemmtune.engine.search.task_features import SIZE_PREFIX
 
-__all__ = ["best_configs", "fair_share", "has_new_fact", "select_trials", "usable_sources"]
+__all__ = ["fair_share", "has_new_fact", "select_trials", "usable_sources"]
 
 _MIN_TRIALS = 8
 """Smallest number of trials of a source task."""
@@ -26,12 +25,6 @@ def usable_sources(history: Sequence[SourceTask]) -> list[SourceTask]:
         for source in history
         if len(source.trials) >= _MIN_TRIALS and any(trial.score is not None for trial in source.trials)
     ]
-
-
-def best_configs(history: Sequence[SourceTask]) -> set[Config]:
-    """Return the best config of each usable source task."""
-    ok = ([trial for trial in source.trials if trial.score is not None] for source in usable_sources(history))
-    return {min(trials, key=lambda trial: trial.score or math.inf).config for trials in ok}
 
 
 def has_new_fact(names: Sequence[str], there: Reals, here: Reals) -> bool:

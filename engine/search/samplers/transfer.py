@@ -1,7 +1,7 @@
 """Bayesian optimisation that starts from the measurements of other tasks."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,7 +21,6 @@ from gemmtune.engine.search.models.coordinates import (
 from gemmtune.engine.search.models.gaussian_process import GaussianProcess
 from gemmtune.engine.search.models.joint_process import JointProcess
 from gemmtune.engine.search.models.reproducible import argmax, one_thread
-from gemmtune.engine.search.models.source_trials import best_configs
 from gemmtune.engine.search.models.transfer_model import predict_slowness
 from gemmtune.engine.search.samplers.evolution import EvolutionSampler
 from gemmtune.engine.search.task_features import feature_matrix
@@ -41,7 +40,6 @@ class TransferSampler(Sampler):
     |---|---|
     | a seed of the space, or the config in the middle, then random ones | first `initial` proposals without a history |
     | a proposal of `EvolutionSampler` | every second proposal after the first `evolution_after` |
-    | expected improvement by `JointProcess` among the other tasks' best configs | every second of its first `tried` |
     | expected improvement by `JointProcess` | without config features, with a history |
     | the lowest bound of the prior | no outcome is known yet |
     | expected improvement without the history, among the seeds left | each `skeptical_every`-th with a prediction |
@@ -54,7 +52,6 @@ class TransferSampler(Sampler):
         initial: number of configs evaluated before a search without a prediction uses its model.
         skeptical_every: interval of proposals that ignore the history, so that an unrelated task still converges.
         evolution_after: number of proposals after which every second one is left to evolution, which explores more.
-        tried: number of proposals by the joint process of which every second one is the best config of another task.
         small_batch: largest batch while each outcome changes the model much.
         small_batch_until: number of proposals after which batches may be larger than `small_batch`.
 
@@ -74,14 +71,12 @@ class TransferSampler(Sampler):
         initial: int = 3,
         skeptical_every: int = 4,
         evolution_after: int = 64,
-        tried: int = 8,
         small_batch: int = 4,
         small_batch_until: int = 32,
     ) -> None:
         super().__init__(search)
         self._skeptical_every = skeptical_every
         self._evolution_after = evolution_after
-        self._tried = tried
         self._small_batch = small_batch
         self._small_batch_until = small_batch_until
         self._encoding = Encoding(search.params, search.feasible)
@@ -106,9 +101,7 @@ class TransferSampler(Sampler):
         self._draws_left = 0 if knows else max(0, initial - len(first))
         if self._draws_left and not self._initial and len(params):
             self._initial, self._draws_left = [most_central(params)], self._draws_left - 1
-        self._seeds = self._mask(search.seeds)
-        best = best_configs(search.history) if self._joint is not None else set()
-        self._others_best = self._mask([config for config in search.feasible if config in best])
+        self._seeds = np.isin(np.arange(len(search.feasible)), list(map(self._encoding.position, search.seeds)))
 
     def ask(self, count: int) -> list[Config]:
         """Return up to `count` proposals, fewer while batches are small; each reduces the variance near it."""
@@ -152,21 +145,13 @@ class TransferSampler(Sampler):
         if self._asked > self._evolution_after and self._asked % 2 == 0:
             return self._evolve()
         if self._joint is not None:
-            best = self._others_best & self._free
-            tries = self._asked % 2 == 0 and self._asked <= self._tried and best.any()
-            return _argmax(self._joint.improvement(), best if tries else self._free)
+            return _argmax(self._joint.improvement(), self._free)
         if not self._process.outcomes:
             return _argmax(-self._process.prior_bound(0), self._free)
         if self._has_prediction and self._asked % self._skeptical_every == 0:
             seeds = self._seeds & self._free
             return _argmax(self._process.improvement(1), seeds if seeds.any() else self._free)
         return _argmax(self._process.improvement(0), self._free)
-
-    def _mask(self, configs: Iterable[Config]) -> Mask:
-        """Return which feasible configs are among these feasible ones."""
-        mask = np.zeros(len(self._free), np.bool_)
-        mask[list(map(self._encoding.position, configs))] = True
-        return mask
 
     def _evolve(self) -> int:
         """Return a proposal of evolution, which knows every config proposed and every trial told here."""

@@ -101,13 +101,6 @@ def test_a_fact_that_no_other_task_had_leaves_no_history():
     assert JointProcess.of(Task(64).search(source, Task(32).source(30))) is not None
 
 
-def test_every_second_of_the_first_proposals_was_the_best_of_another_task():
-    task, history = Task(64), [Task(rows).source(20) for rows in (16, 32, 128)]
-    best = {min(source.trials, key=lambda trial: trial.score or math.inf).config for source in history}
-    found = asked(TransferSampler(task.search(*history), tried=4), task, 4)
-    assert {found[1], found[3]} <= best
-
-
 def test_few_trials_of_each_of_three_tasks_lead_a_search_of_another_size():
     task = Task(128)
     history = [Task(rows).source(16) for rows in (16, 32, 64)]
