@@ -83,9 +83,15 @@ def main(out: Path, seconds: float) -> None:
             for work, ours, now, claimed in sorted(pairs, key=lambda pair: pair[0].tokens):
                 if time.monotonic() > end:
                     break
-                rows.append(compared(spaces[work.kind], table.device, work, ours, now, claimed, built))
+                try:
+                    rows.append(compared(spaces[work.kind], table.device, work, ours, now, claimed, built))
+                except Exception as error:  # one row's failure is its result, and not the end of the others
+                    reason = f"{type(error).__name__}: {error}"
+                    rows.append(row_of(work, ours, now, claimed, [], [], [reason]))
         finally:
             write(out, spaces, rows, len(pairs) - len(rows))
+    if wrong := [(row["problem"], row["wrong"]) for row in rows if row["wrong"]]:
+        raise SystemExit(f"{len(wrong)} rows failed; the first: {wrong[0][0]}: {wrong[0][1][0]}")
 
 
 def write(out: Path, spaces, rows, missing) -> None:
