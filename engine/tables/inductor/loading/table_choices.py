@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRITON_TEMPLATES", "TableChoices", "changed_templates"]
 
-_LOGIC = 6  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 7  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {
     "triton::mm": mm_template,
     "triton::bmm": bmm_template,
