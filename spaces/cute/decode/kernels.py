@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 
 import cutlass
 from cuda.bindings.driver import CUstream
-from cutlass import const_expr, cute
+from cutlass import Int32, const_expr, cute
 from cutlass.memory import SmemAllocator
 
 from gemmtune.spaces.cute.decode.reduction import announce, reduce_and_store, shared_sums, store_share
@@ -103,7 +103,7 @@ class DecodeKernel(ABC):
         reduce_and_store(tiling, sums, bias, out, self._added, first_row, first_column, rank, thread)
 
     @cute.jit
-    def _operands(self, memory: SmemAllocator, thread: cutlass.Int32) -> tuple[cute.Tensor, cute.Tensor]:
+    def _operands(self, memory: SmemAllocator, thread: Int32) -> tuple[cute.Tensor, cute.Tensor]:
         """Return where a thread finds its loads of A and B, each of shape (elements of a load, loads, stages)."""
         tiling = self._tiling
         a_loads = const_expr(tiling.rows_per_lane * tiling.unroll)
@@ -125,11 +125,11 @@ class DecodeKernel(ABC):
         columns: list[cute.Pointer],
         of_a: cute.Tensor,
         of_b: cute.Tensor,
-        part: cutlass.Int32,
-        step: cutlass.Int32,
-        lane_k: cutlass.Int32,
-        vectors: cutlass.Int32,
-        first_own: cutlass.Int32,
+        part: Int32,
+        step: Int32,
+        lane_k: Int32,
+        vectors: Int32,
+        first_own: Int32,
     ) -> None:
         """Start the loads of one chunk; of a shared A, each warp loads every `sharers`-th group of rows."""
         tiling = self._tiling
@@ -151,14 +151,7 @@ class DecodeKernel(ABC):
         """Add the products of one chunk."""
 
     @abstractmethod
-    def _share(
-        self,
-        total: cute.Tensor,
-        sums: cute.Tensor,
-        part: cutlass.Int32,
-        column_of_warp: cutlass.Int32,
-        lane: cutlass.Int32,
-    ) -> None:
+    def _share(self, total: cute.Tensor, sums: cute.Tensor, part: Int32, column_of_warp: Int32, lane: Int32) -> None:
         """Write the warp's sums to the blocks that own them."""
 
 
@@ -188,14 +181,7 @@ class GemvKernel(DecodeKernel):
                         total[i, j] = total[i, j] + b[v, i] * a[v]
 
     @cute.jit
-    def _share(
-        self,
-        total: cute.Tensor,
-        sums: cute.Tensor,
-        part: cutlass.Int32,
-        column_of_warp: cutlass.Int32,
-        lane: cutlass.Int32,
-    ) -> None:
+    def _share(self, total: cute.Tensor, sums: cute.Tensor, part: Int32, column_of_warp: Int32, lane: Int32) -> None:
         """Add up over the lanes; each lane writes some of the warp's sums."""
         tiling = self._tiling
         for j in cutlass.range_constexpr(tiling.rows):
@@ -245,14 +231,7 @@ class SplitKKernel(DecodeKernel):
                         )
 
     @cute.jit
-    def _share(
-        self,
-        total: cute.Tensor,
-        sums: cute.Tensor,
-        part: cutlass.Int32,
-        column_of_warp: cutlass.Int32,
-        lane: cutlass.Int32,
-    ) -> None:
+    def _share(self, total: cute.Tensor, sums: cute.Tensor, part: Int32, column_of_warp: Int32, lane: Int32) -> None:
         """Write each accumulator; the instruction has given each lane whole sums of its part of k."""
         tiling = self._tiling
         for strip in cutlass.range_constexpr(tiling.columns // 16):
