@@ -16,7 +16,7 @@ from torch._inductor.select_algorithm import ExternKernelChoice
 from torch._inductor.utils import use_aten_gemm_kernels
 from torch._inductor.virtualized import V
 
-from gemmtune.engine.tables.inductor.epilogue_reader import PLAIN, ReadEpilogue, read_epilogue
+from gemmtune.engine.tables.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
 from gemmtune.engine.tables.inductor.table_use import DTYPE_NAMES
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch._inductor.virtualized import V
 
-from gemmtune.engine.tables.inductor.epilogue_reader import read_epilogue
+from gemmtune.engine.tables.inductor.epilogues.reader import read_epilogue
 from gemmtune.engine.tables.inductor.lowered import (
     AtenChoices,
     LoweredProduct,

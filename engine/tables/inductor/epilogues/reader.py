@@ -21,16 +21,30 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_of
 from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
+from gemmtune.engine.tables.inductor.epilogues.graph_nodes import (
+    CONSTANTS,
+    PRODUCTS,
+    REDUCTIONS,
+    RESHAPES,
+    are_equal,
+    base_of,
+    inlined_into,
+    is_forced,
+    is_pointwise,
+    is_tensor,
+    name_of,
+    reduces_last,
+    shape_of,
+    views_of,
+)
 
 __all__ = ["PLAIN", "ReadEpilogue", "read_epilogue"]
 
 _MOST_TERMS = 300  # of an unfolded formula; the longest activation's has 45
 _DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32", torch.bool: "bool"}
-_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 _SAME = {
     **{name: name for name in ("abs", "cos", "erf", "exp", "exp2", "floor", "log", "log1p", "log2", "neg", "relu")},
     **{name: name for name in ("reciprocal", "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "where")},
@@ -40,21 +54,6 @@ _SAME = {
     "clamp_max": "minimum",
 }
 """Operations of an epilogue by the names of torch's operators."""
-_RESHAPES = frozenset(("view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "alias", "detach", "lift_fresh_copy"))
-"""Operators that keep the order of the elements."""
-_VIEWS = _RESHAPES.union(
-    ("permute", "transpose", "t", "slice", "select", "expand", "as_strided", "split", "split_with_sizes"),
-    ("unbind", "getitem", "diagonal", "view_as_real", "flip"),
-)
-_INLINED = frozenset(("cat", "index", "gather", "embedding", "iota", "arange", "repeat", "index_select")).union(
-    ("inductor_random", "inductor_seeds", "inductor_lookup_seed", "constant_pad_nd", "full", "scalar_tensor")
-)
-"""Operators that Inductor inlines where they are used, although they are neither views nor pointwise."""
-_CONSTANTS = ("full", "scalar_tensor")
-_REDUCTIONS = frozenset(("sum", "mean", "amax", "amin", "max", "min", "argmax", "argmin", "prod", "any", "all")).union(
-    ("var_mean", "var", "std", "norm", "linalg_vector_norm", "native_layer_norm", "logsumexp", "xor_sum"),
-    ("softmax", "_softmax", "_log_softmax", "prepare_softmax_online"),
-)
 
 
 class ReadEpilogue(NamedTuple):
@@ -82,8 +81,8 @@ def read_epilogue(product: Node) -> ReadEpilogue:
     Args:
         product: node of an mm, addmm or bmm in a graph that Inductor lowers; its `meta` has the fake tensor `val`.
     """
-    if _name(product) not in _PRODUCTS:
-        return ReadEpilogue(None, frozenset(), f"{_name(product) or product.op} is no product")
+    if name_of(product) not in PRODUCTS:
+        return ReadEpilogue(None, frozenset(), f"{name_of(product) or product.op} is no product")
     if getattr(torch._inductor.config, "emulate_precision_casts", False):
         return ReadEpilogue(None, frozenset(), "emulate_precision_casts rounds between operations")
     reader = _Reader(product)
@@ -107,7 +106,7 @@ class _Reader:
 
     def __init__(self, product: Node) -> None:
         self._product = product
-        self._shape = _shape(product)
+        self._shape = shape_of(product)
         self.inlined: set[str] = set()
         self._operands: dict[object, Operand] = {}
         self._terms: dict[Node, tuple[Term, int]] = {}
@@ -126,21 +125,21 @@ class _Reader:
         yield from sorted(seen - {product})
 
     def _is_elementwise(self, node: Node) -> bool:
-        if not (_is_pointwise(node) or _name(node) in _RESHAPES):
+        if not (is_pointwise(node) or name_of(node) in RESHAPES):
             return False
-        return _equal(math.prod(_shape(node)), math.prod(self._shape))
+        return are_equal(math.prod(shape_of(node)), math.prod(self._shape))
 
     def is_reduced(self) -> bool:
         """Return whether a reduction over the columns reads the product, or what is computed of its elements."""
         return any(
-            _name(user) in _REDUCTIONS and _reduces_last(user, node)
+            name_of(user) in REDUCTIONS and reduces_last(user, node)
             for node in self._elementwise
             for user in node.users
         )
 
     def computed(self) -> list[Node]:
         """Return the pointwise nodes that become tensors of their own and can be fused."""
-        forced = [node for node in self._elementwise if _is_pointwise(node) and _is_forced(node)]
+        forced = [node for node in self._elementwise if is_pointwise(node) and is_forced(node)]
         if not forced:
             return []
         others = self._dependent_otherwise(max(forced))
@@ -159,16 +158,20 @@ class _Reader:
 
     def _is_fused(self, output: Node, others: set[Node]) -> bool:
         """Return whether all that an output reads exists without the product, and no later product takes the output."""
-        for node in _inlined_into(output, self._elementwise):
+        for node in inlined_into(output, self._elementwise):
             for read in node.all_input_nodes:
                 if read in others:
                     return False
-                if read is not self._product and self._product < _base(read) and self._could_take(_base(read), output):
+                if (
+                    read is not self._product
+                    and self._product < base_of(read)
+                    and self._could_take(base_of(read), output)
+                ):
                     return False
         return True
 
     def _could_take(self, other: Node, output: Node) -> bool:
-        return _name(other) in _PRODUCTS and _equal(math.prod(_shape(other)), math.prod(_shape(output)))
+        return name_of(other) in PRODUCTS and are_equal(math.prod(shape_of(other)), math.prod(shape_of(output)))
 
     def is_read_elsewhere(self, computed: Sequence[Node]) -> bool:
         """Return whether anything but the outputs reads the product's elements."""
@@ -179,7 +182,7 @@ class _Reader:
                 if user not in self._elementwise:
                     return True
                 if user not in seen and user not in computed:
-                    if _is_pointwise(user) and _is_forced(user):
+                    if is_pointwise(user) and is_forced(user):
                         return True
                     seen.add(user)
                     waiting.append(user)
@@ -194,7 +197,7 @@ class _Reader:
 
     def term(self, node: Node) -> Term:
         """Return the value of a node's elements."""
-        return self._term(node, _shape(node))[0]
+        return self._term(node, shape_of(node))[0]
 
     def _term(self, node: Node, space: Sequence[Any]) -> tuple[Term, int]:
         """Return the value of a node in an index space of the output's elements, and its number of terms."""
@@ -209,25 +212,25 @@ class _Reader:
 
     def _computed_term(self, node: Node, space: Sequence[Any]) -> tuple[Term, int]:
         mine = node in self._elementwise
-        if _name(node) in _CONSTANTS:
+        if name_of(node) in CONSTANTS:
             self.inlined.add(node.name)
             return _number(node.args[-1]), 1
-        if _name(node) in _RESHAPES and (mine or not _is_tensor(_base(node))):
+        if name_of(node) in RESHAPES and (mine or not is_tensor(base_of(node))):
             (read,) = node.all_input_nodes
-            if not _equal(math.prod(_shape(read)), math.prod(space)):
-                raise _UnreadableError(f"{_name(node)} of a value that is broadcast")
+            if not are_equal(math.prod(shape_of(read)), math.prod(space)):
+                raise _UnreadableError(f"{name_of(node)} of a value that is broadcast")
             self.inlined.add(node.name)
-            return self._term(read, _shape(read))
-        if not mine and _is_tensor(_base(node)):
+            return self._term(read, shape_of(read))
+        if not mine and is_tensor(base_of(node)):
             return self._operand(node, space), 1
-        if not _is_pointwise(node):
-            raise _UnreadableError(f"{_name(node)} within an epilogue")
+        if not is_pointwise(node):
+            raise _UnreadableError(f"{name_of(node)} within an epilogue")
         self.inlined.add(node.name)
         return self._call(node, space)
 
     def _call(self, node: Node, space: Sequence[Any]) -> tuple[Term, int]:
         """Return the call of a pointwise node; conversions between floats are left out, as all is computed in fp32."""
-        name = _name(node)
+        name = name_of(node)
         values = [self._value(argument, space) for argument in node.args if argument is not None]
         count = 1 + sum(size for _, size in values)
         terms = [term for term, _ in values]
@@ -270,8 +273,8 @@ class _Reader:
         if dtype is None:
             raise _UnreadableError(f"a tensor of {value.dtype}")
         shape, transposed = self._layout(value, space)
-        self.inlined.update(view.name for view in _views(node))
-        key = (_base(node), shape, transposed, value.storage_offset())
+        self.inlined.update(view.name for view in views_of(node))
+        key = (base_of(node), shape, transposed, value.storage_offset())
         number = len(self._operands) + 1
         return self._operands.setdefault(key, Operand(shape, number, dtype, transposed))
 
@@ -279,14 +282,14 @@ class _Reader:
         """Return how a tensor is broadcast over the output, and whether it is transposed."""
         missing = len(space) - value.dim()
         strides: list[Any] = [0] * missing + [
-            0 if _equal(size, 1) else stride for size, stride in zip(value.shape, value.stride(), strict=True)
+            0 if are_equal(size, 1) else stride for size, stride in zip(value.shape, value.stride(), strict=True)
         ]
         groups = _grouped(space, strides, self._shape)
         (rows, of_row), (columns, of_column) = groups[-2:]
         of_batch = groups[0][1] if len(groups) > 2 else None  # None where there is one element
         batch = groups[0][0] if len(groups) > 2 else 1
         of_row, of_column, of_batch = (
-            None if _equal(size, 1) else stride
+            None if are_equal(size, 1) else stride
             for size, stride in ((rows, of_row), (columns, of_column), (batch, of_batch))
         )
         patterns = {
@@ -298,7 +301,7 @@ class _Reader:
         }
         for kind, wanted in patterns.items():
             found = zip((of_batch, of_row, of_column), wanted, strict=True)
-            if all(stride is None or _equal(stride, expected) for stride, expected in found):
+            if all(stride is None or are_equal(stride, expected) for stride, expected in found):
                 return kind
         raise _UnreadableError("a tensor with other strides than rows or columns one after another")
 
@@ -313,94 +316,20 @@ def _grouped(space: Sequence[Any], strides: Sequence[Any], shape: Sequence[Any])
     position = len(space)
     for number, size in reversed(list(enumerate(shape))):
         merged, stride = 1, None
-        while position and (number == 0 or not _equal(merged, size)):
+        while position and (number == 0 or not are_equal(merged, size)):
             position -= 1
-            if _equal(space[position], 1):
+            if are_equal(space[position], 1):
                 continue
             own = strides[position]
             if stride is None:
                 stride = own
-            elif not _equal(own, stride * merged):
+            elif not are_equal(own, stride * merged):
                 raise _UnreadableError("a tensor that no two strides describe")
             merged = merged * space[position]
-        if number and not _equal(merged, size):
+        if number and not are_equal(merged, size):
             raise _UnreadableError("a view that does not keep rows and columns apart")
         found.insert(0, (size, 0 if stride is None else stride))
     return found
-
-
-def _inlined_into(output: Node, elementwise: dict[Node, None]) -> Iterator[Node]:
-    """Yield an output and the nodes that are inlined into it."""
-    seen, waiting = {output}, [output]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        for read in node.all_input_nodes:
-            if read in seen or _name(read) in _PRODUCTS:
-                continue
-            if read in elementwise or not _is_tensor(_base(read)):
-                seen.add(read)
-                waiting.append(read)
-
-
-def _is_tensor(node: Node) -> bool:
-    """Return whether a node's value is a tensor in memory when what uses it runs."""
-    if node.op != "call_function":
-        return True
-    name = _name(node)
-    if name in _INLINED or name in _VIEWS:
-        return False
-    return _is_forced(node) if _is_pointwise(node) else True
-
-
-def _is_forced(node: Node) -> bool:
-    """Return whether the graph returns a node, or a kernel reads it that inlines nothing, maybe through views."""
-    for user in node.users:
-        name = _name(user)
-        if name in _VIEWS:
-            if _is_forced(user):
-                return True
-        elif not _is_pointwise(user) and name not in _INLINED and name not in _REDUCTIONS:
-            return True
-    return False
-
-
-def _views(node: Node) -> Iterator[Node]:
-    """Yield a node and what it is a view of, as far as these are views."""
-    while node.op == "call_function" and _name(node) in _VIEWS and node.all_input_nodes:
-        yield node
-        node = node.all_input_nodes[0]
-
-
-def _base(node: Node) -> Node:
-    """Return the node that a view is of, or the node itself."""
-    *_, view = (None, *_views(node))
-    return node if view is None else view.all_input_nodes[0]
-
-
-def _name(node: Node) -> str:
-    """Return the name of torch's operator without its overload; empty for what is no call of one."""
-    packet = getattr(node.target, "overloadpacket", None)
-    if packet is not None:
-        return str(packet.__name__)
-    return "getitem" if getattr(node.target, "__name__", "") == "getitem" else ""
-
-
-def _is_pointwise(node: Node) -> bool:
-    if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.Tensor):
-        return False
-    name = _name(node)
-    return name in ("convert_element_type", "clone") or (
-        name not in _INLINED and torch.Tag.pointwise in getattr(node.target, "tags", ())
-    )
-
-
-def _reduces_last(user: Node, node: Node) -> bool:
-    """Return whether a reduction is over a node's last dimension, or over all."""
-    given = user.args[1] if len(user.args) > 1 else user.kwargs.get("dim")
-    rank = len(_shape(node))
-    dims = [dim for dim in (given if isinstance(given, list | tuple) else [given]) if isinstance(dim, int)]
-    return not dims or any(dim % max(rank, 1) == rank - 1 for dim in dims)
 
 
 def _dtype_of(argument: object) -> torch.dtype | None:
@@ -411,13 +340,3 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _UnreadableError(f"the constant {value!r}")
     return float(value)
-
-
-def _shape(node: Node) -> Sequence[Any]:
-    value = node.meta.get("val")
-    return tuple(value.shape) if isinstance(value, torch.Tensor) else ()
-
-
-def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 (numbers, or sizes that torch computes with)
-    """Return whether two sizes are known to be equal, without a guard."""
-    return bool(statically_known_true(one == other))

@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional as F  # noqa: E402, N812
 
 from gemmtune.engine.records.epilogue.text import parse_epilogue  # noqa: E402
-from gemmtune.engine.tables.inductor.epilogue_reader import read_epilogue  # noqa: E402
+from gemmtune.engine.tables.inductor.epilogues.reader import read_epilogue  # noqa: E402
 
 pytestmark = pytest.mark.slow(15)
 
