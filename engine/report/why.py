@@ -22,7 +22,7 @@ class Why(StrEnum):
     SLOWER = "baseline wins"
     """No searched kernel is faster than the baseline."""
     ALONE = "no baseline"
-    """The baseline was not measured."""
+    """The baseline was not measured, or failed."""
     FAILED = "nothing else works"
     """No searched kernel works."""
 
@@ -41,7 +41,7 @@ _MEANINGS = {
     Why.MARGIN: "the kernel leads {baseline} by less than the margin; {baseline} ships",
     Why.NOISE: "the kernel leads, but the intervals overlap; {baseline} ships",
     Why.SLOWER: "no kernel found is faster than {baseline}, which ships",
-    Why.ALONE: "{baseline} was not measured; the fastest kernel ships",
+    Why.ALONE: "{baseline} was not measured, or failed; the fastest kernel ships",
     Why.FAILED: "no kernel found works; {baseline} ships",
 }
 
