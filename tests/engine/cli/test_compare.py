@@ -29,10 +29,10 @@ def hills(tmp_path) -> Path:
 
 
 def test_compare_draws_curves_and_tells_how_far_each_sampler_came(run, hills):
-    status, out, err = run("compare", hills, "--samplers", "random, evolution", "--budget", "48", "--seeds", "6")
+    status, out, err = run("compare", hills, "--samplers", "random, evolution", "--budget", "48", "--seeds", "3")
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].startswith("1 landscape, budget 48, 6 seeds: optimum / best found")
+    assert lines[0].startswith("1 landscape, budget 48, 3 seeds: optimum / best found")
     headers = next(line for line in lines if line.startswith("sampler"))
     assert headers.split() == ["sampler", "16", "32", "to", "95%", "to", "99%", "P"]
     rows = {line.split()[0]: line for line in lines[lines.index(headers) + 2 :] if line}
