@@ -91,7 +91,7 @@ _EARLIER_FORMULAS = (
         _silu_backward(_on(_on(_on(_on(_on(_SAVED, "neg"), "exp"), "add", 1.0), "reciprocal"), "mul", 1.0)),
     ),
 )
-"""Formulas of torch 2.11, where later releases have another of the same activation."""
+"""Formulas of torch 2.11 and 2.12, where later releases have another of the same activation."""
 
 
 def activation_of(call: Call) -> Term:

@@ -27,7 +27,7 @@ def behind_the_product(source):
 @pytest.mark.parametrize(
     ("epilogue", "code", "arguments"),
     [
-        ("epilogue=relu", "triton_helpers.maximum(", {"a", "b", "out"}),
+        ("epilogue=relu", ".maximum(", {"a", "b", "out"}),
         ("epilogue=silu.mul(matrix)", "libdevice.exp(", {"a", "b", "matrix", "out"}),
         ("epilogue=mul(row).add(row2)", "+ (tl.broadcast_to(idx_n, ", {"a", "b", "row", "row2", "out"}),
         ("epilogue=mul(column[fp32])", "+ (tl.broadcast_to(idx_m, ", {"a", "b", "column", "out"}),
