@@ -29,8 +29,11 @@ def report(
     browser by double click.
     """
     from gemmtune.engine.api.reporting import report as write_page
+    from gemmtune.engine.report.progress.display import show_work
 
-    print_text(str(write_page(path, out, device=device)))
+    with show_work(f"reading {path}", quiet=False):
+        page = write_page(path, out, device=device)
+    print_text(str(page))
 
 
 def table(
@@ -48,11 +51,12 @@ def table(
     from gemmtune.engine.api.output_folder import make_folder
     from gemmtune.engine.api.reporting import table_of_database
     from gemmtune.engine.api.tune_result import export_everywhere
+    from gemmtune.engine.report.progress.display import show_work
     from gemmtune.engine.report.tables import table_report
     from gemmtune.engine.store.database import Database
 
     make_folder(out)
-    with Database.open(database, read_only=True) as store:
+    with show_work(f"reading {database}", quiet=as_json), Database.open(database, read_only=True) as store:
         found = table_of_database(store, objective=objective, margin=margin, device=device)
     found.save(out / "table.json")
     written, refusals, broken = export_everywhere(found, out)
