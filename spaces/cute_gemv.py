@@ -16,7 +16,7 @@ _PARAMS = (
     Param("warps_k", (1, 2, 4, 8)),
     Param("split_k", (1, 2, 4, 8)),
     Param("k_unroll", (1, 2, 4)),
-    Param("num_stages", (1, 2, 4, 8)),  # 1: no slots, so more blocks fit an SM, and no load waits for a store
+    Param("num_stages", (2, 4, 8)),
     Param("use_pdl", (False, True)),
 )
 

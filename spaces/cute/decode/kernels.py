@@ -11,7 +11,7 @@ from cutlass import Int32, const_expr, cute
 from cutlass.memory import SmemAllocator
 
 from gemmtune.spaces.cute.decode.reduction import announce, reduce_and_store, shared_sums, store_share
-from gemmtune.spaces.cute.decode.slots import address_of_row, fetch, load, make_slots
+from gemmtune.spaces.cute.decode.slots import address_of_row, load, make_slots
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 
 __all__ = ["DecodeKernel", "GemvKernel", "SplitKKernel"]
@@ -35,8 +35,6 @@ class DecodeKernel(ABC):
             cluster=[tiling.split_k, 1, 1],
             stream=stream,
             use_pdl=self._use_pdl,
-            # Else the assembler saves registers for more blocks, and puts the loads of a chunk one behind another.
-            min_blocks_per_mp=1 if tiling.stages == 1 else 0,
         )
 
     @cute.kernel
@@ -48,7 +46,12 @@ class DecodeKernel(ABC):
         rank = block % tiling.split_k
         announce(tiling)
         memory = SmemAllocator()
-        of_a, of_b = self._operands(memory, thread)
+        a_threads = const_expr(tiling.threads // tiling.sharers)  # warps that share A differ in their columns alone
+        a_loads, b_loads = tiling.rows_per_lane * tiling.unroll, tiling.columns_per_lane * tiling.unroll
+        a_slots = make_slots(tiling.stages, a_loads, a_threads, self._element, memory)
+        b_slots = make_slots(tiling.stages, b_loads, tiling.threads, self._element, memory)
+        a_thread = thread % a_threads
+        of_a, of_b = a_slots[None, None, a_thread, None], b_slots[None, None, thread, None]
         sums = shared_sums(tiling, memory)
         if const_expr(self._use_pdl):
             # Until the kernel before has ended, which may have written A or B. None is told to start before this one
@@ -91,32 +94,16 @@ class DecodeKernel(ABC):
             ahead = step + (tiling.stages - 1)
             if ahead < chunks:
                 self._load(rows, columns, of_a, of_b, part, ahead, lane_k, vectors, first_own)
-            if const_expr(tiling.stages > 1):
-                cute.arch.cp_async_commit_group()
-                if const_expr(not tiling.shares_a):
-                    cute.arch.cp_async_wait_group(tiling.stages - 1)
-            self._add(of_a[None, None, step % tiling.stages], of_b[None, None, step % tiling.stages], total)
+            cute.arch.cp_async_commit_group()
+            if const_expr(not tiling.shares_a):
+                cute.arch.cp_async_wait_group(tiling.stages - 1)
+            slot = step % tiling.stages
+            self._add(a_slots[None, None, a_thread, slot], b_slots[None, None, thread, slot], total)
 
         if const_expr(tiling.split_k > 1):
             cute.arch.cluster_wait()  # for `announce`: the shared memory of every block may be written
         self._share(total, sums, part, column_of_warp, lane)
         reduce_and_store(tiling, sums, bias, out, self._added, first_row, first_column, rank, thread)
-
-    @cute.jit
-    def _operands(self, memory: SmemAllocator, thread: Int32) -> tuple[cute.Tensor, cute.Tensor]:
-        """Return where a thread finds its loads of A and B, each of shape (elements of a load, loads, stages)."""
-        tiling = self._tiling
-        a_loads = const_expr(tiling.rows_per_lane * tiling.unroll)
-        b_loads = const_expr(tiling.columns_per_lane * tiling.unroll)
-        if const_expr(tiling.stages == 1):
-            of_a = cute.make_rmem_tensor(cute.make_layout((VECTOR, a_loads, 1)), self._element)
-            of_b = cute.make_rmem_tensor(cute.make_layout((VECTOR, b_loads, 1)), self._element)
-        else:
-            a_threads = const_expr(tiling.threads // tiling.sharers)  # warps that share A differ in their columns alone
-            a_slots = make_slots(tiling.stages, a_loads, a_threads, self._element, memory)
-            b_slots = make_slots(tiling.stages, b_loads, tiling.threads, self._element, memory)
-            of_a, of_b = a_slots[None, None, thread % a_threads, None], b_slots[None, None, thread, None]
-        return of_a, of_b
 
     @cute.jit
     def _load(
@@ -133,14 +120,14 @@ class DecodeKernel(ABC):
     ) -> None:
         """Start the loads of one chunk; of a shared A, each warp loads every `sharers`-th group of rows."""
         tiling = self._tiling
-        start, slot = fetch if tiling.stages == 1 else load, step % tiling.stages
+        slot = step % tiling.stages
         for u in cutlass.range_constexpr(tiling.unroll):
             vector = tiling.vector(part, step, u, lane_k)
             for i in cutlass.range_constexpr(tiling.columns_per_lane):
-                start(columns[i], vector, vectors, of_b[None, u * tiling.columns_per_lane + i, slot], True)
+                load(columns[i], vector, vectors, of_b[None, u * tiling.columns_per_lane + i, slot], True)
             for i in cutlass.range_constexpr(tiling.rows_per_lane // tiling.sharers):
                 place = u * tiling.rows_per_lane + i * tiling.sharers + first_own
-                start(rows[i], vector, vectors, of_a[None, place, slot], False)
+                load(rows[i], vector, vectors, of_a[None, place, slot], False)
 
     @abstractmethod
     def _make_total(self) -> cute.Tensor:

@@ -39,7 +39,6 @@ def features(task: Task, tiling: Tiling) -> Mapping[str, float]:
         "chunks of a warp": log2(chunks),
         "loads of a chunk": log2(tiling.loads),
         "share of A in the loads": log2(1 + _share_of_a(tiling)),
-        "registers alone": float(tiling.stages == 1),
         "warps of a sum": log2(tiling.parts),
         "blocks of a cluster": log2(tiling.split_k),
         "threads": log2(tiling.threads),
@@ -55,8 +54,7 @@ def rough_time_ns(task: Task, tiling: Tiling) -> float:
     of_busiest = -(-blocks // device.sm_count) * tiling.tile_n * problem.k / tiling.split_k  # elements of B
     nbytes = of_busiest * problem.b_dtype.itemsize
     share_of_a = _share_of_a(tiling)
-    again = 0.0 if tiling.stages == 1 else share_of_a  # without slots, the level-1 cache keeps A
-    loading = max(nbytes / per_ns, nbytes * (1 + again) / (per_ns * _L1_FACTOR))
+    loading = max(nbytes / per_ns, nbytes * (1 + share_of_a) / (per_ns * _L1_FACTOR))
     if tiling.lanes_k == WARP:  # a product and a conversion of each operand, to fp32
         computing = of_busiest * (tiling.rows + 1 + share_of_a) / _CORE_OPERATIONS
     else:
@@ -85,6 +83,6 @@ def _resident(task: Task, tiling: Tiling) -> int:
 
 def _bytes_in_flight(task: Task, tiling: Tiling, blocks: int) -> float:
     """Return the bytes of B that are under way per SM, with that many blocks on the GPU."""
-    chunks = min(max(1, tiling.stages - 1), tiling.chunks_of_part(gemm(task.problem).k // VECTOR, 0))
+    chunks = min(tiling.stages - 1, tiling.chunks_of_part(gemm(task.problem).k // VECTOR, 0))
     of_block = 16 * tiling.threads * tiling.columns_per_lane * tiling.unroll * chunks
     return max(1, blocks * of_block / task.device.sm_count)

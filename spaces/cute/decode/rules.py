@@ -14,7 +14,6 @@ __all__ = ["fits", "serves"]
 _ARCHES = ("sm_90a", "sm_100a")
 _MOST_THREADS = 512  # a block with more leaves half of an SM idle while it starts and ends
 _MOST_ACCUMULATORS = 64  # per lane; from about 128 on, registers spill
-_MOST_LOADS = 16  # per lane into registers, 4 each
 
 
 @lru_cache(maxsize=64)  # thousands of configs of a task are checked in a row
@@ -50,8 +49,6 @@ def fits(task: Task, config: Config, tiling: Tiling) -> Verdict:
         return Verdict.no(
             "registers", f"{accumulators} accumulators per lane > {_MOST_ACCUMULATORS}, which would spill"
         )
-    if tiling.stages == 1 and tiling.loads > _MOST_LOADS:
-        return Verdict.no("registers", f"{tiling.loads} loads per lane into registers > {_MOST_LOADS}")
     if tiling.shares_a and (tiling.warps_n == 1 or tiling.rows_per_lane % tiling.warps_n):
         return Verdict.no(
             "shared A", f"{tiling.warps_n} warps along n cannot share the {tiling.rows_per_lane} loads of A evenly"

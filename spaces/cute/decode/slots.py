@@ -1,4 +1,4 @@
-"""Loads of 16 bytes from memory into slots of shared memory or into registers. Imports cutlass.
+"""Loads of 16 bytes from memory into slots of shared memory. Imports cutlass.
 
 Each thread reads only the slots that it filled itself, so no barrier stands between a load and its use, unless warps
 share their slots of A. Loads of all stages are under way at once, and need no registers.
@@ -12,7 +12,7 @@ from cutlass.memory import SmemAllocator
 
 from gemmtune.spaces.cute.decode.tiling import VECTOR
 
-__all__ = ["address_of_row", "fetch", "load", "make_slots"]
+__all__ = ["address_of_row", "load", "make_slots"]
 
 
 def make_slots(
@@ -40,26 +40,8 @@ def load(row: cute.Pointer, vector: cutlass.Int32, vectors: cutlass.Int32, slot:
         streamed: whether no other warp reads the vector, so that the level-1 cache need not keep it.
     """
     nbytes = cutlass.min(cutlass.max(vectors - vector, 0), 1) * 16
-    _copy(slot.iterator, _within(row, vector, vectors), nbytes, streamed)
-
-
-def fetch(
-    row: cute.Pointer, vector: cutlass.Int32, vectors: cutlass.Int32, registers: cute.Tensor, streamed: bool
-) -> None:
-    """Start loading a vector of a row into registers; other arguments are those of `load`."""
-    mode = cute.nvgpu.LoadCacheMode.STREAMING if streamed else cute.nvgpu.LoadCacheMode.ALWAYS
-    atom = cute.make_copy_atom(
-        cute.nvgpu.CopyG2ROp(), registers.element_type, num_bits_per_copy=128, load_cache_mode=mode
-    )
-    cute.copy(atom, cute.make_tensor(_within(row, vector, vectors), cute.make_layout(VECTOR)), registers)
-    words = cute.recast_tensor(registers, cutlass.Int32)
-    inside = -cutlass.min(cutlass.max(vectors - vector, 0), 1)
-    for i in range(4):
-        words[i] = words[i] & inside
-
-
-def _within(row: cute.Pointer, vector: cutlass.Int32, vectors: cutlass.Int32) -> cute.Pointer:
-    return row + cute.assume(cutlass.min(vector, vectors - 1) * VECTOR, divby=VECTOR)
+    inside = row + cute.assume(cutlass.min(vector, vectors - 1) * VECTOR, divby=VECTOR)
+    _copy(slot.iterator, inside, nbytes, streamed)
 
 
 @dsl_user_op

@@ -37,7 +37,7 @@ class Tiling:
     unroll: int
     """Loads of a lane per row of an operand and chunk."""
     stages: int
-    """Chunks per warp in shared memory, one of which is computed while the others are loaded; 1 for registers alone."""
+    """Chunks per warp in shared memory, one of which is computed while the others are loaded."""
     shares_a: bool = False
     """Whether the warps along n load one copy of A together, instead of a copy each."""
 
@@ -94,8 +94,7 @@ class Tiling:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory per block: the loads of all stages, and a sum per part and element of the slice."""
-        loads = 16 * self.loads * self.stages * self.threads if self.stages > 1 else 0
-        return loads + 4 * self.parts * self.slice
+        return 16 * self.loads * self.stages * self.threads + 4 * self.parts * self.slice
 
     def chunks_of_part(self, vectors: int, part: int) -> int:
         """Return the number of chunks that a part of k reads: chunks `part`, `part + parts` and so on."""
