@@ -77,6 +77,7 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
         "torch.cuda.is_tf32_supported": lambda: device.capability >= (8, 0),
         "torch.cuda.get_rng_state": lambda *_: random_state,
         "torch.cuda.set_rng_state": lambda *_: None,
+        "torch.cuda.is_current_stream_capturing": lambda: False,
         "torch.cuda.synchronize": lambda *_: None,
         "torch.cuda._exchange_device": lambda _: 0,
         "torch.cuda._maybe_exchange_device": lambda _: 0,
