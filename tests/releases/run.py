@@ -3,9 +3,9 @@
     python tests/releases/run.py [--releases 2.14.1 2.15.0] [--python python3.14] [--folder .releases]
 
 Each release gets a virtual environment with gemmtune, `torch==RELEASE` and its triton, and the newest of everything
-else that they allow. In it run the tests of spaces, tables and capture, and experiments/tables/versions.py, which lowers
-two models and counts benchmarks. All releases make one table, which goes to docs/releases.md. A release that fails does not
-stop the next.
+else that they allow. In it run the tests of spaces, tables and capture, and experiments/tables/versions.py, which
+lowers two models and counts benchmarks. All releases make one table, which goes to docs/releases.md. A release that
+fails does not stop the next.
 
 From PyPI, torch on Linux is a build for CUDA; its import loads NVIDIA's libraries on a machine without a GPU too. Such
 a release downloads 3 GB and takes 7 GB in the folder. Builds for CPUs take 3 GB. pip prefers them where an index has
@@ -56,8 +56,8 @@ COLUMNS = {
 HEAD = """# Releases
 
 gemmtune supports torch {first} to {last} with their tritons. `make releases` writes this page: it installs each into an
-environment of its own, with the newest releases of everything else. There it runs the tests of spaces, tables,
-loaders and capture, and lowers two models without a GPU: the forum's layer and a Llama block at nine m, forward and backward
+environment of its own, with the newest releases of everything else. There it runs the tests of spaces, tables, loaders
+and capture, and lowers two models without a GPU: the forum's layer and a Llama block at nine m, forward and backward
 ([experiments/tables](../experiments/tables/README.md)). Each model is lowered with a table made under that torch, and
 with one made under the oldest torch whose `triton::mm` has the same source: 2.11 for 2.11, 2.12 for later ones. With a
 table nothing may be benchmarked, and the loader may not warn. The last column shows that the count sees benchmarks.
