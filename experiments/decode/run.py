@@ -1,6 +1,6 @@
 """Check and time the decode kernels. Usage: run.py --out FOLDER [--minutes 3] [--phases check time] [--engines FOLDER].
 
-`check` measures every param's extremes on ragged problems; a hang ends one worker process. `time` searches 24 products
+`check` measures every param's extremes on ragged problems; a hang ends one worker process. `time` searches 32 products
 of real models, exports the table, and times it in torch.compile beside eager and vLLM's kernels.
 """
 
@@ -29,7 +29,11 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 
 CHECK_SHARE, SEARCH_SHARE = 0.2, 0.55  # of the time, and of what is left of it; finals and export come after
-SEARCHED = {(1, 2, 4): ("cute_gemv", "cute_splitk"), (8, 16, 32): ("cute_splitk", "triton_mm")}
+SEARCHED = {
+    (1, 2, 4): ("cute_gemv", "cute_splitk"),
+    (8, 16): ("cute_splitk", "triton_mm"),
+    (32,): ("cute_splitk", "quack_gemm", "triton_mm"),
+}
 """Spaces that may win, by rows; from 8 rows on, cute_gemv lost each of 8 products."""
 
 
@@ -69,9 +73,11 @@ def timed(given, device, ends: float) -> None:
     seconds = (ends - began) * SEARCH_SHARE
     tables = given.out.resolve() / "table"
     facts, summaries = {}, []
-    for rows, spaces in SEARCHED.items():  # the second campaign keeps the rows of the first one
-        problems = [name for name in decode_products() if int(name.split("x")[0]) in rows]
-        share = seconds / len(SEARCHED)
+    searched = {rows: [name for name in decode_products() if int(name.split("x")[0]) in rows] for rows in SEARCHED}
+    whole = sum(len(problems) * len(SEARCHED[rows]) for rows, problems in searched.items())
+    for rows, problems in searched.items():  # each campaign keeps the rows of those before it
+        spaces = SEARCHED[rows]
+        share = seconds * len(problems) * len(spaces) / whole
         result = gt.tune(problems, space=spaces, budget=given.budget, seconds=share, out=tables, report=False)
         summaries.append(result.summary(160))
         for row in result.rows:
