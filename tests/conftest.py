@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,7 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NO_BRACKETS = str.maketrans("[]@", "()_")  # xdist looks for a group behind the last bracket
 
 
@@ -63,6 +65,22 @@ def _process_as_before() -> Iterator[None]:
     if virtualized is not None:
         left = type(virtualized.V.choices).__name__
         assert left == "InductorChoices", f"this file left {left} installed in Inductor; its loader has uninstall()"
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """Restore the handlers of signals: a command that was stopped ignores them, and so would every later child."""
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def default_signals(_signals_as_before: None) -> None:
+    """Handle signals as in a terminal, here and in children: a background job and `nohup` have some ignored."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which writes the groups into the tests' names

@@ -15,15 +15,7 @@ from gemmtune.engine.cli.stopping import SIGNALS, Stopped, stoppable
 from gemmtune.engine.processes import scratch
 from gemmtune.engine.processes.scratch import ScratchFolder
 
-
-@pytest.fixture(autouse=True)
-def _signals_as_before():
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in SIGNALS:
-        signal.signal(number, signal.default_int_handler)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("default_signals")
 
 
 def interrupted(*numbers: signal.Signals, cleaned: list[bool]) -> None:
@@ -63,7 +55,7 @@ def test_an_ignored_signal_stays_ignored():
 
 def test_ctrl_c_while_gemmtune_is_imported_is_one_line(tmp_path):
     program = (
-        "import os, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "import os, signal, sys;"
         "from gemmtune.engine import cli; sys.argv = ['gemmtune', '--help'];"
         "sys.meta_path.insert(0, type('', (), {'find_spec': lambda *names: os.kill(os.getpid(), signal.SIGINT)}));"
         "cli.main()"

@@ -70,7 +70,7 @@ def nvml(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def driver(nvml):
+def driver(nvml, default_signals):
     """Start a process that has locked the clocks, has a child, and leads a process group of its own."""
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER],

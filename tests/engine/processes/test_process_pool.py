@@ -253,7 +253,7 @@ def test_each_process_leads_its_group(pool):
     assert [outcome.result[0] for outcome in finish(pool(), ("group_leader", None))] == [True]
 
 
-def test_ctrl_c_is_the_parents_to_handle(pool):
+def test_ctrl_c_is_the_parents_to_handle(pool, default_signals):
     one = pool()
     (first,) = finish(one, ("echo", 1))
     os.kill(first.result[1], signal.SIGINT)

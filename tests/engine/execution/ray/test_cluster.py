@@ -123,7 +123,7 @@ def test_a_server_that_is_no_ray_is_given_up_after_a_line_of_what_is_waited_for(
     assert notices == [f"waiting up to 0.2 s for the Ray cluster at {scheme}{silent_server}"]
 
 
-def test_ctrl_c_ends_the_wait_for_a_cluster_at_once(silent_server):
+def test_ctrl_c_ends_the_wait_for_a_cluster_at_once(silent_server, default_signals):
     from gemmtune.engine.execution.ray import cluster as ray_cluster
 
     interrupt = Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
