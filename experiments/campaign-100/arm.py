@@ -123,6 +123,8 @@ def missing(entry: dict, code: str) -> list[str]:
     """Return the parts of the code that Inductor generates from the row and that this code lacks."""
     if entry["template"] == "aten::mm":
         return [text for text in ("extern_kernels.mm(",) if text not in code]
+    if "kernel" in entry:  # a binary in the table
+        return [text for text in (f"extern_kernels.{entry['kernel']}(",) if text not in code]
     row = entry["kwargs"]
     wanted = [f"{name} : tl.constexpr = {row[name]}" for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M")]
     wanted += [f"num_stages={row['num_stages']}", f"num_warps={row['num_warps']}"]
@@ -134,6 +136,8 @@ def chosen(code: str) -> str:
     """Return the choice in the generated code: aten, or a tile."""
     if "extern_kernels.mm(" in code:
         return "aten"
+    if binary := re.search(r"extern_kernels\.(gemmtune_\w+)\(", code):
+        return binary[1]
     return " ".join(dict.fromkeys(f"{a or c}={b or d}" for a, b, c, d in TILE.findall(code))) or "something else"
 
 

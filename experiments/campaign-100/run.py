@@ -135,6 +135,17 @@ def reload(out: Path, left: float, given: argparse.Namespace) -> str:
     return inductor(out, "reload", drawn, left, "--table", str(table))
 
 
+def reload_decode(out: Path, left: float, given: argparse.Namespace) -> str:
+    """Load the table of the arm decode likewise, for all problems whose row is a kernel of a CuTe space."""
+    folder = out / "decode"
+    if not (folder / "inductor" / "inductor_table.json").exists():
+        return "needs the arm decode"
+    rows = [row for row in read_table(folder / "table.json").rows if row.choices[0].space in SPACES["decode"][1:]]
+    names = sorted(row.problem.name for row in rows)
+    drawn = random.Random(choose.SEED).sample(names, len(names))  # in any order, for the time may be over
+    return inductor(out, "reload_decode", drawn, left, "--table", str(folder / "inductor"))
+
+
 def default(out: Path, left: float, given: argparse.Namespace) -> str:
     """Run Inductor's DEFAULT autotuning of all problems."""
     return inductor(out, "default", all_names(), left)
@@ -148,7 +159,8 @@ def exhaustive(out: Path, left: float, given: argparse.Namespace) -> str:
 def inductor(out: Path, name: str, problems: Sequence[str], left: float, *options: str) -> str:
     result = out / f"{name}.json"
     result.unlink(missing_ok=True)
-    watched = within([sys.executable, str(HERE / "arm.py"), name, str(result), *problems, *options], left)
+    arm = name.partition("_")[0]
+    watched = within([sys.executable, str(HERE / "arm.py"), arm, str(result), *problems, *options], left)
     return f"status {watched.status}"
 
 
@@ -203,6 +215,7 @@ ARMS: dict[str, Callable[[Path, float, argparse.Namespace], str]] = {
     "random": random_search,
     "exhaustive": exhaustive,
     **{name: partial(with_spaces, name) for name in SPACES},
+    "reload_decode": reload_decode,
 }
 
 
@@ -237,7 +250,7 @@ def summary(out: Path) -> list[str]:
     if "meet" in found:
         apart = {row["problem"]: row["of_optimum"] for row in found["meet"]["rows"]}
         lines.append(f"met the best of the sweeps: {json.dumps(apart)}")
-    for name in ("default", "exhaustive", "reload"):
+    for name in ("default", "exhaustive", "reload", "reload_decode"):
         if name in found:
             lines += inductor_lines(name, found[name], found.get("campaign"))
     if all(found.get(name, {}).get("problems") for name in ("campaign", "random")):
@@ -283,9 +296,12 @@ def verdicts(found: dict) -> list[str]:
             )
         )
         rows.append(("the second run measures nothing", str(idle), "True", idle))
-    if "reload" in found:
-        held = sum(not row["failures"] for row in found["reload"]["rows"])
-        rows.append(("rows that hold in a fresh process", str(held), f"{RELOADED}", held >= RELOADED))
+    for name, what in (("reload", "rows"), ("reload_decode", "CuTe rows")):
+        if name in found:
+            reloaded = found[name]["rows"]
+            held = sum(not row["failures"] for row in reloaded)
+            asked = RELOADED if name == "reload" else len(reloaded)
+            rows.append((f"{what} that hold in a fresh process", str(held), str(asked), held >= asked))
     return [f"{'ok   ' if ok else 'SHORT'} {what:<54} {came:>8}   asked {asked}" for what, came, asked, ok in rows]
 
 
@@ -322,11 +338,11 @@ def inductor_lines(name: str, found: dict, tuned_by_us: dict | None) -> list[str
     for group in choose.RANGES:
         of = [row for row in rows if best.get(row["problem"], {}).get("range") == group]
         of = [row for row in of if best[row["problem"]]["baseline_us"]]
-        if of and name != "reload":
+        if of and not name.startswith("reload"):
             theirs = geometric_mean(row["eager_us"] / row["compiled_us"] for row in of)
             ours = geometric_mean(best[r["problem"]]["baseline_us"] / best[r["problem"]]["best_us"] for r in of)
             lines.append(f"  {group}: ATen over chosen {theirs:.4f}, over gemmtune's best {ours:.4f}")
-    if name == "reload":
+    if name.startswith("reload"):
         failed = [f"{row['problem']}: {'; '.join(row['failures'])}" for row in rows if row["failures"]]
         lines.append(
             f"  {len(rows) - len(failed)} of {len(rows)} rows hold, apart by up to "
