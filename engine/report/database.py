@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
-from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import (
     Grid,
@@ -79,7 +80,11 @@ def database_report(database: Database) -> Report:
 
 
 def _summaries(database: Database, pair: Objective) -> dict[_Key, _TaskSummary]:
-    """Return a summary per task, evidence and protocol, in the order of their first measurements."""
+    """Return a summary per task, evidence and protocol, in the order of their first measurements.
+
+    Raises:
+        StoreError: an index, which counts, knows another kind than the rows.
+    """
     summaries: dict[_Key, _TaskSummary] = {}
     for each in database.counts():
         key = each.task, each.evidence.value, each.protocol
@@ -87,12 +92,19 @@ def _summaries(database: Database, pair: Objective) -> dict[_Key, _TaskSummary]:
         summary.evaluations += each.number
         if each.status is not Status.OK:
             summary.failures[each.status.value] += each.number
+
+    def summary_of(m: Measurement) -> _TaskSummary:
+        if summary := summaries.get((m.task, m.evidence.value, m.protocol)):
+            return summary
+        where = f"{m.task.key}, {m.evidence}, {m.protocol}"
+        raise StoreError(f"an index of the database lacks {where}: `gemmtune merge NEW OLD` copies what is whole")
+
     for m in database.fastest_of_each():
-        summary = summaries[m.task, m.evidence.value, m.protocol]
+        summary = summary_of(m)
         summary.best_ns, summary.best = None if m.estimate is None else m.estimate.time_ns, m.config
     for m in database.measurements_with_energy():
         if m.status is Status.OK:
-            summaries[m.task, m.evidence.value, m.protocol].scored.append((m.config, pair.scores(m)))
+            summary_of(m).scored.append((m.config, pair.scores(m)))
     return summaries
 
 

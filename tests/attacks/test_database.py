@@ -305,6 +305,17 @@ def test_a_damaged_final_is_named_and_left_out(path, change):
         assert database.damaged == 1
 
 
+def test_an_index_that_lacks_a_kind_of_row_ends_the_report_with_one_line(path):
+    content = path.read_bytes()
+    damaged = content.replace(b"measuredgraph-cold-l2", b"measuredgraph-cold-l3")  # the order of that index
+    assert damaged != content
+    path.write_bytes(damaged)
+    with Database.open(path, read_only=True) as database:
+        with pytest.raises(StoreError, match="lacks H200/.*graph-cold-l2: `gemmtune merge NEW OLD` copies"):
+            database_report(database)
+        assert len(list(database.measurements())) == 3
+
+
 def test_any_flipped_bit_gives_an_answer_or_one_line(tmp_path):
     path, other = tmp_path / "whole.db", tmp_path / "flipped.db"
     tasks = [Task(Problem(m, 4096, 4096), H200, space) for m in (1, 2) for space in ("aten", "triton_mm")]
