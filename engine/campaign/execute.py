@@ -70,7 +70,7 @@ def execute(
     if record:
         record.write()
 
-    reader = ResultReader(plan, backend, database, keep=plan.ranges is not None)
+    reader = ResultReader(plan, backend, database, record.held if record else {}, keep=plan.ranges is not None)
 
     def run_round(more: Sequence[TaskSearch]) -> None:
         scheduler(more, hold_finals=False).run()

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TypeGuard
 
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.records.measurement import Measurement
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.column_types import DEVICE, PROBLEM
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.store.known import Wanted
 
 __all__ = ["FinishedSearches"]
 
@@ -49,6 +52,8 @@ class FinishedSearches(Callback):
         self._ended = 0  # searches that ended in this run of the campaign
         self._written = 0  # those of them that the file holds
         self._next_write = _FIRST_WRITE
+        self.held: dict[Task, dict[str, Measurement]] = {}
+        """Stored measurements of the searches that ended before, by the digests of their configs."""
 
     @cached_property
     def _campaign(self) -> str:
@@ -78,7 +83,23 @@ class FinishedSearches(Callback):
             StoreError: the database cannot be read.
         """
         asked = self._read(notify)
-        return [self._resumed(search, digests, database) for search, digests in zip(self._searches, asked, strict=True)]
+        ended = [(search, digests) for search, digests in zip(self._searches, asked, strict=True) if digests]
+        wanted = (
+            Wanted(search.task, self._executor.protocol(search.task), self._executor.toolchain(search.task), digests)
+            for search, digests in ended
+        )
+        resumed = {}
+        for (search, digests), known in zip(
+            ended, database.known_of_each(wanted, self._executor.evidence), strict=True
+        ):
+            held = {config.digest: measurement for config, measurement in known.items()}
+            if len(held) == len(digests):
+                self.held[search.task] = held
+                self._asked[self._number[search.task]] = digests
+                configs = [held[digest].config for digest in digests]
+                resumed[search.task] = exhaustive_search(search.task, search.space, configs, self._plan.scores)
+                resumed[search.task].held = known
+        return [resumed.get(search.task, search) for search in self._searches]
 
     def on_search_end(self, search: TaskSearch, reason: str) -> None:
         """Take note of what an ended search asked, unless its time was over; write the file now and then.
@@ -122,20 +143,6 @@ class FinishedSearches(Callback):
             return asked
         notify(f"{self._path} is damaged and ignored: the samplers are asked again, nothing is measured twice")
         return nothing
-
-    def _resumed(self, search: TaskSearch, digests: list[str] | None, database: Database) -> TaskSearch:
-        if digests is None:
-            return search
-        protocol, toolchain = self._executor.protocol(search.task), self._executor.toolchain(search.task)
-        known = database.known(search.task, protocol, self._executor.evidence, toolchain, digests)
-        held = {config.digest: config for config in known}
-        if not all(digest in held for digest in digests):
-            return search
-        self._asked[self._number[search.task]] = digests
-        configs = [held[digest] for digest in digests]
-        resumed = exhaustive_search(search.task, search.space, configs, self._plan.scores)
-        resumed.held = known
-        return resumed
 
 
 def _fits(asked: object, searches: Sequence[TaskSearch]) -> TypeGuard[list[list[str] | None]]:

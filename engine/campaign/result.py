@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from itertools import chain, tee
+from types import MappingProxyType
 
 from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.plan import Plan
@@ -26,7 +28,7 @@ from gemmtune.engine.tables.ranges import RangesReport, build_ranges, ranges_rep
 from gemmtune.engine.tables.ranking import Contender, Ranking, rank
 from gemmtune.engine.tables.rows import build_table
 
-__all__ = ["Finding", "Result", "ResultReader", "read_problem"]
+__all__ = ["Finding", "Result", "ResultReader", "read_problems"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +85,32 @@ class _ProblemResult:
     measurements: tuple[Measurement, ...]  # those that `Result` keeps
 
 
-def read_problem(
-    tasks: Sequence[Task], executor: Executor, database: Database
-) -> tuple[dict[Task, dict[Config, Measurement]], list[Final]]:
-    """Return what the database holds of one problem's tasks as the executor measures them: measurements and finals.
+def read_problems(
+    problems: Iterable[Sequence[Task]],
+    executor: Executor,
+    database: Database,
+    held: Mapping[Task, Mapping[str, Measurement]] = MappingProxyType({}),
+) -> Iterator[tuple[dict[Task, dict[Config, Measurement]], list[Final]]]:
+    """Yield what the database holds of each problem as the executor measures it: measurements and finals.
+
+    Args:
+        problems: tasks of each problem.
+        executor: executor of the campaign.
+        database: the measurements.
+        held: stored measurements of tasks that were read before, by the digests of their configs.
 
     Raises:
         StoreError: the database cannot be read.
     """
     normalization = GpuNormalization(database)
-    finals: list[Final] = []
-    if executor.holds_finals:
-        held = database.finals(tasks[0].problem, tasks[0].device, executor.protocol(tasks[0]))
-        finals = [normalization.normalize_final(final) for final in held]
-    return {task: normalization.known(task, executor) for task in tasks}, finals
+    of_problems, again = tee(problems)
+    known = normalization.known_of_each(chain.from_iterable(again), executor, held)
+    for tasks in of_problems:
+        finals: list[Final] = []
+        if executor.holds_finals:
+            found = database.finals(tasks[0].problem, tasks[0].device, executor.protocol(tasks[0]))
+            finals = [normalization.normalize_final(final) for final in found]
+        yield {task: next(known) for task in tasks}, finals
 
 
 class ResultReader:
@@ -105,13 +119,22 @@ class ResultReader:
     With `keep`, a result is read once and kept until `forget` says that the problem was measured again.
     """
 
-    def __init__(self, plan: Plan, backend: Backend, database: Database, *, keep: bool) -> None:
-        """Prepare to read; nothing is read yet."""
+    def __init__(
+        self,
+        plan: Plan,
+        backend: Backend,
+        database: Database,
+        held: Mapping[Task, Mapping[str, Measurement]],
+        *,
+        keep: bool,
+    ) -> None:
+        """Prepare to read; nothing is read yet. `held` is as in `read_problems`."""
         self._plan = plan
         self._objective = plan.plugins.objective
         self._keeps_measurements = plan.portfolio is not None or bool(self._objective.parts)
         self._backend = backend
         self._database = database
+        self._held = held
         self._keep = keep
         self._kept: dict[Workload, _ProblemResult] = {}
 
@@ -173,14 +196,21 @@ class ResultReader:
         of_problem: dict[Workload, list[TaskSearch]] = {}
         for search in searches:
             of_problem.setdefault(search.task.problem, []).append(search)
-        for problem in sorted(of_problem, key=lambda p: (p.name, repr(p))):
-            result = self._kept.get(problem) or self._read(problem, of_problem[problem])
+        ordered = sorted(of_problem, key=lambda p: (p.name, repr(p)))
+        tasks = ([search.task for search in of_problem[p]] for p in ordered if p not in self._kept)
+        read = read_problems(tasks, self._backend.executor, self._database, self._held)
+        for problem in ordered:
+            result = self._kept.get(problem) or self._result_of(of_problem[problem], *next(read))
             if self._keep:
                 self._kept[problem] = result
             yield result
 
-    def _read(self, problem: Workload, searches: Sequence[TaskSearch]) -> _ProblemResult:
-        known, finals = read_problem([search.task for search in searches], self._backend.executor, self._database)
+    def _result_of(
+        self,
+        searches: Sequence[TaskSearch],
+        known: Mapping[Task, Mapping[Config, Measurement]],
+        finals: Sequence[Final],
+    ) -> _ProblemResult:
         measurements = [m for found in known.values() for m in found.values()]
         rankings = rank(self._backend.device, self._objective, measurements, finals=finals)
         ranking = rankings[0] if rankings else None

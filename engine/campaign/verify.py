@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from gemmtune.engine.campaign.replayed_backend import completed
-from gemmtune.engine.campaign.result import read_problem
+from gemmtune.engine.campaign.result import read_problems
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.platform.gpu_info import present_device
@@ -132,7 +132,7 @@ def verify(
     tasks: dict[Workload, list[Task]] = {}
     for search in searches:
         tasks.setdefault(search.task.problem, []).append(search.task)
-    held = [read_problem(of_problem, executor, database) for of_problem in tasks.values()]
+    held = list(read_problems(tasks.values(), executor, database))
     measurements = (m for known, _ in held for found in known.values() for m in found.values())
     finals = (final for _, finals in held for final in finals)
     rankings = rank(table.device, objective, measurements, finals=finals)

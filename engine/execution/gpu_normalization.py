@@ -7,7 +7,7 @@ database keeps samples and estimates as they were measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gemmtune.engine.records.config import Config
@@ -18,6 +18,7 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.known import Wanted
 
 __all__ = ["GpuNormalization"]
 
@@ -48,6 +49,22 @@ class GpuNormalization:
         protocol, toolchain = executor.protocol(task), executor.toolchain(task)
         known = self._database.known(task, protocol, executor.evidence, toolchain, digests)
         return {config: self.normalize(measurement) for config, measurement in known.items()}
+
+    def known_of_each(
+        self, tasks: Iterable[Task], executor: Executor, held: Mapping[Task, Mapping[str, Measurement]]
+    ) -> Iterator[dict[Config, Measurement]]:
+        """Yield what `known` returns, for each of many tasks.
+
+        Args:
+            tasks: tasks to look for.
+            executor: executor of the campaign.
+            held: stored measurements that were read before, by the digests of their configs.
+        """
+        wanted = (
+            Wanted(task, executor.protocol(task), executor.toolchain(task), held=held.get(task, {})) for task in tasks
+        )
+        for known in self._database.known_of_each(wanted, executor.evidence):
+            yield {config: self.normalize(measurement) for config, measurement in known.items()}
 
     def normalize(self, measurement: Measurement) -> Measurement:
         """Return a measurement with its estimate scaled; the database must hold the measurement already."""

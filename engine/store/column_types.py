@@ -168,6 +168,7 @@ def _text(value: str) -> str:
     return value
 
 
+@lru_cache
 def _device_text(device: Device) -> str:
     return compact_json({f.name: getattr(device, f.name) for f in fields(device) if f.compare})
 

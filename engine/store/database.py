@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from gemmtune.engine.store import serialization as rows
 from gemmtune.engine.store.connection import Transactions
 from gemmtune.engine.store.dataframe import dataframe_of
 from gemmtune.engine.store.dialects import insert_new
+from gemmtune.engine.store.known import KnownReader, Wanted
 from gemmtune.engine.store.open_database import open_transactions
 from gemmtune.engine.store.queries import MeasurementCount
 from gemmtune.engine.store.row_reader import PAGE, RowReader
@@ -280,24 +281,12 @@ class Database:
             toolchain: toolchain of the binaries.
             digests: digests of the configs to look for; None for all configs.
         """
+        (found,) = self.known_of_each([Wanted(task, protocol, toolchain, digests)], evidence)
+        return found
 
-        def read(connection: Connection) -> list[Row[Any]]:
-            for record in (task, toolchain):
-                if record not in self._ids:
-                    if (found := _find_id(connection, record)) is None:
-                        return []
-                    self._ids[record] = found
-            ids: dict[str, object] = {"task_id": self._ids[task], "toolchain_id": self._ids[toolchain]}
-            terms = ids | {"protocol": protocol, "evidence": evidence}
-            if digests is None:
-                return list(connection.execute(queries.KNOWN, terms))
-            pages = (digests[start : start + PAGE] for start in range(0, len(digests), PAGE))
-            results = (connection.execute(queries.KNOWN_OF_CONFIGS, terms | {"digests": page}) for page in pages)
-            return [row for result in results for row in result]
-
-        decode = partial(rows.measurement_of, task=task, toolchain=toolchain)
-        found = self._reader.records(schema.measurements, self._transactions.read(read), decode)
-        return {measurement.config: measurement for measurement in found}
+    def known_of_each(self, wanted: Iterable[Wanted], evidence: Evidence) -> Iterator[dict[Config, Measurement]]:
+        """Yield the measurements of each that is wanted, by config and in insertion order, some tasks at a time."""
+        return KnownReader(self._transactions, self._reader, self._ids).known(wanted, evidence)
 
     def add_final(self, final: Final) -> bool:
         """Store a final, and return whether it was new; an equal one is stored once."""

@@ -20,10 +20,13 @@ from gemmtune.engine.store.serialization import MEASUREMENT_COLUMNS
 __all__ = [
     "EQUAL_FINAL",
     "KEYS",
+    "KIND",
     "KNOWN",
-    "KNOWN_OF_CONFIGS",
+    "KNOWN_KEYS",
     "MEASUREMENTS",
+    "TASK_FIELDS",
     "TASK_ID",
+    "TASK_IDS",
     "TOOLCHAIN_ID",
     "MeasurementCount",
     "counts",
@@ -33,7 +36,8 @@ __all__ = [
     "task_ids",
 ]
 
-_TASK_FIELDS = ("key", "space", "problem", "device")  # the key, too: a damaged row is no task's
+TASK_FIELDS = ("key", "space", "problem", "device")
+"""Columns that tell a task from all others. The key is one, too: a damaged row is no task's."""
 _JSON = JSON().with_variant(Text(), "sqlite")  # SQLite holds JSON in columns of text
 
 _EVIDENCE, _VERSIONS = (type_coerce(c, Text) for c in (schema.measurements.c.evidence, schema.toolchains.c.versions))
@@ -51,16 +55,22 @@ MEASUREMENTS = select(*MEASUREMENT_COLUMNS, *schema.measurements.c["task_id", "t
 
 _HELD = schema.measurements.c
 _TIME_NS = schema.estimated_time(_HELD.estimate)
-KNOWN = (
-    select(*MEASUREMENT_COLUMNS)
-    .where(*(_HELD[name] == bindparam(name) for name in ("task_id", "protocol", "evidence", "toolchain_id")))
-    .order_by(_HELD.id)
+KNOWN = select(*MEASUREMENT_COLUMNS).where(_HELD.id.in_(bindparam("ids", expanding=True)))
+"""Query of the measurements of these ids, for `measurement_of`."""
+KIND = ("task_id", "protocol", "toolchain_id")
+"""Columns that measurements of one evidence have in common if they compare with each other."""
+KNOWN_KEYS = select(_HELD.id, _HELD.config_digest, *(_HELD[name] for name in KIND)).where(
+    _HELD.evidence == bindparam("evidence"),
+    *(_HELD[name].in_(bindparam(f"{name}s", expanding=True)) for name in KIND),
 )
-"""Query of the comparable measurements of one task, in insertion order."""
-KNOWN_OF_CONFIGS = KNOWN.where(_HELD.config_digest.in_(bindparam("digests", expanding=True)))
-"""Query of those among them whose configs have one of the digests."""
-TASK_ID = select(schema.tasks.c.id).where(*(schema.tasks.c[name] == bindparam(name) for name in _TASK_FIELDS))
+"""Query of id and config's digest of the measurements of several kinds, by an index alone; their kind stands behind."""
+TASK_ID = select(schema.tasks.c.id).where(*(schema.tasks.c[name] == bindparam(name) for name in TASK_FIELDS))
 """Query of the id of one task."""
+_TASK_TEXTS = tuple(type_coerce(schema.tasks.c[name], Text) for name in TASK_FIELDS)
+TASK_IDS = select(schema.tasks.c.id, *_TASK_TEXTS).where(
+    *(text.in_(bindparam(name, expanding=True)) for name, text in zip(TASK_FIELDS, _TASK_TEXTS, strict=True))
+)
+"""Query of the ids of tasks, each before the texts that tell it from the others."""
 EQUAL_FINAL = select(schema.finals.c.id).where(
     *(column == bindparam(column.name) for column in schema.finals.c if column.name != "id")
 )

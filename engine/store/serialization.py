@@ -17,6 +17,8 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.column_types import (
+    DEVICE,
+    PROBLEM,
     Undecodable,
     compact_json,
     config_of,
@@ -38,6 +40,7 @@ __all__ = [
     "measurement_row",
     "require_kinds",
     "task_of",
+    "task_texts",
     "toolchain_in",
 ]
 
@@ -58,6 +61,11 @@ def identity(record: Task | Toolchain) -> dict[str, object]:
     if isinstance(record, Task):
         return {"key": record.key, "space": record.space, "problem": record.problem, "device": record.device}
     return {"versions": record}
+
+
+def task_texts(task: Task) -> tuple[str, ...]:
+    """Return the columns of `identity` as the database holds them."""
+    return task.key, task.space, PROBLEM.encode(task.problem), DEVICE.encode(task.device)
 
 
 def task_of(row: Row[Any]) -> Task:
