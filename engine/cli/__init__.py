@@ -1,5 +1,6 @@
 """The command line: the only reader of the terminal and of environment variables."""
 
+import gc
 import shlex
 import signal
 import sys
@@ -14,11 +15,15 @@ _RESUMED = ("tune", "record", "verify", "merge")
 """Commands that keep what they did when they are stopped, in a database."""
 
 
+_OBJECTS_PER_COLLECTION = 20_000
+
+
 def main() -> None:
     """Run the command line; end a wrong use with one line on stderr and exit status 2."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the imports are done
     from gemmtune.engine.cli import commands
 
+    gc.set_threshold(_OBJECTS_PER_COLLECTION, 20, 50)  # records hold no cycles, and searching for them takes time
     try:
         with stoppable():
             status = commands.run(sys.argv[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = ["Artifact", "Resources", "Toolchain"]
 
@@ -20,6 +21,7 @@ class Toolchain:
         return ", ".join(f"{package} {version}" for package, version in self.versions)
 
     @classmethod
+    @lru_cache  # each task names its toolchain, and few differ
     def parse(cls, text: str) -> Toolchain:
         """Parse the text of a toolchain."""
         pairs = [part.rsplit(" ", 1) for part in text.split(", ") if part]

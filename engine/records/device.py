@@ -47,6 +47,10 @@ class Device:
     active_clusters: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     """Pairs of blocks per cluster and clusters that run at once, as one board's driver reported; may be empty."""
 
+    def __hash__(self) -> int:
+        """Hash the SKU alone: every task holds a device, and few devices share one."""
+        return hash(self.sku)
+
     @property
     def capability(self) -> tuple[int, int]:
         """Compute capability as major and minor number, (9, 0) for sm_90a."""

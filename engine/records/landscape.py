@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gemmtune.engine.records.artifact import Resources
@@ -10,7 +11,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.workload import Workload
 
-__all__ = ["Landscape", "Point"]
+__all__ = ["Landscape", "Point", "Points"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,16 @@ class Point:
     """Recorded duration of the build, in seconds."""
     cost_seconds: float | None = None
     """Recorded duration of the whole evaluation, build included, in seconds; failures take time too."""
+
+
+class Points(Mapping[Config, Point]):
+    """Recorded outcomes by config that are no objects in memory."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def times_ns_of_ok(self) -> Iterator[float]:
+        """Yield the recorded time of each ok config in ns, without making its point."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,4 +70,6 @@ class Landscape:
         Raises:
             ValueError: no config of the landscape is ok.
         """
+        if isinstance(self.points, Points):
+            return min(self.points.times_ns_of_ok())
         return min(p.time_ns for p in self.points.values() if p.time_ns is not None)

@@ -156,6 +156,10 @@ class Problem(Workload):
     weight: float = field(default=1.0, compare=False)
     """Call frequency in the user's workload, relative to the other problems."""
 
+    def __hash__(self) -> int:
+        """Hash the sizes alone: problems of equal sizes are few, and an enum's hash takes a call of its own."""
+        return hash((self.m, self.n, self.k, self.batch))
+
     def __post_init__(self) -> None:
         """Refuse sizes and combinations that no kernel supports."""
         for name in ("m", "n", "k", "batch"):

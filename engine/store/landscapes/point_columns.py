@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, ValuesView
+from collections.abc import Iterator, ValuesView
 from dataclasses import dataclass, field
 from itertools import count
 
 from gemmtune.engine.records.artifact import Resources
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.landscape import Point
+from gemmtune.engine.records.landscape import Point, Points
 from gemmtune.engine.records.measurement import Status
 
 __all__ = ["Extras", "PointColumns"]
@@ -20,7 +20,7 @@ _NO_EXTRAS: Extras = ("", None, None, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PointColumns(Mapping[Config, Point]):
+class PointColumns(Points):
     """Recorded outcome of each config in file order; a point is made when it is asked for."""
 
     positions: dict[Config, int] = field(default_factory=dict)
@@ -51,6 +51,10 @@ class PointColumns(Mapping[Config, Point]):
     def values(self) -> ValuesView[Point]:
         """Return a view of the points that looks up no config."""
         return _Points(self)
+
+    def times_ns_of_ok(self) -> Iterator[float]:
+        """Yield the recorded time of each ok config in ns, in file order."""
+        return filter(None, self.times_ns)
 
     def point(self, config: Config, position: int) -> Point:
         """Return the point of a config at its position."""
