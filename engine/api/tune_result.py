@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -177,17 +176,9 @@ def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], l
             exporter = registry.exporter(name)
             runs = not kinds or not kinds.isdisjoint(exporter.workloads)
             if runs and (not exporter.spaces or not tuned.isdisjoint(exporter.spaces)):
-                written += _of_kinds(table, exporter.workloads).export(name, out)
+                written += table.export(name, out)
         except (ContractError, TableError) as error:
             old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""
             refusals.append(f"not exported to {name}: {error}{old}")
             broken += [name] if isinstance(error, ContractError) else []
     return written, refusals, broken
-
-
-def _of_kinds(table: Table, kinds: Collection[str]) -> Table:
-    """Return the table with the rows and ranges of these kinds of workloads alone."""
-    if all(row.problem.kind in kinds for row in table.rows):
-        return table
-    rows = tuple(row for row in table.rows if row.problem.kind in kinds)
-    return replace(table, rows=rows, ranges=tuple(row for row in table.ranges if row.problem.kind in kinds))

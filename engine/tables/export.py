@@ -57,10 +57,13 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
 
 def _served(exporter: Exporter, table: Table) -> Table:
     """Return the table with the rows of the workloads that the consumer runs."""
+    kinds = {row.problem.kind for row in table.rows} | {row.problem.kind for row in table.ranges}
+    if kinds <= set(exporter.workloads):
+        return table
     rows = tuple(row for row in table.rows if row.problem.kind in exporter.workloads)
     if table.rows and not rows:
-        kinds = ", ".join(sorted({row.problem.kind for row in table.rows}))
-        raise TableError(f"the consumer runs workloads of kind {' or '.join(exporter.workloads)}; rows are of {kinds}")
+        served = " or ".join(exporter.workloads)
+        raise TableError(f"the consumer runs workloads of kind {served}; rows are of {', '.join(sorted(kinds))}")
     ranges = tuple(row for row in table.ranges if row.problem.kind in exporter.workloads)
     return replace(table, rows=rows, ranges=ranges)
 
@@ -86,16 +89,13 @@ def sealed_json(table: Table, schema: int, content: Mapping[str, object], parse:
         **content,
     }
     try:
-        seal = seal_of(_json({**fields, "sha256": ""}).encode(), "")
-        text = _json({**fields, "sha256": seal})
+        unsealed = json.dumps(fields | {"sha256": ""}, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        seal = seal_of(unsealed.encode(), "")
+        text = unsealed.replace('\n  "sha256": ""', f'\n  "sha256": "{seal}"')  # only fields stand behind two spaces
         parse(text.encode())
     except (TypeError, ValueError) as error:
         raise TableError(f"cannot be exported: {error}") from None
     return text
-
-
-def _json(fields: Mapping[str, object]) -> str:
-    return json.dumps(fields, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def standalone(module: str, shipped: Mapping[str, str] | None = None) -> str:
