@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.layout import (
