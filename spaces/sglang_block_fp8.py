@@ -83,7 +83,7 @@ class SglangBlockFp8Space(LinearSpace):
 
 
 class ShippedSglangBlockFp8Space(Shipped, SglangBlockFp8Space):
-    """What SGLang runs now: the entry of its shipped file with the nearest token count, or its default."""
+    """Config that SGLang runs now: its shipped file's entry with the nearest token count, or its default."""
 
 
 def _is_hopper(task: Task) -> bool:

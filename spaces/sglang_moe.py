@@ -72,4 +72,4 @@ class SglangMoeSpace(MoeSpace):
 
 
 class ShippedSglangMoeSpace(Shipped, SglangMoeSpace):
-    """What SGLang runs now: the entry of its shipped file with the nearest token count, or its default."""
+    """Config that SGLang runs now: its shipped file's entry with the nearest token count, or its default."""

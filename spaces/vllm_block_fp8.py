@@ -31,4 +31,4 @@ class VllmBlockFp8Space(LinearSpace):
 
 
 class ShippedVllmBlockFp8Space(Shipped, VllmBlockFp8Space):
-    """What vLLM runs now: the entry of its shipped file with the nearest token count, or its default."""
+    """Config that vLLM runs now: its shipped file's entry with the nearest token count, or its default."""

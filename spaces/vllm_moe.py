@@ -49,4 +49,4 @@ class VllmMoeSpace(MoeSpace):
 
 
 class ShippedVllmMoeSpace(Shipped, VllmMoeSpace):
-    """What vLLM runs now: the entry of its shipped file with the nearest token count, or its default."""
+    """Config that vLLM runs now: its shipped file's entry with the nearest token count, or its default."""

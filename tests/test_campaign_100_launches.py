@@ -1,4 +1,4 @@
-"""How the campaign's arms time launches, on a GPU that is made up: its graphs, streams and events share one clock."""
+"""Times of launches in the campaign's arms, on a simulated GPU: its graphs, streams and events share one clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wheel holds, and what importing the engine costs."""
+"""Contents of a wheel, and packages that importing the engine loads."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ FURTHER = ("16x4096x4096", "64x14336x4096", "128x4096x4096", "512x2880x2880", "2
 
 
 class Epilogue(NamedTuple):
-    """What follows a product, as a problem's fields and as a function."""
+    """Operations behind a product, as a problem's fields and as a function."""
 
     fields: str
     function: Callable[..., torch.Tensor]  # of a linear layer's x and w and the matrices, rows and columns of `reads`

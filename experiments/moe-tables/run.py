@@ -135,7 +135,7 @@ def summarize(out: Path, problems: dict[str, list[str]], seconds: dict[str, floa
 
 
 def rehearse(problems: dict[str, list[str]], out: Path) -> None:
-    """Do all that needs no GPU: look up, enumerate, build a config of each layer, and route small layers anew."""
+    """Do all that needs no GPU: look up, enumerate, build one config per layer, and route small layers anew."""
     import torch
     from compare import activate, route
 

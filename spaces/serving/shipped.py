@@ -1,4 +1,4 @@
-"""What an engine runs now for a layer: the entry of its tuned file, or its default."""
+"""Configs that an engine runs now for a layer: an entry of its tuned file, or its default."""
 
 from __future__ import annotations
 

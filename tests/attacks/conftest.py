@@ -14,7 +14,7 @@ from gemmtune.engine import cli
 
 
 class Ran(NamedTuple):
-    """How one command ended."""
+    """Exit status and output of one command."""
 
     status: int
     out: str

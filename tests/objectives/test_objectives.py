@@ -1,4 +1,4 @@
-"""What each objective minimises, how it is timed, and what it refuses."""
+"""Each objective: its score, its timing, and the measurements it refuses."""
 
 from __future__ import annotations
 

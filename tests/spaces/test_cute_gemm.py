@@ -1,4 +1,4 @@
-"""What cute_gemm says of its configs, alone and beside the registry it describes."""
+"""The space cute_gemm, alone and beside the registry it describes."""
 
 from __future__ import annotations
 

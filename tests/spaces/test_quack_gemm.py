@@ -1,4 +1,4 @@
-"""What the space says, beside what quack-kernels says of the same points."""
+"""The space quack_gemm beside quack-kernels, at equal points."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def gemm_config(quack, config, of):
 
 
 def of_its_list(quack, of):
-    """What `prune_invalid_gemm_configs` leaves of QuACK's list for a plain GEMM."""
+    """Return the configs that `prune_invalid_gemm_configs` leaves of QuACK's list for a plain GEMM."""
     capability = of.device.capability[0]
     return [
         config

@@ -25,7 +25,7 @@ def task(problem, sku="H200"):
 
 
 def inductors_configs(of, search_space):
-    """What Inductor's own heuristic makes of its list for this problem: scaled, pruned, finalised."""
+    """Return the list of Inductor's own heuristic for this problem: scaled, pruned, finalised."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("triton", reason="triton is not installed")
     from torch._inductor import config, ir

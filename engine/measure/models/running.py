@@ -41,11 +41,11 @@ class Prepared:
     """A model with the arguments of its call."""
 
     call: Call
-    """Model or function."""
+    """Model or function that is called."""
     positional: Sequence[object]
-    """Positional arguments."""
+    """Positional arguments of the call."""
     named: Mapping[str, object]
-    """Named arguments."""
+    """Keyword arguments of the call."""
     grad: bool
     """Whether a call computes gradients, too."""
 
@@ -68,7 +68,7 @@ class RunnableArm:
     compiled: Call
     """Model as the arm runs it."""
     prepared: Prepared
-    """Model and arguments."""
+    """Model with the arguments of its call."""
 
     def __call__(self) -> object:
         """Run the call once; gradients start from nothing."""

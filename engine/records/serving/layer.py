@@ -1,4 +1,4 @@
-"""What the layers of serving engines have in common: tokens, and names that state every size behind a letter."""
+"""Layers of serving engines: token counts, and names that state every size behind a letter."""
 
 from __future__ import annotations
 

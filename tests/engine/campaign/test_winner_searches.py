@@ -19,7 +19,7 @@ SMALL, LARGE = Config(TILES), Config({**TILES, "BLOCK_M": 128})
 
 
 def ranking(m, *configs):
-    """Of a problem at one m: the library, and behind it configs, the best first."""
+    """Make the ranking of a problem at one m: the vendor library, then configs, the best first."""
     best = (("aten", Config({})), *(("triton_mm", config) for config in configs))
     choices = [Choice(s, c, 10.0, 9.0, 11.0, 8, Evidence.MEASURED, "torch 2.11.0", "p") for s, c in best]
     contenders = tuple(Contender(choice, choice.time_ns, place, None) for place, choice in enumerate(choices))

@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Ran(NamedTuple):
-    """How one command ended."""
+    """Exit status and output of one command."""
 
     status: int
     out: str

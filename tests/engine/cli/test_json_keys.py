@@ -42,7 +42,7 @@ def test_every_key_of_the_file_is_explained_once(tuned):
 
 @pytest.fixture
 def printed(run, tuned, tmp_path):
-    """What each command prints, by the words that the page has for it."""
+    """Printed JSON of each command, by the words that the page has for it."""
     table, database = str(tuned / "out/table.json"), str(tuned / "out/measurements.db")
     recorded = [argument for path in embedded() for argument in ("--replay", path)]
     shown, stored = run("show", table, "--json").record, run("show", database, "--json").record

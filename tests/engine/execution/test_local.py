@@ -1,4 +1,4 @@
-"""What the executor makes of what its pools say: binaries kept and deleted, finals held, lost, and held again."""
+"""The local executor on scripted pools: binaries kept and deleted, finals held, lost, and held again."""
 
 from __future__ import annotations
 

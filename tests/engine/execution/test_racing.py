@@ -1,4 +1,4 @@
-"""What racing stopped early is in the database, with the reason, and counted in the campaign's result."""
+"""Configs that screening stops early are in the database, with the reason, and counted in the campaign's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pool's tests run in its processes; a process imports this file by name."""
+"""Handlers that the pool's tests run in its processes, which import this file by name."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ FINAL = Final(
 
 
 def of(final, problem=PROBLEM, device=H200):
-    """The same final of another problem, on another device."""
+    """Return the final with another problem and device."""
     moved = {out.task.space: Task(problem, device, out.task.space) for out in final.finalists}
     return replace(
         final,

@@ -1,4 +1,4 @@
-"""What a cluster of tiles means on a problem, worked out by hand."""
+"""Figures of a cluster of tiles on a problem, worked out by hand."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_kernel_is_right_on_every_set_of_operands(task, tmp_path):
 
 
 def allocations():
-    """How often torch's allocator was asked for device memory."""
+    """Return the number of requests for device memory to torch's allocator."""
     return torch.cuda.memory_stats()["allocation.all.allocated"]
 
 

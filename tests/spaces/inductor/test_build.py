@@ -239,7 +239,7 @@ def test_a_binary_beyond_the_device_is_refused(tmp_path):
 
 
 def world():
-    """What a build may not change: the environment, torch's settings, and what the target stands in for."""
+    """Return all that a build may not change: the environment, torch's settings, and what the target replaces."""
     return {
         "environment": dict(os.environ),
         "precision": torch.backends.cuda.matmul.fp32_precision,

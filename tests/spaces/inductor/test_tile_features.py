@@ -1,4 +1,4 @@
-"""What a tile means on a problem, worked out by hand."""
+"""Features of a tile on a problem, worked out by hand."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ HOPPER, BLACKWELL = task("512x1024x256:bf16:nt", "H200"), task("512x1024x256:fp1
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """What the builder pool makes of one config for each architecture, of one again, and of impossible ones."""
+    """Build one config per architecture in a pool, one of them again, and impossible ones."""
     jobs = [BuildJob(HOPPER, SM90), BuildJob(BLACKWELL, SM100), BuildJob(task("16x4096x4096:bf16:nt", "H100"), SM90)]
     jobs += [BuildJob(of, config) for of in (HOPPER, BLACKWELL) for config in IMPOSSIBLE]
     pool, found = builder_pool(("quack_gemm",), tmp_path_factory.mktemp("built"), 1, 100.0), {}

@@ -54,7 +54,7 @@ CONFIGS = {
 
 @pytest.fixture
 def passed():
-    """What a launch hands to the compiled function: (ours, QuACK's), for a task, a config and operands."""
+    """Return the arguments that our launch and QuACK's hand to the compiled function."""
     pytest.importorskip("quack", reason="quack-kernels is not installed")
     from quack import gemm as dispatch
     from quack import gemm_interface as interface

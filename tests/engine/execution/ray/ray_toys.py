@@ -1,4 +1,4 @@
-"""What actors of the tests run; they import this file by name."""
+"""Work for the tests' actors, which import this file by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the prior pruner keeps of a hundred configs with known estimates."""
+"""The prior pruner on a hundred configs with known estimates."""
 
 from __future__ import annotations
 

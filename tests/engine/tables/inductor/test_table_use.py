@@ -1,4 +1,4 @@
-"""What a report tells of compiled products, without torch."""
+"""Reports on compiled products, without torch."""
 
 from __future__ import annotations
 
