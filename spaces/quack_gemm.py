@@ -39,9 +39,10 @@ _PARAMS = (
 class QuackGemmSpace(Space):
     """Tile, cluster, schedule and swizzle of QuACK's plain GEMM.
 
-    The points cover the list of QuACK's autotuner (44 configs on sm_90, 196 on sm_100) and more that its kernels take:
-    tiles of 64 rows and of few columns, which the list for sm_90 lacks, clusters of one and of four CTAs, and two more
-    swizzle sizes. The other fields keep their listed values: split_k and cluster_k are 1, and QuACK chooses tile_k.
+    The points cover the list of QuACK's autotuner (44 configs on sm_90, 196 on sm_100) and more that its kernels take.
+    These are clusters of one and of four CTAs, two more swizzle sizes, and tiles of 64 rows and of few columns, which
+    the list for sm_90 lacks. The other fields keep their listed values: split_k and cluster_k are 1, and QuACK chooses
+    tile_k.
     """
 
     preload = ("gemmtune.spaces.quack.build",)

@@ -1,6 +1,6 @@
 """Run the commands that pages of instructions show, and write what they print below them.
 
-In a page, a fence with a title is a file of the reader's folder, and a `console` fence holds commands behind `$ ` with
+In a page, a fence with a title is a file of the reader's folder. A `console` fence holds commands behind `$ ` with
 their standard output. Durations may differ from those on the page.
 """
 

@@ -120,8 +120,8 @@ class Tuner:
         """Pass the outcomes of the last batch to the sampler, in the order they were asked.
 
         Raises:
-            ValueError: the configs are not those of the last batch in its order, or an outcome has a score where it
-                should not, none where it should, or not as many as the search has objectives.
+            ValueError: the configs are not those of the last batch in its order, or an outcome does not have one score
+                per objective if its status is ok, and none otherwise.
         """
         told = [trial.config for trial in trials]
         if told != self._pending:

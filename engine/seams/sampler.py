@@ -15,7 +15,7 @@ class Sampler(ABC):
     """Search of one task, by ask and tell; `search` is the only source of randomness and of configs.
 
     The caller tells each asked batch, in the order of asking, before it asks again. The sequence of asked configs must
-    be a function of the Search and of the trials told, so that a killed search can resume from its recorded trials.
+    be a function of the Search and of the trials told: a killed search resumes from its recorded trials.
 
     Example:
         >>> import gemmtune as gt

@@ -31,9 +31,9 @@ class Demand:
 def cover(demands: Sequence[Demand], mean: float, preferred: Set[Config] = frozenset()) -> list[Config]:
     """Return the config that serves each demand, in the order of `demands`.
 
-    The choice is greedy, not always the fewest: take the config that serves the most unserved problems until all are
-    served, add configs until the mean loss fits, drop those no longer needed, exchange configs while that lowers the
-    mean. Among equals a preferred config is taken, then the first by JSON. The result depends on the arguments alone.
+    The choice is greedy, not always the fewest. Take the config that serves the most unserved problems until all are
+    served, and add configs until the mean loss fits. Then drop those no longer needed, and exchange configs while that
+    lowers the mean. Among equals take a preferred config, then the first by JSON. Only the arguments decide.
 
     Args:
         demands: the problems, each with one config of loss 0 or more.

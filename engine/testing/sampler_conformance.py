@@ -22,8 +22,8 @@ _Outcome = Callable[[Config], Trial]
 def check_sampler(sampler: type[Sampler]) -> None:
     """Run whole searches with a sampler, and check every promise of its contract.
 
-    Each search checks that the sampler asks feasible configs, none twice and no more than it may, and that it asks
-    some while any is left. One check runs only for a `multi_objective` sampler, one only for a sampler that `learns`.
+    Each search checks that the sampler asks feasible configs, none twice and no more than it may. It must ask some
+    while any is left. One check runs only for a `multi_objective` sampler, one only for a sampler that `learns`.
 
     Example:
         >>> from gemmtune.engine.search.samplers.random import RandomSampler

@@ -32,8 +32,8 @@ TRUTHS = {"decode": 5, "medium": 4, "prefill": 3}
 LONGEST_SECONDS = 0.5e-3
 """Longest launch of a drawn problem, in seconds.
 
-Timing a problem takes at least 10,000 times as long as one launch of its best kernel, because the GPU rests for most of
-that time; see experiments/measurement.
+Timing a problem takes at least 10,000 times as long as one launch of its best kernel: the GPU rests for most of that
+time; see experiments/measurement.
 """
 FLOPS_A_SECOND, BYTES_A_SECOND = 600e12, 4e12
 BUDGET, BATCH = 24, 8

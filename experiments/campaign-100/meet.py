@@ -2,7 +2,7 @@
 
 A sweep measures each of thousands of configs once, while others build. A choice that was unlucky there is far behind in
 the landscape, but not on the GPU. For each problem the script builds the campaign's `triton_mm` choice and all swept
-configs within a tenth of the best, and holds a final between them. Then the choice is in a final with the best eight.
+configs within a tenth of the best. It holds a final between them. Then the choice is in a final with the best eight.
 """
 
 from __future__ import annotations

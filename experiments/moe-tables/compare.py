@@ -7,9 +7,9 @@ Both kernels of a row are built, checked against the layer's products in float64
 - cold: single launches between events, each on another operand set than the last, behind a write of 256 MiB;
 - warm: as `benchmark_config` of vLLM's benchmark_moe.py does: the mean over 10 replays of a graph of 10 invocations on
   one operand set, with the routing drawn anew before each replay; an invocation is both GEMMs, the activation between
-  them in bf16, its conversion to the type of the second GEMM, and the sum over a token's experts. Unlike there, the
-  routing's softmax, the sorting of rows and the quantisation of the first GEMM's input are outside of the graph, and
-  torch's kernels stand for vLLM's, which need its C extension. They are equal for both configs.
+  them in bf16, its conversion to the second GEMM's type, and the sum over a token's experts. Unlike there, the graph
+  leaves out the routing's softmax, the sorting of rows and the quantisation of the first GEMM's input. Torch's kernels
+  stand for vLLM's, which need its C extension. They are equal for both configs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Measure what screening saves and costs on drawn launches. Usage: racing.py --json OUT [--seeds 20].
 
-A launch of a config, or of the vendor's kernel beside it, is its recorded median times the deviation of a recorded
-launch of that problem. Each order has 64 configs, the best one among them, and a final. The script needs no GPU.
+A launch of a config is its recorded median times the deviation of a recorded launch of that problem. Launches of the
+vendor's kernel beside it are drawn alike. Each order has 64 configs, the best one among them, and a final. The script
+needs no GPU.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def save(
     """Write a compiled kernel to `folder`, whole or not at all, and return its artifact as `artifact_of` does.
 
     Raises:
-        BuildError: the kernel needs more shared memory than a block of the task's device may have, or the object does
-            not hold exactly one kernel whose resources can be read.
+        BuildError: a block of the task's device has less shared memory than the kernel needs, or the object does not
+            hold exactly one kernel whose resources can be read.
     """
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         file = Path(scratch) / "kernel.o"  # the suffix chooses the format

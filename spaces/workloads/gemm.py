@@ -92,7 +92,7 @@ class Gemm(WorkloadKind[Problem]):
         """Return standard-normal A and B and a bias, with uninitialised outputs; kernels run faster on zeros.
 
         Integers are 32 times normal and rounded, or less if fp16 would not hold their sums. Before an epilogue B is
-        smaller by about the root of k, so that the product has a variance near 1, as activations have in a model.
+        smaller by about the root of k. So the product has a variance near 1, as activations have in a model.
         """
         name = f"{workload.name}#{number}" if number else workload.name
         scale = _integer_scale(workload)

@@ -1,7 +1,7 @@
 """Loads of 16 bytes from memory into slots of shared memory. Imports cutlass.
 
-Each thread reads only the slots that it filled itself, so no barrier stands between a load and its use, unless warps
-share their slots of A. Loads of all stages are under way at once, and need no registers.
+Each thread reads only the slots that it filled itself, so no barrier stands between a load and its use. Warps that
+share their slots of A need one. Loads of all stages are under way at once, and need no registers.
 """
 
 import cutlass

@@ -4,8 +4,8 @@
 
 The rules are those of torch/_inductor/graph.py, ir.py and scheduler.py, 2.11 to 2.15:
 
-* Pointwise operations are inlined into those that use them. One becomes a tensor of its own, an output of the epilogue,
-  if the graph returns it or a kernel that inlines nothing reads it, such as another product.
+* Pointwise operations are inlined into those that use them. One becomes an output of the epilogue, a tensor of its
+  own, if the graph returns it. So it does if a kernel that inlines nothing reads it, such as another product.
 * An output is fused if it reads the product element by element. Every other tensor that it reads must exist without the
   product.
 * A reduction over the columns takes the pointwise operations around it into its own kernel, so then nothing is fused.
