@@ -173,12 +173,12 @@ def order_of_tiles(rows, columns, group_m):
     return tiles
 
 
-@pytest.mark.parametrize("rows", range(1, 40))
 @pytest.mark.parametrize("group_m", [4, 16])
-def test_a_group_is_rejected_where_it_orders_the_tiles_as_the_default_does(rows, group_m):
-    verdict = SPACE.check(task(f"{rows * 64}x192x4096"), Config(FINE | {"GROUP_M": group_m}))
-    same = order_of_tiles(rows, 3, group_m) == order_of_tiles(rows, 3, 8)
-    assert verdict.rule == ("GROUP_M without effect" if same else "")
+def test_a_group_is_rejected_where_it_orders_the_tiles_as_the_default_does(group_m):
+    for rows in range(1, 40):
+        verdict = SPACE.check(task(f"{rows * 64}x192x4096"), Config(FINE | {"GROUP_M": group_m}))
+        same = order_of_tiles(rows, 3, group_m) == order_of_tiles(rows, 3, 8)
+        assert verdict.rule == ("GROUP_M without effect" if same else ""), rows
 
 
 @pytest.mark.parametrize("space", [TritonMmSpace, TritonMmTmaSpace])

@@ -370,22 +370,22 @@ def test_ranges_of_a_static_m_may_have_one_size():
 
 
 @pytest.mark.parametrize("buckets", [False, True])
-@pytest.mark.parametrize("seed", range(30))
-def test_no_range_of_a_dynamic_m_has_one_size_for_any_measurements(seed, buckets):
-    random = Random(seed)
-    choices = [SMALL, LARGE, tile(64), ATEN]
-    sizes = [
-        ranking(m, {c: random.uniform(90, 130) for c in (*random.sample(choices[:3], random.randint(1, 3)), ATEN)})
-        for m in sorted(random.sample(range(1, 40), random.randint(2, 12)))
-    ]
-    rows = build_ranges(sizes, RangeLimits(buckets=buckets))
-    assert all(max(row.first, 2) < row.last for row in rows)
-    assert all(one.last + 1 == other.first for one, other in pairwise(rows))
-    assert all(row.tuned and row.first <= row.problem.m <= row.last for row in rows)
-    assert not rows or rows[0].first != 3
-    measured = {m for row in rows for m, _ in row.tuned}
-    assert all(row.first <= m <= row.last for row in rows for m, _ in row.tuned)
-    assert measured <= {each.problem.m for each in sizes}
+def test_no_range_of_a_dynamic_m_has_one_size_for_any_measurements(buckets):
+    for seed in range(30):
+        random = Random(seed)
+        choices = [SMALL, LARGE, tile(64), ATEN]
+        sizes = [
+            ranking(m, {c: random.uniform(90, 130) for c in (*random.sample(choices[:3], random.randint(1, 3)), ATEN)})
+            for m in sorted(random.sample(range(1, 40), random.randint(2, 12)))
+        ]
+        rows = build_ranges(sizes, RangeLimits(buckets=buckets))
+        assert all(max(row.first, 2) < row.last for row in rows), seed
+        assert all(one.last + 1 == other.first for one, other in pairwise(rows)), seed
+        assert all(row.tuned and row.first <= row.problem.m <= row.last for row in rows), seed
+        assert not rows or rows[0].first != 3, seed
+        measured = {m for row in rows for m, _ in row.tuned}
+        assert all(row.first <= m <= row.last for row in rows for m, _ in row.tuned), seed
+        assert measured <= {each.problem.m for each in sizes}, seed
 
 
 def test_a_limit_below_0_is_refused():
