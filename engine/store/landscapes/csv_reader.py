@@ -141,6 +141,7 @@ class _Rows:
         )
         self._outcome_of = _picker([names.index(name) for name in ("status", self._time, self._times) if name])
         self._configs: dict[Sequence[str], tuple[Sequence[str], Config]] = {}  # by cells; tasks share most of them
+        self._resources: dict[Sequence[str | None], Resources] = {}  # by cells; many configs share them
 
     def add(self, line: int, cells: Sequence[str]) -> None:
         """Add a row to its task."""
@@ -199,14 +200,11 @@ class _Rows:
 
     def _extras(self, line: int, reason: str, cells: Mapping[str, str]) -> Extras:
         resources = build_seconds = None
-        if any(cells.get(column) for column in RESOURCES):
-            if not all(cells.get(column) for column in RESOURCES):
-                raise LandscapeError(f"{self._file}, line {line}: give all of {', '.join(RESOURCES)}, or none")
-            counts = {
-                resource: self._read(line, column, cells[column], csv_cells.whole_number, "a whole number")
-                for column, resource in RESOURCES.items()
-            }
-            resources = Resources(**counts)
+        counts = tuple(map(cells.get, RESOURCES))
+        if any(counts):
+            if counts not in self._resources:
+                self._resources[counts] = self._read_resources(line, cells)
+            resources = self._resources[counts]
         if text := cells.get(BUILD_SECONDS):
             build_seconds = self._read(line, BUILD_SECONDS, text, csv_cells.duration, "a number of seconds")
         costs = [
@@ -215,6 +213,15 @@ class _Rows:
             if cells.get(column)
         ]
         return reason, resources, build_seconds, sum(costs) if costs else None
+
+    def _read_resources(self, line: int, cells: Mapping[str, str]) -> Resources:
+        if not all(cells.get(column) for column in RESOURCES):
+            raise LandscapeError(f"{self._file}, line {line}: give all of {', '.join(RESOURCES)}, or none")
+        counts = {
+            resource: self._read(line, column, cells[column], csv_cells.whole_number, "a whole number")
+            for column, resource in RESOURCES.items()
+        }
+        return Resources(**counts)
 
     def _read(self, line: int, column: str, text: str, read_cell: Callable[[str], _T], expected: str) -> _T:
         try:
