@@ -39,4 +39,4 @@ def _constant(argument: Argument) -> object:
         return argument
     if isinstance(argument, Sequence) and not isinstance(argument, str):
         return tuple(_constant(each) for each in argument)
-    raise TypeError(f"{argument!r} is no argument of a kernel: a number, None, or a tuple of these")
+    raise TypeError(f"{ascii(argument)[:100]} is no argument of a kernel: a number, None, or a tuple of these")

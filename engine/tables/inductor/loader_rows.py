@@ -113,6 +113,8 @@ def _params(template: str, values: object) -> dict[str, dict[str, object]]:
     """Return the values of a template's keywords; torch derives all others, and a wrong EVEN_K gives wrong results."""
     name = f"params.{shortened(template)}"
     if template.startswith(_CUTE):
+        if values == {}:
+            raise ValueError(f"{name} is empty: every CuTe kernel has params")
         return require_params(name, values)
     params = require_params(name, values, _KWARGS if template.startswith("triton::") else set())
     for keyword, known in params.items():

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
@@ -10,9 +14,10 @@ from typing import NamedTuple
 from gemmtune.engine.seams.kernel_call import Argument, binder
 from gemmtune.engine.tables.sealed import require_object, require_text, shortened
 
-__all__ = ["KernelBinary", "difference", "parse_kernels"]
+__all__ = ["KernelBinary", "difference", "kernel_name", "packed", "parse_kernels", "unpacked"]
 
-_KERNEL_NAME = re.compile(r"gemmtune_\w+_[0-9a-f]{16}", re.ASCII)
+_KERNEL_NAME = re.compile(r"gemmtune_(\w+)_[0-9a-f]{16}", re.ASCII)
+_LARGEST_BYTES = 2**26  # of an object file; the largest take a few 100 kB
 _OPERAND_LAYOUTS = re.compile(r"[nt]{2}", re.ASCII)
 
 
@@ -31,6 +36,33 @@ class KernelBinary(NamedTuple):
     """Versions of the packages that built it and that run it, by name."""
 
 
+def packed(binary: bytes) -> str:
+    """Return an object file as text."""
+    return base64.b64encode(zlib.compress(binary, 9)).decode()
+
+
+def unpacked(text: str) -> bytes:
+    """Return the object file of a text from `packed`.
+
+    Raises:
+        ValueError: the text is something else, or the file is too large.
+    """
+    inflater = zlib.decompressobj()
+    try:
+        binary = inflater.decompress(base64.b64decode(text, validate=True), _LARGEST_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not inflater.eof:
+        raise ValueError(f"it ends early, or has more than {_LARGEST_BYTES} bytes")
+    return binary
+
+
+def kernel_name(space: str, binary: bytes, call: Sequence[Argument], layouts: str) -> str:
+    """Return the name of a kernel, which tells it from every other one by a digest of what runs."""
+    digest = hashlib.sha256(binary + json.dumps([call, layouts]).encode()).hexdigest()
+    return f"gemmtune_{space}_{digest[:16]}"
+
+
 def parse_kernels(value: object) -> dict[str, KernelBinary]:
     """Check the kernels of a table.
 
@@ -42,17 +74,25 @@ def parse_kernels(value: object) -> dict[str, KernelBinary]:
     for name, entry in require_object("kernels", value).items():
         where = f"kernels.{shortened(name)}"
         fields = require_object(where, entry, {"object", "call", "layouts", "packages"})
-        if _KERNEL_NAME.fullmatch(name) is None:
+        of_space = _KERNEL_NAME.fullmatch(name)
+        if of_space is None:
             raise ValueError(f"{where} is no name of a kernel")
-        if not isinstance(fields["layouts"], str) or _OPERAND_LAYOUTS.fullmatch(fields["layouts"]) is None:
-            raise ValueError(f"{where}.layouts={shortened(fields['layouts'])} is not two of n and t")
-        if not isinstance(fields["object"], str) or not isinstance(fields["call"], list):
+        layouts, call = fields["layouts"], fields["call"]
+        if not isinstance(layouts, str) or _OPERAND_LAYOUTS.fullmatch(layouts) is None:
+            raise ValueError(f"{where}.layouts={shortened(layouts)} is not two of n and t")
+        if not isinstance(fields["object"], str) or not isinstance(call, list):
             raise TypeError(f"{where} has no text `object` and list `call`")
-        binder(fields["call"])
+        try:
+            binder(call)
+            binary = unpacked(fields["object"])
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{where}: its `object` or `call` is damaged: {error}") from None
+        if kernel_name(of_space[1], binary, call, layouts) != name:
+            raise ValueError(f"{where} is not the name of its object, call and layouts: export the table again")
         packages = require_object(f"{where}.packages", fields["packages"])
         for package, its in packages.items():
             require_text(f"{where}.packages.{shortened(package)}", its)
-        found[name] = KernelBinary(name, fields["object"], fields["call"], fields["layouts"], packages)
+        found[name] = KernelBinary(name, fields["object"], call, layouts, packages)
     return found
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import pickle
 import subprocess
 import sys
 import tempfile
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -20,6 +17,7 @@ from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
+from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
 
 __all__ = ["Built", "build_here", "built_kernels"]
 
@@ -70,11 +68,11 @@ def build_here(task: Task, config: Config) -> Built:
     call = space.deployed_call(artifact, task)
     if call is None:
         raise TableError(f"{problem.name}: kernels of {task.space} run only with gemmtune itself")
-    digest = hashlib.sha256(binary + repr(call).encode()).hexdigest()[:16]
-    return f"gemmtune_{task.space}_{digest}", {
-        "object": base64.b64encode(zlib.compress(binary, 9)).decode(),
+    layouts = f"{problem.a_layout}{problem.b_layout}"
+    return kernel_name(task.space, binary, call, layouts), {
+        "object": packed(binary),
         "call": call,
-        "layouts": f"{problem.a_layout}{problem.b_layout}",
+        "layouts": layouts,
         "packages": {name: its for name, its in artifact.toolchain.versions if name in space.needs},
     }
 

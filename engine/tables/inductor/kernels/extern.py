@@ -7,9 +7,7 @@ or called, once per GPU.
 
 from __future__ import annotations
 
-import base64
 import tempfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
@@ -19,7 +17,7 @@ import torch
 from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
 
 from gemmtune.engine.seams.kernel_call import binder
-from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary
+from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary, unpacked
 
 __all__ = ["link", "registered"]
 
@@ -105,7 +103,7 @@ def _link_object(kernel: KernelBinary) -> Callable[..., None]:
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernel.o"
-        file.write_bytes(zlib.decompress(base64.b64decode(kernel.packed)))
+        file.write_bytes(unpacked(kernel.packed))
         module: Any = cute.runtime.load_module(str(file), enable_tvm_ffi=True)
         function: Callable[..., None] = module[_KERNEL_FUNCTION]
         return function
