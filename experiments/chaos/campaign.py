@@ -1,6 +1,7 @@
 """One campaign of simulated builders and workers, which are real actors; it goes on where it was.
 
-Usage: campaign.py DATABASE TABLE --budget N --seconds S, with RAY_ADDRESS in the environment.
+Usage: campaign.py DATABASE TABLE --budget N --seconds S [--problems N], with RAY_ADDRESS in the environment. Without it
+the campaign runs in one process.
 """
 
 from __future__ import annotations
@@ -38,20 +39,23 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     parser.add_argument("--budget", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--problems", type=int, default=10)
     given = parser.parse_args()
     plan = Plan(sampler="evolution", budget=given.budget, batch=8, seed=7)
-    landscapes = completed(read_all(embedded()), plan.spaces, None)
-    cluster = Cluster(os.environ["RAY_ADDRESS"])
-    notices = Notices()
-    executor = SimulatedExecutor(
-        landscapes,
-        cluster,
-        workers=3,
-        builders=2,
-        seconds=given.seconds,
-        binary_bytes=20_000,
-        notify=notices.on_notice,
-    )
+    recorded = completed(read_all(embedded()), plan.spaces, None)
+    names = list(dict.fromkeys(each.name for each in recorded))[: given.problems]
+    landscapes = [each for each in recorded if each.name in names]
+    notices, executor = Notices(), None
+    if address := os.environ.get("RAY_ADDRESS"):
+        executor = SimulatedExecutor(
+            landscapes,
+            Cluster(address),
+            workers=3,
+            builders=2,
+            seconds=given.seconds,
+            binary_bytes=20_000,
+            notify=notices.on_notice,
+        )
     backend = replayed_backend(plan, landscapes, executor)
     with closing(backend), Database.open(given.database) as store:
         result = execute(plan, backend, store, [notices])

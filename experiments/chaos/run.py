@@ -1,6 +1,6 @@
 """Kills the processes of a campaign at random, and compares the result with that of a campaign without kills.
 
-Usage: run.py --kills N [--seed S] [--budget N] [--seconds S] [--database postgresql+psycopg://...]
+Usage: run.py --kills N [--seed S] [--problems N] [--budget N] [--seconds S] [--database postgresql+psycopg://...]
               [--hostile N] [--json FILE]
 
 With --hostile, N cases of hostile_input.py follow, and count as wrong what they find.
@@ -36,13 +36,12 @@ def main() -> int:
     chance = random.Random(given.seed)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gemmtune-chaos-") as folder:
-        address = start_ray()
-        run = Run(Path(folder), address, given)
-        undisturbed = run.campaign("undisturbed", str(Path(folder) / "undisturbed.db"))
+        undisturbed = Run(Path(folder), {}, given).campaign("undisturbed", str(Path(folder) / "undisturbed.db"))
         undisturbed.start()
         if undisturbed.process.wait(PATIENCE_SECONDS) != 0:
             sys.exit((Path(folder) / "undisturbed.log").read_text())
         expected = undisturbed.rows()
+        run = Run(Path(folder), {"RAY_ADDRESS": start_ray()}, given)
         report = {"kills": Counter(), "rounds": 0, "measurements": len(expected), "wrong": []}
         while sum(report["kills"].values()) < given.kills:
             number = report["rounds"]
@@ -65,7 +64,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--budget", type=int, default=200, help="evaluations a task; there are ten")
+    parser.add_argument("--budget", type=int, default=200, help="evaluations per problem")
+    parser.add_argument("--problems", type=int, default=10, help="the first of the ten recorded ones")
     parser.add_argument("--seconds", type=float, default=0.02, help="of one build, and of one measurement")
     parser.add_argument("--pause", type=float, default=1.0, help="mean time between two kills, in seconds")
     parser.add_argument("--database", help="a PostgreSQL server whose connections are killed, too")
@@ -96,9 +96,9 @@ def start_ray() -> str:
 class Run:
     """The folder, cluster and database server that the campaigns share."""
 
-    def __init__(self, folder: Path, address: str, given: argparse.Namespace) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str], given: argparse.Namespace) -> None:
         self.folder, self.given = folder, given
-        self.environment = os.environ | {"RAY_ADDRESS": address}
+        self.environment = os.environ | environment
 
     def campaign(self, name: str, database: str) -> Campaign:
         return Campaign(self, name, database)
@@ -126,7 +126,8 @@ class Campaign:
         self.early: set[tuple] = set()
 
     def start(self) -> None:
-        terms = ["--budget", str(self.run.given.budget), "--seconds", str(self.run.given.seconds)]
+        given = self.run.given
+        terms = ["--budget", str(given.budget), "--seconds", str(given.seconds), "--problems", str(given.problems)]
         command = [str(Path(__file__).with_name("campaign.py")), self.database, str(self.table), *terms]
         with (self.run.folder / f"{self.name}.log").open("a") as log:
             self.process = subprocess.Popen(

@@ -30,6 +30,7 @@ from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 PLAN = Plan(sampler="evolution", budget=24, batch=8, seed=7)
+PROBLEMS = ("1x6144x4096:bf16:nt", "16x4096x4096:bf16:nt", "16x28672x4096:bf16:nt")
 
 
 class Remover(Callback):
@@ -40,7 +41,7 @@ class Remover(Callback):
 
     def on_measurement(self, measurement, score, *, known):
         self.workers[measurement.worker] += 1
-        if not self.left and len(self.workers) == 2 and self.workers.total() > 40:
+        if not self.left and len(self.workers) == 2 and self.workers.total() > 20:
             self.left = self.workers.total()
             self.remove()
 
@@ -58,7 +59,8 @@ def tuned(executor, landscapes, path, callbacks):
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    landscapes = completed(read_all(embedded()), PLAN.spaces, None)
+    recorded = completed(read_all(embedded()), PLAN.spaces, None)
+    landscapes = [each for each in recorded if each.name in PROBLEMS]
     alone, expected = tuned(ReplayExecutor(landscapes), landscapes, folder / "alone.db", ())
     machines = Machines(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     second = machines.add_node(num_cpus=1)

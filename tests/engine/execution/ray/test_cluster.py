@@ -8,8 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
-from threading import Event, Timer
+from threading import Timer
 
 import pytest
 
@@ -17,7 +16,7 @@ pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
-from gemmtune.engine.records.errors import GemmtuneError, UsageError
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 
@@ -67,21 +66,6 @@ def test_an_actor_of_its_own_cluster_on_loopback_starts_builders(tmp_path, own_r
         [sys.executable, "-P", script], capture_output=True, text=True, check=False, timeout=280, env=own_ray
     )
     assert done.stdout.strip() == "1", done.stderr[-4000:]
-
-
-def test_the_driver_receives_what_an_actor_raises(cluster, monkeypatch, tmp_path):
-    from gemmtune.engine.execution.ray.actor import JobActor
-    from gemmtune.engine.execution.ray.actor_handle import ActorHandle
-
-    monkeypatch.syspath_prepend(Path(__file__).parent)
-    import ray_toys
-
-    there = Event()
-    handle = ActorHandle("toy", cluster.start(JobActor, ray_toys.raises, cluster.nodes()[0], 0, 0), tmp_path, there)
-    assert there.wait(60)
-    with pytest.raises(GemmtuneError, match=r"^toy is lost: OSError: no room on /scratch$"):
-        handle.collect()
-    handle.close()
 
 
 def test_a_ray_that_runs_here_is_found_where_ray_leaves_its_address(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -17,6 +18,8 @@ from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.dispatcher import JobResult
+from gemmtune.engine.execution.ray.actor import JobActor
+from gemmtune.engine.execution.ray.actor_handle import ActorHandle
 from gemmtune.engine.execution.ray.executor import ActorPlan, RayExecutor, RayMachines
 from gemmtune.engine.execution.replay import ReplayExecutor
 from gemmtune.engine.processes.process_pool import Loss
@@ -135,6 +138,15 @@ def test_no_process_is_left_of_closed_machines(machines_with, toys):
     while Path(f"/proc/{pid}").exists() and time.monotonic() < until:
         time.sleep(0.05)
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_the_driver_receives_what_an_actor_raises(cluster, toys, tmp_path):
+    there = Event()
+    handle = ActorHandle("toy", cluster.start(JobActor, toys.raises, cluster.nodes()[0], 0, 0), tmp_path, there)
+    assert there.wait(60)
+    with pytest.raises(GemmtuneError, match=r"^toy is lost: OSError: no room on /scratch$"):
+        handle.collect()
+    handle.close()
 
 
 PLAN = Plan(sampler="evolution", budget=24, batch=4, seed=3)

@@ -125,9 +125,9 @@ def short_finals(seeds, sd):
         yield times[ranking[0].number] / times.min() - 1, max(0.0, *(-s.behind[0] for s in ranking))
 
 
-@pytest.mark.parametrize("sd", [0.0, 0.02, 0.05])
+@pytest.mark.parametrize("sd", [0.0, 0.05])
 def test_a_reference_that_differs_between_finalists_leaves_the_ranking_right(sd):
-    regrets, bounds = map(np.array, zip(*short_finals(100, sd), strict=True))
+    regrets, bounds = map(np.array, zip(*short_finals(60, sd), strict=True))
     assert regrets.mean() < 0.001
     assert np.mean(regrets <= bounds) >= 0.95
 
