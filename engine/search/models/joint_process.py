@@ -26,8 +26,6 @@ _CONSTANT_VARIANCE = 30.0
 """Prior variance of each task's constant, in units of the signal's variance."""
 _CORRELATIONS = (0.2, 0.5, 0.7, 0.85, 0.95, 0.99)
 """Candidate correlations between two tasks with equal features."""
-_SHARES = (0.35, 0.5, 0.65, 0.8, 1.0)
-"""Candidate shares of a parameter's factor that fall with distance; with 1 no parameter has an effect of its own."""
 _FEATURE_UNIT = 4.0
 """Difference of a task's feature that counts as one; sizes are logarithms to base 2."""
 _DEVIATION = 0.5
@@ -37,11 +35,9 @@ _DEVIATION = 0.5
 class JointProcess:
     """Gaussian process of one task's outcomes and of trials of other tasks.
 
-    The covariance of two configs is a product of one factor per parameter and one for their tasks. A parameter's
-    factor is a constant plus a Matérn 5/2 kernel, so that the product sums the effects of single parameters, of pairs,
-    and so on (Durrande, Ginsbourger, Roustant and Carraro, Journal of Multivariate Analysis 115, 2013). The tasks'
-    factor is a Matérn 5/2 kernel of their features times a correlation, or 1 within a task. Within a task a constant
-    of large variance is added, since the level of each task is its own.
+    The covariance of two configs is a product of one Matérn 5/2 factor per parameter and one for their tasks. The
+    tasks' factor is a Matérn 5/2 kernel of their features times a correlation, or 1 within a task. Within a task a
+    constant of large variance is added, since the level of each task is its own.
     """
 
     def __init__(self, search: Search, sources: Sequence[SourceTask]) -> None:
@@ -62,7 +58,7 @@ class JointProcess:
         centres = [kernel.central_length(len(levels))] * len(levels) + [0.0] * len(self._tasks_apart)
         self._centre = np.array(centres)
         self._lengths = self._centre.copy()
-        self._noise, self._correlation, self._share = 1e-3, 0.85, 0.65
+        self._noise, self._correlation = 1e-3, 0.85
         self._rows = list(range(self._count, len(self._task)))  # the trials of other tasks, then this one's configs
         self._outcomes: list[float] = []
         self._fitted = 0
@@ -126,7 +122,7 @@ class JointProcess:
         return np.concatenate([self._slowness, kernel.above_best(self._outcomes)])
 
     def _fit(self) -> None:
-        """Choose length scales, noise, correlation and share by the posterior density."""
+        """Choose length scales, noise and correlation by the posterior density."""
         used, targets = np.array(self._rows[: len(self._slowness) + len(self._outcomes)]), self._targets()
         n = len(used)
         rows, columns = np.tril_indices(n, -1)
@@ -138,15 +134,15 @@ class JointProcess:
         below, diagonal = rows + n * columns, np.arange(n) * (n + 1)
 
         @cache
-        def factor(axis: int, length: float, share: float) -> Reals:
-            factors: Reals = self._axis(axis, length, share)[levels[axis]]
+        def factor(axis: int, length: float) -> Reals:
+            factors: Reals = self._axis(axis, length)[levels[axis]]
             return factors
 
-        def cost(lengths: Reals, noise: float, correlation: float, share: float) -> float:
+        def cost(lengths: Reals, noise: float, correlation: float) -> float:
             """Return the negative logarithm of the posterior density."""
             near = self._tasks(lengths, correlation)[tasks]
             for axis in range(len(levels)):
-                near *= factor(axis, float(lengths[axis]), share)
+                near *= factor(axis, float(lengths[axis]))
             flat[below] = near + constant
             flat[diagonal] = 1 + _CONSTANT_VARIANCE + noise
             lower = kernel.factorise(matrix)
@@ -155,17 +151,15 @@ class JointProcess:
             density = 0.5 * n * math.log(variance) + np.log(np.diag(lower)).sum() + 0.5 * prior
             return round(float(density), 6)
 
-        noise, correlation, share = self._noise, self._correlation, self._share
-        lengths = kernel.ascend(self._lengths, lambda lengths: cost(lengths, noise, correlation, share))
-        noise = min(kernel.NOISES, key=lambda value: cost(lengths, value, correlation, share))
-        correlation = min(_CORRELATIONS, key=lambda value: cost(lengths, noise, value, share))
-        share = min(_SHARES, key=lambda value: cost(lengths, noise, correlation, value))
-        self._lengths, self._noise, self._correlation, self._share = lengths, noise, correlation, share
+        noise, correlation = self._noise, self._correlation
+        lengths = kernel.ascend(self._lengths, lambda lengths: cost(lengths, noise, correlation))
+        noise = min(kernel.NOISES, key=lambda value: cost(lengths, value, correlation))
+        correlation = min(_CORRELATIONS, key=lambda value: cost(lengths, noise, value))
+        self._lengths, self._noise, self._correlation = lengths, noise, correlation
 
     def _condition(self) -> None:
         """Recompute the rows L⁻¹ K(evaluated, configs), as GaussianProcess has them."""
-        axes = range(len(self._levels))
-        self._tables = [self._axis(axis, float(self._lengths[axis]), self._share) for axis in axes]
+        self._tables = [self._axis(axis, float(self._lengths[axis])) for axis in range(len(self._levels))]
         self._between = self._tasks(self._lengths, self._correlation)
         noisy = self._covariances(self._rows, self._rows)
         noisy[np.diag_indices(len(noisy))] = 1 + _CONSTANT_VARIANCE + self._noise
@@ -173,10 +167,9 @@ class JointProcess:
         self._reduced = kernel.reduce(self._factor, self._covariances(self._rows, range(self._count)))
         self._explained = (self._reduced**2).sum(axis=0)
 
-    def _axis(self, axis: int, length: float, share: float) -> Reals:
+    def _axis(self, axis: int, length: float) -> Reals:
         """Return the factor of a parameter's coordinate, shape (levels, levels)."""
-        table: Reals = 1 - share + share * kernel.matern(self._apart[axis] * math.exp(-2 * length))
-        return table
+        return kernel.matern(self._apart[axis] * math.exp(-2 * length))
 
     def _tasks(self, lengths: Reals, correlation: float) -> Reals:
         """Return the factor of the tasks, shape (tasks, tasks)."""
