@@ -29,10 +29,10 @@ ARGUMENTS = {
         "skeptical_every": (2, 3, 6, 1000),
     },
     "evolution": {
-        "children": (16, 256),
+        "children": (16, 64),
         "initial": (2, 8),
-        "generation_share": (0.1, 0.35),
-        "population_share": (0.06, 0.25),
+        "generation": (8, 32),
+        "population": (4, 8, 16),
         "tournament_size": (2, 3),
         "mean_mutations": (1.0, 1.5, 3.0),
         "restart_after": (16, 32, 1000),

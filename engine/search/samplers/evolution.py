@@ -17,11 +17,6 @@ from gemmtune.engine.search.models.surrogate import Surrogate
 
 __all__ = ["EvolutionSampler"]
 
-_GENERATION_BOUNDS = (4, 16)
-"""Smallest and largest number of random configs that start a new population."""
-_POPULATION_BOUNDS = (4, 12)
-"""Smallest and largest size of the population, in configs."""
-
 
 class EvolutionSampler(Sampler):
     """Steady-state genetic algorithm that breeds many children per proposal, and proposes the most promising one.
@@ -43,8 +38,8 @@ class EvolutionSampler(Sampler):
         search: task to search.
         children: children bred per proposal.
         initial: configs proposed before the model chooses, seeds included; more where the space has more seeds.
-        generation_share: random configs that start a new population, as a share of the budget.
-        population_share: size of the population, as a share of the budget.
+        generation: random configs that start a new population.
+        population: size of the population, in configs.
         tournament_size: members drawn per parent, of which the best becomes the parent.
         mean_mutations: mean number of parameters mutated per child.
         restart_after: results without an improvement after which a new population starts.
@@ -60,10 +55,10 @@ class EvolutionSampler(Sampler):
         self,
         search: Search,
         *,
-        children: int = 64,
+        children: int = 256,
         initial: int = 4,
-        generation_share: float = 0.2,
-        population_share: float = 0.12,
+        generation: int = 16,
+        population: int = 12,
         tournament_size: int = 4,
         mean_mutations: float = 2.0,
         restart_after: int = 64,
@@ -77,8 +72,8 @@ class EvolutionSampler(Sampler):
         self._rng = np.random.default_rng(search.seed)
         self._free = np.ones(len(search.feasible), np.bool_)
         self._initial = [self._encoding.position(config) for config in reversed(self.initial_configs())]
-        self._generation_size = _bounded(generation_share * search.budget, _GENERATION_BOUNDS)
-        self._population_size = _bounded(population_share * search.budget, _POPULATION_BOUNDS)
+        self._generation_size = generation
+        self._population_size = population
         self._draws_left = max(0, initial - len(self._initial))
         self._population: list[tuple[float, int]] = []
         self._since_improvement = 0
@@ -157,8 +152,3 @@ class EvolutionSampler(Sampler):
         mutates = self._rng.random(shape) < self._mean_mutations / max(1, len(sizes))
         levels: NDArray[np.int16] = np.where(mutates, mutated, child).astype(np.int16)
         return levels
-
-
-def _bounded(size: float, bounds: tuple[int, int]) -> int:
-    least, most = bounds
-    return min(max(round(size), least), most)
