@@ -39,7 +39,7 @@ class TransferSampler(Sampler):
     | policy | condition |
     |---|---|
     | a seed of the space, or the config in the middle, then random ones | first `initial` proposals without a history |
-    | a proposal of `EvolutionSampler` | every second proposal after the first `evolution_after` |
+    | a proposal of `EvolutionSampler` | every second one after `evolution_after`; `joint_alone` with `JointProcess` |
     | expected improvement by `JointProcess` | without config features, with a history |
     | the lowest bound of the prior | no outcome is known yet |
     | expected improvement without the history, among the seeds left | each `skeptical_every`-th with a prediction |
@@ -52,6 +52,7 @@ class TransferSampler(Sampler):
         initial: number of configs evaluated before a search without a prediction uses its model.
         skeptical_every: interval of proposals that ignore the history, so that an unrelated task still converges.
         evolution_after: number of proposals after which every second one is left to evolution, which explores more.
+        joint_alone: the number that holds instead while `JointProcess` learns from the history.
         small_batch: largest batch while each outcome changes the model much.
         small_batch_until: number of proposals after which batches may be larger than `small_batch`.
 
@@ -71,12 +72,14 @@ class TransferSampler(Sampler):
         initial: int = 3,
         skeptical_every: int = 4,
         evolution_after: int = 64,
+        joint_alone: int = 16,
         small_batch: int = 4,
         small_batch_until: int = 32,
     ) -> None:
         super().__init__(search)
         self._skeptical_every = skeptical_every
         self._evolution_after = evolution_after
+        self._joint_alone = joint_alone
         self._small_batch = small_batch
         self._small_batch_until = small_batch_until
         self._encoding = Encoding(search.params, search.feasible)
@@ -142,7 +145,8 @@ class TransferSampler(Sampler):
         if self._draws_left:
             self._draws_left -= 1
             return int(self._rng.choice(np.flatnonzero(self._free)))
-        if self._asked > self._evolution_after and self._asked % 2 == 0:
+        alone = self._evolution_after if self._joint is None else self._joint_alone
+        if self._asked > alone and self._asked % 2 == 0:
             return self._evolve()
         if self._joint is not None:
             return _argmax(self._joint.improvement(), self._free)
