@@ -27,8 +27,8 @@ _DTYPES = {
     "bool": "bool",
 }
 _FORM = "[NAME=]DTYPE[SIZE,...], for example bf16[16,2048], tokens=int64[1,512]%32000 or bf16[m:1..4096,2048]"
-_TEXT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>\w+)\[(?P<sizes>[^\]]*)\](?:%(?P<below>\d+))?")
-_SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::(?P<first>\d+)\.\.(?P<last>\d+))?")
+_TEXT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>\w+)\[(?P<sizes>[^\]]*)\](?:%(?P<below>[0-9]{1,18}))?")
+_SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::(?P<first>[0-9]{1,18})\.\.(?P<last>[0-9]{1,18}))?")
 _MOST_SIZE = 2**31 - 1
 _ALIGNMENT = 16
 
@@ -132,8 +132,8 @@ def _parsed(text: str, found: dict[str, OpenSize | None]) -> InputSpec:
 
 def _size(part: str, text: str, found: dict[str, OpenSize | None]) -> int | str:
     if part.isdecimal():
-        if not 1 <= int(part) <= _MOST_SIZE:
-            raise UsageError(f"input {text!r}: size {part} is not from 1 to {_MOST_SIZE}")
+        if len(part) > len(str(_MOST_SIZE)) or not 1 <= int(part) <= _MOST_SIZE:
+            raise UsageError(f"input {text[:200]!r}: size {part[:80]} is not from 1 to {_MOST_SIZE}")
         return int(part)
     named = _SIZE.fullmatch(part)
     if named is None:

@@ -56,19 +56,22 @@ def _lowered(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
         fields = parse_json(line, f"line {number}")
         if not isinstance(fields, dict):
             raise UsageError(f"line {number} is no JSON object")
-        graph = (str(fields.get("process")), _integer(fields, "graph", number) if "graph" in fields else 0)
-        match fields.get("type"):
-            case "product":
-                entries.append((graph, _product(fields, number)))
-            case "unseen":
-                names = _text(fields, "operation", number), _text(fields, "reason", number)
-                entries.append((graph, Unseen(*names, _integer(fields, "count", number))))
-            case "runs":
-                runs[graph] = max(runs[graph], _integer(fields, "runs", number))
-            case "start":
-                continue
-            case kind:
-                raise UsageError(f"line {number}: type {str(kind)[:50]!r} is not one of start, product, unseen, runs")
+        try:
+            graph = (str(fields.get("process")), _integer(fields, "graph") if "graph" in fields else 0)
+            match fields.get("type"):
+                case "product":
+                    entries.append((graph, _product(fields)))
+                case "unseen":
+                    names = _text(fields, "operation"), _text(fields, "reason")
+                    entries.append((graph, Unseen(*names, _integer(fields, "count"))))
+                case "runs":
+                    runs[graph] = max(runs[graph], _integer(fields, "runs"))
+                case "start":
+                    continue
+                case kind:
+                    raise UsageError(f"type {str(kind)[:50]!r} is not one of start, product, unseen, runs")
+        except (UsageError, ValueError) as error:
+            raise UsageError(f"line {number}: {error}") from None
     for graph, entry in entries:
         times = max(1, runs[graph])
         if isinstance(entry, Unseen):
@@ -78,19 +81,21 @@ def _lowered(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
             yield CapturedProduct(entry.problem, times, entry.m, entry.first, entry.last, entry.step, chains)
 
 
-def _product(fields: Mapping[str, object], number: int) -> CapturedProduct:
-    try:
-        problem = Problem.parse(_text(fields, "problem", number))
-    except UsageError as error:
-        raise UsageError(f"line {number}: {error}") from None
-    chain = _text(fields, "epilogue", number)
-    chains = ((chain, 1.0),) if chain else ()
-    if not problem.dynamic_m:
-        return CapturedProduct(problem, 1, epilogues=chains)
-    first = max(2, _integer(fields, "first", number))
-    last = None if fields.get("last") is None else _integer(fields, "last", number)
-    step = _integer(fields, "step", number)
-    return CapturedProduct(problem, 1, _text(fields, "m", number), first, last, step, chains)
+def _product(fields: Mapping[str, object]) -> CapturedProduct:
+    """Return a recorded product.
+
+    Raises:
+        UsageError: a field is malformed.
+        ValueError: its epilogue is.
+    """
+    problem, chain = Problem.parse(_text(fields, "problem")), _text(fields, "epilogue")
+    product = CapturedProduct(problem, 1, epilogues=((chain, 1.0),) if chain else ())
+    if problem.dynamic_m:
+        last = None if fields.get("last") is None else _integer(fields, "last")
+        sizes = max(2, _integer(fields, "first")), last, _integer(fields, "step")
+        product = CapturedProduct(problem, 1, _text(fields, "m"), *sizes, product.epilogues)
+    product.variants  # noqa: B018 (raises)
+    return product
 
 
 def _tunable(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Unseen]:
@@ -122,15 +127,15 @@ def _tunable(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
         yield CapturedProduct(Problem.parse(f"{prefix}{m}x{n}x{k}:{dtype}:{a_layout}{b_layout}{suffix}"), 1)
 
 
-def _integer(fields: Mapping[str, object], name: str, number: int) -> int:
+def _integer(fields: Mapping[str, object], name: str) -> int:
     value = fields.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UsageError(f"line {number}: {name}={str(value)[:50]} is not an integer from 1 on")
+        raise UsageError(f"{name}={str(value)[:50]} is not an integer from 1 on")
     return value
 
 
-def _text(fields: Mapping[str, object], name: str, number: int) -> str:
+def _text(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise UsageError(f"line {number}: {name}={str(value)[:50]} is no text")
+        raise UsageError(f"{name}={str(value)[:50]} is no text")
     return value

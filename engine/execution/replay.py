@@ -78,8 +78,8 @@ class ReplayExecutor(Executor):
         text = landscape.context.get("toolchain", "")
         try:
             return Toolchain.parse(text)
-        except IndexError:
-            raise LandscapeError(f"{landscape.source}: task.toolchain {text!r} is not 'package version, ...'") from None
+        except ValueError as error:
+            raise LandscapeError(f"{landscape.source}: task.{error}") from None
 
     def protocol(self, task: Task) -> str:
         """Return the recorded protocol; an empty one where the file names none.

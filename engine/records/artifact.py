@@ -23,8 +23,14 @@ class Toolchain:
     @classmethod
     @lru_cache  # each task names its toolchain, and few differ
     def parse(cls, text: str) -> Toolchain:
-        """Parse the text of a toolchain."""
+        """Parse the text of a toolchain.
+
+        Raises:
+            ValueError: a part is no package and version.
+        """
         pairs = [part.rsplit(" ", 1) for part in text.split(", ") if part]
+        if wrong := next((pair[0] for pair in pairs if len(pair) < 2), None):
+            raise ValueError(f"toolchain {wrong[:80]!r} is not 'package version, ...'")
         return cls(tuple(sorted((p[0], p[1]) for p in pairs)))
 
 

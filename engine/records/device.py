@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+
+from gemmtune.engine.records.errors import DeviceError
 
 __all__ = ["Device"]
 
+_ARCH = re.compile(r"sm_\d{2,3}[a-z]?", re.ASCII)
 _SMS_PER_GPC = 18
 """Streaming multiprocessors per graphics processing cluster, as CUTLASS assumes."""
 _FIRST_WITH_CLUSTERS = (9, 0)
@@ -46,6 +50,11 @@ class Device:
     """Source of the figures."""
     active_clusters: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     """Pairs of blocks per cluster and clusters that run at once, as one board's driver reported; may be empty."""
+
+    def __post_init__(self) -> None:
+        """Refuse an architecture without a compute capability."""
+        if not _ARCH.fullmatch(self.arch):
+            raise DeviceError(f"arch={self.arch[:80]!r} is no architecture such as sm_90a")
 
     def __hash__(self) -> int:
         """Hash the SKU alone: every task holds a device, and few devices share one."""

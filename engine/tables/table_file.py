@@ -19,6 +19,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from gemmtune.engine.io.reading import parse_json, read_text
+from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError, UnknownPlugin
@@ -281,20 +282,27 @@ def _read(kind: type, record: Any, where: str) -> Any:  # noqa: ANN401 (JSON, an
         found["problem"] = replace(found["problem"], weight=found.pop("weight"))
         if found["problem"].name != found.pop("name"):
             raise TableError(f"{where}: its problem is {found['problem'].name}")
-    made = kind(**found)
+    try:
+        made = kind(**found)
+    except DeviceError as error:
+        raise TableError(f"{where}: {error}") from None
     if isinstance(made, Row) and not made.choices:
         raise TableError(f"{where} has no choice")
     if isinstance(made, RangeRow) and made.last < made.first:
         raise TableError(f"{where}: last={made.last} is not an integer from {made.first} on")
     if isinstance(made, Choice):
-        _refuse_numbers(made, where)
+        _refuse_values(made, where)
     return made
 
 
-def _refuse_numbers(choice: Choice, where: str) -> None:
+def _refuse_values(choice: Choice, where: str) -> None:
     time_ns, low_ns, high_ns = choice.time_ns, choice.low_ns, choice.high_ns
     if not low_ns <= time_ns <= high_ns:
         raise TableError(f"{where}: time_ns={time_ns:g} is outside low_ns={low_ns:g} to high_ns={high_ns:g}")
+    try:
+        Toolchain.parse(choice.toolchain)
+    except ValueError as error:
+        raise TableError(f"{where}: {error}") from None
     if choice.samples < 1 and choice.evidence is not Evidence.ESTIMATED:
         raise TableError(f"{where}: samples={choice.samples} is not an integer from 1 on")
 

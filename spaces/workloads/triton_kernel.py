@@ -190,7 +190,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
             return (self.parse(text),)
         where = text.strip().removeprefix("triton:")
         file, colon, name = where.rpartition(":")
-        if not colon or not file.endswith(".py") or not name.isidentifier():
+        if not colon or not file.endswith(".py") or not name.isidentifier() or "\0" in file:
             raise ProblemError(f"kernel {where!r} is not FILE.py:CLASS, for example ./softmax.py:Softmax")
         definition = _definition(Path(file).resolve(), name)
         return tuple(case_of(definition, sizes, weight) for sizes, weight in definition.cases.values())
@@ -208,8 +208,10 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
             if not fields.get(name):
                 raise ProblemError(f"field {name!r} of a kernel's case is missing")
         numbers = {name: fields[name] for name in ("operations", "least_bytes", "operand_bytes") if fields.get(name)}
-        if wrong := [f"{name}={text!r}" for name, text in numbers.items() if not text.isdecimal()]:
-            raise ProblemError(f"{wrong[0]} is not an integer from 0 on")
+        if wrong := [name for name, text in numbers.items() if not re.fullmatch(r"[0-9]{1,18}", text)]:
+            raise ProblemError(
+                f"{wrong[0]}={numbers[wrong[0]][:80]!r} is not an integer from 0 on, of at most 18 digits"
+            )
         return KernelCase(
             kernel=fields["kernel"],
             source=fields["source"],
@@ -320,6 +322,6 @@ def _pairs(pairs: tuple[tuple[str, int], ...]) -> str:
 
 def _integers(field_name: str, text: str) -> tuple[tuple[str, int], ...]:
     """Return pairs of name and integer from `M=4096,N=1024`."""
-    if not re.fullmatch(r"(\w+=-?\d+(,\w+=-?\d+)*)?", text):
-        raise ProblemError(f"{field_name}={text[:200]!r} is not NAME=INTEGER,...")
+    if not re.fullmatch(r"(\w+=-?[0-9]{1,18}(,\w+=-?[0-9]{1,18})*)?", text):
+        raise ProblemError(f"{field_name}={text[:80]!r} is not NAME=INTEGER,... of at most 18 digits each")
     return tuple((name, int(value)) for name, value in (part.split("=") for part in text.split(",") if part))

@@ -77,7 +77,7 @@ class EngineSource:
         candidates = [folder / name.text]
         if (self.engine, name.kernel) == (Engine.SGLANG, Kernel.MOE):
             versions = sorted((_numbers(path.name) for path in folder.glob("triton_*") if path.is_dir()), reverse=True)
-            wanted = tuple(int(part) for part in triton.split("+", maxsplit=1)[0].split(".") if part.isdigit())
+            wanted = tuple(int(part) for part in triton.split("+", maxsplit=1)[0].split(".") if part.isdecimal())
             order = [wanted, *(version for version in versions if version != wanted)]
             candidates = [folder / f"triton_{'_'.join(map(str, version))}" / name.text for version in order]
         found = next((path for path in candidates if path.is_file()), None)
@@ -170,4 +170,4 @@ def _functions(path: Path, text: str, names: Collection[str]) -> list[ast.Functi
 
 
 def _numbers(folder: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in folder.removeprefix("triton_").split("_") if part.isdigit())
+    return tuple(int(part) for part in folder.removeprefix("triton_").split("_") if part.isdecimal())

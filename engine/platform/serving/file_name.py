@@ -32,12 +32,14 @@ class Kernel(StrEnum):
     """A linear layer whose operands have a scale per block."""
 
 
+_SIZE = r"\d{1,18}"
 _NAME = re.compile(
-    r"(?:E=(?P<experts>\d+),N=(?P<inter>\d+)|N=(?P<n>\d+),K=(?P<k>\d+)),device_name=(?P<device>[^,]*?)"
-    r"(?:,dtype=(?P<dtype>\w+?))?(?:,block_shape=\[(?P<block_n>\d+),(?P<space> ?)(?P<block_k>\d+)\])?"
-    r"(?P<channel>,per_channel_quant=True)?(?P<down>_down)?\.json"
+    rf"(?:E=(?P<experts>{_SIZE}),N=(?P<inter>{_SIZE})|N=(?P<n>{_SIZE}),K=(?P<k>{_SIZE})),device_name=(?P<device>[^,]*?)"
+    rf"(?:,dtype=(?P<dtype>\w+?))?(?:,block_shape=\[(?P<block_n>{_SIZE}),(?P<space> ?)(?P<block_k>{_SIZE})\])?"
+    r"(?P<channel>,per_channel_quant=True)?(?P<down>_down)?\.json",
+    re.ASCII,
 )
-_FOLDER = re.compile(r"triton_(\d+(?:_\d+)*)")
+_FOLDER = re.compile(r"triton_(\d{1,9}(?:_\d{1,9})*)", re.ASCII)
 _READ_DTYPES = {
     (Engine.VLLM, Kernel.MOE): ("", "fp8_w8a8", "fp8_w8a16", "int8_w8a16", "int4_w4a16", "float32"),
     (Engine.SGLANG, Kernel.MOE): ("", "fp8_w8a8", "int8_w8a8", "int8_w8a16", "int4_w4a16", "float32"),

@@ -69,13 +69,13 @@ class MoeLayer(Layer):
                     )
         kind, _, value = self.routing.partition("=")
         if kind == "zipf":
-            if not re.fullmatch(r"\d+(\.\d+)?", value) or not 0 < float(value) <= 10:
+            if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", value) or not 0 < float(value) <= 10:
                 raise ProblemError(f"routing={self.routing!r}: the exponent of zipf is a number above 0 and up to 10")
             if value != f"{float(value):g}":
                 object.__setattr__(self, "routing", f"zipf={float(value):g}")
         elif kind == "counts":
             counts = value.split(".")
-            if len(counts) != self.experts or not all(c.isdigit() for c in counts):
+            if len(counts) != self.experts or not all(re.fullmatch(r"[0-9]{1,18}", c) for c in counts):
                 raise ProblemError(f"routing has {len(counts)} counts for {self.experts} experts: give one per expert")
             chosen = sum(int(c) > 0 for c in counts)
             if chosen < self.top_k:

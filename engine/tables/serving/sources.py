@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from gemmtune.engine.io.reading import read_bytes
 from gemmtune.engine.records.errors import UsageError
 
 __all__ = ["json_files", "pinned_triton"]
@@ -29,19 +32,17 @@ def json_files(source: str) -> Iterator[tuple[PurePosixPath, bytes]]:
         UsageError: there is no such source, or it cannot be read.
     """
     path = Path(source)
-    try:
-        if path.is_dir():
-            yield from _of_folder(path)
-        elif path.suffix == ".whl":
-            with zipfile.ZipFile(path) as wheel:
-                for name in sorted(name for name in wheel.namelist() if name.endswith(".json")):
-                    yield PurePosixPath(name), _bounded(wheel.read(name), name)
-        else:
-            for file in sorted(_installed(source).files or (), key=str):
-                if file.suffix == ".json":
-                    yield PurePosixPath(file.as_posix()), _bounded(Path(str(file.locate())).read_bytes(), str(file))
-    except (OSError, zipfile.BadZipFile) as refused:
-        raise UsageError(f"cannot read {source}: {refused}") from None
+    if path.is_dir():
+        files = ((file.relative_to(path), file) for file in sorted(path.rglob("*.json")) if file.is_file())
+        yield from ((PurePosixPath(name.as_posix()), _content(file)) for name, file in files)
+    elif path.suffix == ".whl":
+        with _wheel(path) as wheel:
+            for name in sorted(name for name in wheel.namelist() if name.endswith(".json")):
+                yield PurePosixPath(name), _unpacked(wheel, name)
+    else:
+        for installed in sorted(_installed(source).files or (), key=str):
+            if installed.suffix == ".json":
+                yield PurePosixPath(installed.as_posix()), _content(Path(str(installed.locate())))
 
 
 def pinned_triton(source: str) -> str:
@@ -59,12 +60,6 @@ def pinned_triton(source: str) -> str:
     return ""
 
 
-def _of_folder(folder: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
-    for file in sorted(folder.rglob("*.json")):
-        if file.is_file():
-            yield PurePosixPath(file.relative_to(folder).as_posix()), _bounded(file.read_bytes(), str(file))
-
-
 def _installed(name: str) -> Distribution:
     try:
         return distribution(name)
@@ -78,13 +73,34 @@ def _requirements(source: str) -> list[str]:
         return []
     if path.suffix != ".whl":
         return _installed(source).requires or []
-    with zipfile.ZipFile(path) as wheel:
+    with _wheel(path) as wheel:
         metadata = next((name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")), None)
-        lines = wheel.read(metadata).decode("utf-8", "replace").splitlines() if metadata else []
+        lines = _unpacked(wheel, metadata).decode("utf-8", "replace").splitlines() if metadata else []
     return [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+
+
+@contextmanager
+def _wheel(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a wheel; refuse one that is damaged, encrypted or packed by another method while it is read."""
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            yield wheel
+    except OSError as refused:
+        raise UsageError(f"cannot read {path}: {refused.strerror or refused}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as refused:
+        raise UsageError(f"cannot read {path}: it is no whole wheel ({refused})") from None
+
+
+def _content(file: Path) -> bytes:
+    return _bounded(read_bytes(file, "tuned file"), str(file))
+
+
+def _unpacked(wheel: zipfile.ZipFile, name: str) -> bytes:
+    with wheel.open(name) as stream:  # a wheel may say less than it holds
+        return _bounded(stream.read(_MOST_BYTES + 1), name)
 
 
 def _bounded(content: bytes, name: str) -> bytes:
     if len(content) > _MOST_BYTES:
-        raise UsageError(f"{name} holds {len(content)} bytes > {_MOST_BYTES}; it is no tuned file")
+        raise UsageError(f"{name} holds more than {_MOST_BYTES} bytes; it is no tuned file")
     return content

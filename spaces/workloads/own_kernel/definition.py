@@ -48,6 +48,8 @@ class Definition:
         self.jit, self._heuristics, configs = _layers(self)
         self.argument_names: tuple[str, ...] = tuple(self.jit.arg_names)
         self.outputs = tuple(self._user.outputs)
+        if not all(isinstance(name, str) for name in self.outputs):
+            raise self._error("outputs is no list of names of arguments")
         self.nearest = str(getattr(self._user, "nearest", ""))
         self.kernel_sha256 = source_sha256(self.kernel)
         parts = [self.kernel_sha256, *(inspect.getsource(getattr(user_class, name)) for name in ("arguments", "grid"))]
@@ -89,8 +91,8 @@ class Definition:
         """
         found = self._called("grid", self._user.grid, dict(sizes), dict(config))
         blocks = tuple(found) if isinstance(found, Sequence) else (found,)
-        if not 1 <= len(blocks) <= 3 or not all(isinstance(each, int) and each > 0 for each in blocks):
-            raise self._error(f"grid returned {found!r}, not one to three integers above 0")
+        if not 1 <= len(blocks) <= 3 or not all(isinstance(each, int) and 0 < each < 2**31 for each in blocks):
+            raise self._error("grid returned something else than one to three integers above 0 and below 2^31")
         x, y, z = (*blocks, 1, 1)[:3]
         return x, y, z
 
@@ -127,8 +129,8 @@ class Definition:
         if not hasattr(self._user, name):
             return None
         found = self._called(name, getattr(self._user, name), dict(sizes))
-        if not isinstance(found, int) or found < 0:
-            raise self._error(f"{name} returned {found!r}, not an integer from 0 on")
+        if not isinstance(found, int) or not 0 <= found < 2**63:
+            raise self._error(f"{name} returned something else than an integer from 0 on, of 63 bits")
         return found
 
     def _params(self, configs: Sequence[Mapping[str, object]]) -> dict[str, tuple[Any, ...]]:
@@ -224,7 +226,12 @@ def load_definition(file: Path, name: str) -> Definition:
             each for each, value in vars(_module(file)).items() if isinstance(value, type) and hasattr(value, "kernel")
         ]
         raise ProblemError(f"{file.name} has no class {name}; classes with a kernel: {', '.join(known) or 'none'}")
-    return Definition(user_class, file)
+    try:
+        return Definition(user_class, file)
+    except (ProblemError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # the class may hold anything
+        raise ProblemError(f"{name} of {file.name} describes no kernel: {type(error).__name__}: {error}") from error
 
 
 @lru_cache(64)

@@ -282,6 +282,7 @@ def test_a_table_of_another_gpu_is_refused_with_both_names():
     require_device(TABLE, replace(H200, source="elsewhere"))
     for field in fields(Device):
         if field.compare:
-            other = replace(H200, **{field.name: "other" if isinstance(getattr(H200, field.name), str) else 1})
+            another = "sm_80" if field.name == "arch" else "other"
+            other = replace(H200, **{field.name: another if isinstance(getattr(H200, field.name), str) else 1})
             with pytest.raises(DeviceError, match=field.name):
                 require_device(TABLE, other)
