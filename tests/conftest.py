@@ -16,8 +16,10 @@ import importlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,6 +31,8 @@ EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 os.environ.setdefault("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS", "0")
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+_TORCH = find_spec("torch")
+_NO_BYTECODE = _TORCH is not None and not Path(str(_TORCH.origin)).with_name("__pycache__").exists()
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _NO_BRACKETS = str.maketrans("[]@", "()_")  # xdist looks for a group behind the last bracket
 
@@ -81,6 +85,21 @@ def default_signals(_signals_as_before: None) -> None:
     """Handle signals as in a terminal, here and in children: a background job and `nohup` have some ignored."""
     for number in _SIGNALS:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Let the first process of xdist compile what tests import, where packages were installed without bytecode."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    collected = session.config._tmp_path_factory.getbasetemp().parent / "collected"  # a folder of this run's processes
+    until = time.monotonic() + 60
+    while worker not in ("", "gw0") and _NO_BYTECODE and not collected.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    try:
+        yield
+    finally:
+        if worker == "gw0":
+            collected.touch()
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which writes the groups into the tests' names

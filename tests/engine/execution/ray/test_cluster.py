@@ -14,11 +14,7 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
-from gemmtune.engine.campaign.open_backend import open_backend
-from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.measurement import Evidence
-from gemmtune.engine.records.problem import Problem
 
 pytestmark = [pytest.mark.slow(10), pytest.mark.timeout(300)]
 
@@ -161,11 +157,3 @@ def test_a_token_of_another_user_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(token))
     with pytest.raises(UsageError, match="auth_token belongs to user 65534, who could run code in the cluster"):
         ray_cluster._protect_token()
-
-
-def test_a_cluster_without_a_gpu_replays_the_landscapes_in_this_process(ray_cluster):
-    plan = Plan(problems=(Problem.parse("16x4096x4096"),), budget=4)
-    backend = open_backend(plan, cluster="ray", ray_address=ray_cluster)
-    assert backend.executor.evidence is Evidence.REPLAYED
-    assert backend.notes == ("No GPU in the Ray cluster; the recorded landscapes answer in this process.",)
-    backend.close()

@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
 from gemmtune.engine.campaign.execute import execute
+from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.replayed_backend import completed, read_all, replayed_backend
 from gemmtune.engine.execution.dispatcher import JobResult
@@ -26,6 +27,7 @@ from gemmtune.engine.processes.process_pool import Loss
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
@@ -203,3 +205,11 @@ def test_builders_of_an_actor_compile_and_their_binaries_arrive(cluster):
         assert finalist.artifact.toolchain == space.toolchain()
         assert executor.load() == Load(queued=0, building=0, timing=1, workers={})
     assert not Path(finalist.artifact.path).exists()
+
+
+def test_a_cluster_without_a_gpu_replays_the_landscapes_in_this_process(ray_cluster):
+    plan = Plan(problems=(Problem.parse("16x4096x4096"),), budget=4)
+    backend = open_backend(plan, cluster="ray", ray_address=ray_cluster)
+    assert backend.executor.evidence is Evidence.REPLAYED
+    assert backend.notes == ("No GPU in the Ray cluster; the recorded landscapes answer in this process.",)
+    backend.close()
