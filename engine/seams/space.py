@@ -144,5 +144,6 @@ class Space(ABC):
     def points(self, task: Task) -> Iterator[Config]:
         """Yield every config of the space in a fixed order, feasible or not; by default the product of the params."""
         params = self.params(task)
-        for values in product(*(p.values for p in params)):
-            yield Config({p.name: value for p, value in zip(params, values, strict=True)})
+        names = [param.name for param in params]
+        for values in product(*(param.values for param in params)):
+            yield Config(dict(zip(names, values, strict=True)))

@@ -93,8 +93,8 @@ def has_points_of_its_params(space: type[Space]) -> None:
         points = _points(space, task)
         require(bool(points), space, f"has no point for {task.problem.name}")
         require(len(set(points)) == len(points), space, f"has a point twice for {task.problem.name}")
-        for point in points:
-            require(listed(point), space, f"has the point {point}, which is not of its params")
+        foreign = next((point for point in points if not listed(point)), None)
+        require(foreign is None, space, f"has the point {foreign}, which is not of its params")
 
 
 def explains_every_rejection(space: type[Space]) -> None:
@@ -103,15 +103,23 @@ def explains_every_rejection(space: type[Space]) -> None:
     for task in _tasks(space):
         for point in _drawn(_points(space, task), _MOST_JUDGED):
             verdict = space().check(task, point)
-            require(isinstance(verdict, Verdict), space, f"judged {point} as {verdict!r}, not with a Verdict")
-            named = bool(verdict.rule) and bool(verdict.reason.strip())
-            require(bool(verdict) or named, space, f"rejected {point} without a rule or a reason")
-            require(bool(verdict) <= (not verdict.rule), space, f"accepted {point} by the rule {verdict.rule!r}")
-            require("\n" not in verdict.reason + verdict.rule, space, f"gave more than one line for {point}")
+            broken = _wrong_verdict(point, verdict)
+            require(not broken, space, broken)
             rules.add(verdict.rule)
     require(len(rules) <= _MOST_RULES, space, f"has {len(rules)} rules > {_MOST_RULES}: put values into the reason")
     # An accepted point has no rule. A space may need its toolchain to know what it accepts.
     require("" in rules or not _is_installed(space), space, "rejects every point of every example")
+
+
+def _wrong_verdict(point: Config, verdict: object) -> str:
+    """Return the fault of a verdict on a point, or an empty string."""
+    if not isinstance(verdict, Verdict):
+        return f"judged {point} as {verdict!r}, not with a Verdict"
+    if not verdict and not (verdict.rule and verdict.reason.strip()):
+        return f"rejected {point} without a rule or a reason"
+    if verdict and verdict.rule:
+        return f"accepted {point} by the rule {verdict.rule!r}"
+    return f"gave more than one line for {point}" if "\n" in verdict.reason + verdict.rule else ""
 
 
 def has_feasible_seeds(space: type[Space]) -> None:
