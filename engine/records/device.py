@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 
 from gemmtune.engine.records.errors import DeviceError
 
@@ -63,8 +64,7 @@ class Device:
     @property
     def capability(self) -> tuple[int, int]:
         """Compute capability as major and minor number, (9, 0) for sm_90a."""
-        digits = "".join(c for c in self.arch if c.isdigit())
-        return int(digits[:-1]), int(digits[-1])
+        return _capability(self.arch)
 
     @property
     def has_clusters(self) -> bool:
@@ -82,3 +82,9 @@ class Device:
             return known
         gpcs, rest = divmod(self.sm_count, _SMS_PER_GPC)
         return gpcs * (_SMS_PER_GPC // size) + rest // size
+
+
+@cache  # a space's check asks for it, of thousands of configs
+def _capability(arch: str) -> tuple[int, int]:
+    digits = "".join(filter(str.isdigit, arch))
+    return int(digits[:-1]), int(digits[-1])

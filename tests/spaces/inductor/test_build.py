@@ -209,7 +209,7 @@ def test_check_and_the_compiler_agree_on_shared_memory(problem, sku, tmp_path):
     target = task(problem, sku)
     limit = target.device.shared_memory_per_block_bytes
     roomy = replace(target, device=replace(target.device, shared_memory_per_block_bytes=2**30))
-    below, above = near_the_limit(target, 0.6, 1, 1, 2), near_the_limit(target, 1, 1.5, 2, 1)
+    below, above = near_the_limit(target, 0.6, 1, 1, 1), near_the_limit(target, 1, 1.5, 2, 1)
     assert below
     for config, least in below:
         assert SPACE.check(target, config)
