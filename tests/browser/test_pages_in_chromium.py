@@ -62,7 +62,7 @@ def _failing(landscape: Landscape) -> Landscape:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
-    whole = gt.tune(backend=RECORDED, budget=32, sampler="evolution", out=folder / "whole")
+    whole = gt.tune(backend=RECORDED, budget=16, sampler="evolution", out=folder / "whole")
     failing = [each if each.context["space"] == "aten" else _failing(each) for each in RECORDED]
     gt.tune(backend=failing, budget=8, sampler="random", out=folder / "failing")
     gt.tune(
@@ -73,7 +73,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         sampler="random",
         out=folder / "ranges",
     )
-    gt.replay(RECORDED, ["random", "evolution"], budget=16, seeds=2, out=folder / "compare")
+    gt.replay(RECORDED, ["random", "evolution"], budget=8, seeds=2, out=folder / "compare")
     verified = gt.verify(whole.table, backend=RECORDED)
     other = gt.tune(backend=RECORDED, budget=2, seed=4, sampler="random")
     differences = other.table.diff(whole.table)
