@@ -36,7 +36,19 @@ def run(monkeypatch, capsys, tmp_path):
 @pytest.fixture
 def table(run):
     """Two rows and two ranges, replayed."""
-    run("tune", "--problem", DECODE, "--problem", LARGE, "--ranges", "--sampler", "transfer", "--budget", "32")
+    run(
+        "tune",
+        "--problem",
+        DECODE,
+        "--problem",
+        LARGE,
+        "--ranges",
+        "--sampler",
+        "transfer",
+        "--budget",
+        "32",
+        "--no-report",
+    )
     return read_table_at("out")
 
 
