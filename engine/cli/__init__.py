@@ -21,9 +21,9 @@ _OBJECTS_PER_COLLECTION = 20_000
 def main() -> None:
     """Run the command line; end a wrong use with one line on stderr and exit status 2."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the imports are done
+    gc.set_threshold(_OBJECTS_PER_COLLECTION, 20, 50)  # records hold no cycles, and searching for them takes time
     from gemmtune.engine.cli import commands
 
-    gc.set_threshold(_OBJECTS_PER_COLLECTION, 20, 50)  # records hold no cycles, and searching for them takes time
     try:
         with stoppable():
             status = commands.run(sys.argv[1:])

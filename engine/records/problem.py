@@ -214,20 +214,22 @@ class Problem(Workload):
         """Canonical text, `2048x4096x4096:bf16:nt`, which `Problem.parse` reads."""
         batch = f"{self.batch}x" if self.op is Op.BMM else ""
         dtype = "tf32" if self.allow_tf32 else self.a_dtype.value
-        parts = [f"{batch}{self.m}x{self.n}x{self.k}", dtype, f"{self.a_layout}{self.b_layout}"]
+        out_dtype, acc_dtype = _implied(self.a_dtype)
+        parts = [f"{batch}{self.m}x{self.n}x{self.k}", dtype, f"{self.a_layout.value}{self.b_layout.value}"]
         if self.op is not Op.MM:
             parts.append(self.op.value)
-        out_dtype, acc_dtype = _implied(self.a_dtype)
-        implied = {
-            "b_dtype": self.a_dtype,
-            "out_dtype": out_dtype,
-            "acc_dtype": acc_dtype,
-            "epilogue": NO_EPILOGUE,
-            "bias": Bias.VECTOR if self.op is Op.ADDMM else Bias.NONE,
-            "dynamic_m": False,
-        }
-        actual = ((name, getattr(self, name), value) for name, value in implied.items())
-        parts.extend(f"{name}={_text(value)}" for name, value, default in actual if value != default)
+        if self.b_dtype is not self.a_dtype:
+            parts.append(f"b_dtype={self.b_dtype.value}")
+        if self.out_dtype is not out_dtype:
+            parts.append(f"out_dtype={self.out_dtype.value}")
+        if self.acc_dtype is not acc_dtype:
+            parts.append(f"acc_dtype={self.acc_dtype.value}")
+        if self.epilogue:
+            parts.append(f"epilogue={self.epilogue}")
+        if self.bias is not (Bias.VECTOR if self.op is Op.ADDMM else Bias.NONE):
+            parts.append(f"bias={self.bias.value}")
+        if self.dynamic_m:
+            parts.append("dynamic_m=true")
         return ":".join(parts)
 
     @property

@@ -232,6 +232,11 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 @cache
+def _is_record(hint: Any) -> bool:  # noqa: ANN401 (a type)
+    return is_dataclass(hint)
+
+
+@cache
 def _arguments(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 (a type)
     return get_args(hint)
 
@@ -251,7 +256,7 @@ def _plain(hint: Any, value: Any) -> object:  # noqa: ANN401 (a type and its ins
         return fields_of(value)
     if isinstance(value, Config):
         return dict(value)
-    if is_dataclass(value):
+    if _is_record(value.__class__):
         return _written(value)
     if hint == _LOSS:
         return [value[0], float(value[1])]
@@ -322,8 +327,8 @@ def _parsed(hint: Any, value: Any, name: str, where: str) -> Any:  # noqa: ANN40
             raise TableError(f"{where}: {error}") from None
         _require_fields(value, inside, set(fields_of(problem)))
         return problem
-    if is_dataclass(hint):
-        return _read(hint, value, inside)  # type: ignore[arg-type] # is_dataclass takes instances, too
+    if _is_record(hint):
+        return _read(hint, value, inside)
     wanted, valid = _expected(hint, value, name)
     if not valid:
         raise TableError(f"{where}: {name}={value!r} is not {wanted}")

@@ -141,6 +141,7 @@ class _Rows:
         )
         self._outcome_of = _picker([names.index(name) for name in ("status", self._time, self._times) if name])
         self._configs: dict[Sequence[str], tuple[Sequence[str], Config]] = {}  # by cells; tasks share most of them
+        self._last: tuple[Sequence[str], _Task] | None = None  # identity and task of the last row
         self._resources: dict[Sequence[str | None], Resources] = {}  # by cells; many configs share them
 
     def add(self, line: int, cells: Sequence[str]) -> None:
@@ -149,14 +150,12 @@ class _Rows:
             found = f"{len(cells)} cells under {self._number_of_columns} columns"
             raise LandscapeError(f"{self._file}, line {line}: {found}; quote a cell that holds a comma")
         texts, facts, identity = self._texts_of(cells), self._facts_of(cells), self._identity_of(cells)
-        if texts not in self._configs:
-            self._configs[texts] = _config(self._params, texts)
-        params, config = self._configs[texts]
-        if identity not in self.tasks:
-            problem = zip(self._problem, self._problem_of(cells), strict=True)
-            filled = {name.removeprefix("problem."): text for name, text in problem if text}
-            self.tasks[identity] = _Task(line, filled, facts, params)
-        task = self.tasks[identity]
+        if (known := self._configs.get(texts)) is None:
+            known = self._configs[texts] = _config(self._params, texts)
+        params, config = known
+        if self._last is None or identity != self._last[0]:  # comparing texts takes less time than hashing them
+            self._last = identity, self.tasks.get(identity) or self._new_task(line, cells, params)
+        _, task = self._last
         if task.facts != facts or task.params != params:
             raise self._differing(task, line, facts, params)
         position = len(task.lines)
@@ -168,6 +167,13 @@ class _Rows:
         further = self._further_of(cells)
         if reason or any(further):
             task.points.extras[position] = self._extras(line, reason, dict(zip(self._further, further, strict=True)))
+
+    def _new_task(self, line: int, cells: Sequence[str], params: Sequence[str]) -> _Task:
+        """Add the task of its first row."""
+        problem = zip(self._problem, self._problem_of(cells), strict=True)
+        filled = {name.removeprefix("problem."): text for name, text in problem if text}
+        task = self.tasks[self._identity_of(cells)] = _Task(line, filled, self._facts_of(cells), params)
+        return task
 
     def landscape(self, task: _Task) -> Landscape:
         """Return the landscape of a task whose rows are complete."""
