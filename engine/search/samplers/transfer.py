@@ -69,7 +69,7 @@ class TransferSampler(Sampler):
         self,
         search: Search,
         *,
-        initial: int = 3,
+        initial: int = 4,
         skeptical_every: int = 4,
         evolution_after: int = 64,
         joint_alone: int = 16,
