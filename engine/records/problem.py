@@ -118,8 +118,9 @@ class Problem(Workload):
     kind: ClassVar[str] = "gemm"
     """Kind of workload."""
     baseline_space: ClassVar[str] = "aten"
-    baseline_words: ClassVar[str] = "the vendor library"
     """Space of the vendor library's kernel."""
+    baseline_words: ClassVar[str] = "the vendor library"
+    """Name of the baseline in messages."""
     searched_space: ClassVar[str] = "triton_mm"
     """Space of Inductor's Triton template."""
 
