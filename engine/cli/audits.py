@@ -40,7 +40,7 @@ def audit(
     that was tuned on a GPU, entries that lose to its rows are named, too.
     """
     from gemmtune.engine.report.audit.report import audit_report
-    from gemmtune.engine.report.progress.display import show_work
+    from gemmtune.engine.report.progress.work import show_work
     from gemmtune.engine.tables.serving.audit import audit as examine_files
     from gemmtune.engine.tables.serving.losses import entry_losses, with_losses
     from gemmtune.engine.tables.table_file import read_table

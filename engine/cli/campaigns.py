@@ -140,17 +140,20 @@ def tune(
     problem, the recorded problems are tuned. For a device that is neither here nor recorded, kernels are built and
     their times estimated, where the space has a model of them.
     """
-    from gemmtune.engine.api.tuning import tune as tune_problems
-    from gemmtune.engine.campaign.plan import Plan
-    from gemmtune.engine.campaign.plan_file import read_plan
-    from gemmtune.engine.report.progress.display import NoticePrinter, show_progress
-    from gemmtune.engine.report.progress.json_lines import EventFile
-    from gemmtune.engine.report.progress.progress_file import keep_progress
-    from gemmtune.engine.scheduling.callbacks import Callback
-    from gemmtune.engine.tables.ranges import RangeLimits
+    from gemmtune.engine.report.progress.work import show_work
 
-    plan = read_plan(campaign) if campaign else Plan()
-    unit = registry.objective(objective or plan.objective).unit
+    with show_work("at work", quiet=as_json):
+        from gemmtune.engine.api.tuning import tune as tune_problems
+        from gemmtune.engine.campaign.plan import Plan
+        from gemmtune.engine.campaign.plan_file import read_plan
+        from gemmtune.engine.report.progress.display import NoticePrinter, show_progress
+        from gemmtune.engine.report.progress.json_lines import EventFile
+        from gemmtune.engine.report.progress.progress_file import keep_progress
+        from gemmtune.engine.scheduling.callbacks import Callback
+        from gemmtune.engine.tables.ranges import RangeLimits
+
+        plan = read_plan(campaign) if campaign else Plan()
+        unit = registry.objective(objective or plan.objective).unit
     with ExitStack() as opened:
         callbacks: list[Callback] = [NoticePrinter()] if as_json else []
         callbacks += opened.enter_context(show_progress(quiet=as_json, unit=unit))

@@ -49,7 +49,7 @@ def capture(
     """
     from gemmtune.engine.api.capturing import capture as capture_call
     from gemmtune.engine.report.models.captures import capture_report
-    from gemmtune.engine.report.progress.display import show_work
+    from gemmtune.engine.report.progress.work import show_work
 
     sys.path.insert(0, str(Path.cwd()))
     with show_work("lowering the model", quiet=as_json):

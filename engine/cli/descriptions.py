@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,9 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear, layers_of
+
+if TYPE_CHECKING:
+    from gemmtune.engine.report.layout import Report
 
 __all__ = ["describe_space", "doctor", "explain", "init", "list_choices"]
 
@@ -141,28 +144,32 @@ def explain(
     and the m to warm up. Applies to a dynamic m with max_autotune_gemm. Needs neither torch nor a GPU, except that
     --call traces a callable with the installed torch.
     """
-    from gemmtune.engine.report.explain import explain_layer, explained_torch, layers_report
-    from gemmtune.engine.tables.table_file import read_table, require_device
+    from gemmtune.engine.report.progress.work import show_work
 
-    content = read_table(table) if table else None
-    target = catalogue.device(device) if device else content.device if content else catalogue.device("H200")
-    if content is not None:
-        require_device(content, target)
-    if call is not None:
-        _explain_call(call, input_sizes or [], dtype, torch, target, content, grad, padding, as_json)
-        return
-    if linear is not None:
-        layers: Sequence[Linear] = [Linear.parse(linear, dtype, weight_grad=grad, input_grad=input_grad)]
-    elif content is not None:
-        layers = layers_of(content, weight_grad=grad, input_grad=input_grad)
-    else:
-        raise UsageError("nothing to explain: name a table, a layer with --linear IN:OUT, or a callable with --call")
-    version = torch or explained_torch()
-    found = [explain_layer(x, version, target, content, shape_padding=padding) for x in layers]
-    output.show(found[0].report() if linear is not None else layers_report(found), as_json=as_json)
+    with show_work("finding the graphs", quiet=as_json):
+        from gemmtune.engine.report.explain import explain_layer, explained_torch, layers_report
+        from gemmtune.engine.tables.table_file import read_table, require_device
+
+        content = read_table(table) if table else None
+        target = catalogue.device(device) if device else content.device if content else catalogue.device("H200")
+        if content is not None:
+            require_device(content, target)
+        if call is not None:
+            report = _explained_call(call, input_sizes or [], dtype, torch, target, content, grad, padding)
+        elif linear is not None:
+            layer = Linear.parse(linear, dtype, weight_grad=grad, input_grad=input_grad)
+            report = explain_layer(layer, torch or explained_torch(), target, content, shape_padding=padding).report()
+        elif content is not None:
+            version, layers = torch or explained_torch(), layers_of(content, weight_grad=grad, input_grad=input_grad)
+            report = layers_report([explain_layer(x, version, target, content, shape_padding=padding) for x in layers])
+        else:
+            raise UsageError(
+                "nothing to explain: name a table, a layer with --linear IN:OUT, or a callable with --call"
+            )
+    output.show(report, as_json=as_json)
 
 
-def _explain_call(
+def _explained_call(
     call: str,
     inputs: Sequence[str],
     dtype: str,
@@ -171,8 +178,7 @@ def _explain_call(
     table: Table | None,
     grad: bool,
     padding: bool,
-    as_json: bool,
-) -> None:
+) -> Report:
     from gemmtune.engine.report.explain import explain_call, explained_torch
     from gemmtune.engine.tables.inductor.products import trace
 
@@ -185,5 +191,4 @@ def _explain_call(
     sys.path.insert(0, str(Path.cwd()))
     version, kind = torch or explained_torch(), DType(dtype)
     traced = trace(imported(call), inputs, kind, grad=grad)
-    report = explain_call(call, traced, kind, version, target, table, shape_padding=padding)
-    output.show(report, as_json=as_json)
+    return explain_call(call, traced, kind, version, target, table, shape_padding=padding)

@@ -28,10 +28,11 @@ def report(
     The page shows what was gained per problem, how the search went, and every row. It loads nothing, and opens in a
     browser by double click.
     """
-    from gemmtune.engine.api.reporting import report as write_page
-    from gemmtune.engine.report.progress.display import show_work
+    from gemmtune.engine.report.progress.work import show_work
 
     with show_work(f"reading {path}", quiet=False):
+        from gemmtune.engine.api.reporting import report as write_page
+
         page = write_page(path, out, device=device)
     print_text(str(page))
 
@@ -48,18 +49,20 @@ def table(
 
     Searches and measures nothing. OUT receives table.json and its exports; a table that is there is replaced.
     """
-    from gemmtune.engine.api.output_folder import make_folder
-    from gemmtune.engine.api.reporting import table_of_database
-    from gemmtune.engine.api.tune_result import export_everywhere
-    from gemmtune.engine.report.progress.display import show_work
-    from gemmtune.engine.report.tables import table_report
-    from gemmtune.engine.store.database import Database
+    from gemmtune.engine.report.progress.work import show_work
 
-    make_folder(out)
-    with show_work(f"reading {database}", quiet=as_json), Database.open(database, read_only=True) as store:
-        found = table_of_database(store, objective=objective, margin=margin, device=device)
-    found.save(out / "table.json")
-    written, refusals, broken = export_everywhere(found, out)
+    with show_work(f"reading {database}", quiet=as_json):
+        from gemmtune.engine.api.output_folder import make_folder
+        from gemmtune.engine.api.reporting import table_of_database
+        from gemmtune.engine.api.tune_result import export_everywhere
+        from gemmtune.engine.report.tables import table_report
+        from gemmtune.engine.store.database import Database
+
+        make_folder(out)
+        with Database.open(database, read_only=True) as store:
+            found = table_of_database(store, objective=objective, margin=margin, device=device)
+        found.save(out / "table.json")
+        written, refusals, broken = export_everywhere(found, out)
     output.show(table_report(found), as_json=as_json)
     if not as_json:
         print_text("\n".join(["", *refusals, "written:", *(f"  {path}" for path in (out / "table.json", *written))]))

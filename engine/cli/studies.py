@@ -45,9 +45,12 @@ def replay(
 
     The figure is the recorded optimum over the best time found, per problem and as a mean over problems and seeds.
     """
-    from gemmtune.engine.api.replaying import replay as replay_samplers
-    from gemmtune.engine.report.progress.display import progress_bar
-    from gemmtune.engine.report.studies import study_report
+    from gemmtune.engine.report.progress.work import show_work
+
+    with show_work("at work", quiet=as_json):
+        from gemmtune.engine.api.replaying import replay as replay_samplers
+        from gemmtune.engine.report.progress.display import progress_bar
+        from gemmtune.engine.report.studies import study_report
 
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
@@ -81,9 +84,12 @@ def compare(
     score P (OUT/comparison.json). Unless --apart is given, the searches of one seed are a campaign in the order of the
     landscapes, as for replay.
     """
-    from gemmtune.engine.api.replaying import replay as replay_samplers
-    from gemmtune.engine.report.progress.display import progress_bar
-    from gemmtune.engine.report.studies import comparison_report
+    from gemmtune.engine.report.progress.work import show_work
+
+    with show_work("at work", quiet=as_json):
+        from gemmtune.engine.api.replaying import replay as replay_samplers
+        from gemmtune.engine.report.progress.display import progress_bar
+        from gemmtune.engine.report.studies import comparison_report
 
     names = list(dict.fromkeys(filter(None, map(str.strip, samplers.split(",")))))
     if not names:

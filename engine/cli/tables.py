@@ -50,10 +50,11 @@ def show(
         return
     if as_json and (sort is not None or contains):
         raise UsageError("--json prints all that there is, in order; leave out --sort and --filter")
-    from gemmtune.engine.report.files import file_report
-    from gemmtune.engine.report.progress.display import show_work
+    from gemmtune.engine.report.progress.work import show_work
 
     with show_work(f"reading {source}", quiet=as_json):
+        from gemmtune.engine.report.files import file_report
+
         report = file_report(source)
     output.show(report.arranged(sort, contains), as_json=as_json)
 
@@ -73,11 +74,14 @@ def verify(
     by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. The exit
     status is 1 if a row or a range does not hold.
     """
-    from gemmtune.engine.api.table import read_table
-    from gemmtune.engine.api.verifying import verify as verify_table
-    from gemmtune.engine.report.progress.display import show_progress
+    from gemmtune.engine.report.progress.work import show_work
 
-    content = read_table(table)
+    with show_work(f"reading {table}", quiet=as_json):
+        from gemmtune.engine.api.table import read_table
+        from gemmtune.engine.api.verifying import verify as verify_table
+        from gemmtune.engine.report.progress.display import show_progress
+
+        content = read_table(table)
     with show_progress(quiet=as_json, unit=registry.objective(content.objective).unit) as callbacks:
         found = verify_table(
             content,
@@ -105,11 +109,14 @@ def diff(
     A row differs if only one table has it, if its winner changed, or if the winner's time changed beyond both
     intervals or has other evidence or another protocol. The exit status is 1 if any row differs.
     """
-    from gemmtune.engine.api.table import read_table
-    from gemmtune.engine.report.tables import diff_report
+    from gemmtune.engine.report.progress.work import show_work
 
-    old, new = read_table(before), read_table(after)
-    found = old.diff(new)
+    with show_work(f"reading {before} and {after}", quiet=as_json):
+        from gemmtune.engine.api.table import read_table
+        from gemmtune.engine.report.tables import diff_report
+
+        old, new = read_table(before), read_table(after)
+        found = old.diff(new)
     if html is not None:
         from gemmtune.engine.report.html.change_pages import diff_html  # matplotlib takes a while to import
 
@@ -130,13 +137,16 @@ def export(
     estimated: Annotated[bool, typer.Option("--estimated", help="Export estimated rows, too.")] = False,
 ) -> None:
     """Write a table as the files that its consumer loads."""
-    from gemmtune.engine.api.table import read_table
+    from gemmtune.engine.report.progress.work import show_work
 
-    content = read_table(table)
-    if device is not None:
-        content.require_device(catalogue.device(device))
-    for path in content.export(to, out or table.parent, estimated=estimated):
-        print_text(str(path))
+    with show_work(f"exporting {table}", quiet=False):
+        from gemmtune.engine.api.table import read_table
+
+        content = read_table(table)
+        if device is not None:
+            content.require_device(catalogue.device(device))
+        written = content.export(to, out or table.parent, estimated=estimated)
+    print_text("\n".join(map(str, written)))
 
 
 def warmup(
@@ -194,16 +204,18 @@ def status(
     Reads the campaign's database and changes nothing. Evaluations done, their total and the time left are known where
     the database is in the campaign's folder.
     """
-    from gemmtune.engine.report.progress.display import show_work
-    from gemmtune.engine.report.progress.progress_file import read_progress
-    from gemmtune.engine.report.status import status_report
-    from gemmtune.engine.store.database import Database
+    from gemmtune.engine.report.progress.work import show_work
 
     if watch and as_json:
         raise UsageError("--watch is for a person, and --json for a program; take one of them")
     folder = Path() if "://" in database else Path(database).parent
-    with show_work("reading the database", quiet=as_json), Database.open(database, read_only=True) as store:
-        report = status_report(store, datetime.now(UTC), read_progress(folder))
+    with show_work("reading the database", quiet=as_json):
+        from gemmtune.engine.report.progress.progress_file import read_progress
+        from gemmtune.engine.report.status import status_report
+        from gemmtune.engine.store.database import Database
+
+        with Database.open(database, read_only=True) as store:
+            report = status_report(store, datetime.now(UTC), read_progress(folder))
     if not watch:
         output.show(report, as_json=as_json)
         return
@@ -226,12 +238,13 @@ def merge(
 
     Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was.
     """
-    from gemmtune.engine.report.database import merge_report
-    from gemmtune.engine.report.progress.display import show_work
-    from gemmtune.engine.store.database import Database
-    from gemmtune.engine.store.merge import merge as merge_databases
+    from gemmtune.engine.report.progress.work import show_work
 
     with show_work("merging databases", quiet=as_json), ExitStack() as opened:
+        from gemmtune.engine.report.database import merge_report
+        from gemmtune.engine.store.database import Database
+        from gemmtune.engine.store.merge import merge as merge_databases
+
         others = {s: opened.enter_context(Database.open(s, read_only=True)) for s in dict.fromkeys(sources)}
         target = opened.enter_context(Database.open(into))
         merged = {source: merge_databases(target, other) for source, other in others.items()}

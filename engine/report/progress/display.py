@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Timer
 
 from rich.console import Console
 from rich.progress import Progress
@@ -14,34 +13,15 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.report.progress.live import LiveView, no_final
 from gemmtune.engine.report.progress.state import CampaignState, duration
+from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
 
-__all__ = ["LineWriter", "NoticePrinter", "progress_bar", "show_progress", "show_work"]
+__all__ = ["LineWriter", "NoticePrinter", "progress_bar", "show_progress"]
 
 _LINE_SECONDS = 10.0  # between two lines, and before a campaign is worth a summary
-_SILENT_SECONDS = 0.2  # before a line says what a command does
 _WAITING_SECONDS = 0.5  # without an event before a line says "waiting"
-
-
-@contextmanager
-def show_work(doing: str, *, quiet: bool) -> Iterator[None]:
-    """Say what a command does while the block runs: on a terminal at once, elsewhere after a moment."""
-    console = Console(stderr=True)
-    if quiet:
-        yield
-    elif console.is_terminal:
-        with console.status(doing):
-            yield
-    else:
-        line = Timer(_SILENT_SECONDS, print_notice, [f"{doing} ..."])
-        line.daemon = True
-        line.start()
-        try:
-            yield
-        finally:
-            line.cancel()
 
 
 @contextmanager

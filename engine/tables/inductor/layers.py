@@ -102,16 +102,15 @@ class Linear:
         """Return whether a GEMM is the layer's forward product."""
         problem = gemm(workload)
         return (
-            problem.op in (Op.MM, Op.ADDMM)
-            and (problem.k, problem.n, problem.a_layout, problem.b_layout)
-            == (self.inputs, self.outputs, Layout.N, Layout.T)
+            (problem.k, problem.n) == (self.inputs, self.outputs)  # first: a table has many other sizes
+            and problem.op in (Op.MM, Op.ADDMM)
+            and (problem.a_layout, problem.b_layout) == (Layout.N, Layout.T)
             and problem.a_dtype == problem.b_dtype == problem.out_dtype == self.dtype
         )
 
 
 def layers_of(table: Table, *, weight_grad: bool, input_grad: bool) -> tuple[Linear, ...]:
     """Return the layers whose forward products a table has, in its order."""
-    problems = [gemm(row.problem) for row in table.rows]
-    forward = (problem for problem in problems if problem.a_dtype in PADDED_DTYPES)
-    layers = (Linear(p.k, p.n, p.a_dtype, weight_grad, input_grad) for p in forward)
-    return tuple(dict.fromkeys(x for x in layers if any(map(x.has_forward, problems))))
+    problems = (gemm(row.problem) for row in table.rows)
+    layers = ((p, Linear(p.k, p.n, p.a_dtype, weight_grad, input_grad)) for p in problems if p.a_dtype in PADDED_DTYPES)
+    return tuple(dict.fromkeys(layer for problem, layer in layers if layer.has_forward(problem)))

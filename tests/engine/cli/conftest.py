@@ -24,7 +24,7 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.report.progress import display
+from gemmtune.engine.report.progress import work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, write_landscapes
 from gemmtune.engine.tables.table_file import read_table
@@ -69,7 +69,7 @@ def run(tmp_path, monkeypatch, capsys):
     """The command line in this process, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])  # commands that take a model add its folder
-    monkeypatch.setattr(display, "_SILENT_SECONDS", 600.0)  # a busy machine makes quick commands slow
+    monkeypatch.setattr(work, "_SILENT_SECONDS", 600.0)  # a busy machine makes quick commands slow
 
     def command(*arguments: str | Path) -> Ran:
         if arguments[:1] == ("tune",) and "--report" not in arguments:

@@ -10,9 +10,10 @@ import pytest
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final, Finalist, FinalNotHeld
 from gemmtune.engine.records.measurement import Estimate
-from gemmtune.engine.report.progress import display
-from gemmtune.engine.report.progress.display import LineWriter, show_progress, show_work
+from gemmtune.engine.report.progress import display, work
+from gemmtune.engine.report.progress.display import LineWriter, show_progress
 from gemmtune.engine.report.progress.state import CampaignState
+from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
 MEASURED = example_measurement()
@@ -34,7 +35,7 @@ def every_event(monkeypatch):
 
 @pytest.mark.parametrize(("quiet", "line"), [(False, "merging databases ...\n"), (True, "")])
 def test_a_command_that_takes_longer_says_what_it_does(quiet, line, capsys, monkeypatch):
-    monkeypatch.setattr(display, "_SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(work, "_SILENT_SECONDS", 0.0)
     with show_work("merging databases", quiet=quiet):
         deadline, err = time.monotonic() + (0.1 if quiet else 10), ""
         while err == "" and time.monotonic() < deadline:
