@@ -23,7 +23,8 @@ from gemmtune.engine.seams.sampler import Sampler
 
 ARGUMENTS = {
     "transfer": {
-        "initial": (2, 3, 6, 8),
+        "initial": (2, 4, 8),
+        "initial_seeds": (2, 3, 6, 8),
         "small_batch": (1, 2, 8),
         "small_batch_until": (16, 64),
         "skeptical_every": (2, 3, 6, 1000),

@@ -38,7 +38,8 @@ class TransferSampler(Sampler):
 
     | policy | condition |
     |---|---|
-    | a seed of the space, or the config in the middle, then random ones | first `initial` proposals without a history |
+    | a seed of the space | the first `initial_seeds` proposals without a history |
+    | the config in the middle of a space without seeds, random ones | the first `initial` without a history |
     | a proposal of `EvolutionSampler` | every second one after `evolution_after`; `joint_alone` with `JointProcess` |
     | expected improvement by `JointProcess` | without config features, with a history |
     | the lowest bound of the prior | no outcome is known yet |
@@ -49,7 +50,8 @@ class TransferSampler(Sampler):
 
     Args:
         search: task to search.
-        initial: number of configs evaluated before a search without a prediction uses its model.
+        initial: number of configs evaluated before a search without a prediction uses its model; more with seeds.
+        initial_seeds: largest number of seeds among them.
         skeptical_every: interval of proposals that ignore the history, so that an unrelated task still converges.
         evolution_after: number of proposals after which every second one is left to evolution, which explores more.
         joint_alone: the number that holds instead while `JointProcess` learns from the history.
@@ -69,7 +71,8 @@ class TransferSampler(Sampler):
         self,
         search: Search,
         *,
-        initial: int = 4,
+        initial: int = 3,
+        initial_seeds: int = 4,
         skeptical_every: int = 4,
         evolution_after: int = 64,
         joint_alone: int = 16,
@@ -99,7 +102,7 @@ class TransferSampler(Sampler):
             self._process = GaussianProcess(weigh_coordinates(params, described), means)
         self._has_prediction = prediction is not None
         knows = self._has_prediction or self._joint is not None
-        first = [] if knows else self.initial_configs()[:initial]
+        first = [] if knows else self.initial_configs()[:initial_seeds]
         self._initial = [self._encoding.position(config) for config in reversed(first)]
         self._draws_left = 0 if knows else max(0, initial - len(first))
         if self._draws_left and not self._initial and len(params):
