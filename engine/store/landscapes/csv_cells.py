@@ -21,6 +21,7 @@ __all__ = [
     "duration",
     "launches",
     "nanoseconds",
+    "plain_times",
     "read_status",
     "value",
     "whole_number",
@@ -71,21 +72,29 @@ def read_status(text: str) -> tuple[Status, str]:
     return status, "" if status is Status.OK else reason.strip()
 
 
+def plain_times(text: str, power: int) -> list[float] | None:
+    """Return times joined by `;` in nanoseconds, or None unless each is a plain decimal within the bounds.
+
+    Nearly all cells are; this is several times faster than `nanoseconds`, which judges the others.
+    """
+    if not text or text.strip(f"{_DECIMAL};"):
+        return None
+    unit = f"e{power}"
+    try:
+        found = list(map(float, f"{text.replace(';', f'{unit};')}{unit}".split(";")))
+    except ValueError:  # an empty or a wrong part
+        return None
+    return found if min(found) >= LEAST_NS and max(found) <= MOST_NS else None
+
+
 def launches(text: str, power: int) -> list[float]:
     """Return the times of launches, joined by `;`, in nanoseconds.
 
     Raises:
         ValueError: a time is no number, or out of bounds; the message is its text.
     """
-    if text and not text.strip(f"{_DECIMAL};"):  # nearly all cells; the launches of a file are most of its numbers
-        unit = f"e{power}"
-        try:
-            found = list(map(float, f"{text.replace(';', f'{unit};')}{unit}".split(";")))
-        except ValueError:  # an empty or a wrong part
-            found = []
-        if found and min(found) >= LEAST_NS and max(found) <= MOST_NS:
-            return found
-    return [nanoseconds(part, power) for part in text.split(";") if part]
+    found = plain_times(text, power)
+    return [nanoseconds(part, power) for part in text.split(";") if part] if found is None else found
 
 
 def nanoseconds(text: str, power: int) -> float:

@@ -79,6 +79,8 @@ def recorded_params(names: Sequence[str], configs: Iterable[Config]) -> tuple[Pa
 
 
 def _recorded_param(name: str, column: Sequence[Value]) -> Param:
+    if set(map(type, column)) == {int}:
+        return Param(name, tuple(sorted(set(column))), ordered=True)
     values = dict(zip(map(repr, column), column, strict=True)).values()  # repr keeps 1 and True apart
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == len(values):
@@ -134,6 +136,7 @@ class _Rows:
         self._further = [name for name in names if name in (*RESOURCES, BUILD_SECONDS, *COST)]
         [self._time] = [name for name in names if name in TIME]
         self._times = next((name for name in names if name in TIMES), "")
+        self._joined = TIME[self._time] if TIMES.get(self._times) == TIME[self._time] else 0  # power of their unit
         identity = [*self._problem, *(name for name in ("task.space", "task.device") if name in names)]
         self._identity_of, self._problem_of, self._facts_of, self._texts_of, self._further_of = (
             _picker([names.index(name) for name in chosen])
@@ -189,7 +192,11 @@ class _Rows:
             raise self._error(line, "status", word, "expected ok, or the reason why not")
         status, reason = (Status.OK, "") if word == "ok" else csv_cells.read_status(word)
         time_ns = 0.0
-        if status is Status.OK:
+        plain = csv_cells.plain_times(f"{time};{times}", self._joined) if times and self._joined else None
+        if status is Status.OK and plain is not None:
+            time_ns, *samples_ns = plain
+            points.samples_ns.extend(samples_ns)
+        elif status is Status.OK:
             time_ns = self._read(line, self._time, time, _NANOSECONDS[self._time], "a time above 0")
             if times:
                 points.samples_ns.extend(self._launches(line, times))
