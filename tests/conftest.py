@@ -95,9 +95,12 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
     until = time.monotonic() + 60
     while worker not in ("", "gw0") and _NO_BYTECODE and not collected.exists() and time.monotonic() < until:
         time.sleep(0.1)
+    gc.disable()  # what is imported stays: looking through it takes a seventh of the time, and finds nothing
     try:
         yield
     finally:
+        gc.freeze()
+        gc.enable()
         if worker == "gw0":
             collected.touch()
 
