@@ -40,7 +40,7 @@ class TransferSampler(Sampler):
     |---|---|
     | a seed of the space | the first `initial_seeds` proposals without a history |
     | the config in the middle of a space without seeds, random ones | the first `initial` without a history |
-    | a proposal of `EvolutionSampler` | every second one after `evolution_after`; `joint_alone` with `JointProcess` |
+    | a proposal of `EvolutionSampler` | every second proposal after the first `evolution_after` |
     | expected improvement by `JointProcess` | without config features, with a history |
     | the lowest bound of the prior | no outcome is known yet |
     | expected improvement without the history, among the seeds left | each `skeptical_every`-th with a prediction |
@@ -54,7 +54,6 @@ class TransferSampler(Sampler):
         initial_seeds: largest number of seeds among them.
         skeptical_every: interval of proposals that ignore the history, so that an unrelated task still converges.
         evolution_after: number of proposals after which every second one is left to evolution, which explores more.
-        joint_alone: the number that holds instead while `JointProcess` learns from the history.
         small_batch: largest batch while each outcome changes the model much.
         small_batch_until: number of proposals after which batches may be larger than `small_batch`.
 
@@ -75,14 +74,12 @@ class TransferSampler(Sampler):
         initial_seeds: int = 4,
         skeptical_every: int = 4,
         evolution_after: int = 64,
-        joint_alone: int = 16,
         small_batch: int = 4,
         small_batch_until: int = 32,
     ) -> None:
         super().__init__(search)
         self._skeptical_every = skeptical_every
         self._evolution_after = evolution_after
-        self._joint_alone = joint_alone
         self._small_batch = small_batch
         self._small_batch_until = small_batch_until
         self._encoding = Encoding(search.params, search.feasible)
@@ -148,8 +145,7 @@ class TransferSampler(Sampler):
         if self._draws_left:
             self._draws_left -= 1
             return int(self._rng.choice(np.flatnonzero(self._free)))
-        alone = self._evolution_after if self._joint is None else self._joint_alone
-        if self._asked > alone and self._asked % 2 == 0:
+        if self._asked > self._evolution_after and self._asked % 2 == 0:
             return self._evolve()
         if self._joint is not None:
             return _argmax(self._joint.improvement(), self._free)

@@ -109,13 +109,10 @@ def test_few_trials_of_each_of_three_tasks_lead_a_search_of_another_size():
     assert warm < 1.3 < cold
 
 
-def test_evolution_shares_the_later_proposals_and_then_the_joint_process_ends():
-    task, history = Task(128), Task(32).source(30)
-    alone = asked(TransferSampler(task.search(history), joint_alone=14), task, 13)
-    sampler = TransferSampler(task.search(history), joint_alone=8, evolution_after=13)
-    shared = asked(sampler, task, 13)
-    assert shared[:9] == alone[:9]
-    assert shared[9] != alone[9]
+def test_the_joint_process_ends_where_evolution_begins():
+    task = Task(128)
+    sampler = TransferSampler(task.search(Task(32).source(30)), evolution_after=8)
+    asked(sampler, task, 8)
     assert sampler._joint is not None
     asked(sampler, task, 1)
     assert sampler._joint is None
