@@ -44,6 +44,7 @@ def main() -> None:
     arguments.add_argument("--phases", nargs="*", default=["check", "time"], choices=["check", "time"])
     arguments.add_argument("--engines", help=f"folder with vLLM's {', '.join(FILES)}")
     arguments.add_argument("--budget", type=int, default=20, help="evaluations per problem and space")
+    arguments.add_argument("--rows", type=int, nargs="*", default=ROWS, choices=ROWS, help="time these m alone")
     arguments.add_argument("--rehearse", action="store_true", help="build some kernels without a GPU, time nothing")
     given = arguments.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,9 @@ def timed(given, device, ends: float) -> None:
     seconds = (ends - began) * SEARCH_SHARE
     tables = given.out.resolve() / "table"
     facts, summaries = {}, []
-    searched = {rows: [name for name in decode_products() if int(name.split("x")[0]) in rows] for rows in SEARCHED}
+    products = [name for name in decode_products() if rows_of(name) in given.rows]
+    grouped = {rows: [name for name in products if rows_of(name) in rows] for rows in SEARCHED}
+    searched = {rows: names for rows, names in grouped.items() if names}
     whole = sum(len(problems) * len(SEARCHED[rows]) for rows, problems in searched.items())
     for rows, problems in searched.items():  # each campaign keeps the rows of those before it
         spaces = SEARCHED[rows]
@@ -89,7 +92,7 @@ def timed(given, device, ends: float) -> None:
     if engines is not None:
         engines.wait(timeout=max(1.0, ends - time.monotonic()))
     built = json.loads((folder / "engines.json").read_text()) if engines is not None else {}
-    jobs = {name: built.get(name, {}) for name in in_turns(decode_products())}
+    jobs = {name: built.get(name, {}) for name in in_turns(products)}
     (given.out / "jobs.json").write_text(json.dumps(jobs))
     left = max(15.0, ends - time.monotonic() - 3)
     files = [str(given.out / "jobs.json"), str(tables / "inductor"), str(given.out / "judged.json")]
@@ -98,12 +101,16 @@ def timed(given, device, ends: float) -> None:
     print_report(json.loads((given.out / "judged.json").read_text()))
 
 
+def rows_of(name: str) -> int:
+    return int(name.split("x", maxsplit=1)[0])
+
+
 def in_turns(names: list[str]) -> list[str]:
     """Return the problems so that a run that ends early has some of every m."""
     rank = defaultdict(int)
     keys = {}
     for name in names:
-        m = name.split("x")[0]
+        m = rows_of(name)
         keys[name] = rank[m]
         rank[m] += 1
     return sorted(names, key=keys.__getitem__)
@@ -113,7 +120,7 @@ def print_report(rows) -> None:
     """Print times over cuBLAS's of the deployed table and of vLLM's best kernel, and geometric means per m."""
     over = defaultdict(lambda: defaultdict(list))
     print(f"{'product':<24}{'cuBLAS us':>10}{'table us':>10}{'over':>8}{'share':>8}{'vLLM':>8}")
-    for row in sorted(rows, key=lambda row: int(row["problem"].split("x")[0])):
+    for row in sorted(rows, key=lambda row: rows_of(row["problem"])):
         ratio = row["over_cublas"]
         theirs = {name: its for name, its in ratio.items() if name.startswith("vllm")}
         other = max(theirs, key=theirs.get, default=None)
@@ -123,7 +130,7 @@ def print_report(rows) -> None:
             f"{us['eager']:10.2f}{us.get('table', math.nan):10.2f}{ours:8.3f}{row['share'].get('table', math.nan):8.3f}"
         )
         print(f"{row['problem']:<24}{cells}{theirs.get(other, math.nan):8.3f}  {other or ''}")
-        m = int(row["problem"].split("x")[0])
+        m = rows_of(row["problem"])
         over[m]["table"].append(ours)
         over[m]["vLLM"].append(max(1.0, theirs.get(other, 1.0)))
     for m in ROWS:

@@ -15,6 +15,7 @@ from gemmtune.spaces.build_result import reason_of
 from gemmtune.spaces.cute.artifact import Compiled, save
 from gemmtune.spaces.cute.decode.kernels import DecodeKernel, GemvKernel, SplitKKernel
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
+from gemmtune.spaces.cute.target import driver_of
 
 __all__ = ["build"]
 
@@ -31,11 +32,12 @@ def build(space: Space, task: Task, config: Config, tiling: Tiling, folder: Path
     kernel = GemvKernel if tiling.lanes_k == WARP else SplitKKernel
     element = _TYPES[gemm(task.problem).a_dtype]
     try:
-        compiled = _compile(
-            kernel(tiling, element, gemm(task.problem).bias.value, bool(config["use_pdl"])),
-            gemm(task.problem),
-            task.device.arch,
-        )
+        with driver_of(task.device):
+            compiled = _compile(
+                kernel(tiling, element, gemm(task.problem).bias.value, bool(config["use_pdl"])),
+                gemm(task.problem),
+                task.device.arch,
+            )
     except Exception as error:
         raise BuildError(reason_of(error)) from error
     return save(space, task, config, compiled, folder, (), started)

@@ -114,12 +114,19 @@ def test_a_binary_is_shared_by_all_sizes_of_n_and_k_and_by_no_other_bias_or_type
         ("cute_splitk", "B200", {"use_pdl": True}),
     ],
 )
-def test_a_kernel_builds_on_a_cpu_with_the_shared_memory_of_its_tiling(name, sku, changes, tmp_path):
+def test_a_kernel_builds_on_a_cpu_without_the_driver_and_with_the_shared_memory_of_its_tiling(
+    name, sku, changes, tmp_path, monkeypatch
+):
     pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
+    from cutlass.base_dsl.runtime import cuda
+
+    asked = []
+    monkeypatch.setattr(cuda.cuda, "cuInit", asked.append)
     m = 32 if "share_a" in changes else 3
     space, task = registry.space(name), Task(Problem.parse(f"{m}x512x8192:bf16:nt:addmm"), catalogue.device(sku), name)
     config = Config(CONFIGS[name] | changes)
     artifact = space.build(task, config, tmp_path)
+    assert asked == []
     tiling = space.tiling(task.problem, config)
     assert artifact.resources.shared_bytes == tiling.shared_bytes
     assert artifact.resources.threads == tiling.threads
