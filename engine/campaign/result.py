@@ -197,8 +197,8 @@ class ResultReader:
         for search in searches:
             of_problem.setdefault(search.task.problem, []).append(search)
         ordered = sorted(of_problem, key=lambda p: (p.name, repr(p)))
-        tasks = ([search.task for search in of_problem[p]] for p in ordered if p not in self._kept)
-        read = read_problems(tasks, self._backend.executor, self._database, self._held)
+        unread = [[search.task for search in of_problem[p]] for p in ordered if p not in self._kept]
+        read = read_problems(unread, self._backend.executor, self._database, self._held)
         for problem in ordered:
             result = self._kept.get(problem) or self._result_of(of_problem[problem], *next(read))
             if self._keep:

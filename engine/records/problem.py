@@ -116,7 +116,7 @@ class Problem(Workload):
     """
 
     kind: ClassVar[str] = "gemm"
-    """Kind of workload."""
+    """Kind of workload, as names and files have it."""
     baseline_space: ClassVar[str] = "aten"
     """Space of the vendor library's kernel."""
     baseline_words: ClassVar[str] = "the vendor library"

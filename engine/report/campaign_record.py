@@ -73,7 +73,7 @@ class CampaignRecord:
     """A table, and what a database and a run record say of its making."""
 
     table: Table
-    """Table that ships."""
+    """Table whose rows are told of."""
     objective: Objective
     """Objective that the table minimises."""
     problems: tuple[ProblemRecord, ...] = ()

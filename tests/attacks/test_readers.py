@@ -33,7 +33,7 @@ RUNS = {"type": "runs", "process": "1", "graph": 1, "runs": 7}
 
 
 def is_answer_or_line(use):
-    """Return whether a use ends, and if it refuses, in a text that can be printed."""
+    """Return whether a use ends, and gives a reason if it refuses; other errors are raised."""
     try:
         use()
     except GemmtuneError as error:

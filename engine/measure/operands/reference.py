@@ -37,7 +37,7 @@ class ReferenceResult:
     """Right results for one operand set, kept in float32."""
 
     def __init__(self, workload: Workload, operands: Operands) -> None:
-        """Compute the results."""
+        """Compute what the workload returns for these operands."""
         self._expected = kind_of(workload.kind).expected(workload, operands)
         norms = [(float(each.values.norm()), each.values.numel()) for each in self._expected]
         # The floor helps outputs of few elements: all may be near 0, where rounding would be a large relative error.

@@ -49,7 +49,7 @@ class OperandShape(StrEnum):
     COLUMN = "column"
     """Vector of m elements, broadcast over the columns; with a batch, one per product."""
     SCALAR = "scalar"
-    """One element."""
+    """One element for the whole output."""
 
 
 @dataclass(frozen=True, slots=True)
