@@ -1,7 +1,8 @@
 """Capture, tune and time models of transformers and timm. Usage: run.py --out FOLDER [--minutes N]; see README.md.
 
 Needs the GPU that the table is for, transformers and timm. Each step is a command of gemmtune in a process of its own:
-captures without the GPU, which is hidden from them, then one campaign of all products, then a bench per case.
+captures without the GPU, which is hidden from them, then one campaign of all products, then a bench per case. The
+results are saved after each step, so a second run with the same folder goes on where the first one ended.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gemmtune.engine.records.problem import Problem
 HERE = Path(__file__).parent
 TOKENS = {"llama": 128256, "qwen3": 151936, "moe_dense": 151936, "bert": 30522}
 GROUPS = ("decode 16", "decode 64", "512 tokens", "2048 tokens", "training")
+SPACES = ("cute_gemv", "cute_splitk", "triton_mm")
 BENCH_SECONDS = 8.0
 
 
@@ -70,21 +72,23 @@ def main() -> int:
     parser.add_argument("--models", help="models, with commas; by default llama alone below 10 minutes, else all")
     parser.add_argument("--groups", help=f"groups, with commas, of {', '.join(GROUPS)}")
     parser.add_argument("--arms", help="arms of the bench; by default all, without max-autotune below 10 minutes")
+    parser.add_argument("--spaces", default=",".join(SPACES), help="spaces to search, with commas")
     parser.add_argument("--seconds", type=float, help="time of the search; by default a quarter of the minutes")
+    parser.add_argument("--bench-seconds", type=float, default=BENCH_SECONDS, help="time of the rounds per case")
     parser.add_argument("--rehearse", action="store_true", help="capture only, as a machine without a GPU can")
     given = parser.parse_args()
     is_short = given.minutes < 10
     models = (given.models or ("llama" if is_short else "llama,qwen3,moe_dense,bert,vit,whisper")).split(",")
     groups = (given.groups or ("decode 16,512 tokens" if is_short else ",".join(GROUPS))).split(",")
     arms = given.arms or ("eager,compile,table" if is_short else "eager,compile,max-autotune,table")
-    wanted = [case for case in cases() if case.model in models and case.group in groups]
+    wanted = [case for group in groups for case in cases() if case.model in models and case.group == group]
     given.out.mkdir(parents=True, exist_ok=True)
     run = Run(given.out.resolve(), time.monotonic() + given.minutes * 60, arms)
-    run.capture(wanted)
+    run.capture([case for case in wanted if case.name not in run.result["captures"]])
     if not given.rehearse:
-        run.tune(given.seconds or given.minutes * 15)
-        run.bench(wanted)
-    run.save()
+        if not run.result["tune"]:
+            run.tune(given.seconds or given.minutes * 15, given.spaces.split(","))
+        run.bench([case for case in wanted if case.name not in run.result["benches"]], given.bench_seconds)
     print("\n".join(run.summary()))
     return int(bool(run.failures))
 
@@ -94,8 +98,11 @@ class Run:
 
     def __init__(self, out: Path, end: float, arms: str) -> None:
         self.out, self.end, self.arms = out, end, arms
-        self.result: dict = {"captures": {}, "tune": {}, "benches": {}, "skipped": []}
+        self.result: dict = {"captures": {}, "tune": {}, "benches": {}}
+        if (out / "result.json").exists():
+            self.result = json.loads((out / "result.json").read_text(encoding="utf-8"))
         self.failures: list[str] = []
+        self.skipped: list[str] = []
 
     def capture(self, wanted: list[Case]) -> None:
         """Capture every case with the GPU hidden, several at once."""
@@ -104,45 +111,52 @@ class Run:
         def one(case: Case) -> None:
             command = ["capture", *case.options, "--device", "H200", "--out", str(self.out / f"{case.name}.toml")]
             seconds, report = self.gemmtune(f"capture {case.name}", command, hidden)
-            self.result["captures"][case.name] = {"seconds": seconds, **(report or {"failed": True})}
+            if report is not None:
+                self.result["captures"][case.name] = {"seconds": seconds, **report}
 
-        with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 4)) as pool:
+        began = time.monotonic()
+        with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
             list(pool.map(one, wanted))
+        self.result["capture_seconds"] = self.result.get("capture_seconds", 0) + time.monotonic() - began
+        self.save()
 
-    def tune(self, seconds: float) -> None:
+    def tune(self, seconds: float, spaces: list[str]) -> None:
         """Tune the products of all cases in one campaign."""
         products = [
             CapturedProduct(problem, problem.weight)
-            for name, capture in self.result["captures"].items()
-            if "failed" not in capture
+            for name in self.result["captures"]
             for problem in read_plan(self.out / f"{name}.toml").problems
         ]
         found, _ = merged(products, ())
         campaign = self.out / "problems.toml"
         campaign.write_text(Captured(found, [], "All cases of experiments/models.").to_toml(), encoding="utf-8")
         command = ["tune", str(campaign), "--out", str(self.out / "table"), "--seconds", str(seconds)]
-        took, _ = self.gemmtune("tune", [*command, "--no-report"], dict(os.environ))
-        self.result["tune"] = {
-            "seconds": took,
-            "products": len(found),
-            "seconds_per_product": took / max(1, len(found)),
-        }
+        command += [option for space in spaces for option in ("--space", space)]
+        took, report = self.gemmtune("tune", [*command, "--no-report"], dict(os.environ))
+        if report is not None:
+            self.result["tune"] = {
+                "seconds": took,
+                "products": len(found),
+                "seconds_per_product": took / max(1, len(found)),
+            }
+        self.save()
 
-    def bench(self, wanted: list[Case]) -> None:
+    def bench(self, wanted: list[Case], rounds_seconds: float) -> None:
         """Time every case in all arms, and compare what the capture listed with what the GPU's compile lowered."""
         for case in wanted:
             if time.monotonic() > self.end:
-                self.result["skipped"].append(case.name)
+                self.skipped.append(case.name)
                 continue
             folder = str(self.out / "table")
             file = self.out / f"{case.name}.json"
             command = ["bench", *case.options, "--table", folder, "--arms", self.arms, "--out", str(file)]
             seconds, report = self.gemmtune(
-                f"bench {case.name}", [*command, "--seconds", str(BENCH_SECONDS)], dict(os.environ)
+                f"bench {case.name}", [*command, "--seconds", str(rounds_seconds)], dict(os.environ)
             )
             if report is not None:
                 differences = differing(self.result["captures"].get(case.name, {}), report)
                 self.result["benches"][case.name] = {"seconds": seconds, **report, "capture_differs": differences}
+            self.save()
 
     def gemmtune(self, what: str, command: list[str], environment: dict) -> tuple[float, dict | None]:
         """Run a command of gemmtune; return its seconds and its JSON, or None if it failed."""
@@ -158,15 +172,13 @@ class Run:
         return seconds, json.loads(done.stdout)
 
     def save(self) -> None:
-        self.result["failures"] = self.failures
         (self.out / "result.json").write_text(json.dumps(self.result, indent=1) + "\n", encoding="utf-8")
 
     def summary(self) -> list[str]:
         lines = [f"FAILED {failure}" for failure in self.failures]
         for name, capture in self.result["captures"].items():
-            if "failed" not in capture:
-                runs = sum(product["count"] for product in capture["products"])
-                lines.append(f"{name}: {len(capture['products'])} products, {runs:g} runs, {capture['seconds']:.0f} s")
+            runs = sum(product["count"] for product in capture["products"])
+            lines.append(f"{name}: {len(capture['products'])} products, {runs:g} runs, {capture['seconds']:.0f} s")
         if self.result["tune"]:
             lines.append(
                 "tune: {products} products in {seconds:.0f} s, {seconds_per_product:.1f} s each".format(
@@ -177,7 +189,7 @@ class Run:
             "",
             "| case | "
             + " | ".join(f"{arm} ms" for arm in self.arms.split(","))
-            + " | vs compile | misses | capture differs |",
+            + " | vs compile | vs fastest | first calls | misses | capture differs |",
         ]
         ratios = []
         for name, bench in self.result["benches"].items():
@@ -189,10 +201,16 @@ class Run:
             ratios += [ratio["factor"]] if ratio else []
             misses = sum(product["outcome"] == "miss" for product in bench["products"])
             factor = f"{ratio['factor']:.3f}" if ratio else "-"
-            lines.append(f"| {name} | {' | '.join(times)} | {factor} | {misses} | {len(bench['capture_differs'])} |")
+            others = [arm["time_ns"] for name, arm in arms.items() if name != "table" and arm["time_ns"]]
+            first = arms["table"]["first_call_seconds"] / arms["compile"]["first_call_seconds"]
+            leads = f"{min(others) / arms['table']['time_ns']:.3f}" if arms["table"]["time_ns"] else "-"
+            lines.append(
+                f"| {name} | {' | '.join(times)} | {factor} | {leads} | {first:.2f} | {misses}"
+                f" | {len(bench['capture_differs'])} |"
+            )
         if ratios:
             lines.append(f"geometric mean over torch.compile: {exp(sum(map(log, ratios)) / len(ratios)):.3f}")
-        lines += [f"skipped for time: {', '.join(self.result['skipped'])}"] if self.result["skipped"] else []
+        lines += [f"skipped for time: {', '.join(self.skipped)}"] if self.skipped else []
         return lines
 
 
