@@ -24,7 +24,6 @@ __all__ = ["Built", "build_here", "built_kernels"]
 Built: TypeAlias = tuple[str, dict[str, object]]
 """Name of a kernel, and its entry in the table."""
 _WORKER = "gemmtune.engine.tables.inductor.kernels.worker"
-_LEAST_BUILDS = 4  # per child process, which takes seconds to start
 _SECONDS = 600
 
 
@@ -37,7 +36,7 @@ def built_kernels(wanted: Iterable[tuple[Task, Config]]) -> dict[tuple[Task, Con
     jobs = list(dict.fromkeys(wanted))
     if not jobs:
         return {}
-    workers = max(1, min(len(os.sched_getaffinity(0)), -(-len(jobs) // _LEAST_BUILDS)))
+    workers = min(len(os.sched_getaffinity(0)), len(jobs))
     shares = [jobs[number::workers] for number in range(workers)]
     found: dict[tuple[Task, Config], Built] = {}
     with tempfile.TemporaryDirectory() as folder:
