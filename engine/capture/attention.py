@@ -47,17 +47,12 @@ def _attention(
 ) -> torch.Tensor:
     """Return attention by flash attention, cuDNN or the memory-efficient kernel, by products where none applies."""
     is_half = query.dtype in (torch.float16, torch.bfloat16)
-    is_fused = query.dim() == key.dim() == value.dim() == 4  # batch, heads, length, head
     head = query.shape[-1]
-    is_even = query.shape[-1] == value.shape[-1]
-    if (
-        is_fused
-        and is_half
-        and attn_mask is None
-        and is_even
-        and head <= _LARGEST_HEAD
-        and _BACKENDS.flash_sdp_enabled()
-    ):
+    is_even = head == value.shape[-1]
+    is_fused = _is_dense(query, key, value, attn_mask) and _has_heads(query, key, value, enable_gqa)
+    is_square = query.shape[-2] == key.shape[-2] or not is_causal
+    is_flash = is_half and attn_mask is None and is_even and is_square and head <= _LARGEST_HEAD
+    if is_fused and is_flash and _BACKENDS.flash_sdp_enabled():
         wide = -head % 8
         q, k, v = (torch.nn.functional.pad(each, (0, wide)) if wide else each for each in (query, key, value))
         factor = head**-0.5 if scale is None else scale
@@ -66,13 +61,14 @@ def _attention(
         )[0]
         return out[..., :head] if wide else out
     with_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
-    if is_fused and not enable_gqa and _BACKENDS.mem_efficient_sdp_enabled():
+    is_aligned = not (head % (8 if is_half else 4) or value.shape[-1] % (8 if is_half else 4))
+    if is_fused and is_aligned and not enable_gqa and _BACKENDS.mem_efficient_sdp_enabled():
         bias = None if attn_mask is None else _bias(query, key, attn_mask)
         found = _ATEN._scaled_dot_product_efficient_attention(
             query, key, value, bias, with_gradient, dropout_p, is_causal, scale=scale
         )
         return cast("torch.Tensor", found[0])
-    if is_fused and is_half and is_even and head % 8 == 0 and _BACKENDS.cudnn_sdp_enabled():
+    if is_fused and is_half and is_even and is_aligned and _BACKENDS.cudnn_sdp_enabled():
         bias = None if attn_mask is None else _bias(query, key, attn_mask)
         found = _ATEN._scaled_dot_product_cudnn_attention(
             query, key, value, bias, with_gradient, dropout_p, is_causal, False, scale=scale
@@ -82,6 +78,19 @@ def _attention(
         query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )
     return cast("torch.Tensor", found[0])
+
+
+def _is_dense(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
+    """Return whether all have four sizes and rows without gaps; a mask that is expanded along its rows has none."""
+    is_sized = query.dim() == key.dim() == value.dim() == 4  # batch, heads, length, head
+    return is_sized and all(each is None or each.stride(-1) == 1 for each in (query, key, value, mask))
+
+
+def _has_heads(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, enable_gqa: bool) -> bool:
+    """Return whether batches are equal, and heads too or the query's a multiple."""
+    if not query.shape[0] == key.shape[0] == value.shape[0] or key.shape[-3] != value.shape[-3]:
+        return False
+    return query.shape[-3] == key.shape[-3] or (enable_gqa and query.shape[-3] % key.shape[-3] == 0)
 
 
 def _bias(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

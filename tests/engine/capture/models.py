@@ -36,6 +36,27 @@ class Attention(torch.nn.Module):
         return x + self.o(y.transpose(1, 2).reshape(batch, length, width))
 
 
+class Masked(torch.nn.Module):
+    """Attention whose boolean mask is one number, expanded or copied: torch fuses attention with the copy alone."""
+
+    def __init__(self, *, is_copied: bool) -> None:
+        super().__init__()
+        self.is_copied = is_copied
+
+    def forward(self, x):
+        mask = x.new_ones((), dtype=torch.bool).expand(x.shape[0], 1, x.shape[2], x.shape[2])
+        mask = mask.contiguous() if self.is_copied else mask
+        return functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+
+def expanded_mask():
+    return Masked(is_copied=False)
+
+
+def copied_mask():
+    return Masked(is_copied=True)
+
+
 class Gated(torch.nn.Module):
     """Two layers of one input, whose gradient is a sum of two products."""
 

@@ -66,6 +66,14 @@ def test_backward_of_a_block_is_what_inductor_lowers():
     assert any("flash_attention" in work.operation for work in found.unseen)
 
 
+def test_attention_with_an_expanded_mask_is_products_as_on_a_gpu():
+    found = captured("models:expanded_mask", "bf16[1,2,16,64]")
+    assert names(found) == {"2x16x16x64:fp32:nn:bmm": 1, "2x16x64x16:fp32:nn:bmm": 1}
+    found = captured("models:copied_mask", "bf16[1,2,16,64]")
+    assert names(found) == {}
+    assert [work.operation for work in found.unseen] == ["aten._scaled_dot_product_efficient_attention.default"]
+
+
 def test_a_sum_of_two_gradients_is_named_with_its_sizes():
     found = captured("models:gated", "bf16[16,64]", grad=True)
     assert names(found) == {"16x128x64:bf16:nt": 2, "128x64x16:bf16:tn": 2}
