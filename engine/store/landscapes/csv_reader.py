@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
+from io import StringIO
+from itertools import accumulate, chain, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
@@ -28,9 +28,9 @@ from gemmtune.engine.store.landscapes.point_columns import Extras, PointColumns
 __all__ = ["parse", "recorded_params"]
 
 _NOT_PARAMS = {*TIME, *TIMES, "status", "n_reps", *COST}
-_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _MOST_CHARACTERS = 2**20  # of a line
 _NANOSECONDS = {column: partial(csv_cells.nanoseconds, power=power) for column, power in TIME.items()}
+_READ_TOGETHER = 512  # rows whose times are read together
 _T = TypeVar("_T")
 
 
@@ -51,7 +51,8 @@ def parse(file: Path, pieces: Iterable[str]) -> tuple[Landscape, ...]:
         rows = _Rows(file, names)
         for cells in lines:
             if cells:
-                rows.add(lines.line_num, list(map(str.strip, cells)))
+                rows.add(lines.line_num, cells)
+        rows.complete()
     except csv.Error as error:
         raise LandscapeError(f"{file} is not CSV: {error}") from None
     if not rows.tasks:
@@ -63,11 +64,11 @@ def _lines(file: Path, pieces: Iterable[str]) -> Iterator[str]:
     """Yield the lines of the text with their ends; refuse one that is too long to be a row."""
     number, kept = 0, ""
     for piece in chain(filter(None, pieces), [""]):
-        lines = _LINE.findall(kept + piece)
+        lines = list(StringIO(kept + piece, newline=""))  # ends stay as they are
         kept = lines.pop() if piece else ""  # the next piece may go on with it
-        for position, line in enumerate((*lines, kept), number + 1):
-            if len(line) > _MOST_CHARACTERS:
-                raise LandscapeError(f"{file}, line {position} has more than {_MOST_CHARACTERS} characters; is it CSV?")
+        if max(map(len, (*lines, kept))) > _MOST_CHARACTERS:
+            position = next(i for i, line in enumerate((*lines, kept), number + 1) if len(line) > _MOST_CHARACTERS)
+            raise LandscapeError(f"{file}, line {position} has more than {_MOST_CHARACTERS} characters; is it CSV?")
         number += len(lines)
         yield from lines
 
@@ -121,6 +122,8 @@ class _Task:
     params: Sequence[str]
     points: PointColumns = field(default_factory=PointColumns)
     lines: array[int] = field(default_factory=lambda: array("q"))
+    unread: list[tuple[Sequence[str], Sequence[str]]] = field(default_factory=list)
+    """Outcome and further cells of the last rows, which are read together."""
 
 
 class _Rows:
@@ -136,15 +139,15 @@ class _Rows:
         self._further = [name for name in names if name in (*RESOURCES, BUILD_SECONDS, *COST)]
         [self._time] = [name for name in names if name in TIME]
         self._times = next((name for name in names if name in TIMES), "")
-        self._joined = TIME[self._time] if TIMES.get(self._times) == TIME[self._time] else 0  # power of their unit
-        identity = [*self._problem, *(name for name in ("task.space", "task.device") if name in names)]
-        self._identity_of, self._problem_of, self._facts_of, self._texts_of, self._further_of = (
+        self._identity = [*self._problem, *(name for name in ("task.space", "task.device") if name in names)]
+        self._task_of, self._problem_of, self._facts_of, self._texts_of, self._further_of = (
             _picker([names.index(name) for name in chosen])
-            for chosen in (identity, self._problem, self._facts, self._params, self._further)
+            for chosen in ([*self._identity, *self._facts], self._problem, self._facts, self._params, self._further)
         )
         self._outcome_of = _picker([names.index(name) for name in ("status", self._time, self._times) if name])
         self._configs: dict[Sequence[str], tuple[Sequence[str], Config]] = {}  # by cells; tasks share most of them
-        self._last: tuple[Sequence[str], _Task] | None = None  # identity and task of the last row
+        self._filled: dict[Sequence[str], Sequence[str]] = {}  # names of parameters, each list of them once
+        self._last: tuple[Sequence[str], _Task] | None = None  # cells and task of the last row
         self._resources: dict[Sequence[str | None], Resources] = {}  # by cells; many configs share them
 
     def add(self, line: int, cells: Sequence[str]) -> None:
@@ -152,31 +155,54 @@ class _Rows:
         if len(cells) != self._number_of_columns:
             found = f"{len(cells)} cells under {self._number_of_columns} columns"
             raise LandscapeError(f"{self._file}, line {line}: {found}; quote a cell that holds a comma")
-        texts, facts, identity = self._texts_of(cells), self._facts_of(cells), self._identity_of(cells)
+        texts, of_task = self._texts_of(cells), self._task_of(cells)
         if (known := self._configs.get(texts)) is None:
-            known = self._configs[texts] = _config(self._params, texts)
+            params, config = _config(self._params, _stripped(texts))
+            known = self._configs[texts] = self._filled.setdefault(params, params), config
         params, config = known
-        if self._last is None or identity != self._last[0]:  # comparing texts takes less time than hashing them
-            self._last = identity, self.tasks.get(identity) or self._new_task(line, cells, params)
+        if self._last is None or of_task != self._last[0]:  # comparing texts takes less time than hashing them
+            self.complete()
+            identity = _stripped(of_task)[: len(self._identity)]
+            self._last = of_task, self.tasks.get(identity) or self._new_task(identity, line, cells, params)
         _, task = self._last
-        if task.facts != facts or task.params != params:
-            raise self._differing(task, line, facts, params)
+        if task.params is not params or not task.unread:
+            facts = _stripped(self._facts_of(cells))
+            if task.facts != facts or task.params != params:
+                raise self._differing(task, line, facts, params)
         position = len(task.lines)
         if (first := task.points.positions.setdefault(config, position)) != position:
             before = f"{config} is on line {task.lines[first]} already"
             raise LandscapeError(f"{self._file}, line {line}: {before}; keep one row per config")
         task.lines.append(line)
-        reason = self._add_outcome(task.points, line, *self._outcome_of(cells))
-        further = self._further_of(cells)
-        if reason or any(further):
-            task.points.extras[position] = self._extras(line, reason, dict(zip(self._further, further, strict=True)))
+        task.unread.append((self._outcome_of(cells), self._further_of(cells)))
+        if len(task.unread) == _READ_TOGETHER:
+            self.complete()
 
-    def _new_task(self, line: int, cells: Sequence[str], params: Sequence[str]) -> _Task:
+    def _new_task(self, identity: Sequence[str], line: int, cells: Sequence[str], params: Sequence[str]) -> _Task:
         """Add the task of its first row."""
-        problem = zip(self._problem, self._problem_of(cells), strict=True)
+        problem = zip(self._problem, _stripped(self._problem_of(cells)), strict=True)
         filled = {name.removeprefix("problem."): text for name, text in problem if text}
-        task = self.tasks[self._identity_of(cells)] = _Task(line, filled, self._facts_of(cells), params)
+        task = self.tasks[identity] = _Task(line, filled, _stripped(self._facts_of(cells)), params)
         return task
+
+    def complete(self) -> None:
+        """Read what is unread of the rows so far."""
+        if self._last is None or not self._last[1].unread:
+            return
+        _, task = self._last
+        outcomes, further_cells = zip(*task.unread, strict=True)
+        reasons: Iterable[str] = [""] * len(outcomes)
+        first = len(task.points.ends)
+        if not self._add_plain(task.points, outcomes):
+            reasons = (
+                self._add_outcome(task.points, line, *_stripped(outcome))
+                for line, outcome in zip(task.lines[first:], outcomes, strict=True)
+            )
+        for position, (reason, further) in enumerate(zip(reasons, further_cells, strict=True), first):
+            if reason or any(further):
+                cells = dict(zip(self._further, _stripped(further), strict=True))
+                task.points.extras[position] = self._extras(task.lines[position], reason, cells)
+        task.unread.clear()
 
     def landscape(self, task: _Task) -> Landscape:
         """Return the landscape of a task whose rows are complete."""
@@ -186,17 +212,32 @@ class _Rows:
         params = recorded_params(task.params, task.points)
         return Landscape(name, str(self._file), params, task.points, problem, context)
 
+    def _add_plain(self, points: PointColumns, outcomes: Sequence[Sequence[str]]) -> bool:
+        """Add rows to the columns that are all ok, with times that are plain decimals; return False for any others.
+
+        Nearly all rows are, and many together take half the time of one after the other.
+        """
+        words, times, *launches = zip(*outcomes, strict=True)
+        if set(words) != {"ok"}:
+            return False
+        times_ns = csv_cells.plain_times(";".join(times), TIME[self._time])
+        samples_ns = csv_cells.plain_times(";".join(*launches), TIMES[self._times]) if launches else []
+        if times_ns is None or samples_ns is None or len(times_ns) > len(times):
+            return False
+        counts = [text.count(";") + 1 for texts in launches for text in texts] or [0] * len(times)
+        points.ends.extend(islice(accumulate(counts, initial=len(points.samples_ns)), 1, None))
+        points.samples_ns.extend(samples_ns)
+        points.statuses.extend([Status.OK] * len(times))
+        points.times_ns.extend(times_ns)
+        return True
+
     def _add_outcome(self, points: PointColumns, line: int, word: str, time: str, times: str = "") -> str:
         """Add status, time and launches to the columns, and return the reason of a failure."""
         if not word:
             raise self._error(line, "status", word, "expected ok, or the reason why not")
-        status, reason = (Status.OK, "") if word == "ok" else csv_cells.read_status(word)
+        status, reason = csv_cells.read_status(word)
         time_ns = 0.0
-        plain = csv_cells.plain_times(f"{time};{times}", self._joined) if times and self._joined else None
-        if status is Status.OK and plain is not None:
-            time_ns, *samples_ns = plain
-            points.samples_ns.extend(samples_ns)
-        elif status is Status.OK:
+        if status is Status.OK:
             time_ns = self._read(line, self._time, time, _NANOSECONDS[self._time], "a time above 0")
             if times:
                 points.samples_ns.extend(self._launches(line, times))
@@ -257,11 +298,19 @@ class _Rows:
         return LandscapeError(f"{self._file}, line {line}, column {column}, value {text!r}: {message}")
 
 
+def _stripped(cells: Sequence[str]) -> tuple[str, ...]:
+    """Return the cells without white space around them; most rows need none of theirs stripped."""
+    return tuple(map(str.strip, cells))
+
+
 def _picker(positions: Sequence[int]) -> Callable[[Sequence[str]], Sequence[str]]:
     """Return a function that returns the cells at these positions."""
     if len(positions) > 1:
         return itemgetter(*positions)
-    return lambda cells: tuple(cells[position] for position in positions)
+    if not positions:
+        return lambda cells: ()
+    (position,) = positions
+    return lambda cells: (cells[position],)
 
 
 def _config(names: Sequence[str], texts: Sequence[str]) -> tuple[Sequence[str], Config]:

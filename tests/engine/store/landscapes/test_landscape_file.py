@@ -369,3 +369,32 @@ def test_the_cost_of_an_evaluation_is_the_sum_of_its_recorded_parts(tmp_path):
     write_landscapes(path, [landscape])
     (back,) = read_landscapes(path)
     assert [point.cost_seconds for point in back.points.values()] == costs
+
+
+def test_rows_that_are_read_together_keep_their_order(tmp_path: Path) -> None:
+    rows = [f"{'x ' if i % 700 < 600 else 'y'},{i},{i + 1}.5,{i}.25;{i + 2}, ok" for i in range(1400)]
+    rows[13] = "x ,13,,,build_failed: no registers"
+    rows[1399] = "y,1399,1e3,1;,ok"
+    file = tmp_path / "rows.csv"
+    file.write_text("\r\n".join(["task.space,P,time_us,times_us,status", *rows]))
+
+    first, second = read_landscapes(file)
+
+    points = {**first.points, **second.points}
+    assert (len(first.points), len(second.points)) == (1200, 200)
+    failed, odd = points.pop(Config({"P": 13})), points.pop(Config({"P": 1399}))
+    assert (failed.status, failed.reason, failed.samples_ns) == (Status.BUILD_FAILED, "no registers", ())
+    assert (odd.time_ns, odd.samples_ns) == (1e6, (1e3,))
+    for config, point in points.items():
+        i = config.integer("P")
+        assert (point.time_ns, point.samples_ns) == ((i + 1.5) * 1000, ((i + 0.25) * 1000, (i + 2) * 1000))
+
+
+@pytest.mark.parametrize(("cell", "says"), [("1;2", "time_us, value '1;2'"), ("", "time_us, value ''")])
+def test_a_wrong_time_among_many_rows_names_its_line(tmp_path: Path, cell: str, says: str) -> None:
+    rows = [f"{i},{cell if i == 77 else 5},5;6,ok" for i in range(100)]
+    file = tmp_path / "rows.csv"
+    file.write_text("\n".join(["P,time_us,times_us,status", *rows]))
+
+    with pytest.raises(LandscapeError, match=f"line 79, column {says}"):
+        read_landscapes(file)
