@@ -207,7 +207,12 @@ def _toolchain(text: str) -> Toolchain:
     return toolchain_of(decode_json(text))
 
 
-PROBLEM = AsText(lambda problem: compact_json(fields_of(problem)), _problem)
+@lru_cache(2**12)  # a campaign looks up the tasks of each problem
+def _problem_text(problem: Workload) -> str:
+    return compact_json(fields_of(problem))
+
+
+PROBLEM = AsText(_problem_text, _problem)
 DEVICE = AsText(_device_text, lru_cache(_reader(Device)))
 TOOLCHAIN = AsText(lambda toolchain: compact_json(toolchain.versions), _toolchain)
 ESTIMATE = AsText(lambda estimate: compact_json(estimate_fields(estimate)), lambda text: estimate_of(decode_json(text)))
