@@ -48,7 +48,7 @@ def known_table(
     found = next((each for each in catalogue.devices() if each == found), found)  # with the sources of its figures
     problems = dict.fromkeys(task.problem for task in tasks)
     rankings = (_ranking(database, problem, found, objective, tasks) for problem in problems)
-    ordered = sorted((r for r in rankings if r is not None), key=lambda r: (r.problem.name, repr(r.problem)))
+    ordered = sorted((r for r in rankings if r is not None), key=lambda r: r.problem.name)
     return build_table(found, name, ordered, margin=margin)
 
 

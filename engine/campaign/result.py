@@ -196,7 +196,7 @@ class ResultReader:
         of_problem: dict[Workload, list[TaskSearch]] = {}
         for search in searches:
             of_problem.setdefault(search.task.problem, []).append(search)
-        ordered = sorted(of_problem, key=lambda p: (p.name, repr(p)))
+        ordered = sorted(of_problem, key=lambda p: p.name)
         unread = [[search.task for search in of_problem[p]] for p in ordered if p not in self._kept]
         read = read_problems(unread, self._backend.executor, self._database, self._held)
         for problem in ordered:

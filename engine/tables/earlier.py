@@ -46,7 +46,7 @@ def with_earlier(table: Table, earlier: Table, tuned: Set[Workload]) -> tuple[Ta
     kept = tuple(row for row in earlier.rows if row.problem not in tuned)
     gemms = {row.problem.series for row in table.ranges}
     ranges = (*table.ranges, *(row for row in earlier.ranges if row.problem.series not in gemms))
-    rows = sorted((*table.rows, *kept), key=lambda row: (row.problem.name, repr(row.problem)))
+    rows = sorted((*table.rows, *kept), key=lambda row: row.problem.name)
     ordered = sorted(ranges, key=lambda row: (row.problem.series.name, row.first))
     newest = max(table.measured_at, earlier.measured_at if kept else "")
     drivers = tuple(sorted({*table.drivers, *(earlier.drivers if kept else ())}))

@@ -142,7 +142,7 @@ def rank(
         if final.device == device:
             finals_of[final.problem].append(final)
     rankings = (_ranking(group, finals_of[problem], objective) for problem, group in groups.items())
-    return tuple(sorted((r for r in rankings if r is not None), key=lambda r: (r.problem.name, repr(r.problem))))
+    return tuple(sorted((r for r in rankings if r is not None), key=lambda r: r.problem.name))
 
 
 def _ranking(group: Sequence[Measurement], finals: Sequence[Final], objective: Objective) -> Ranking | None:

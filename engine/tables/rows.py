@@ -56,7 +56,7 @@ def build_table(
         rows.append(_row(ranking, margin, portfolio, choices))
         measured_at = max(measured_at, ranking.measured_at)
         drivers.update(ranking.drivers)
-    rows.sort(key=lambda row: (row.problem.name, repr(row.problem)))
+    rows.sort(key=lambda row: row.problem.name)
     ordered = tuple(sorted(drivers))
     return Table(device, tuple(rows), objective_name, margin=margin, measured_at=measured_at, drivers=ordered)
 
@@ -64,7 +64,7 @@ def build_table(
 def unserved(table: Table, measurements: Iterable[Measurement]) -> tuple[Workload, ...]:
     """Return the measured problems without a row, because no comparable measurement was ok; sorted by name."""
     served = {row.problem for row in table.rows}
-    return tuple(sorted({m.task.problem for m in measurements} - served, key=lambda p: (p.name, repr(p))))
+    return tuple(sorted({m.task.problem for m in measurements} - served, key=lambda p: p.name))
 
 
 def _row(ranking: Ranking, margin: float, portfolio: Portfolio | None, limit: int) -> Row:

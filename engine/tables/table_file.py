@@ -160,7 +160,7 @@ def require_device(table: Table, device: Device) -> None:
 
 def _content(table: Table) -> dict[str, object]:
     _refuse_duplicates(row.problem for row in table.rows)
-    rows = tuple(sorted(table.rows, key=lambda row: (row.problem.name, repr(row.problem))))
+    rows = tuple(sorted(table.rows, key=lambda row: row.problem.name))
     ordered = replace(table, rows=rows, ranges=tuple(_ordered(table.ranges)))
     return {"schema": SCHEMA, "gemmtune": version("gemmtune"), **_written(ordered)}
 
