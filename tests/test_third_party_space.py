@@ -183,7 +183,7 @@ def test_gemmtune_tune_searches_it(run: Run, tmp_path: Path):
     assert note.startswith("not exported to inductor: ")
     assert "no Inductor template of mm for space 'toy'" in note
     assert sorted(path.name for path in out.iterdir()) == [
-        *("asked.json", "measurements.db", "report.html", "run.json", "summary.txt", "table.json")
+        *("measurements.db", "report.html", "run.json", "summary.txt", "table.json")
     ]
     assert (out / "summary.txt").read_text() == printed
     (out / "inductor").mkdir()

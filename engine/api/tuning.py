@@ -146,7 +146,6 @@ def tune(
     recorded, named = sources_of(backend)
     wanted = device or named
     folder = None if out is None else Path(out)
-    finished = None if folder is None else folder / "asked.json"
     opened = open_backend(
         plan,
         device=catalogue.device(wanted) if wanted else None,
@@ -155,7 +154,7 @@ def tune(
         cluster=fleet,
         ray_address=ray_address,
         clock_mhz=lock_clocks,
-        builds=finished is None or not os.path.exists(finished),
+        builds=folder is None or not os.path.exists(folder / TABLE_FILE),  # else all is known, most often
         notify=partial(notify, callbacks),
     )
     callbacks = [*callbacks, recorder]
@@ -167,7 +166,7 @@ def tune(
         with Database.open(url, notify=partial(notify, callbacks)) as store:
             for note in opened.notes:
                 notify(callbacks, note)
-            found = execute(plan, opened, store, callbacks, finished=finished)
+            found = execute(plan, opened, store, callbacks)
             run = recorder.run(command, _optima(found.findings))
             kept: tuple[Row, ...] = ()
             if earlier is not None:

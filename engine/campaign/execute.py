@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.finished import FinishedSearches
@@ -32,23 +31,21 @@ def execute(
     backend: Backend,
     database: Database,
     callbacks: Sequence[Callback],
-    *,
-    finished: Path | None = None,
 ) -> Result:
     """Search the plan's tasks, hold the finals, measure the ranges, and build the table from the database.
 
     Args:
         plan: what to tune.
         backend: what answers; opened for this plan, and closed by the caller.
-        database: keeps every measurement. What it holds is not measured again.
+        database: keeps every measurement, and what finished searches asked. What it holds is not measured again, and
+            no sampler is asked again in a search that it says is finished.
         callbacks: follow the campaign.
-        finished: file that keeps what finished searches asked. A search that it says is finished is not repeated.
 
     Raises:
         ContractError: the executor, a sampler or the objective broke its contract.
         GemmtuneError: the executor has nothing left to measure with.
         StoreError: the database refused.
-        UsageError: the sampler takes one objective, and the plan's has several parts; or `finished` cannot be written.
+        UsageError: the sampler takes one objective, and the plan's has several parts.
     """
     objective, executor = plan.plugins.objective, backend.executor
     tasks = [each.task for each in backend.tasks]
@@ -59,18 +56,14 @@ def execute(
     history = TaskHistory(database, executor, objective, plan.plugins.spaces, own=frozenset(tasks), excluded=excluded)
     scheduler = partial(Scheduler, executor=executor, database=database, objective=objective, callbacks=callbacks)
 
-    searches = backend.searches(plan, history)
-    record = FinishedSearches(finished, plan, searches, executor) if finished else None
-    if record:
-        searches = record.resumed(database, partial(notify, callbacks))
+    finished = FinishedSearches(database, plan, backend.searches(plan, history), executor)
+    searches = finished.resumed()
     # The range rounds of a finished campaign measured more at each problem. That calls for no further final.
-    finals = record is None or not record.complete or plan.ranges is None
-    followed = (*callbacks, record) if record else callbacks
-    scheduler(searches, callbacks=followed, limits=plan.limits, hold_finals=finals).run()
-    if record:
-        record.write()
+    finals = not finished.complete or plan.ranges is None
+    scheduler(searches, callbacks=(*callbacks, finished), limits=plan.limits, hold_finals=finals).run()
+    finished.write()
 
-    reader = ResultReader(plan, backend, database, record.held if record else {}, keep=plan.ranges is not None)
+    reader = ResultReader(plan, backend, database, finished.held, keep=plan.ranges is not None)
 
     def run_round(more: Sequence[TaskSearch]) -> None:
         scheduler(more, hold_finals=False).run()

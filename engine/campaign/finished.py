@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from importlib.metadata import version
-from pathlib import Path
-from typing import TypeGuard
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.measurement import Measurement
@@ -18,40 +15,36 @@ from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.column_types import DEVICE, PROBLEM
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.known import Wanted
 
 __all__ = ["FinishedSearches"]
 
-_FIRST_WRITE = 16  # searches that end before the file is written
-_GROWTH = 1.25  # from one write to the next: a campaign that is killed repeats the proposals of a fifth of its searches
+_WRITTEN_TOGETHER = 16  # searches; a campaign that is killed asks the samplers of fewer again
 
 
 class FinishedSearches(Callback):
-    """The configs that each finished search of one campaign asked, by their digests, in a file.
+    """The configs that each finished search of one campaign asked, by their digests, in the database.
 
-    The file only saves time (see experiments/growth). A sampler is asked again where the file is missing, is of another
-    campaign, or names a config that the database lacks. Measurements that other campaigns added since do not matter.
+    They only save time (see experiments/growth). A sampler is asked again where the database does not hold what it
+    asked, or lacks a measurement of it. Measurements that other campaigns added since do not matter.
     """
 
-    def __init__(self, path: Path, plan: Plan, searches: Sequence[TaskSearch], executor: Executor) -> None:
+    def __init__(self, database: Database, plan: Plan, searches: Sequence[TaskSearch], executor: Executor) -> None:
         """Remember nothing yet.
 
         Args:
-            path: file of the campaign.
+            database: holds the measurements of the campaign, and what its searches asked.
             plan: plan of the campaign.
             searches: fresh searches of the plan's tasks.
             executor: executor of the campaign.
         """
-        self._path = path
+        self._database = database
         self._plan = plan
         self._searches = searches
         self._executor = executor
         self._number = {search.task: number for number, search in enumerate(searches)}
-        self._asked: list[list[str] | None] = [None] * len(searches)
-        self._ended = 0  # searches that ended in this run of the campaign
-        self._written = 0  # those of them that the file holds
-        self._next_write = _FIRST_WRITE
+        self._ended: set[int] = set()  # numbers of the searches that have ended, now or before
+        self._unwritten: dict[int, list[str]] = {}
         self.held: dict[Task, dict[str, Measurement]] = {}
         """Stored measurements of the searches that ended before, by the digests of their configs."""
 
@@ -70,94 +63,57 @@ class FinishedSearches(Callback):
     @property
     def complete(self) -> bool:
         """Whether every search of the campaign has ended."""
-        return None not in self._asked
+        return len(self._ended) == len(self._searches)
 
-    def resumed(self, database: Database, notify: Callable[[str], None]) -> list[TaskSearch]:
+    def resumed(self) -> list[TaskSearch]:
         """Return the searches, with one that asks what was asked in place of each that has ended before.
-
-        Args:
-            database: holds the measurements of the campaign.
-            notify: called with one line if the file is damaged.
 
         Raises:
             StoreError: the database cannot be read.
         """
-        asked = self._read(notify)
-        ended = [(search, digests) for search, digests in zip(self._searches, asked, strict=True) if digests]
+        asked = self._database.asked(self._campaign)
+        ended = [
+            (search, asked[number])
+            for number, search in enumerate(self._searches)
+            if 0 < len(set(asked.get(number, ()))) == len(asked[number]) <= search.budget
+        ]
         wanted = (
             Wanted(search.task, self._executor.protocol(search.task), self._executor.toolchain(search.task), digests)
             for search, digests in ended
         )
         resumed = {}
         for (search, digests), known in zip(
-            ended, database.known_of_each(wanted, self._executor.evidence), strict=True
+            ended, self._database.known_of_each(wanted, self._executor.evidence), strict=True
         ):
             held = {config.digest: measurement for config, measurement in known.items()}
             if len(held) == len(digests):
                 self.held[search.task] = held
-                self._asked[self._number[search.task]] = digests
+                self._ended.add(self._number[search.task])
                 configs = [held[digest].config for digest in digests]
                 resumed[search.task] = exhaustive_search(search.task, search.space, configs, self._plan.scores)
                 resumed[search.task].held = known
         return [resumed.get(search.task, search) for search in self._searches]
 
     def on_search_end(self, search: TaskSearch, reason: str) -> None:
-        """Take note of what an ended search asked, unless its time was over; write the file now and then.
+        """Take note of what an ended search asked, unless its time was over; store it now and then.
 
         Raises:
-            UsageError: the file cannot be written.
+            StoreError: the database refused.
         """
         number = self._number[search.task]
-        if search.cut_short or self._asked[number] is not None:
+        if search.cut_short or number in self._ended:
             return
-        self._asked[number] = [trial.config.digest for trial in search.tuner.trials]
-        self._ended += 1
-        if self._ended >= self._next_write:
+        self._ended.add(number)
+        self._unwritten[number] = [trial.config.digest for trial in search.tuner.trials]
+        if len(self._unwritten) == _WRITTEN_TOGETHER:
             self.write()
-            self._next_write = int(_GROWTH * self._ended)
 
     def write(self) -> None:
-        """Write what the ended searches asked, if the file does not hold it.
+        """Store what the ended searches asked, as far as the database does not hold it.
 
         Raises:
-            UsageError: the file cannot be written.
+            StoreError: the database refused.
         """
-        if self._ended > self._written:
-            content = {"campaign": self._campaign, "asked": self._asked}
-            write_whole(self._path, (json.dumps(content) + "\n").encode())
-            self._written = self._ended
-
-    def _read(self, notify: Callable[[str], None]) -> list[list[str] | None]:
-        """Return what each search asked, None for one that has not ended."""
-        nothing: list[list[str] | None] = [None] * len(self._searches)
-        try:
-            content = json.loads(self._path.read_bytes())
-        except FileNotFoundError:
-            return nothing
-        except (OSError, ValueError, RecursionError):
-            content = None
-        if isinstance(content, dict) and content.get("campaign") not in (None, self._campaign):
-            return nothing
-        asked = content.get("asked") if isinstance(content, dict) else None
-        if _fits(asked, self._searches):
-            return asked
-        notify(f"{self._path} is damaged and ignored: the samplers are asked again, nothing is measured twice")
-        return nothing
-
-
-def _fits(asked: object, searches: Sequence[TaskSearch]) -> TypeGuard[list[list[str] | None]]:
-    """Return whether `asked` holds, per search, None or distinct digests within the search's budget."""
-    return (
-        isinstance(asked, list)
-        and len(asked) == len(searches)
-        and all(
-            digests is None
-            or (
-                isinstance(digests, list)
-                and 0 < len(digests) <= search.budget
-                and all(isinstance(digest, str) and digest.isascii() for digest in digests)
-                and len(set(digests)) == len(digests)
-            )
-            for digests, search in zip(asked, searches, strict=True)
-        )
-    )
+        if self._unwritten:
+            self._database.add_asked(self._campaign, self._unwritten)
+            self._unwritten = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -287,6 +287,24 @@ class Database:
     def known_of_each(self, wanted: Iterable[Wanted], evidence: Evidence) -> Iterator[dict[Config, Measurement]]:
         """Yield the measurements of each that is wanted, by config and in insertion order, some tasks at a time."""
         return KnownReader(self._transactions, self._reader, self._ids).known(wanted, evidence)
+
+    def asked(self, campaign: str) -> dict[int, list[str]]:
+        """Return the digests of the configs that finished searches of a campaign asked, by the searches' numbers."""
+        columns = schema.asked.c
+        found = self._reader.rows(select(columns.search, columns.digests).where(columns.campaign == campaign))
+        return {row.search: row.digests for row in found if isinstance(row.digests, list)}
+
+    def add_asked(self, campaign: str, searches: Mapping[int, Sequence[str]]) -> None:
+        """Store the digests of the configs that finished searches of a campaign asked, by the searches' numbers."""
+        columns = schema.asked.c
+        new = [{"campaign": campaign, "search": number, "digests": digests} for number, digests in searches.items()]
+
+        def write(connection: Connection) -> None:
+            held = columns.campaign == campaign, columns.search.in_(searches)
+            connection.execute(delete(schema.asked).where(*held))
+            connection.execute(insert(schema.asked), new)
+
+        self._transactions.write(write)
 
     def add_final(self, final: Final) -> bool:
         """Store a final, and return whether it was new; an equal one is stored once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sqlalchemy import Connection, Index, insert, inspect, select
+from sqlalchemy import Connection, Index, Table, insert, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from gemmtune.engine.records.errors import StoreError
@@ -53,8 +53,8 @@ def open_transactions(
 def _prepare(transactions: Transactions, read_only: bool) -> None:
     """Check the schema, and make the tables where there are none."""
     if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
-        if not read_only and transactions.read(_missing_indexes):
-            transactions.write(_add_indexes)
+        if not read_only and transactions.read(_missing):
+            transactions.write(_add_missing)
         return
     if read_only:
         raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
@@ -68,14 +68,16 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
     transactions.write(write)
 
 
-def _missing_indexes(connection: Connection) -> list[Index]:
+def _missing(connection: Connection) -> list[Table | Index]:
+    """Return what a database of an older version lacks, and would only be slower without."""
     held = index_names(connection)
-    return [index for index in schema.indexes(connection.dialect.name) if index.name not in held]
+    tables = [] if inspect(connection).has_table(schema.asked.name) else [schema.asked]
+    return [*tables, *(index for index in schema.indexes(connection.dialect.name) if index.name not in held)]
 
 
-def _add_indexes(connection: Connection) -> None:
-    for index in _missing_indexes(connection):
-        index.create(connection)
+def _add_missing(connection: Connection) -> None:
+    for each in _missing(connection):
+        each.create(connection)
 
 
 def _has_tables(connection: Connection, name: str) -> bool:

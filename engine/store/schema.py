@@ -18,6 +18,7 @@ from gemmtune.engine.store.column_types import AsText
 __all__ = [
     "METADATA",
     "VERSION",
+    "asked",
     "estimated_time",
     "finals",
     "indexes",
@@ -102,6 +103,16 @@ finals = Table(
     Column("content", Text, nullable=False),
 )
 """One row per final. Problem and device are as in `tasks`; the content is JSON of the finalists and the failed ones."""
+
+
+asked = Table(
+    "asked",
+    METADATA,
+    Column("campaign", Text, primary_key=True),  # digest of what is searched, and how
+    Column("search", Integer, primary_key=True, autoincrement=False),  # number within the campaign
+    Column("digests", AsText(" ".join, str.split), nullable=False),
+)
+"""One row per finished search: the digests of the configs it asked, in order. Older databases lack the table."""
 
 
 class estimated_time(FunctionElement[float]):  # noqa: N801 (a function of SQL)

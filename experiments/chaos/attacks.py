@@ -242,7 +242,6 @@ class Attacks:
                 ["show", out / "measurements.db"],
                 ["merge", out / "merged.db", out / "measurements.db"],
             ],
-            "asked.json": [[*TUNE, out]],
             "table.json": [
                 ["show", out / "table.json"],
                 ["export", out / "table.json"],

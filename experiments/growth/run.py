@@ -178,14 +178,16 @@ def tune(gemmtune: Path, landscape: Path, sampler: str, out: Path) -> list[str |
 
 
 def tuning(gemmtune: Path, folder: Path, number: int, sampler: str) -> Iterator[tuple[str, object]]:
-    """Measure tune, tune again, and tune without its list of what was asked."""
+    """Measure tune, tune again, and tune again in an empty folder with the database alone."""
     landscape, out = folder / f"landscape-{number}.csv.gz", folder / f"out-{number}-{sampler}"
     write_landscape(landscape, number)
     shutil.rmtree(out, ignore_errors=True)
     command = tune(gemmtune, landscape, sampler, out)
     yield "tune", run(command)
     yield "again", run(command)
-    (out / "asked.json").unlink()
+    for path in out.iterdir():
+        if path.is_file() and not path.name.startswith("measurements.db"):
+            path.unlink()
     yield "resume", run(command)
 
 

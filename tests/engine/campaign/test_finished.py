@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -62,19 +62,31 @@ def asks(monkeypatch):
 def executed(folder, recorded, plan=PLAN, database="m.db"):
     backend, listener = replayed_backend(plan, recorded), Listener()
     with Database.open(folder / database) as store:
-        return execute(plan, backend, store, [listener], finished=folder / "asked.json"), listener
+        return execute(plan, backend, store, [listener]), listener
+
+
+def asked(folder):
+    """What the database holds of the searches: campaign, number and digests of each."""
+    with sqlite3.connect(folder / "m.db") as connection:
+        return connection.execute("SELECT * FROM asked ORDER BY campaign, search").fetchall()
+
+
+def change(folder, sql, *values):
+    with sqlite3.connect(folder / "m.db") as connection:
+        assert connection.execute(sql, values).rowcount
 
 
 def test_a_finished_campaign_asks_no_sampler_and_finds_the_same(tmp_path, recorded, asks):
     first, heard = executed(tmp_path, recorded)
     assert (heard.new, heard.known) == (ALL, 0)
-    kept = (tmp_path / "asked.json").read_bytes()
+    kept = asked(tmp_path)
+    assert len(kept) == 4
     asks.clear()
     again, heard = executed(tmp_path, recorded)
     assert (heard.new, heard.known) == (0, ALL)
     assert asks == []
     assert again == first
-    assert (tmp_path / "asked.json").read_bytes() == kept
+    assert asked(tmp_path) == kept
 
 
 @pytest.mark.parametrize(
@@ -90,13 +102,13 @@ def test_a_finished_campaign_asks_no_sampler_and_finds_the_same(tmp_path, record
 )
 def test_another_campaign_is_searched(tmp_path, recorded, changes):
     executed(tmp_path, recorded)
-    kept = (tmp_path / "asked.json").read_bytes()
+    kept = asked(tmp_path)
     plan = replace(PLAN, **changes)
     result, _ = executed(tmp_path, recorded, plan)
     (tmp_path / "apart").mkdir()
     apart, _ = executed(tmp_path / "apart", recorded, plan)
     assert [f.evaluations for f in result.findings] == [f.evaluations for f in apart.findings]
-    assert (tmp_path / "asked.json").read_bytes() != kept
+    assert set(asked(tmp_path)) > set(kept)
 
 
 def test_a_change_that_only_affects_the_table_searches_nothing(tmp_path, recorded, asks):
@@ -114,67 +126,58 @@ def test_a_campaign_that_the_database_lacks_is_searched(tmp_path, recorded):
     assert again == first
 
 
-def test_measurements_of_other_campaigns_do_not_reopen_a_finished_one(tmp_path, recorded, asks):
+def test_campaigns_that_share_a_database_do_not_reopen_each_other(tmp_path, recorded, asks):
     first, _ = executed(tmp_path, recorded)
-    kept = (tmp_path / "asked.json").read_bytes()
-    executed(tmp_path, recorded, replace(PLAN, seed=7))
-    (tmp_path / "asked.json").write_bytes(kept)
+    other, _ = executed(tmp_path, recorded, replace(PLAN, seed=7))
     asks.clear()
     again, heard = executed(tmp_path, recorded)
     assert asks == []
     assert (heard.new, heard.known) == (0, ALL)
     assert [f.evaluations for f in again.findings] == [f.evaluations for f in first.findings]
+    assert executed(tmp_path, recorded, replace(PLAN, seed=7))[0] == other
+    assert asks == []
 
 
 def test_a_campaign_that_ran_out_of_time_continues(tmp_path, recorded):
     _, heard = executed(tmp_path, recorded, replace(PLAN, limits=Limits(seconds=1e-9)))
     assert heard.new < ALL
-    assert not (tmp_path / "asked.json").exists()
+    assert asked(tmp_path) == []
     _, again = executed(tmp_path, recorded)
     assert again.new == ALL - heard.new
 
 
-def test_the_file_of_another_campaign_is_ignored_without_a_word(tmp_path, recorded):
-    (tmp_path / "asked.json").write_text(json.dumps({"campaign": "another", "asked": []}))
-    _, heard = executed(tmp_path, recorded)
-    assert (heard.new, heard.notices) == (ALL, [])
-    assert executed(tmp_path, recorded)[1].known == ALL
-
-
-DAMAGED = {
-    "empty": lambda asked: None,
-    "no key": lambda asked: ...,
-    "null": lambda asked: None,
-    "a search short": lambda asked: asked[1:],
-    "a number": lambda asked: [7, *asked[1:]],
-    "numbers": lambda asked: [[7] * len(asked[0]), *asked[1:]],
-    "nested": lambda asked: [[[digest] for digest in asked[0]], *asked[1:]],
-    "empty lists": lambda asked: [[] for _ in asked],
-    "no text": lambda asked: [["\ud800", *asked[0][1:]], *asked[1:]],
-    "twice": lambda asked: [asked[0][:1] * 2, *asked[1:]],
-    "above the budget": lambda asked: [[str(n) for n in range(1000)], *asked[1:]],
-}
-
-
-@pytest.mark.parametrize("damage", ["", "[]", "[" * 100_000, b"\xff", *DAMAGED])
-def test_a_damaged_file_is_ignored_with_one_line(tmp_path, recorded, damage):
-    path = tmp_path / "asked.json"
+@pytest.mark.parametrize("digests", ["", "0123456789abcdef", "twice", 7, b"\xff", "more"])
+def test_a_damaged_row_asks_one_sampler_again_and_is_mended(tmp_path, recorded, asks, digests):
     first, _ = executed(tmp_path, recorded)
-    kept = path.read_bytes()
-    content = json.loads(kept)
-    content["asked"] = DAMAGED[damage](content["asked"]) if damage in DAMAGED else None
-    text = json.dumps({key: value for key, value in content.items() if value is not ...}).encode()
-    path.write_bytes(text if damage in DAMAGED else damage if isinstance(damage, bytes) else damage.encode())
+    kept = asked(tmp_path)
+    [search] = [number for _, number, text in kept if len(text.split()) == 20][:1]
+    text = next(text for _, number, text in kept if number == search)
+    damage = {"twice": f"{text[:16]} {text}", "more": f"{text} 0123456789abcdef"}.get(digests, digests)
+    change(tmp_path, "UPDATE asked SET digests = ? WHERE search = ?", damage, search)
+    asks.clear()
     again, heard = executed(tmp_path, recorded)
     assert (again, heard.new) == (first, 0)
-    assert heard.notices == [f"{path} is damaged and ignored: the samplers are asked again, nothing is measured twice"]
-    assert path.read_bytes() == kept
+    assert len({sampler.search.seed for sampler in asks}) == 1
+    assert asked(tmp_path) == kept
+
+
+def test_a_database_of_an_older_version_gets_the_list_from_the_next_writer(tmp_path, recorded, asks):
+    first, _ = executed(tmp_path, recorded)
+    kept = asked(tmp_path)
+    with sqlite3.connect(tmp_path / "m.db") as connection:
+        connection.execute("DROP TABLE asked")
+    with Database.open(tmp_path / "m.db", read_only=True) as store:
+        assert len(store) == ALL
+    asks.clear()
+    assert executed(tmp_path, recorded)[0] == first
+    assert asks
+    assert asked(tmp_path) == kept
 
 
 def test_a_campaign_that_was_stopped_asks_only_the_samplers_of_unfinished_searches(
     tmp_path, recorded, asks, monkeypatch
 ):
-    monkeypatch.setattr(finished, "_FIRST_WRITE", 1)
+    monkeypatch.setattr(finished, "_WRITTEN_TOGETHER", 1)
     (tmp_path / "apart").mkdir()
     undisturbed, _ = executed(tmp_path / "apart", recorded)
 
@@ -188,11 +191,10 @@ def test_a_campaign_that_was_stopped_asks_only_the_samplers_of_unfinished_search
 
     backend = replayed_backend(PLAN, recorded)
     with Database.open(tmp_path / "m.db") as store, pytest.raises(KeyboardInterrupt):
-        execute(PLAN, backend, store, [Stop()], finished=tmp_path / "asked.json")
-    asked = json.loads((tmp_path / "asked.json").read_bytes())["asked"]
-    assert sum(digests is not None for digests in asked) == 2
+        execute(PLAN, backend, store, [Stop()])
+    assert len(asked(tmp_path)) == 2
     asks.clear()
     resumed, _ = executed(tmp_path, recorded)
     assert len({sampler.search.seed for sampler in asks}) == 1
     assert resumed == undisturbed
-    assert (tmp_path / "asked.json").read_bytes() == (tmp_path / "apart" / "asked.json").read_bytes()
+    assert asked(tmp_path) == asked(tmp_path / "apart")

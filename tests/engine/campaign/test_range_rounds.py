@@ -6,6 +6,7 @@ can be slower than the library.
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from math import log2
 from types import MappingProxyType
@@ -120,7 +121,7 @@ def campaign(folder, plan=PLAN, library=MappingProxyType({})):
     executor = Formula(library)
     backend = measured_backend(plan, H200, lambda spaces: executor)
     with Database.open(folder / "m.db") as database:
-        result = execute(plan, backend, database, (), finished=folder / "asked.json")
+        result = execute(plan, backend, database, ())
     return result, executor
 
 
@@ -282,7 +283,8 @@ def test_a_campaign_that_was_killed_between_the_rounds_ends_with_the_same_table(
 def test_measurements_of_probes_do_not_change_what_samplers_ask(tmp_path):
     plan = replace(PLAN, sampler="transfer", budget=12)
     campaign(tmp_path, plan)
-    (tmp_path / "asked.json").unlink()
+    with sqlite3.connect(tmp_path / "m.db") as connection:
+        connection.execute("DELETE FROM asked")
     _, executor = campaign(tmp_path, plan)
     assert executor.measured == []
 

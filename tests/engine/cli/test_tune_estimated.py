@@ -36,7 +36,6 @@ def test_a_device_that_is_not_here_is_built_for_and_estimated(run, on_paper, tmp
     ]
     assert (row.baseline, row.margin) == (None, 0.0)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "asked.json",
         "measurements.db",
         "run.json",
         "summary.txt",
