@@ -11,6 +11,7 @@ class Latency(Objective):
 
     protocol = "graph-cold-l2"
     unit = "ns"
+    by_time = True
 
     def score(self, measurement: Measurement) -> float:
         """Return the estimated time of one launch, corrected for drift, in nanoseconds.

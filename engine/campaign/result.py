@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain, tee
-from types import MappingProxyType
 
 from gemmtune.engine.campaign.backend import Backend
 from gemmtune.engine.campaign.plan import Plan
@@ -14,7 +13,7 @@ from gemmtune.engine.campaign.range_rounds import RangeMeasurements
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.final import Final
-from gemmtune.engine.records.measurement import Measurement, Status
+from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.table import RangeRow, Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
@@ -23,10 +22,11 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.known import Wanted
 from gemmtune.engine.tables.portfolio import Portfolio, choose
 from gemmtune.engine.tables.ranges import RangesReport, build_ranges, ranges_report
 from gemmtune.engine.tables.ranking import Contender, Ranking, rank
-from gemmtune.engine.tables.rows import build_table
+from gemmtune.engine.tables.rows import build_table, reach_ns
 
 __all__ = ["Finding", "Result", "ResultReader", "read_problems"]
 
@@ -89,7 +89,7 @@ def read_problems(
     problems: Iterable[Sequence[Task]],
     executor: Executor,
     database: Database,
-    held: Mapping[Task, Mapping[str, Measurement]] = MappingProxyType({}),
+    narrowed: Callable[[Wanted], Wanted] | None = None,
 ) -> Iterator[tuple[dict[Task, dict[Config, Measurement]], list[Final]]]:
     """Yield what the database holds of each problem as the executor measures it: measurements and finals.
 
@@ -97,20 +97,23 @@ def read_problems(
         problems: tasks of each problem.
         executor: executor of the campaign.
         database: the measurements.
-        held: stored measurements of tasks that were read before, by the digests of their configs.
+        narrowed: function that says what need not be read of a task; by default all is read.
 
     Raises:
         StoreError: the database cannot be read.
     """
     normalization = GpuNormalization(database)
     of_problems, again = tee(problems)
-    known = normalization.known_of_each(chain.from_iterable(again), executor, held)
-    for tasks in of_problems:
+    tasks = chain.from_iterable(again)
+    wanted = (Wanted(task, executor.protocol(task), executor.toolchain(task)) for task in tasks)
+    known = normalization.known_of_each(map(narrowed, wanted) if narrowed else wanted, executor)
+    for of_problem in of_problems:
         finals: list[Final] = []
         if executor.holds_finals:
-            found = database.finals(tasks[0].problem, tasks[0].device, executor.protocol(tasks[0]))
+            first = of_problem[0]
+            found = database.finals(first.problem, first.device, executor.protocol(first))
             finals = [normalization.normalize_final(final) for final in found]
-        yield {task: next(known) for task in tasks}, finals
+        yield {task: next(known) for task in of_problem}, finals
 
 
 class ResultReader:
@@ -128,10 +131,22 @@ class ResultReader:
         *,
         keep: bool,
     ) -> None:
-        """Prepare to read; nothing is read yet. `held` is as in `read_problems`."""
+        """Prepare to read; nothing is read yet.
+
+        Args:
+            plan: plan of the campaign.
+            backend: what answered.
+            database: the measurements.
+            held: stored measurements of tasks that were read before, by the digests of their configs.
+            keep: whether to keep the results.
+        """
         self._plan = plan
         self._objective = plan.plugins.objective
         self._keeps_measurements = plan.portfolio is not None or bool(self._objective.parts)
+        executor = backend.executor
+        measured = executor.holds_finals or executor.evidence is Evidence.MEASURED
+        all_count = self._keeps_measurements or plan.ranges is not None or len(plan.spaces) > 1
+        self._reach = reach_ns if self._objective.by_time and not (measured or all_count) else None
         self._backend = backend
         self._database = database
         self._held = held
@@ -194,11 +209,20 @@ class ResultReader:
     def _results(self, searches: Iterable[TaskSearch]) -> Iterator[_ProblemResult]:
         """Yield the result of each problem that is searched, sorted by the problem's name."""
         of_problem: dict[Workload, list[TaskSearch]] = {}
+        of_task: dict[Task, TaskSearch] = {}
         for search in searches:
             of_problem.setdefault(search.task.problem, []).append(search)
+            of_task[search.task] = search
+
+        def narrowed(wanted: Wanted) -> Wanted:
+            held = self._held.get(wanted.task, {})
+            trials = () if held else of_task[wanted.task].tuner.trials
+            needed = frozenset(trial.config.digest for trial in trials)
+            return replace(wanted, held=held, reach_ns=self._reach, needed=needed)
+
         ordered = sorted(of_problem, key=lambda p: p.name)
         unread = [[search.task for search in of_problem[p]] for p in ordered if p not in self._kept]
-        read = read_problems(unread, self._backend.executor, self._database, self._held)
+        read = read_problems(unread, self._backend.executor, self._database, narrowed)
         for problem in ordered:
             result = self._kept.get(problem) or self._result_of(of_problem[problem], *next(read))
             if self._keep:

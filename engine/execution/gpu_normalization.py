@@ -7,7 +7,7 @@ database keeps samples and estimates as they were measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from gemmtune.engine.records.config import Config
@@ -50,19 +50,8 @@ class GpuNormalization:
         known = self._database.known(task, protocol, executor.evidence, toolchain, digests)
         return {config: self.normalize(measurement) for config, measurement in known.items()}
 
-    def known_of_each(
-        self, tasks: Iterable[Task], executor: Executor, held: Mapping[Task, Mapping[str, Measurement]]
-    ) -> Iterator[dict[Config, Measurement]]:
-        """Yield what `known` returns, for each of many tasks.
-
-        Args:
-            tasks: tasks to look for.
-            executor: executor of the campaign.
-            held: stored measurements that were read before, by the digests of their configs.
-        """
-        wanted = (
-            Wanted(task, executor.protocol(task), executor.toolchain(task), held=held.get(task, {})) for task in tasks
-        )
+    def known_of_each(self, wanted: Iterable[Wanted], executor: Executor) -> Iterator[dict[Config, Measurement]]:
+        """Yield what `known` returns, for each of many tasks."""
         for known in self._database.known_of_each(wanted, executor.evidence):
             yield {config: self.normalize(measurement) for config, measurement in known.items()}
 

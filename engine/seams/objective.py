@@ -30,6 +30,8 @@ class Objective(ABC):
     """Unit of the score, for people."""
     parts: ClassVar[tuple[str, ...]] = ()
     """Name and unit of each score (`latency ns`), the ranking score first; empty for an objective of one score."""
+    by_time: ClassVar[bool] = False
+    """Whether the score is the estimated time in nanoseconds; of a large database, slow measurements stay unread."""
 
     @abstractmethod
     def score(self, measurement: Measurement) -> float:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection, Row, Select
 
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
@@ -23,6 +23,7 @@ from gemmtune.engine.store.row_reader import PAGE, RowReader
 __all__ = ["KnownReader", "Wanted"]
 
 _TASKS = 16  # of one page: their measurements are in memory together
+_FEW = 64  # measurements of one task that are read without a question of which count
 _Kind = tuple[int, str, int]  # ids of task and toolchain, with the protocol between them
 
 
@@ -40,6 +41,11 @@ class Wanted:
     """Digests of the configs to look for; None for all configs."""
     held: Mapping[str, Measurement] = field(default_factory=dict)
     """Stored measurements that were read before, by the digests of their configs; they are not read again."""
+    reach_ns: Callable[[Sequence[Measurement]], float] | None = None
+    """Function from the fastest LEADERS measurements to a time. Of many measurements, only those whose interval begins
+    below it are read, and those of `needed`. None to read all."""
+    needed: Set[str] = frozenset()
+    """Digests of configs to read in any case."""
 
 
 class KnownReader:
@@ -63,21 +69,40 @@ class KnownReader:
 
     def _page(self, page: Sequence[Wanted], evidence: Evidence) -> Iterator[dict[Config, Measurement]]:
         found = self._transactions.read(partial(self._found, page=page, evidence=evidence))
-        unread = [
-            (number, each)
-            for each, of_each in zip(page, found, strict=True)
-            for number, digest in of_each
-            if digest not in each.held
-        ]
+        unread = []
+        for each, of_each in zip(page, found, strict=True):
+            keys = [(number, digest) for number, digest in of_each if digest not in each.held]
+            if each.reach_ns is not None and len(keys) > _FEW:
+                near = self._near(each, each.reach_ns, evidence)
+                keys = [key for key in keys if near is None or key[0] in near or key[1] in each.needed]
+            unread += [(number, each) for number, _ in keys]
+        read = self._read(unread)
+        for each, of_each in zip(page, found, strict=True):
+            measurements = (each.held.get(digest) or read.get(number) for number, digest in of_each)
+            yield {measurement.config: measurement for measurement in measurements if measurement is not None}
+
+    def _read(self, unread: Sequence[tuple[int, Wanted]]) -> dict[int, Measurement]:
+        """Return the measurements of these ids, without damaged ones."""
         read: dict[int, Measurement] = {}
         for start in range(0, len(unread), PAGE):
             asked = dict(unread[start : start + PAGE])
             stored = self._transactions.read(partial(_rows, ids=list(asked)))
             decoded = self._reader.records(schema.measurements, stored, partial(_numbered, asked=asked))
             read |= dict(decoded)
-        for each, of_each in zip(page, found, strict=True):
-            measurements = (each.held.get(digest) or read.get(number) for number, digest in of_each)
-            yield {measurement.config: measurement for measurement in measurements if measurement is not None}
+        return read
+
+    def _near(
+        self, wanted: Wanted, reach_ns: Callable[[Sequence[Measurement]], float], evidence: Evidence
+    ) -> Set[int] | None:
+        """Return the ids within reach of the fastest; None if too few are ok, or one of the fastest is damaged."""
+        kind = {"task": self._ids[wanted.task], "toolchain": self._ids[wanted.toolchain]}
+        terms = kind | {"protocol": wanted.protocol, "evidence": evidence}
+        fastest = self._transactions.read(partial(_numbers, statement=queries.FASTEST, terms=terms))
+        leaders = self._read([(number, wanted) for number in fastest])
+        if len(leaders) < queries.LEADERS:
+            return None
+        reach = reach_ns([leaders[number] for number in fastest])
+        return set(self._transactions.read(partial(_numbers, statement=queries.NEAR, terms=terms | {"reach": reach})))
 
     def _found(self, connection: Connection, page: Sequence[Wanted], evidence: Evidence) -> list[list[tuple[int, str]]]:
         """Return id and config's digest of the measurements of each that is wanted, in insertion order."""
@@ -105,6 +130,10 @@ class KnownReader:
             for number, *texts in connection.execute(queries.TASK_IDS, {name: set(found) for name, found in terms}):
                 if task := new.get(tuple(texts)):
                     self._ids[task] = number
+
+
+def _numbers(connection: Connection, statement: Select[Any], terms: Mapping[str, object]) -> Sequence[int]:
+    return connection.execute(statement, terms).scalars().all()
 
 
 def _rows(connection: Connection, ids: Sequence[int]) -> Sequence[Row[Any]]:

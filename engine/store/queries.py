@@ -6,7 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, Connection, Select, Text, and_, bindparam, cast, func, select, type_coerce
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Connection,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    func,
+    or_,
+    select,
+    type_coerce,
+)
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -19,11 +32,14 @@ from gemmtune.engine.store.serialization import MEASUREMENT_COLUMNS
 
 __all__ = [
     "EQUAL_FINAL",
+    "FASTEST",
     "KEYS",
     "KIND",
     "KNOWN",
     "KNOWN_KEYS",
+    "LEADERS",
     "MEASUREMENTS",
+    "NEAR",
     "TASK_FIELDS",
     "TASK_ID",
     "TASK_IDS",
@@ -64,6 +80,16 @@ KNOWN_KEYS = select(_HELD.id, _HELD.config_digest, *(_HELD[name] for name in KIN
     *(_HELD[name].in_(bindparam(f"{name}s", expanding=True)) for name in KIND),
 )
 """Query of id and config's digest of the measurements of several kinds, by an index alone; their kind stands behind."""
+LEADERS = 3
+"""Number of measurements that `FASTEST` selects, at most."""
+_KIND = {"task": "task_id", "toolchain": "toolchain_id", "protocol": "protocol", "evidence": "evidence"}
+_OK = select(_HELD.id).where(
+    *(_HELD[name] == bindparam(term) for term, name in _KIND.items()), _HELD.status == Status.OK, _TIME_NS.is_not(None)
+)
+FASTEST = _OK.order_by(_TIME_NS, _HELD.id).limit(LEADERS)
+"""Query of the ids of the fastest measurements of one kind."""
+
+
 TASK_ID = select(schema.tasks.c.id).where(*(schema.tasks.c[name] == bindparam(name) for name in TASK_FIELDS))
 """Query of the id of one task."""
 _TASK_TEXTS = tuple(type_coerce(schema.tasks.c[name], Text) for name in TASK_FIELDS)
@@ -189,3 +215,8 @@ def _as_it_is(element: _valid, compiler: SQLCompiler, **options: Any) -> str:  #
 def _null_if_damaged(element: _valid, compiler: SQLCompiler, **options: Any) -> str:  # noqa: ANN401 (SQLAlchemy's)
     text = compiler.process(element.clauses, **options)
     return f"CASE WHEN json_valid({text}) THEN {text} END"
+
+
+_LOW, _LEVEL = (_field(_HELD.estimate, name) for name in ("low_ns", "level"))
+NEAR = _OK.where(or_(_LOW.as_float() <= bindparam("reach"), _LEVEL.as_string().is_not(None)))
+"""Query of the ids of the measurements of one kind whose interval begins below `reach` ns; of several GPUs, all."""

@@ -12,9 +12,12 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.tables.portfolio import Portfolio
-from gemmtune.engine.tables.ranking import Contender, Ranking
+from gemmtune.engine.tables.ranking import MIN_MARGIN, Contender, Ranking
 
-__all__ = ["build_table", "unserved"]
+__all__ = ["CHOICES", "build_table", "reach_ns", "unserved"]
+
+CHOICES = 3
+"""Choices per row."""
 
 
 def build_table(
@@ -24,7 +27,7 @@ def build_table(
     *,
     margin: float = SHIP_MARGIN,
     portfolio: Portfolio | None = None,
-    choices: int = 3,
+    choices: int = CHOICES,
 ) -> Table:
     """Build a table with one row per ranking.
 
@@ -59,6 +62,17 @@ def build_table(
     rows.sort(key=lambda row: row.problem.name)
     ordered = tuple(sorted(drivers))
     return Table(device, tuple(rows), objective_name, margin=margin, measured_at=measured_at, drivers=ordered)
+
+
+def reach_ns(fastest: Sequence[Measurement]) -> float:
+    """Return a time in ns; a row neither chooses nor ties a measurement whose interval begins above it.
+
+    Args:
+        fastest: the CHOICES fastest ok measurements of a task that no final was held of, in order.
+    """
+    times = [(m.estimate.time_ns, m.estimate.high_ns) for m in fastest if m.estimate is not None]
+    best, high = times[0]
+    return max(times[-1][0], high, best * (1 + MIN_MARGIN))
 
 
 def unserved(table: Table, measurements: Iterable[Measurement]) -> tuple[Workload, ...]:

@@ -16,6 +16,7 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
+from gemmtune.engine.store import known, serialization
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
@@ -198,3 +199,34 @@ def test_a_campaign_that_was_stopped_asks_only_the_samplers_of_unfinished_search
     assert len({sampler.search.seed for sampler in asks}) == 1
     assert resumed == undisturbed
     assert asked(tmp_path) == asked(tmp_path / "apart")
+
+
+ALL_WRONG = "status = 'wrong_result', estimate = NULL"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "estimate = json_set(estimate, '$.low_ns', 1.0) WHERE id % 7 = 0",  # slow ones that tie
+        "config_digest = 'x' WHERE id = (SELECT id FROM ok ORDER BY time LIMIT 1)",
+        "status = 'wrong_result', estimate = NULL WHERE id IN (SELECT id FROM ok ORDER BY time LIMIT 50)",
+        ALL_WRONG,
+    ],
+)
+def test_measurements_far_behind_are_not_read_and_change_nothing(tmp_path, recorded, monkeypatch, damage):
+    executed(tmp_path, recorded, replace(PLAN, sampler="random", budget=300))
+    if damage:
+        ok = (
+            "WITH ok AS (SELECT id, json_extract(estimate, '$.time_ns') AS time FROM measurements WHERE status = 'ok') "
+        )
+        change(tmp_path, f"{ok if 'FROM ok' in damage else ''}UPDATE measurements SET {damage}")
+    decoded = []
+    read = serialization.measurement_of
+    monkeypatch.setattr(serialization, "measurement_of", lambda *row: decoded.append(row) or read(*row))
+    few, _ = executed(tmp_path, recorded)
+    narrow, decoded[:] = len(decoded), []
+    monkeypatch.setattr(known, "_FEW", 10**6)
+    every, _ = executed(tmp_path, recorded)
+    assert (few.table, few.findings, few.measurements) == (every.table, every.findings, every.measurements)
+    assert narrow < len(decoded) / 2 or damage == ALL_WRONG
