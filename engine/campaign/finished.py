@@ -71,7 +71,7 @@ class FinishedSearches(Callback):
         Raises:
             StoreError: the database cannot be read.
         """
-        asked = self._database.asked(self._campaign)
+        asked = self._database.searches(self._campaign)
         ended = [
             (search, asked[number])
             for number, search in enumerate(self._searches)
@@ -115,5 +115,5 @@ class FinishedSearches(Callback):
             StoreError: the database refused.
         """
         if self._unwritten:
-            self._database.add_asked(self._campaign, self._unwritten)
+            self._database.add_searches(self._campaign, self._unwritten)
             self._unwritten = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records import catalogue
@@ -46,28 +46,21 @@ def known_table(
         raise UsageError(f"{wanted}; measured: {skus}")
     (found,) = devices
     found = next((each for each in catalogue.devices() if each == found), found)  # with the sources of its figures
-    problems = dict.fromkeys(task.problem for task in tasks)
-    rankings = (_ranking(database, problem, found, objective, tasks) for problem in problems)
-    ordered = sorted((r for r in rankings if r is not None), key=lambda r: r.problem.name)
-    return build_table(found, name, ordered, margin=margin)
+    of_problem: dict[Workload, list[Task]] = {}
+    for task in tasks:
+        of_problem.setdefault(task.problem, []).append(task)
+    rankings = (_ranking(database, found, objective, its) for its in of_problem.values())
+    return build_table(found, name, filter(None, rankings), margin=margin)
 
 
-def _ranking(
-    database: Database, problem: Workload, device: Device, objective: Objective, tasks: list[Task]
-) -> Ranking | None:
+def _ranking(database: Database, device: Device, objective: Objective, tasks: Sequence[Task]) -> Ranking | None:
     normalization = GpuNormalization(database)
-    measurements = [
-        normalization.normalize(m)
-        for task in tasks
-        if task.problem == problem
-        for m in _newest(list(database.measurements(task)))
-    ]
-    finals = map(normalization.normalize_final, database.finals(problem, device))
-    rankings = rank(device, objective, measurements, finals=finals)
-    return rankings[0] if rankings else None
+    measurements = (normalization.normalize(m) for task in tasks for m in _newest(list(database.measurements(task))))
+    finals = map(normalization.normalize_final, database.finals(tasks[0].problem, device))
+    return next(iter(rank(device, objective, measurements, finals=finals)), None)
 
 
-def _newest(measurements: list[Measurement]) -> Iterator[Measurement]:
+def _newest(measurements: Sequence[Measurement]) -> Iterator[Measurement]:
     """Yield the measurements of the toolchain that was used last."""
     newest = max(measurements, key=lambda m: m.created_at).toolchain
     return (m for m in measurements if m.toolchain == newest)

@@ -199,15 +199,9 @@ class Database:
             ProblemError: the text is no problem.
         """
         chosen = parse_workload(workload) if isinstance(workload, str) else workload
-        return self._measurements(chosen, space, device)
-
-    def _measurements(
-        self, workload: Task | Workload | None, space: str | None, device: str | None
-    ) -> Iterator[Measurement]:
         statement = queries.MEASUREMENTS
-        if (workload, space, device) != (None, None, None):
-            tasks = queries.task_ids(workload, space, device)
-            statement = statement.where(schema.measurements.c.task_id.in_(tasks))
+        if (chosen, space, device) != (None, None, None):
+            statement = statement.where(schema.measurements.c.task_id.in_(queries.task_ids(chosen, space, device)))
         return self._all_measurements(statement)
 
     def measurements_with_energy(self) -> Iterator[Measurement]:
@@ -272,15 +266,7 @@ class Database:
         toolchain: Toolchain,
         digests: Sequence[str] | None = None,
     ) -> dict[Config, Measurement]:
-        """Return what need not be measured again, failures included, by config and in insertion order.
-
-        Args:
-            task: task that was measured.
-            protocol: name of the timing protocol.
-            evidence: evidence of the measurements.
-            toolchain: toolchain of the binaries.
-            digests: digests of the configs to look for; None for all configs.
-        """
+        """Return what need not be measured again, failures included, by config and in insertion order; see `Wanted`."""
         (found,) = self.known_of_each([Wanted(task, protocol, toolchain, digests)], evidence)
         return found
 
@@ -288,13 +274,13 @@ class Database:
         """Yield the measurements of each that is wanted, by config and in insertion order, some tasks at a time."""
         return KnownReader(self._transactions, self._reader, self._ids).known(wanted, evidence)
 
-    def asked(self, campaign: str) -> dict[int, list[str]]:
+    def searches(self, campaign: str) -> dict[int, list[str]]:
         """Return the digests of the configs that finished searches of a campaign asked, by the searches' numbers."""
         columns = schema.asked.c
         found = self._reader.rows(select(columns.search, columns.digests).where(columns.campaign == campaign))
         return {row.search: row.digests for row in found if isinstance(row.digests, list)}
 
-    def add_asked(self, campaign: str, searches: Mapping[int, Sequence[str]]) -> None:
+    def add_searches(self, campaign: str, searches: Mapping[int, Sequence[str]]) -> None:
         """Store the digests of the configs that finished searches of a campaign asked, by the searches' numbers."""
         columns = schema.asked.c
         new = [{"campaign": campaign, "search": number, "digests": digests} for number, digests in searches.items()]

@@ -14,10 +14,7 @@ from gemmtune.engine.seams.space import Space
 from gemmtune.engine.tables.portfolio import Portfolio
 from gemmtune.engine.tables.ranking import MIN_MARGIN, Contender, Ranking
 
-__all__ = ["CHOICES", "build_table", "reach_ns", "unserved"]
-
-CHOICES = 3
-"""Choices per row."""
+__all__ = ["build_table", "reach_ns", "unserved"]
 
 
 def build_table(
@@ -27,7 +24,7 @@ def build_table(
     *,
     margin: float = SHIP_MARGIN,
     portfolio: Portfolio | None = None,
-    choices: int = CHOICES,
+    choices: int = 3,
 ) -> Table:
     """Build a table with one row per ranking.
 
@@ -68,7 +65,7 @@ def reach_ns(fastest: Sequence[Measurement]) -> float:
     """Return a time in ns; a row neither chooses nor ties a measurement whose interval begins above it.
 
     Args:
-        fastest: the CHOICES fastest ok measurements of a task that no final was held of, in order.
+        fastest: the three fastest ok measurements of a task that no final was held of, in order.
     """
     times = [(m.estimate.time_ns, m.estimate.high_ns) for m in fastest if m.estimate is not None]
     best, high = times[0]
