@@ -11,6 +11,7 @@ from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.scheduling.finals import Finals
+from gemmtune.engine.scheduling.rivals import Rivals
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.scheduling.task_priority import TaskPriority
 from gemmtune.engine.scheduling.task_search import TaskSearch
@@ -32,7 +33,8 @@ class Scheduler:
     """The searches of one campaign on one executor.
 
     A measurement is stored before its sampler learns of it. A stored measurement is not made again: a campaign that
-    was killed continues where it was. The batches of a task depend on the task's own results alone.
+    was killed continues where it was. The batches of a task depend on the task's own results; whether it goes on, on
+    those of its problem in other spaces too.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Scheduler:
             tasks = [search.task for search in searches]
             self._finals = Finals(tasks, executor, database, objective, self._normalization)
         self._limits = limits
+        self._rivals = Rivals(searches)
         self._gpus = executor.parallel
         self._now = now
         self._started = now()
@@ -141,7 +144,7 @@ class Scheduler:
 
     def _stop(self) -> None:
         """End every search that has nothing submitted, because time is over."""
-        for search in (*self._ready.clear(), *self._waiting):
+        for search in (*self._ready.clear(), *self._rivals.clear(), *self._waiting):
             search.cut_short = True
             self._end(search, "time is over")
         self._waiting.clear()
@@ -190,6 +193,14 @@ class Scheduler:
             if regret is not None and search.tuner.evaluations and search.tuner.regret_bound <= regret:
                 self._end(search, f"regret at most {search.tuner.regret_bound:.2%}")
                 return False
+            if not search.tuner.done:
+                verdict = self._rivals.judge(search)
+                self._complete.extend(self._rivals.free(search))
+                if verdict is None:
+                    return False
+                if verdict:
+                    self._end(search, verdict)
+                    return False
             search.batch = search.tuner.next_batch()
             if not search.batch:
                 self._end(search, "budget spent" if search.budget < search.tuner.feasible else "all evaluated")
@@ -206,6 +217,8 @@ class Scheduler:
 
     def _end(self, search: TaskSearch, reason: str) -> None:
         search.close()
+        self._rivals.end(search)
+        self._complete.extend(self._rivals.free(search))
         self._ready.subtract(search.budget - search.tuner.evaluations)
         for callback in self._callbacks:
             callback.on_search_end(search, reason)

@@ -65,6 +65,7 @@ class TaskSearch:
         self.space = space
         self.sampler = sampler
         self.budget = budget
+        self.objectives = objectives
         self.batch: list[Config] = []
         """Configs that are being evaluated, in the order they were asked."""
         self.results: dict[Config, Measurement] = {}
@@ -76,7 +77,6 @@ class TaskSearch:
         self._configs = configs
         self._seed = seed
         self._batch = batch
-        self._objectives = objectives
         self._history = history
         self._tuner: Tuner | None = None
 
@@ -95,7 +95,7 @@ class TaskSearch:
                 budget=self.budget,
                 seed=int.from_bytes(own_seed, "big"),
                 campaign_seed=self._seed,
-                objectives=self._objectives,
+                objectives=self.objectives,
                 features=TaskFeatures(self.space, self.task),
                 history=self._history(self.task) if self.sampler.learns else (),
             )

@@ -66,6 +66,20 @@ class Toy(Space):
         raise NotImplementedError
 
 
+class InOrder(Sampler):
+    """Proposes the configs in their order."""
+
+    def ask(self, count):
+        asked = self.search.feasible[self.told : self.told + count]
+        self.told += count
+        return list(asked)
+
+    def tell(self, trials):
+        pass
+
+    told = 0
+
+
 class Median(Objective):
     protocol = "fake"
     unit = "ns"
@@ -75,10 +89,11 @@ class Median(Objective):
 
 
 def outcome(task: Task, config: Config) -> Measurement:
-    """Best at (4, 3); x = 0 fails."""
+    """Best at (4, 3); x = 0 fails. Kernels of the space `slow` take twice as long, those of `close` 4 % longer."""
     x, y = config.integer("x"), config.integer("y")
     good = x > 0
     time_ns = 1000.0 * task.problem.m + 100 * abs(x - 4) + 10 * abs(y - 3)
+    time_ns *= {"toy": 1.0, "slow": 2.0, "close": 1.04}[task.space]
     return Measurement(
         task=task,
         config=config,
@@ -553,3 +568,42 @@ def test_an_objective_that_breaks_its_contract_is_named(database, score):
 
     with pytest.raises(ContractError, match=rf"objective .*Broken gave .* the score {score}"):
         Scheduler(searches(TASKS[:1]), ScriptedExecutor(), database, Broken(), ()).run()
+
+
+SPACES = tuple(Task(Problem(m, 64, 64), H200, space) for m in (1, 2) for space in ("slow", "toy", "close"))
+
+
+def counts(found: Sequence[TaskSearch]) -> list[int]:
+    return [search.tuner.evaluations for search in found]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_space_that_stays_behind_ends_after_eight_whatever_comes_first(tmp_path, seed):
+    found_trials = []
+    for number, executor in enumerate((ScriptedExecutor(), ScriptedExecutor(seed, 1), ScriptedExecutor(seed, 40))):
+        with Database.open(tmp_path / f"{number}.db") as database:
+            found, listener = scheduled(database, executor, searches(SPACES, budget=30, batch=4))
+            again, _ = scheduled(database, ScriptedExecutor(), searches(SPACES, budget=30, batch=4))
+        assert counts(found) == [8, 30, 30] * 2
+        assert trials(again) == trials(found)  # from the database alone
+        reasons = {reason for task, reason in listener.ends if task.space == "slow"}
+        assert all("behind toy after 8 evaluations" in reason for reason in reasons)
+        found_trials.append(trials(found))
+    assert found_trials[0] == found_trials[1] == found_trials[2]
+
+
+def test_a_space_is_compared_with_one_that_has_ended_and_a_sweep_goes_on(database):
+    few = [config for config in CONFIGS if config["x"] == 1]
+    slow = TaskSearch(SPACES[0], Toy(), lambda: CONFIGS[5:], InOrder, 20, seed=0, batch=4)
+    ended = TaskSearch(SPACES[1], Toy(), lambda: few, InOrder, 5, seed=0, batch=4)
+    sweep = TaskSearch(SPACES[3], Toy(), lambda: CONFIGS, registry.sampler("exhaustive"), 30, seed=0, batch=4)
+    scheduled(database, ScriptedExecutor(), [slow, ended, sweep])
+    assert counts([slow, ended, sweep]) == [8, 5, 30]
+
+
+def test_searches_that_wait_for_one_another_end_with_the_time(database):
+    clock = iter(range(10**6))
+    found = searches(SPACES, budget=30, batch=4)
+    _, listener = scheduled(database, ScriptedExecutor(at_a_time=1), found, Limits(seconds=60), now=lambda: next(clock))
+    assert len(listener.ends) == len(SPACES)
+    assert all(search.cut_short for search in found if search.tuner.evaluations not in (8, 30))
