@@ -53,8 +53,8 @@ class Finding:
     """Recorded optimum over the best score found, 0 if none was; None where no optimum is known."""
     found_here: bool = True
     """Whether this campaign evaluated the config; another campaign that shares the database may have found it."""
-    stopped_after: tuple[int, ...] = ()
-    """Launches of each config that racing stopped early."""
+    stopped_early: int = 0
+    """Configs whose launches screening stopped early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ class ResultReader:
             failures=dict(Counter(trial.status.value for trial in trials if trial.status is not Status.OK)),
             fraction_of_optimum=None if optimum is None else optimum / score if score else 0.0,
             found_here=config is None or any(trial.config == config for trial in trials),
-            stopped_after=tuple(len(m.samples_ns) for m in measured if m.estimate is not None and m.estimate.stopped),
+            stopped_early=sum(m.estimate is not None and bool(m.estimate.stopped) for m in measured),
         )
 
 

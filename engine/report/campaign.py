@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median_low
 
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Finding, Result
@@ -44,10 +43,9 @@ def campaign_report(
     evidence = {m.evidence for m in result.measurements}
     lost = [m for m in result.measurements if m.task.is_baseline and m.status is not Status.OK]
     fractions = [f.fraction_of_optimum for f in findings if f.fraction_of_optimum is not None]
-    mean, racing = sum(fractions) / len(fractions) if fractions else None, _racing(findings)
-    portfolio = None
-    if result.portfolio is not None:
-        portfolio = portfolio_report(result.portfolio, device, plan.plugins.spaces, result.measurements)
+    mean = sum(fractions) / len(fractions) if fractions else None
+    stopped = sum(finding.stopped_early for finding in findings)
+    portfolio = None if result.portfolio is None else portfolio_report(result.portfolio)
     scored_by_task = _scored_by_task(objective, result)
     scored = [scored_by_task.get((finding.problem, finding.space), []) for finding in findings]
     record = {
@@ -58,7 +56,7 @@ def campaign_report(
         **json_fields(plan, "budget", "seed"),
         "fraction_of_optimum": mean,
         "evidence": sorted(each.value for each in evidence),
-        "racing": racing,
+        "stopped_early": stopped,
         "rows": len(result.table.rows),
         "portfolio": portfolio and portfolio.to_json(),
         "ranges": result.ranges and ranges_json(result.ranges),
@@ -86,10 +84,9 @@ def campaign_report(
         if of:
             sections += front_sections(Task(finding.problem, device, finding.space), objective.parts, of)
     lines = [] if mean is None else [f"mean fraction of the recorded optimum: {mean:.4f}"]
-    if racing is not None:
-        launches = "1 launch" if racing["median_launches"] == 1 else f"{racing['median_launches']} launches"
-        timed = count(racing["timed"], "config")
-        lines.append(f"racing stopped {racing['stopped']} of {timed} early, after {launches} in the median")
+    if stopped:
+        timed = sum(finding.evaluations - sum(finding.failures.values()) for finding in findings)
+        lines.append(f"screening stopped {stopped} of {count(timed, 'config')} early")
     if others := sum(not finding.found_here for finding in findings):
         best = f"{others} of {count(len(findings), 'best config')}"
         lines.append(f"{best} {'was' if others == 1 else 'were'} found by other campaigns that share the database")
@@ -180,15 +177,6 @@ def _scored_by_task(objective: Objective, result: Result) -> dict[tuple[Workload
     return found
 
 
-def _racing(findings: Sequence[Finding]) -> dict[str, int] | None:
-    """Return how many of the timed configs racing stopped early, and their launches; None where it stopped none."""
-    launches = [number for finding in findings for number in finding.stopped_after]
-    if not launches:
-        return None
-    timed = sum(finding.evaluations - sum(finding.failures.values()) for finding in findings)
-    return {"stopped": len(launches), "timed": timed, "median_launches": median_low(launches)}
-
-
 def _rows_text(plan: Plan, result: Result) -> str:
     """Return the number of rows per space, the held-out problems, and problems for which nothing worked."""
     spaces = Counter(row.choices[0].space for row in result.table.rows)
@@ -201,5 +189,4 @@ def _rows_text(plan: Plan, result: Result) -> str:
 
 def _finding_json(finding: Finding) -> dict[str, object]:
     scores = ("score", "baseline_score", "evaluations", "failures", "fraction_of_optimum")
-    fields = json_fields(finding, "problem", "space", "config", *scores)
-    return fields | {"stopped_early": len(finding.stopped_after), "found_here": finding.found_here}
+    return json_fields(finding, "problem", "space", "config", *scores, "stopped_early", "found_here")

@@ -1,63 +1,40 @@
 """Losses of sharing configs, between problems and over ranges of m, in the summary of a campaign."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
-from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.measurement import Measurement
-from gemmtune.engine.records.task import Task
-from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.layout import Report, count, json_fields
-from gemmtune.engine.seams.space import Space
 from gemmtune.engine.tables.portfolio import Portfolio
 from gemmtune.engine.tables.ranges import RangesReport, SizeLoss
 
 __all__ = ["portfolio_report", "ranges_json", "ranges_text"]
 
-_Chosen = tuple[Workload, str, Config]
-"""A problem with its space and config."""
 
-
-def portfolio_report(
-    portfolio: Portfolio, device: Device, spaces: Mapping[str, Space], measurements: Iterable[Measurement]
-) -> Report:
-    """Report a portfolio beside the table that gives each problem its own best config.
-
-    `measurements` are those of the picks and of each problem's own best; build seconds may be missing.
-    """
+def portfolio_report(portfolio: Portfolio) -> Report:
+    """Report a portfolio beside the table that gives each problem its own best config."""
     picks = portfolio.picks
-    chosen: list[_Chosen] = [(p.problem, p.space, p.config) for p in picks]
-    own: list[_Chosen] = [(p.problem, p.space, p.own) for p in picks]
-    build_seconds = {(m.task.problem, m.task.space, m.config): m.build_seconds for m in measurements}
-    kernels, seconds = _builds(chosen, device, spaces, build_seconds)
-    kernels_before, seconds_before = _builds(own, device, spaces, build_seconds)
-    configs, configs_before = (len({(s, p.family, config) for p, s, config in of}) for of in (chosen, own))
-    worst_loss, worst_bound = max((p.loss for p in picks), default=0.0), max((p.bound for p in picks), default=0.0)
-    mean_loss = fmean((p.loss for p in picks), weights=(p.problem.weight for p in picks)) if picks else 0.0
-    text = (
-        f"portfolio: {count(configs, 'config')} for {count(len(picks), 'choice')} instead of {configs_before}; "
-        f"loss {worst_loss:.2%} at worst (upper end of the intervals {worst_bound:.2%}), "
-        f"{mean_loss:.2%} in the weighted mean\n"
-        f"to compile: {count(kernels, 'kernel')}, {_seconds(seconds)}, "
-        f"instead of {kernels_before}, {_seconds(seconds_before)}"
+    if not picks:
+        return Report({"configs": 0}, ["portfolio: the baseline serves every problem, nothing is compiled"])
+    before, after = (
+        len({(pick.space, pick.problem.family, config) for pick, config in chosen})
+        for chosen in ([(pick, pick.own) for pick in picks], [(pick, pick.config) for pick in picks])
     )
     record = {
         "worst_allowed": portfolio.limits.worst,
         "mean_allowed": portfolio.limits.mean,
-        "configs_before": configs_before,
-        "configs": configs,
-        "worst_loss": worst_loss,
-        "worst_bound": worst_bound,
-        "mean_loss": mean_loss,
-        "kernels_before": kernels_before,
-        "kernels": kernels,
-        "build_seconds_before": seconds_before,
-        "build_seconds": seconds,
-        "picks": [json_fields(p, "problem", "space", "config", "own", "loss", "bound") for p in picks],
+        "configs_before": before,
+        "configs": after,
+        "worst_loss": max(pick.loss for pick in picks),
+        "worst_bound": max(pick.bound for pick in picks),
+        "mean_loss": fmean((pick.loss for pick in picks), weights=[pick.problem.weight for pick in picks]),
+        "picks": [json_fields(pick, "problem", "space", "config", "own", "loss", "bound") for pick in picks],
     }
-    nothing = "portfolio: the baseline serves every problem, nothing is compiled"
-    return Report(record, [text if picks else nothing])
+    text = (
+        f"portfolio: {count(after, 'config')} for {count(len(picks), 'choice')} instead of {before}; "
+        f"loss {record['worst_loss']:.2%} at worst (upper end of the intervals {record['worst_bound']:.2%}), "
+        f"{record['mean_loss']:.2%} in the weighted mean"
+    )
+    return Report(record, [text])
 
 
 def ranges_text(report: RangesReport, *, buckets: bool) -> str:
@@ -79,25 +56,6 @@ def ranges_text(report: RangesReport, *, buckets: bool) -> str:
 def ranges_json(report: RangesReport) -> dict[str, object]:
     """Return the losses at each size for programs."""
     return {**json_fields(report, "ranges", "tuned", "probed", "held_out"), "held_out_otherwise": report.otherwise}
-
-
-def _builds(
-    chosen: Iterable[_Chosen],
-    device: Device,
-    spaces: Mapping[str, Space],
-    build_seconds: Mapping[_Chosen, float | None],
-) -> tuple[int, float | None]:
-    """Return the number of kernels and their build time, s; None if a build's time was not recorded."""
-    seconds: dict[str, float | None] = {}
-    for problem, space, config in chosen:
-        key = spaces[space].artifact_key(Task(problem, device, space), config)
-        seconds.setdefault(key, build_seconds.get((problem, space, config)))
-    known = [s for s in seconds.values() if s is not None]
-    return len(seconds), sum(known) if len(known) == len(seconds) else None
-
-
-def _seconds(seconds: float | None) -> str:
-    return "seconds not recorded" if seconds is None else f"{seconds:.1f} s"
 
 
 def _line(losses: Sequence[SizeLoss], sizes: str) -> str:

@@ -42,23 +42,10 @@ def cover(demands: Sequence[Demand], mean: float, preferred: Set[Config] = froze
     """
     names = sorted({c for d in demands for c in d.losses}, key=lambda c: (c not in preferred, c.json))
     losses = np.array([[d.losses.get(c, np.inf) for d in demands] for c in names], np.float64)
-    kept = _undominated(losses)
-    names, losses = [names[i] for i in kept], losses[kept]
     weights = np.array([d.weight for d in demands], np.float64)
     weights /= weights.sum()
     chosen = _greedy(losses, weights, mean)
     return [names[chosen[i]] for i in np.argmin(losses[chosen], axis=0)]
-
-
-def _undominated(losses: _Losses) -> list[int]:
-    """Return the indices of rows that no other row undercuts; of equal rows, the first."""
-    kept = []
-    for i, row in enumerate(losses):
-        as_good = (losses <= row).all(axis=1)
-        better = as_good & (losses < row).any(axis=1)
-        if not better.any() and not as_good[:i].any():
-            kept.append(i)
-    return kept
 
 
 def _mean(losses: _Losses, weights: _Losses, chosen: Sequence[int]) -> float:

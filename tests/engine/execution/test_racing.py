@@ -103,23 +103,19 @@ def tuned(recorded, path, *, early_stopping=True):
         return text, record, [m for m in database.measurements() if m.task.space != "aten" and m.estimate]
 
 
-def test_the_summary_says_how_many_configs_racing_stopped_and_the_database_why(recorded, tmp_path):
+def test_the_summary_says_how_many_configs_screening_stopped_and_the_database_why(recorded, tmp_path):
     text, record, held = tuned(recorded, tmp_path / "m.db")
-    stopped = sorted((m for m in held if m.estimate.stopped), key=lambda m: len(m.samples_ns))
+    stopped = [m for m in held if m.estimate.stopped]
     assert 0 < len(stopped) < len(held)
     assert all("the leader's" in m.estimate.stopped for m in stopped)
     assert max(len(m.samples_ns) for m in stopped) < max(len(m.samples_ns) for m in held)
-    median = len(stopped[(len(stopped) - 1) // 2].samples_ns)
-    assert record["racing"] == {"stopped": len(stopped), "timed": len(held), "median_launches": median}
-    assert record["tasks"][0]["stopped_early"] == len(stopped)
-    launches = f"{median} launch{'' if median == 1 else 'es'}"
-    assert f"\nracing stopped {len(stopped)} of {len(held)} configs early, after {launches} in the median\n" in text
+    assert record["stopped_early"] == record["tasks"][0]["stopped_early"] == len(stopped)
+    assert f"\nscreening stopped {len(stopped)} of {len(held)} configs early\n" in text
 
 
-def test_without_a_race_nothing_is_said_of_it(recorded, tmp_path):
+def test_without_screening_nothing_is_said_of_it(recorded, tmp_path):
     text, record, held = tuned(recorded, tmp_path / "m.db", early_stopping=False)
     assert len(held) > 1
     assert not any(m.estimate.stopped for m in held)
-    assert "racing" not in text
-    assert record["racing"] is None
-    assert record["tasks"][0]["stopped_early"] == 0
+    assert "screening" not in text
+    assert record["stopped_early"] == record["tasks"][0]["stopped_early"] == 0
