@@ -178,9 +178,11 @@ class ResultReader:
             rankings = tuple(rankings)
             held_out = frozenset(plan.held_out)
             sizes = (*rankings, *self.rankings((*measured.probe_searches, *measured.interior_searches)))
-            apart = {"probed": measured.probed, "interior": measured.interior, "held_out": held_out}
-            rows = build_ranges(sizes, plan.ranges, margin=plan.margin, **apart)
-            ranges = ranges_report(rows, sizes, plan.ranges, margin=plan.margin, **apart)
+            probed, interior = measured.probed, measured.interior
+            rows = build_ranges(
+                sizes, plan.ranges, margin=plan.margin, held_out=held_out, probed=probed, interior=interior
+            )
+            ranges = ranges_report(rows, sizes, margin=plan.margin, held_out=held_out, probed=probed | interior)
             rankings = (ranking for ranking in rankings if ranking.problem not in held_out)
         if plan.portfolio is not None:
             rankings = tuple(rankings)

@@ -42,20 +42,18 @@ def ranges_text(report: RangesReport, *, buckets: bool) -> str:
     if not report.ranges:
         return "ranges: none, for no problem was tuned at two sizes or more"
     size = report.tuned[0].problem.range_size if report.tuned else "size"
-    way, other = ("powers of two", "measured") if buckets else ("measured", "powers of two")
+    way = "powers of two" if buckets else "measured"
     lines = [f"ranges of {size} ({way} edges): {count(report.ranges, 'range')}; {_line(report.tuned, f'tuned {size}')}"]
     if report.probed:
         lines.append(f"  {_line(report.probed, f'probed {size}')}, between tuned ones")
     if report.held_out:
-        lines.append(
-            f"  {_line(report.held_out, f'held-out {size}')}; with {other} edges {_line(report.otherwise, '')}"
-        )
+        lines.append(f"  {_line(report.held_out, f'held-out {size}')}")
     return "\n".join(lines)
 
 
 def ranges_json(report: RangesReport) -> dict[str, object]:
     """Return the losses at each size for programs."""
-    return {**json_fields(report, "ranges", "tuned", "probed", "held_out"), "held_out_otherwise": report.otherwise}
+    return json_fields(report, "ranges", "tuned", "probed", "held_out")
 
 
 def _line(losses: Sequence[SizeLoss], sizes: str) -> str:
@@ -63,8 +61,7 @@ def _line(losses: Sequence[SizeLoss], sizes: str) -> str:
     outside = sum(not each.in_range for each in losses)
     notes = [f"{outside} outside of every range"] * (outside > 0)
     notes += [f"{len(losses) - len(known)} not measured"] * (len(known) < len(losses))
-    where = f" at {len(losses)} {sizes}" if sizes else ""
     if not known:
-        return f"loss unknown{where}"
+        return f"loss unknown at {len(losses)} {sizes}"
     noted = f" ({', '.join(notes)})" if notes else ""
-    return f"loss {max(known):.2%} at worst, {fmean(known):.2%} in the mean{where}{noted}"
+    return f"loss {max(known):.2%} at worst, {fmean(known):.2%} in the mean at {len(losses)} {sizes}{noted}"

@@ -56,7 +56,7 @@ class SizeLoss:
 
 @dataclass(frozen=True, slots=True)
 class RangesReport:
-    """Losses of a table's ranges, and of ranges with the other kind of edges."""
+    """Losses of a table's ranges."""
 
     ranges: int
     """Number of ranges in the table."""
@@ -66,8 +66,6 @@ class RangesReport:
     """Losses at sizes that were measured and not searched."""
     held_out: tuple[SizeLoss, ...]
     """Losses at the held-out sizes."""
-    otherwise: tuple[SizeLoss, ...]
-    """Losses at the held-out sizes with powers of two as edges; with measured edges if the table has the former."""
 
 
 def build_ranges(
@@ -111,36 +109,28 @@ def build_ranges(
 def ranges_report(
     rows: Sequence[RangeRow],
     rankings: Sequence[Ranking],
-    limits: RangeLimits,
     *,
     margin: float = SHIP_MARGIN,
     held_out: Set[Workload] = frozenset(),
     probed: Set[Workload] = frozenset(),
-    interior: Set[Workload] = frozenset(),
 ) -> RangesReport:
     """Report the losses at every size of every series that has ranges.
 
     Args:
-        rows: ranges that `build_ranges` built with the other arguments.
+        rows: ranges that `build_ranges` built.
         rankings: rankings of all problems.
-        limits: limits of these ranges.
         margin: lead over the baseline that a row needs to ship another choice, as a fraction.
         held_out: problems that check the ranges.
-        probed: problems at which a few choices were measured and nothing was searched.
-        interior: problems at which only the kernel of a range was measured, beside the baseline.
+        probed: problems at which a choice was measured and nothing was searched.
     """
-    other = RangeLimits(limits.worst, not limits.buckets)
-    others = build_ranges(rankings, other, margin=margin, held_out=held_out, probed=probed, interior=interior)
     ranged = {row.problem.series for row in rows}
     sizes = [ranking for ranking in rankings if ranking.problem.series in ranged]
     checks = [ranking for ranking in sizes if ranking.problem in held_out]
-    between = probed | interior
     return RangesReport(
         ranges=len(rows),
-        tuned=tuple(_size_loss(rows, each, margin) for each in sizes if each.problem not in held_out | between),
-        probed=tuple(_size_loss(rows, each, margin) for each in sizes if each.problem in between),
+        tuned=tuple(_size_loss(rows, each, margin) for each in sizes if each.problem not in held_out | probed),
+        probed=tuple(_size_loss(rows, each, margin) for each in sizes if each.problem in probed),
         held_out=tuple(_size_loss(rows, each, margin) for each in checks),
-        otherwise=tuple(_size_loss(others, each, margin) for each in checks),
     )
 
 

@@ -129,16 +129,14 @@ def test_a_held_out_size_without_a_measurement_of_the_choice_has_no_loss():
     rankings, held_out = (*MEASURED, check), {check.problem}
     rows = build_ranges(rankings, RangeLimits(), held_out=held_out)
     assert rows[0].held_out == ()
-    report = ranges_report(rows, rankings, RangeLimits(), held_out=held_out)
+    report = ranges_report(rows, rankings, held_out=held_out)
     assert [(each.loss, each.in_range) for each in report.held_out] == [(None, True)]
 
 
 def test_beyond_the_greatest_m_the_report_counts_the_vendor_librarys_loss():
     check = ranking(8192, {LARGE: 1600.0, ATEN: 2000.0})
     rankings, held_out = (*MEASURED, check), {check.problem}
-    report = ranges_report(
-        build_ranges(rankings, RangeLimits(), held_out=held_out), rankings, RangeLimits(), held_out=held_out
-    )
+    report = ranges_report(build_ranges(rankings, RangeLimits(), held_out=held_out), rankings, held_out=held_out)
     ((found),) = report.held_out
     assert (found.space, found.loss, found.in_range) == ("aten", pytest.approx(0.25), False)
 
@@ -155,7 +153,7 @@ def test_a_probed_size_cuts_a_range_whose_choice_is_slower_than_the_vendor_libra
     assert spans((small, library, large)) == [(16, 17, SMALL[1]), (18, 32, ATEN[1]), (33, 64, LARGE[1])]
     assert (library.tuned, library.probed, library.problem.m) == ((), ((32, 0.0),), 32)
     assert library.worst_loss == 0.0
-    report = ranges_report((small, library, large), (*sizes, probe), RangeLimits(), probed={probe.problem})
+    report = ranges_report((small, library, large), (*sizes, probe), probed={probe.problem})
     assert [(each.problem.m, each.space) for each in report.probed] == [(32, "aten")]
     assert [each.problem.m for each in report.tuned] == [16, 64]
 
@@ -233,14 +231,13 @@ def test_the_greatest_bucket_ends_at_the_greatest_m_that_was_tuned():
     assert [(row.first, row.last) for row in build_ranges(sizes, RangeLimits(buckets=True))] == [(9, 16), (17, 100)]
 
 
-def test_the_report_has_the_losses_with_the_other_kind_of_edges():
+def test_the_report_has_the_loss_at_a_held_out_size_beyond_an_edge():
     check = ranking(100, {SMALL: 150.0, LARGE: 100.0, ATEN: 120.0})
     swapped = (MEASURED[0], ranking(64, {SMALL: 100.0, LARGE: 200.0, ATEN: 220.0}), *MEASURED[2:], check)
     held_out = {check.problem}
     rows = build_ranges(swapped, RangeLimits(), held_out=held_out)
-    report = ranges_report(rows, swapped, RangeLimits(), held_out=held_out)
+    report = ranges_report(rows, swapped, held_out=held_out)
     assert [each.loss for each in report.held_out] == [pytest.approx(0.5)]  # measured edges: the small tile to 256
-    assert [each.loss for each in report.otherwise] == [0.0]  # powers of two: 65 to 1024 is the large tile's
     assert report.ranges == 2
 
 
