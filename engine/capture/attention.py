@@ -49,7 +49,7 @@ def _attention(
     is_half = query.dtype in (torch.float16, torch.bfloat16)
     head = query.shape[-1]
     is_even = head == value.shape[-1]
-    is_fused = _is_dense(query, key, value, attn_mask) and _has_heads(query, key, value, enable_gqa)
+    is_fused = _is_fused(query, key, value, attn_mask, enable_gqa)
     is_square = query.shape[-2] == key.shape[-2] or not is_causal
     is_flash = is_half and attn_mask is None and is_even and is_square and head <= _LARGEST_HEAD
     if is_fused and is_flash and _BACKENDS.flash_sdp_enabled():
@@ -61,15 +61,14 @@ def _attention(
         )[0]
         return out[..., :head] if wide else out
     with_gradient = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
-    is_aligned = not (head % (8 if is_half else 4) or value.shape[-1] % (8 if is_half else 4))
+    bias = None if attn_mask is None or not is_fused else _bias(query, key, attn_mask)
+    is_aligned = not any(size % (8 if is_half else 4) for size in (head, value.shape[-1]))
     if is_fused and is_aligned and not enable_gqa and _BACKENDS.mem_efficient_sdp_enabled():
-        bias = None if attn_mask is None else _bias(query, key, attn_mask)
         found = _ATEN._scaled_dot_product_efficient_attention(
             query, key, value, bias, with_gradient, dropout_p, is_causal, scale=scale
         )
         return cast("torch.Tensor", found[0])
     if is_fused and is_half and is_even and is_aligned and _BACKENDS.cudnn_sdp_enabled():
-        bias = None if attn_mask is None else _bias(query, key, attn_mask)
         found = _ATEN._scaled_dot_product_cudnn_attention(
             query, key, value, bias, with_gradient, dropout_p, is_causal, False, scale=scale
         )
@@ -80,17 +79,15 @@ def _attention(
     return cast("torch.Tensor", found[0])
 
 
-def _is_dense(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
-    """Return whether all have four sizes and rows without gaps; a mask that is expanded along its rows has none."""
-    is_sized = query.dim() == key.dim() == value.dim() == 4  # batch, heads, length, head
-    return is_sized and all(each is None or each.stride(-1) == 1 for each in (query, key, value, mask))
-
-
-def _has_heads(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, enable_gqa: bool) -> bool:
-    """Return whether batches are equal, and heads too or the query's a multiple."""
-    if not query.shape[0] == key.shape[0] == value.shape[0] or key.shape[-3] != value.shape[-3]:
+def _is_fused(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, enable_gqa: bool
+) -> bool:
+    """Return whether a kernel takes sizes and heads, and rows whose elements are neighbours: not an expanded mask's."""
+    if not query.dim() == key.dim() == value.dim() == 4 or query.shape[0] != key.shape[0]:  # batch, heads, length, head
         return False
-    return query.shape[-3] == key.shape[-3] or (enable_gqa and query.shape[-3] % key.shape[-3] == 0)
+    is_dense = all(each is None or each.stride(-1) == 1 for each in (query, key, value, mask))
+    heads = query.shape[-3] == key.shape[-3] or (enable_gqa and query.shape[-3] % key.shape[-3] == 0)
+    return is_dense and heads and key.shape[:2] == value.shape[:2]
 
 
 def _bias(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

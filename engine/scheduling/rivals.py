@@ -11,8 +11,7 @@ __all__ = ["Rivals"]
 
 _LOOKS = ((8, 1.5), (16, 1.1))
 """Evaluations after which the spaces of a problem are compared, and the factor behind the best one that ends a search.
-
-See experiments/scheduling for what other factors save and lose."""
+experiments/scheduling says what other factors save and lose."""
 
 
 class Rivals:
@@ -24,37 +23,30 @@ class Rivals:
 
     def __init__(self, searches: Sequence[TaskSearch]) -> None:
         """Take a campaign's searches. Those that are exhaustive or have several objectives are not compared."""
-        compared = [each for each in searches if each.sampler is not ExhaustiveSampler and each.objectives == 1]
         groups: dict[object, list[TaskSearch]] = {}
-        for search in compared:
-            groups.setdefault((search.task.problem, search.task.device), []).append(search)
-        self._groups = {
-            search.task: [other for other in group if other is not search]
-            for group in groups.values()
-            if len(group) > 1
-            for search in group
-        }
+        for search in searches:
+            if search.sampler is not ExhaustiveSampler and search.objectives == 1:
+                groups.setdefault((search.task.problem, search.task.device), []).append(search)
+        several = (group for group in groups.values() if len(group) > 1)
+        self._groups = {search.task: group for group in several for search in group}
         self._marks: dict[Task, list[float]] = {task: [] for task in self._groups}  # best score at each look
         self._waiting: dict[Task, TaskSearch] = {}
 
     def judge(self, search: TaskSearch) -> str | None:
         """Return why a search ends, empty if it goes on, and None if it waits for others of its problem."""
-        others = self._groups.get(search.task, [])
+        group = self._groups.get(search.task, [])
         looks = sum(search.tuner.evaluations >= evaluations for evaluations, _ in _LOOKS)
-        if not others or not looks:
+        if not group or not looks:
             return ""
-        marks = self._mark(search, looks)
-        if any(len(self._marks[other.task]) < looks for other in others):
+        own = self._mark(search, looks)[looks - 1]
+        if any(len(self._marks[each.task]) < looks for each in group):
             self._waiting[search.task] = search
             return None
-        leader = min(others, key=lambda other: self._marks[other.task][looks - 1])
-        lead = self._marks[leader.task][looks - 1]
-        if marks[looks - 1] <= _LOOKS[looks - 1][1] * lead:
+        lead, space = min((self._marks[each.task][looks - 1], each.task.space) for each in group)
+        if own <= _LOOKS[looks - 1][1] * lead:
             return ""
-        behind = (
-            f"{marks[looks - 1] / lead - 1:.0%} behind" if marks[looks - 1] < math.inf else "nothing ran, unlike in"
-        )
-        return f"{behind} {leader.task.space} after {search.tuner.evaluations} evaluations"
+        behind = f"{own / lead - 1:.0%} behind" if own < math.inf else "nothing ran, unlike in"
+        return f"{behind} {space} after {search.tuner.evaluations} evaluations"
 
     def end(self, search: TaskSearch) -> None:
         """Let the best of a search that has ended stand for all later comparisons."""
@@ -63,13 +55,10 @@ class Rivals:
 
     def free(self, search: TaskSearch) -> list[TaskSearch]:
         """Return the searches that wait for this one no longer."""
-        freed = []
-        for other in self._groups.get(search.task, []):
-            rivals = self._groups[other.task]
-            due = len(self._marks[other.task])
-            if other.task in self._waiting and all(len(self._marks[rival.task]) >= due for rival in rivals):
-                freed.append(self._waiting.pop(other.task))
-        return freed
+        group = [each.task for each in self._groups.get(search.task, [])]
+        least = min((len(self._marks[task]) for task in group), default=0)
+        waiting = [task for task in group if task in self._waiting and task != search.task]
+        return [self._waiting.pop(task) for task in waiting if len(self._marks[task]) <= least]
 
     def clear(self) -> list[TaskSearch]:
         """Remove and return all searches that wait."""

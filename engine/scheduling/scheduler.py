@@ -33,8 +33,7 @@ class Scheduler:
     """The searches of one campaign on one executor.
 
     A measurement is stored before its sampler learns of it. A stored measurement is not made again: a campaign that
-    was killed continues where it was. The batches of a task depend on the task's own results; whether it goes on, on
-    those of its problem in other spaces too.
+    was killed continues where it was. The batches of a task depend on its own results, its end on its problem's.
     """
 
     def __init__(
@@ -196,10 +195,9 @@ class Scheduler:
             if not search.tuner.done:
                 verdict = self._rivals.judge(search)
                 self._complete.extend(self._rivals.free(search))
-                if verdict is None:
-                    return False
                 if verdict:
                     self._end(search, verdict)
+                if verdict != "":
                     return False
             search.batch = search.tuner.next_batch()
             if not search.batch:
