@@ -24,11 +24,6 @@ def built_call(found: Call, path: str, *, has_inputs: bool) -> Call:
 
     A function without parameters builds the model, unless the call has no inputs.
 
-    Args:
-        found: what MODULE:CALL names, imported where the tensors of its module may have data.
-        path: its name, for messages.
-        has_inputs: whether the call has inputs.
-
     Raises:
         UsageError: building fails, or what is built cannot be called.
     """

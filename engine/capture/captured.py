@@ -122,13 +122,7 @@ def merged(
     unseen: Iterable[Unseen],
     add: Callable[[float, float], float] = operator.add,
 ) -> tuple[list[CapturedProduct], list[Unseen]]:
-    """Join equal products, and equal work that is not to be tuned.
-
-    Args:
-        products: products of one call or of several.
-        unseen: other work.
-        add: function of the runs of two that are equal: their sum within a call, the greater between calls.
-    """
+    """Join equal products, and equal work that is not to be tuned; `add` joins the runs of two that are equal."""
     found: dict[tuple[str, bool], CapturedProduct] = {}
     for each in products:
         is_open = bool(each.m)

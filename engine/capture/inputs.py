@@ -66,12 +66,7 @@ class InputSpec:
         return f"{name}{dtype}[{','.join(map(str, self.sizes))}]{below}"
 
     def make(self, sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
-        """Return a tensor: normal numbers, integers as the text says, true for bool.
-
-        Args:
-            sizes: value of each open size.
-            device: device of the tensor.
-        """
+        """Return a tensor for these open sizes: normal numbers, integers as the text says, true for bool."""
         import torch
 
         shape = [size if isinstance(size, int) else sizes[size] for size in self.sizes]

@@ -24,9 +24,7 @@ class DriftMonitor:
     def check(self, worker: str, drift: float) -> str:
         """Return why the worker can no longer be trusted, or an empty string; reporting restarts the count.
 
-        Args:
-            worker: name of the worker that measured.
-            drift: the reference kernel's time beside the samples, over its nominal time.
+        `drift` is the reference kernel's time beside the samples, over its nominal time.
         """
         if abs(drift - 1.0) <= _MOST_DRIFT:
             del self._off[worker]

@@ -41,13 +41,7 @@ class EstimateExecutor(Executor):
         pruners: Mapping[str, Pruner] | None = None,
         notify: Notify = log_notice,
     ) -> None:
-        """Start no process yet; the first submitted config does.
-
-        Args:
-            spaces: the spaces to build for, by name.
-            builders: builder processes; by default one per core.
-            pruners: by name, applied before and after each build.
-            notify: called with a line for each thing that a person should know.
+        """Start no process yet; the first submitted config does. By default there is one builder per core.
 
         Raises:
             ToolchainMissing: a space cannot build here.

@@ -49,16 +49,9 @@ class BuildMeasurePipeline:
         early_stopping: bool = True,
         notify: Notify = log_notice,
     ) -> None:
-        """Prepare the pipeline; no process starts before the first config is submitted.
+        """Prepare the pipeline for that many GPU workers; no process starts before the first config is submitted.
 
-        Args:
-            provenance: how the numbers are made.
-            open_machines: starts the builders and the workers, which `close` ends.
-            parallel: number of GPU workers there will be.
-            pruners: by name, asked before the build and again between build and measurement.
-            early_stopping: whether launches stop once a config is behind the task's best; if not, every config gets
-                all its launches.
-            notify: receives lines that a person should read.
+        Without `early_stopping`, every config gets all its launches.
         """
         self.evidence: Evidence = provenance.evidence
         self.parallel = parallel

@@ -56,12 +56,7 @@ class ReplayExecutor(Executor):
     """Number of workers; an answer takes no time."""
 
     def __init__(self, landscapes: Iterable[Landscape], pruners: Mapping[str, Pruner] | None = None) -> None:
-        """Index the landscapes.
-
-        Args:
-            landscapes: answer from these; the first of several for one task counts.
-            pruners: by name, applied to each recorded outcome as if it were measured now.
-        """
+        """Index the landscapes, the first of several per task; pruners see each outcome as if it were new."""
         self.landscapes = LandscapeIndex(landscapes)
         """Landscapes that answer."""
         self._pruners = dict(pruners or {})

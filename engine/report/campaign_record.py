@@ -115,13 +115,6 @@ def gather(
 ) -> CampaignRecord:
     """Return the record of a table; evaluations are read for at most DETAILED problems.
 
-    Args:
-        table: table to report.
-        objective: objective of the table.
-        database: measurements behind the table; None if there are none to read.
-        run: record of the campaign's run.
-        benches: times of models with the table and without.
-
     Raises:
         StoreError: the database cannot be read.
     """

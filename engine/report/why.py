@@ -52,12 +52,7 @@ def fastest_searched(row: Row) -> Choice | None:
 
 
 def why(row: Row, margin: float) -> Why:
-    """Return the reason for the row's first choice.
-
-    Args:
-        row: row of a table.
-        margin: lead that the table's rows needed to ship, as a fraction.
-    """
+    """Return the reason for the row's first choice."""
     best = fastest_searched(row)
     if best is None:
         return Why.FAILED

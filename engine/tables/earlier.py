@@ -37,11 +37,7 @@ def with_earlier(table: Table, earlier: Table, tuned: Set[Workload]) -> tuple[Ta
     """Return the table with the rows and ranges of an earlier one that it lacks, and the rows that were kept.
 
     Kept rows stay as they are, whatever margin they were made with; the margin of the table is that of the new rows.
-
-    Args:
-        table: new table.
-        earlier: table of the same device and objective.
-        tuned: problems that the new campaign tuned; their earlier rows are dropped, whether they have a new one or not.
+    Earlier rows of the problems that were `tuned` now are dropped, whether there is a new one or not.
     """
     kept = tuple(row for row in earlier.rows if row.problem not in tuned)
     gemms = {row.problem.series for row in table.ranges}

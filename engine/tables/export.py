@@ -24,12 +24,7 @@ _ALL = re.compile(r"^__all__ = \[[^\]]*\]\n\n", re.MULTILINE)
 
 
 def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -> Mapping[str, str]:
-    """Return the exporter's files, name to text.
-
-    Args:
-        exporter: exporter of the consumer.
-        table: table to export.
-        estimated: whether to export rows whose first choice is an estimate.
+    """Return the exporter's files, name to text; rows whose first choice is an estimate need `estimated`.
 
     Raises:
         TableError: the exporter refuses the table or runs none of its kinds of workloads, or the table has estimated

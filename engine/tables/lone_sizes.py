@@ -26,10 +26,7 @@ _LIMIT_FACTOR = 2
 def without_lone_sizes(segments: list[Segment], worst: float, *, buckets: bool) -> tuple[list[Segment], list[Span]]:
     """Return segments of a dynamic m, none of a single size, with the span of each; none if only one size is left.
 
-    Args:
-        segments: segments of one GEMM, by m.
-        worst: largest loss of a choice at a size, as a fraction.
-        buckets: whether segments hold whole buckets, which join a neighbour as a whole.
+    `worst` is the largest loss of a choice at a size, as a fraction. Buckets join a neighbour as a whole.
     """
     while lone := _lone(spans(segments, buckets=buckets)):
         ways = [way for number in lone for way in _joined(segments, number, worst, buckets=buckets)]

@@ -77,13 +77,8 @@ def choose(
     A problem is served in the space of its fastest choice if that may ship, and in every space of `alone` that has a
     contender. Any config that may ship serves if its score is within `limits.worst` of the best of its space; one with
     fewer than FULL_COVERAGE_SAMPLES launches, by the upper end of its interval. A config with a single launch has no
-    interval, and counts only where the best has no more launches.
-
-    Args:
-        rankings: rankings of all problems.
-        limits: largest losses allowed.
-        margin: lead over the baseline that a row needs to ship another choice, as a fraction.
-        alone: spaces that a consumer runs without any other.
+    interval, and counts only where the best has no more launches. Spaces of `alone` are those that a consumer runs
+    without any other.
     """
     groups: defaultdict[tuple[str, Workload], list[tuple[Workload, dict[Config, Pick]]]] = defaultdict(list)
     for ranking in rankings:

@@ -114,15 +114,7 @@ def ranges_report(
     held_out: Set[Workload] = frozenset(),
     probed: Set[Workload] = frozenset(),
 ) -> RangesReport:
-    """Report the losses at every size of every series that has ranges.
-
-    Args:
-        rows: ranges that `build_ranges` built.
-        rankings: rankings of all problems.
-        margin: lead over the baseline that a row needs to ship another choice, as a fraction.
-        held_out: problems that check the ranges.
-        probed: problems at which a choice was measured and nothing was searched.
-    """
+    """Report the losses at every size of every series that has ranges; see `build_ranges`."""
     ranged = {row.problem.series for row in rows}
     sizes = [ranking for ranking in rankings if ranking.problem.series in ranged]
     checks = [ranking for ranking in sizes if ranking.problem in held_out]
@@ -136,12 +128,6 @@ def ranges_report(
 
 def loss_at(ranking: Ranking, space: str, config_json: str, margin: float = SHIP_MARGIN) -> float | None:
     """Return a choice's loss against the choice that the table runs at a size, as a fraction.
-
-    Args:
-        ranking: contenders of the size.
-        space: space of the choice.
-        config_json: config of the choice, as JSON.
-        margin: lead over the baseline that a row needs to ship another choice, as a fraction.
 
     Returns:
         The loss from 0 on; None if the choice was not measured at the size.

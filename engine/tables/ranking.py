@@ -122,13 +122,8 @@ def rank(
     - a config that gave a wrong result on the problem once, or that a final refuted, is left out.
 
     The finalists of the last final by the objective's protocol rank first, in its order and by its times. The others
-    follow by score, then by space and the config's JSON. Rankings are sorted by the problem's name.
-
-    Args:
-        device: the GPU of the measurements.
-        objective: score to minimise, with its protocol.
-        measurements: measurements in any order.
-        finals: finals in the order in which they were held; those of other devices are ignored.
+    follow by score, then by space and the config's JSON. Rankings are sorted by the problem's name. Finals of other
+    devices are ignored.
 
     Raises:
         DeviceError: a measurement was made on another device; the message names both.

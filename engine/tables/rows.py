@@ -36,14 +36,6 @@ def build_table(
     - The tie band holds the fastest config, then the configs of its space that it does not beat beyond the noise. If
       the fastest leads the problem's final, tie band and regret bound are the final's.
 
-    Args:
-        device: GPU of the rankings.
-        objective_name: name of the objective that ranked them.
-        rankings: one ranking per problem.
-        margin: lead over the baseline that a row needs to ship another choice, as a fraction.
-        portfolio: portfolio chosen from these rankings with this margin.
-        choices: number of choices per row, at least 1.
-
     Raises:
         ValueError: `choices` is below 1.
     """

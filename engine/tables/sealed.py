@@ -48,11 +48,7 @@ def read_sealed(path: Path, parse: Callable[[bytes], T]) -> T:
 def parse_sealed(content: bytes, consumer: str, schema: int, names: Set[str]) -> dict[str, Any]:
     """Return a sealed file's fields after checks of its schema, hash and common fields.
 
-    Args:
-        content: JSON of the file.
-        consumer: name of the exporter.
-        schema: the only schema to accept.
-        names: names of the fields that only this consumer's tables have.
+    `names` are the fields that only this consumer's tables have.
 
     Raises:
         TypeError: the record or a common field has the wrong type.

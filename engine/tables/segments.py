@@ -86,13 +86,7 @@ def key_of(contender: Contender) -> Key:
 
 
 def make_segments(sizes: Sequence[Size], worst: float, *, buckets: bool) -> list[Segment]:
-    """Cut sizes into segments, each served by one choice.
-
-    Args:
-        sizes: all sizes of one GEMM, by m.
-        worst: largest loss of a choice at a size, as a fraction. Buckets ignore it.
-        buckets: whether segments hold whole buckets, from one power of two to the next.
-    """
+    """Cut sizes into segments, each served by one choice."""
     return _bucket_segments(sizes) if buckets else _fewest_segments(sizes, worst)
 
 

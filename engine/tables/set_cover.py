@@ -34,11 +34,6 @@ def cover(demands: Sequence[Demand], mean: float, preferred: Set[Config] = froze
     The choice is greedy, not always the fewest. Take the config that serves the most unserved problems until all are
     served, and add configs until the mean loss fits. Then drop those no longer needed, and exchange configs while that
     lowers the mean. Among equals take a preferred config, then the first by JSON. Only the arguments decide.
-
-    Args:
-        demands: the problems, each with one config of loss 0 or more.
-        mean: largest weighted mean of the losses, as a fraction.
-        preferred: configs to take among equals.
     """
     names = sorted({c for d in demands for c in d.losses}, key=lambda c: (c not in preferred, c.json))
     losses = np.array([[d.losses.get(c, np.inf) for d in demands] for c in names], np.float64)

@@ -107,11 +107,7 @@ def read_table(path: Path) -> Table:
 
 
 def parse_table(text: str, source: str) -> Table:
-    """Parse the text that `table_text` returned.
-
-    Args:
-        text: content of a table's file.
-        source: file name or other origin; it begins every message.
+    """Parse the text that `table_text` returned; the name of its source begins every message.
 
     Raises:
         TableError: the text is not JSON, truncated, of another schema or edited (its hash differs). Or it has a field

@@ -218,12 +218,6 @@ def check_build(space: type[Space], task: Task, config: Config, folder: Path) ->
     A few builds may differ, since ptxas 13 makes two binaries of some PTX. A binary that depends on a path, a clock or
     a hash seed never repeats.
 
-    Args:
-        space: space to build with.
-        task: task to build for; no GPU is needed.
-        config: config that passes the space's check.
-        folder: existing folder, in which each build gets an empty folder.
-
     Returns:
         The artifact that repeated.
 

@@ -88,9 +88,7 @@ class CuteKernel:
     def __init__(self, artifact: Artifact, call: Sequence[Argument]) -> None:
         """Link the object; the first launch loads the cubin, and therefore must not be captured.
 
-        Args:
-            artifact: built kernel.
-            call: arguments of its function, as in `Space.deployed_call`.
+        `call` has the arguments of its function, see `Space.deployed_call`.
 
         Raises:
             Exception: the object cannot be linked.

@@ -33,9 +33,6 @@ def kernel_of(data: bytes) -> tuple[Resources, int]:
     The shared memory is the static one, without dynamic memory and without the memory that the system keeps. Bytes that
     spill are those of the stack frame.
 
-    Args:
-        data: a cubin, or a file that contains one uncompressed.
-
     Raises:
         BuildError: there is no cubin or not one kernel, or it lacks its register count or its required block size.
     """

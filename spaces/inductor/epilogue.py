@@ -91,11 +91,7 @@ def lower_epilogue(
 ) -> list[ir.TensorBox]:
     """Return the epilogue's outputs as buffers, of which Inductor's scheduler makes kernels.
 
-    Args:
-        epilogue: operations behind the product.
-        product: the product, a template's or an input.
-        operands: further operands.
-        dtype: element type of outputs without one of their own.
+    Outputs without a type of their own have `dtype`.
     """
     values: dict[Term, Any] = {Product(): _widened(product)}
     values |= {operand: _widened(buffer) for operand, buffer in operands.items()}
@@ -121,12 +117,7 @@ def lower_epilogue(
 
 
 def generated_kernels(graph: GraphLowering, outputs: Mapping[str, ir.TensorBox]) -> list[GeneratedKernel]:
-    """Schedule a graph and return the kernels that Inductor generates, in the order of their launches.
-
-    Args:
-        graph: graph with all its operations.
-        outputs: outputs of the graph by name.
-    """
+    """Schedule a graph and return the kernels that Inductor generates, in the order of their launches."""
     graph.graph_outputs = [ir.ExternKernel.realize_input(output) for output in outputs.values()]
     graph.finalize()
     tensors = {output.get_name(): name for name, output in outputs.items()}

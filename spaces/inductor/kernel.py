@@ -77,15 +77,7 @@ class CubinKernel:
     ) -> None:
         """Load the binary.
 
-        Args:
-            binary: the cubin.
-            entry: name of its function.
-            grid: blocks along x, y and z.
-            threads: threads per block.
-            shared_bytes: dynamic shared memory per block, in bytes.
-            arguments: names of the function's arguments in order.
-            values: arguments that are equal for all launches: numbers, and addresses of memory.
-            operands: names of the tensors that a launch is called with, in order; the function may take fewer.
+        Its `arguments` are `values`, equal for all launches, and tensors: the `operands` in the order of a call.
 
         Raises:
             RuntimeError: the driver refuses the binary.

@@ -69,11 +69,6 @@ def render(template: str, problem: Problem, config: Config) -> Rendering:
 
     The target device must be present, or replaced by `target`.
 
-    Args:
-        template: Inductor's id, which a table row names: `triton::mm`, `triton::bmm` or `triton::mm_persistent_tma`.
-        problem: the GEMM to compute.
-        config: values of the template's parameters.
-
     Raises:
         BuildError: Inductor has no kernel for the config.
     """

@@ -84,13 +84,7 @@ class Tiles:
 def tiled_features(
     task: Task, configs: Sequence[Config], shared_bytes: Callable[[Task, Mapping[str, Ints]], Ints]
 ) -> Mapping[str, Reals]:
-    """Return the features of the tiles of Inductor's templates, and the rows of tiles that GROUP_M keeps together.
-
-    Args:
-        task: the problem and the GPU.
-        configs: at least one config.
-        shared_bytes: function that returns the bytes of shared memory per block.
-    """
+    """Return the features of the tiles of Inductor's templates, and the rows of tiles that GROUP_M keeps together."""
     matrix = np.fromiter(chain.from_iterable(config.values() for config in configs), np.int64).reshape(len(configs), -1)
     values = dict(zip(configs[0], matrix.T, strict=True))
     shared = shared_bytes(task, values)

@@ -33,13 +33,7 @@ def build(
 ) -> Artifact:
     """Compile the kernel as a call of it would, and leave the cubin in `folder`.
 
-    Args:
-        space: space of the task.
-        task: task to build for.
-        config: config of the space.
-        values: parameters of the kernel and options of the compiler that the config stands for.
-        definition: the user's class.
-        folder: folder that the file is written to.
+    `values` are the parameters and options of the compiler that the config stands for.
 
     Raises:
         BuildError: Triton refuses the config, or it needs more than a block may have.

@@ -63,15 +63,7 @@ class LinearSpace(EngineSpace):
     def product(
         self, task: Task, config: Config, function: str, constants: Mapping[str, object], into: Workspace | None = None
     ) -> KernelLaunch:
-        """Return the launch of the product.
-
-        Args:
-            task: task of the config.
-            config: config of the kernel.
-            function: name of the kernel's function.
-            constants: constexpr arguments beside the tile.
-            into: memory for partial sums of a split k; by default the output is written.
-        """
+        """Return the launch of the product, whose partial sums of a split k go `into` memory of their own."""
         layer = self.layer(task)
         n, k, per_row = layer.n, layer.k, layer.k // SCALE_BLOCK
         operands = {"A": _A, "B": _B, "C": into or OUT, "As": _A_SCALE, "Bs": _B_SCALE}

@@ -47,14 +47,8 @@ def serves_fp8(task: Task) -> Verdict:
 def fits(task: Task, config: Config, itemsize: int, *, rows: int, depth: int, scaled: bool, swaps: bool) -> Verdict:
     """Return whether a tile can be right and is of use.
 
-    Args:
-        task: task of the config.
-        config: config to check.
-        itemsize: bytes per element of both operands.
-        rows: most rows that one group of tiles can have.
-        depth: largest k of the products.
-        scaled: whether blocks of both operands share scales.
-        swaps: whether the kernel swaps A and B, so that the tile's columns are the instruction's rows.
+    A group of tiles has at most `rows` rows; a kernel that `swaps` A and B has the tile's columns as rows of its
+    instruction.
     """
     block_m, block_n, block_k = tile(config)
     if scaled and block_k > SCALE_BLOCK:

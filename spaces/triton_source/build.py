@@ -35,15 +35,7 @@ __all__ = ["build_kernels"]
 def build_kernels(
     space: Space, task: Task, config: Config, folder: Path, source: str, launches: Sequence[KernelLaunch]
 ) -> Artifact:
-    """Compile the kernels of launches that follow each other, into one file of cubins.
-
-    Args:
-        space: space of the task.
-        task: task to build for.
-        config: config of the kernels; the artifact keeps it, for the loader.
-        folder: folder that the file is written to.
-        source: text of a module that defines the kernels.
-        launches: launches of one call, in order.
+    """Compile the kernels of launches that follow each other, from the text of a module, into one file of cubins.
 
     Raises:
         BuildError: Triton refuses a kernel, or it needs more than a block may have.

@@ -167,10 +167,7 @@ def _bias(problem: Problem, source: TensorSource, name: str, integer_scale: floa
 def computed(epilogue: Epilogue, product: torch.Tensor, further: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Return the outputs of an epilogue in the product's type; without an epilogue, the product.
 
-    Args:
-        epilogue: operations behind the product.
-        product: product with its bias.
-        further: the epilogue's operands in the order of its text, broadcast to the product by their shapes.
+    `further` has its operands in the order of its text, broadcast to the product by their shapes.
     """
     import torch
 

@@ -151,13 +151,7 @@ class SglangMoeKind(_MoeKind[SglangMoe]):
 
 
 def align(layer: MoeLayer, experts: torch.Tensor, block_m: int) -> AlignedRows:
-    """Return the rows sorted by expert, each expert's padded to whole blocks with the number of rows.
-
-    Args:
-        layer: layer that says how long the engine's buffers are, and whether it sorts at all.
-        experts: experts of each token, tokens×top_k.
-        block_m: rows per block.
-    """
+    """Return the rows sorted by expert, each expert's padded to blocks of `block_m` with the number of rows."""
     import torch
 
     flat, device = experts.flatten().long(), experts.device

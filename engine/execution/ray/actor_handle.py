@@ -55,15 +55,7 @@ class ActorHandle(Generic[J, R]):
         wake: Event,
         notify: Notify = log_notice,
     ) -> None:
-        """Wait for no actor yet: jobs are sent once it is there.
-
-        Args:
-            name: for messages.
-            actor: Ray's handle of the actor.
-            folder: receives the binaries that come back.
-            wake: set when there is something to collect.
-            notify: receives the actor's notices, and a line per time that it ends.
-        """
+        """Wait for no actor yet; `folder` receives the binaries that come back, and `wake` is set when there is one."""
         self._name = name
         self._actor = actor
         self._folder = folder

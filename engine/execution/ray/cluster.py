@@ -63,12 +63,8 @@ class Cluster:
     def __init__(self, address: str | None = None, cpus: int | None = None, notify: Notify = log_notice) -> None:
         """Connect to the cluster at an address, or to the one that runs here, or start one that ends with `close`.
 
-        A cluster that is started listens on the loopback interface alone.
-
-        Args:
-            address: `ray://host:port` or `host:port`; by default the cluster that runs on this machine.
-            cpus: cores of a cluster that is started; by default all.
-            notify: receives lines that a person should read.
+        A cluster that is started listens on the loopback interface alone. The address is `ray://host:port` or
+        `host:port`; a started cluster has `cpus` cores, by default all.
 
         Raises:
             UsageError: no Ray answers at the address, or the token's file is another user's.

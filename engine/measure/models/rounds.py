@@ -38,9 +38,7 @@ def captured_graphs(arms: Mapping[str, RunnableArm]) -> tuple[dict[str, Callable
 def timed_rounds(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, tuple[float, ...]]:
     """Return the time per call in each round and arm, ns; every other round has the arms in reverse order.
 
-    Args:
-        calls: call of each arm.
-        seconds: time for all rounds, s; at least 8 rounds are run.
+    At least 8 rounds are run, and further ones for `seconds` in all.
     """
     repeats = {name: _repeats(call) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}

@@ -101,13 +101,7 @@ class FirstCall:
 
 
 def compiled_arm(prepared: Prepared, name: str, options: Mapping[str, Any]) -> RunnableArm:
-    """Return an arm that is not compiled yet.
-
-    Args:
-        prepared: model and arguments.
-        name: `eager`, `compile`, `max-autotune` or `table`.
-        options: options of torch.compile for the table's arm.
-    """
+    """Return an arm that is not compiled yet; `options` are those of the table's arm."""
     if name == "eager":
         return prepared.arm(prepared.call)
     arguments = {"options": dict(options)} if name == "table" else _OPTIONS[name]

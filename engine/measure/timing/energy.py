@@ -18,13 +18,8 @@ def joules_per_launch(
     """Return the energy per launch in joules, while launches follow each other without a pause.
 
     Idle power is included. The counter moves in steps of tens of milliseconds. The energy between two steps, at least
-    half a second apart, is divided by the launches between them.
-
-    Args:
-        replay: enqueues `launches` launches.
-        launches: launches of one replay.
-        replay_seconds: approximate time of a replay, in seconds.
-        energy_mj: reads the counter in millijoules; None without a counter.
+    half a second apart, is divided by the launches between them. `replay` enqueues `launches` launches; `energy_mj`
+    returns None without a counter.
 
     Returns:
         The energy in joules; None if the GPU counts no energy, or its counter does not move.

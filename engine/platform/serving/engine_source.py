@@ -62,12 +62,7 @@ class EngineSource:
         return self._file(_KERNELS[self.engine, kernel])
 
     def default_moe_config(self, *arguments: object, shared_bytes: int) -> dict[str, Any]:
-        """Return what the engine's `get_default_config` answers outside deterministic modes.
-
-        Args:
-            arguments: arguments of that function, by position.
-            shared_bytes: shared memory per block of the NVIDIA GPU.
-        """
+        """Return what the engine's `get_default_config` answers to these arguments outside deterministic modes."""
         file = self._file(_DEFAULTS[self.engine])
         return dict(_default_function(file, shared_bytes < _LOW_SHARED_BYTES)(*arguments))
 

@@ -17,9 +17,7 @@ __all__ = ["campaign_html"]
 def campaign_html(record: CampaignRecord, sources: str = "") -> str:
     """Return the page of a campaign: headline, pictures with their numbers, every row, and Markdown to paste.
 
-    Args:
-        record: the campaign.
-        sources: hash of what the page is made from, which its head will name.
+    The head of the page names `sources`, a hash of what the page is made from.
     """
     table = record.table
     title = f"{table.device.name}: {count(len(table.rows), 'row')}, {table.objective}"

@@ -43,12 +43,9 @@ def curves_png(comparison: Comparison) -> bytes:
 
 
 def comparison_html(comparison: Comparison, settings: Mapping[str, object], provenance: Sequence[str]) -> str:
-    """Return the page of a comparison; equal comparisons give equal text.
+    """Return the page of a comparison, with further settings of the study and the provenance of its landscapes.
 
-    Args:
-        comparison: the arms and their curves.
-        settings: further arguments of the study, by name.
-        provenance: devices, dates and versions of the landscapes.
+    Equal comparisons give equal text.
     """
     terms = f"{count(len(comparison.landscapes), 'landscape')}, budget {comparison.budget}"
     terms += f", {count(comparison.seeds, 'seed')}"

@@ -85,12 +85,9 @@ _STYLE: dict[Any, object] = {
 
 @contextmanager
 def canvas(height: float, of: type[Figure] | None = None, *, solved: bool = True) -> Iterator[Figure]:
-    """Yield an empty figure in the page's style; draw and call `svg` inside the block.
+    """Yield an empty figure in the page's style, with its height in inches; draw and call `svg` inside the block.
 
-    Args:
-        height: height in inches of 96 pixels.
-        of: class of the figure.
-        solved: False for a figure of `grid`, whose margins are fixed.
+    A figure of `grid` is not `solved`: its margins are fixed.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -107,12 +104,7 @@ def png(figure: Figure) -> bytes:
 
 
 def svg(figure: Figure, label: str) -> Markup:
-    """Return the figure as an SVG element; equal figures give equal text.
-
-    Args:
-        figure: figure of `canvas`.
-        label: sentence that a screen reader speaks in place of the picture.
-    """
+    """Return the figure as an SVG element for which a screen reader speaks the label; equal figures give equal text."""
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
@@ -126,13 +118,8 @@ def svg(figure: Figure, label: str) -> Markup:
 def grid(figure: Figure, number: int, columns: int, height: float) -> list[Axes]:
     """Divide a figure of `canvas` into panels of equal size, row by row; return those that are to be drawn on.
 
-    Panels have room for a title of two lines. The margins are fixed, which takes a third of a solved layout's time.
-
-    Args:
-        figure: empty figure of `canvas(solved=False)`.
-        number: panels to draw on.
-        columns: panels per row.
-        height: height of the figure in inches.
+    Panels have room for a title of two lines. The margins are fixed, which takes a third of a solved layout's time. The
+    figure is one of `canvas(solved=False)`.
     """
     lines = ceil(number / columns)
     panels = figure.subplots(lines, columns, squeeze=False).ravel()

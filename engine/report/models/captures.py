@@ -9,12 +9,7 @@ __all__ = ["capture_report"]
 
 
 def capture_report(captured: Captured, written: str) -> Report:
-    """Return the report of a capture.
-
-    Args:
-        captured: products of a model.
-        written: campaign file that has them.
-    """
+    """Return the report of a capture that was written to a campaign file."""
     variants = [variant for product in captured.products for variant in product.variants]
     products = [
         (each.problem.series_name if each.m else each.problem.name, f"{each.count:g}", _sizes(each), _chains(each))

@@ -68,13 +68,7 @@ class RunRecorder(CampaignState):
     """Callback that follows one run and records it."""
 
     def __init__(self, unit: str, clock: Callable[[], float], now: Callable[[], datetime]) -> None:
-        """Start to record.
-
-        Args:
-            unit: unit of the scores.
-            clock: monotonic clock, in seconds.
-            now: wall clock.
-        """
+        """Start to record scores of this unit by a monotonic clock in seconds; `now` is the wall clock."""
         super().__init__(unit, clock)
         self._started_at = now().astimezone(UTC).isoformat(timespec="seconds")
         self._samples: list[LoadSample] = []

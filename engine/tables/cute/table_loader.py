@@ -101,12 +101,7 @@ class CuteTable:
     """
 
     def __init__(self, path: Path, space: str, *, exact: bool = False) -> None:
-        """Read the rows of a space.
-
-        Args:
-            path: file of the table, `cute_table.json`.
-            space: name of the space, `cute_gemm` or `quack_gemm`.
-            exact: whether m is never rounded up.
+        """Read the rows of a space from `cute_table.json`; if `exact`, m is never rounded up.
 
         Raises:
             OSError: the file cannot be read.
@@ -136,11 +131,7 @@ class CuteTable:
         return 10 * major + minor
 
     def row(self, key: Key, gpu: str | None = None) -> Mapping[str, Any] | None:
-        """Find the row for a problem.
-
-        Args:
-            key: the problem.
-            gpu: name of the GPU that will run it; None if that is elsewhere.
+        """Find the row for a problem; `gpu` names the GPU that will run it, None one elsewhere.
 
         Returns:
             The row, or None without one; None is logged once per key.

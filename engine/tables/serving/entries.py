@@ -50,11 +50,6 @@ def entries_by_file(table: Table, engine: Engine, spaces: Sequence[str]) -> list
     Layers that share a file, since its name states neither hidden size nor experts per token, share each entry: the
     config of their rows that loses least where it loses most. Ranges of such layers are not used.
 
-    Args:
-        table: table with rows of the engine's layers.
-        engine: engine to write for.
-        spaces: spaces whose configs the engine runs.
-
     Raises:
         TableError: a row is of another engine's layer or of a space that the engine does not run.
     """

@@ -23,10 +23,7 @@ _TRITON_OF_TORCH = {"2.11": "3.6", "2.12": "3.7", "2.13": "3.7", "2.14": "3.8", 
 
 
 def json_files(source: str) -> Iterator[tuple[PurePosixPath, bytes]]:
-    """Yield path and content of each JSON file of a source, sorted by path.
-
-    Args:
-        source: a folder, a wheel's file, or the name of an installed package.
+    """Yield path and content of each JSON file of a folder, a wheel or an installed package, sorted by path.
 
     Raises:
         UsageError: there is no such source, or it cannot be read.

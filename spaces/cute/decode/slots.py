@@ -32,12 +32,7 @@ def address_of_row(matrix: cute.Tensor, row: cutlass.Int32) -> cute.Pointer:
 def load(row: cute.Pointer, vector: cutlass.Int32, vectors: cutlass.Int32, slot: cute.Tensor, streamed: bool) -> None:
     """Start loading a vector of a row into a slot; a vector beyond the row becomes zeros.
 
-    Args:
-        row: address of the row.
-        vector: number of the vector.
-        vectors: vectors per row.
-        slot: the thread's slot.
-        streamed: whether no other warp reads the vector, so that the level-1 cache need not keep it.
+    Only a vector that no other warp reads is `streamed`, past the level-1 cache.
     """
     nbytes = cutlass.min(cutlass.max(vectors - vector, 0), 1) * 16
     inside = row + cute.assume(cutlass.min(vector, vectors - 1) * VECTOR, divby=VECTOR)
