@@ -16,6 +16,7 @@ _STEP = 4  # ratio of neighbouring sizes that stand for a range
 _APART = 2  # least ratio of such a size to both ends
 _NO_END = 8192  # largest m that stands for a range without an end
 _BUDGET = 24  # evaluations per product; experiments/models says what more of them gain
+_FEW_ROWS = 64  # largest m of the space cute_splitk
 _UNREADABLE = "unreadable: "  # beginning of what the recorder writes for an epilogue without a text
 
 
@@ -110,6 +111,9 @@ class Captured:
         lines += ["", f"budget = {_BUDGET}"]
         if any(product.m for product in self.products):
             lines += ["", "# Products with an open m get rows for ranges of m.", "ranges = true"]
+        if any(product.problem.m <= _FEW_ROWS for product in self.products):
+            lines += ["", "# On Hopper and Blackwell, kernels for few rows are often faster; they need the extra cute."]
+            lines += ['# space = ["triton_mm", "cute_gemv", "cute_splitk"]']
         if not self.products:
             lines += ["", "problems = []"]
         for variant in (variant for product in self.products for variant in product.variants):
