@@ -7,7 +7,7 @@
 # make clean     remove .venv and everything built; `out/` holds measurements and stays
 #
 # PYTHON=python3.14 chooses the Python of a new .venv. CONSTRAINTS= VENV=.venv-newest uses the newest of every dependency,
-# in an environment of its own.
+# in an environment of its own. PIP='uv pip install' installs with uv, which unpacks on all cores; .ci/run does.
 
 # Python writes the bytecode of what it imports, whatever the caller's environment says: tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,7 +19,8 @@ CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 # One more than there are cores: many tests wait for processes they have killed.
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input $(CONSTRAINTS:%=--constraint %)
+PIP ?= $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input
+INSTALL := $(PIP) $(CONSTRAINTS:%=--constraint %)
 
 # An install is done when its stamp exists. A stamp's name holds a checksum of what the install reads, so a checkout that
 # only touches these files installs nothing again, and one that changes them does.
