@@ -67,8 +67,6 @@ class PerformanceScore:
         An isotonic regression over the ranks of all searches gives the best found per time. A search that ended early
         keeps its last best. Return None where the score is undefined, or nothing was found in its range.
         """
-        from sklearn.isotonic import IsotonicRegression  # takes a second to import
-
         if self.evaluations is None:
             return None
         times, ranks = [], []
@@ -89,8 +87,7 @@ class PerformanceScore:
         near = (time >= (1 - margin) * self._times[0]) & (time <= (1 + margin) * self._times[-1])
         if not near.any():
             return None
-        fit = IsotonicRegression(increasing=False, out_of_bounds="clip").fit(time[near], rank[near])
-        curve = self._sorted[np.round(fit.predict(self._times)).astype(int)]
+        curve = self._sorted[np.round(_descending(time[near], rank[near], self._times)).astype(int)]
         return float(np.mean((curve - self._random) / (self._sorted[0] - self._random)))
 
     def _range(self) -> tuple[int, int] | None:
@@ -122,3 +119,12 @@ class PerformanceScore:
             return values
         smooth: _Floats = PchipInterpolator(steps, values[first])(np.linspace(draws[0], draws[-1], len(draws)))
         return smooth
+
+
+def _descending(times: _Floats, ranks: NDArray[np.int_], at: _Floats) -> _Floats:
+    """Return the non-increasing least-squares fit of ranks over times, between its points and flat beyond them."""
+    from scipy.optimize import isotonic_regression  # takes half a second to import
+
+    unique, places, counts = np.unique(times, return_inverse=True, return_counts=True)
+    fit = isotonic_regression(np.bincount(places, ranks) / counts, weights=counts, increasing=False)
+    return np.interp(at, unique, fit.x)

@@ -1,7 +1,7 @@
 """One campaign of simulated builders and workers, which are real actors; it goes on where it was.
 
-Usage: campaign.py DATABASE TABLE --budget N --seconds S [--problems N], with RAY_ADDRESS in the environment. Without it
-the campaign runs in one process.
+Usage: campaign.py DATABASE TABLE --budget N --seconds S [--problems N] [--actors WORKERS BUILDERS], with RAY_ADDRESS in
+the environment. Without it the campaign runs in one process.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def main() -> None:
     parser.add_argument("--budget", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--problems", type=int, default=10)
+    parser.add_argument("--actors", type=int, nargs=2, default=(3, 2), metavar=("WORKERS", "BUILDERS"))
     given = parser.parse_args()
     plan = Plan(sampler="evolution", budget=given.budget, batch=8, seed=7)
     recorded = completed(read_all(embedded()), plan.spaces, None)
@@ -50,8 +51,8 @@ def main() -> None:
         executor = SimulatedExecutor(
             landscapes,
             Cluster(address),
-            workers=3,
-            builders=2,
+            workers=given.actors[0],
+            builders=given.actors[1],
             seconds=given.seconds,
             binary_bytes=20_000,
             notify=notices.on_notice,

@@ -1,7 +1,7 @@
 """Kills the processes of a campaign at random, and compares the result with that of a campaign without kills.
 
 Usage: run.py --kills N [--seed S] [--problems N] [--budget N] [--seconds S] [--database postgresql+psycopg://...]
-              [--hostile N] [--json FILE]
+              [--actors WORKERS BUILDERS] [--hostile N] [--json FILE]
 
 With --hostile, N cases of hostile_input.py follow, and count as wrong what they find.
 """
@@ -66,6 +66,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--budget", type=int, default=200, help="evaluations per problem")
     parser.add_argument("--problems", type=int, default=10, help="the first of the ten recorded ones")
+    parser.add_argument("--actors", type=int, nargs=2, default=(3, 2), metavar=("WORKERS", "BUILDERS"))
     parser.add_argument("--seconds", type=float, default=0.02, help="of one build, and of one measurement")
     parser.add_argument("--pause", type=float, default=1.0, help="mean time between two kills, in seconds")
     parser.add_argument("--database", help="a PostgreSQL server whose connections are killed, too")
@@ -128,6 +129,7 @@ class Campaign:
     def start(self) -> None:
         given = self.run.given
         terms = ["--budget", str(given.budget), "--seconds", str(given.seconds), "--problems", str(given.problems)]
+        terms += ["--actors", *map(str, given.actors)]
         command = [str(Path(__file__).with_name("campaign.py")), self.database, str(self.table), *terms]
         with (self.run.folder / f"{self.name}.log").open("a") as log:
             self.process = subprocess.Popen(

@@ -185,7 +185,7 @@ def identity(measurement: Measurement) -> tuple[object, ...]:
     return m.task, m.config, m.protocol, m.evidence, m.toolchain
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(batch=st.lists(MEASUREMENTS, max_size=4, unique_by=identity))
 def test_any_batch_reads_back_equal(batch):
     with Database.open("sqlite://") as database:

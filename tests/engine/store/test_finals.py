@@ -152,7 +152,7 @@ FINALS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(finals=st.lists(FINALS, max_size=3, unique_by=repr))
 def test_any_final_reads_back_equal(finals):
     with Database.open("sqlite://") as database:

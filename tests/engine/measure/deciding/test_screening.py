@@ -26,7 +26,7 @@ DRIFT = Drift(20_000.0)
 
 # Campaigns: 64 configs in random order, each screened against the leader; then a final of the 8 best.
 
-SEEDS = 250
+SEEDS = 150
 CONFIGS = 64
 FIXED_LAUNCHES = CONFIGS * 100
 GOOD = 0.005  # regret of a right pick

@@ -249,7 +249,7 @@ def landscapes(draw, problem):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_landscapes_read_back_equal(data, tmp_path_factory):
     path = tmp_path_factory.mktemp("landscapes") / data.draw(st.sampled_from(["all.csv", "all.csv.gz"]))
