@@ -17,8 +17,8 @@ ARGS ?=
 VENV ?= .venv
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
-# One more than there are cores: many tests wait for processes they have killed.
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Two more than there are cores: many tests wait for processes they have killed.
+WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 PIP ?= $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input
 INSTALL := $(PIP) $(CONSTRAINTS:%=--constraint %)
 
