@@ -127,4 +127,5 @@ def _descending(times: _Floats, ranks: NDArray[np.int_], at: _Floats) -> _Floats
 
     unique, places, counts = np.unique(times, return_inverse=True, return_counts=True)
     fit = isotonic_regression(np.bincount(places, ranks) / counts, weights=counts, increasing=False)
-    return np.interp(at, unique, fit.x)
+    found: _Floats = np.interp(at, unique, fit.x)
+    return found
