@@ -1,7 +1,5 @@
 """Resources of a cubin, as Triton's cuobjdump reads them. Imports Triton."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

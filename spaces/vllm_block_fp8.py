@@ -1,7 +1,5 @@
 """Spaces of vLLM's linear kernel in fp8 with scales per block: all tiles, and what vLLM runs now."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from gemmtune.engine.platform.serving.file_name import Engine

@@ -1,7 +1,5 @@
 """Spaces of vLLM's fused mixture-of-experts kernel: all tiles, and what vLLM runs now."""
 
-from __future__ import annotations
-
 from gemmtune.engine.platform.serving.file_name import Engine
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.serving.moe_layer import VllmMoe

@@ -1,7 +1,5 @@
 """A model with a table against itself without one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

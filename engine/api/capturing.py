@@ -1,7 +1,5 @@
 """A model in, its products out: what a table has to serve."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Recorded landscapes by device or by file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The folder that results are written to: checked before anything is measured."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Record landscapes: every feasible config of each problem, measured on this machine's GPU."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence

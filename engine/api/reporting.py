@@ -1,7 +1,5 @@
 """Reports of a table, a folder or a database as HTML pages, and tables of everything that a database knows."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """A table measured again, after an upgrade or on another board."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from contextlib import closing

@@ -1,7 +1,5 @@
 """The backend of a campaign, which answers for it: GPUs, recorded landscapes or a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The backend of a campaign on paper: kernels are built, and a model of the space gives their times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """The backend of a campaign that measures on GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial

@@ -1,7 +1,5 @@
 """The plan of a campaign: what to tune, by which plug-ins, within which limits."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -28,8 +28,6 @@ k = 4096
 dynamic_m = true
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from difflib import get_close_matches

@@ -1,7 +1,5 @@
 """Keys of a campaign file, with their defaults, as `gemmtune init` writes them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from textwrap import wrap
 

@@ -11,8 +11,6 @@ Probes and interior points are measured only where the executor measures. They g
 See experiments/tables for what each round finds.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace

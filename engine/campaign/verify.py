@@ -1,7 +1,5 @@
 """Measure a table again, after an upgrade or on another GPU of its model, and repair what no longer holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 

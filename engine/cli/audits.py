@@ -1,7 +1,5 @@
 """The command that examines the tables of serving engines: audit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The commands that search: tune and record."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

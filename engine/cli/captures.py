@@ -1,7 +1,5 @@
 """The commands that take a model: capture and bench."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Annotated

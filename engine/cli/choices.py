@@ -1,7 +1,5 @@
 """Values that options take: listed in help, and completed in a shell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import StrEnum
 

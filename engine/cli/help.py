@@ -1,7 +1,5 @@
 """Help of a command: its options in groups, whole at 80 columns."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """Print to the terminal."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

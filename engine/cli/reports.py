@@ -1,7 +1,5 @@
 """The commands that write a page or a table of what is known: report and table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

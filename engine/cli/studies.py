@@ -1,7 +1,5 @@
 """The commands that study samplers on recorded landscapes: replay and compare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

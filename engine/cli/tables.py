@@ -1,7 +1,5 @@
 """The commands that read tables and databases: show, verify, diff, export, warmup, status and merge."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import ExitStack

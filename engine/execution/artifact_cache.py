@@ -1,7 +1,5 @@
 """Keeps the binaries of each task's fastest configs for its final, and deletes all others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from gemmtune.engine.records.artifact import Artifact

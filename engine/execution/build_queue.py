@@ -1,7 +1,5 @@
 """Orders builds by how soon a search needs them."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 
 from gemmtune.engine.measure.builder import BuildJob

@@ -1,7 +1,5 @@
 """Hands jobs to workers; a worker that is lost costs none of its jobs."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field

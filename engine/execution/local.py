@@ -1,7 +1,5 @@
 """The executor of this machine: builder processes on its cores, one worker process per GPU."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Applies pruners to candidates, and turns failed builds into statuses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The machines that build and measure, and the provenance of their numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Catalogue of known GPUs, read from `devices.toml` without querying one."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """GPUs as data, without querying one."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from functools import cache

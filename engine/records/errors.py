@@ -4,8 +4,6 @@ An expected failure of a candidate (a failed build, a wrong result, a hang) is n
 with that status.
 """
 
-from __future__ import annotations
-
 __all__ = [
     "ContractError",
     "DeviceError",

@@ -1,7 +1,5 @@
 """Finals: a problem's fastest configs timed in alternating rounds on one GPU."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gemmtune.engine.records.artifact import Toolchain

@@ -1,7 +1,5 @@
 """Landscapes: recorded outcomes of one task's configs."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

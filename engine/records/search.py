@@ -1,7 +1,5 @@
 """Search of one task, as a sampler receives it, and what a model expects of its configs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Tables: the config that production should run for every problem, with its evidence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gemmtune.engine.records.config import Config

@@ -1,7 +1,5 @@
 """Tasks: a workload on a device in a space."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gemmtune.engine.records.device import Device

@@ -1,7 +1,5 @@
 """Workloads: one thing to tune, whatever its kernel computes."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Self

@@ -1,7 +1,5 @@
 """Reports of every file that gemmtune writes: `gemmtune show`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

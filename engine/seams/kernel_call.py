@@ -1,7 +1,5 @@
 """Arguments of a compiled kernel's function, as data that a table can carry to a loader. Needs the standard library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Read and write workloads of every kind, by the plug-in of their kind."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Take a sampler from a file or a module, without installing a package."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

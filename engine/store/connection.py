@@ -1,7 +1,5 @@
 """Run transactions, and repeat them when the connection to the database is lost."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Settings and SQL particular to SQLite and to PostgreSQL."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Write files whole or not at all, and name what they hold."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

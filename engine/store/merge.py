@@ -1,7 +1,5 @@
 """Merge the databases of several sites."""
 
-from __future__ import annotations
-
 from array import array
 from dataclasses import dataclass
 from itertools import islice

@@ -1,7 +1,5 @@
 """Read rows into records: by pages, and without those that are damaged."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Convert records to rows of the database's tables, without their ids, and back."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from sys import float_info
 from types import UnionType

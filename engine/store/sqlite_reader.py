@@ -1,7 +1,5 @@
 """Read a SQLite file without writing to it or beside it."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Differences between two tables: rows added or gone, other winners, and times that differ beyond the noise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gemmtune.engine.records.errors import TableError

@@ -1,7 +1,5 @@
 """Buckets of m: rows that may serve every size that rounds up to their m."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gemmtune.engine.records.measurement import Evidence

@@ -1,7 +1,5 @@
 """Render and compile Inductor's templates for a GPU that need not be present. Imports torch and triton."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Import and compute once, before builders are forked, everything that a first build would wait for."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from threading import Thread
 

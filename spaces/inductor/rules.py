@@ -1,7 +1,5 @@
 """Constraints and seeds that Inductor's Triton templates have in common, each stated once."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import TypeVar
 

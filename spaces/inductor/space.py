@@ -1,7 +1,5 @@
 """The base class of the spaces of Inductor's Triton templates."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

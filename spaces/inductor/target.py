@@ -1,7 +1,5 @@
 """Settings of one build, and the GPU that it is for, which need not be present. Imports torch and triton."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Load a user's built kernel for the launches of one case. Imports torch and cuda.bindings."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from typing import cast

@@ -1,7 +1,5 @@
 """The base class of the spaces of serving engines' Triton kernels, and their baselines: what an engine runs now."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from abc import abstractmethod

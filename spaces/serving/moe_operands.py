@@ -3,8 +3,6 @@
 The order is that of `Operands.arguments` in spaces/workloads/moe.py.
 """
 
-from __future__ import annotations
-
 from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
 from gemmtune.spaces.triton_source.launches import Argument, Pointer

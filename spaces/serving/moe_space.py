@@ -1,7 +1,5 @@
 """The base class of the spaces of engines' fused mixture-of-experts kernels."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Configs that an engine runs now for a layer: an entry of its tuned file, or its default."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from contextlib import suppress

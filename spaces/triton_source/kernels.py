@@ -1,7 +1,5 @@
 """Load cubins of Triton kernels and launch them one after the other. Imports torch and cuda.bindings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Launches of Triton kernels as data: arguments, constants, grid and options. Imports no torch and no Triton."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ Binaries travel with their jobs and results as bytes. Ray passes an argument or 
 store.
 """
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import tempfile

@@ -1,7 +1,5 @@
 """The executor of a Ray cluster: builders on every node's cores, one worker per GPU of one model."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Bench of one model: all arms in one process, on this machine's GPU. Imports torch."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

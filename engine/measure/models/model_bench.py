@@ -1,7 +1,5 @@
 """Times of one model in several arms, and what they say of each other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log

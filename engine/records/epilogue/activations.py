@@ -1,7 +1,5 @@
 """Activations as the formulas into which torch decomposes them. Needs the standard library alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 

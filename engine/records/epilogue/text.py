@@ -1,7 +1,5 @@
 """Parser of an epilogue's text, see `chain`. Needs the standard library alone."""
 
-from __future__ import annotations
-
 import re
 from difflib import get_close_matches
 

@@ -1,7 +1,5 @@
 """Linear layers in fp8 with scales per block, as a serving engine runs them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self

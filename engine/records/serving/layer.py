@@ -1,7 +1,5 @@
 """Layers of serving engines: token counts, and names that state every size behind a letter."""
 
-from __future__ import annotations
-
 import math
 import re
 from abc import abstractmethod

@@ -1,7 +1,5 @@
 """Fused mixture-of-experts layers, as a serving engine runs them: sizes, types and the routing of tokens."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Page of `gemmtune audit`: every finding, filterable, and how the files spread over the rules."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from gemmtune.engine.report.audit.report import kinds_text, notes, tokens_text

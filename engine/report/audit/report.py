@@ -1,7 +1,5 @@
 """Report of `gemmtune audit`: each broken rule, and the files with faults."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

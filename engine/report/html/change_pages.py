@@ -1,7 +1,5 @@
 """Pages of `verify` and `diff`: each row's time before and after."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Section on whole models: their times with the table and without."""
 
-from __future__ import annotations
-
 from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html.page import Section, Sheet

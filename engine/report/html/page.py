@@ -1,7 +1,5 @@
 """Render a page of sections as one HTML file that loads nothing else."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sections on what the rows are worth: lead, roofline, finals, every row, and Markdown to paste."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from math import ceil

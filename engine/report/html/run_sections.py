@@ -1,7 +1,5 @@
 """Sections on the run: load and clocks over time, and failures."""
 
-from __future__ import annotations
-
 from collections import Counter
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Sections on the search: regret, best so far, and parameters."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Benches of models as JSON files in a campaign's folder."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Report of a model's bench: the arms, their ratios, and each product's part."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """Keep a running campaign's progress in a file beside its database, for `gemmtune status`."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Say what a command does before it imports and reads: this module imports nothing that takes time."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Read single cells of a landscape's CSV text; `landscape_file` explains the columns."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 from gemmtune.engine.io.numbers import MOST_INTEGER, parse_number

@@ -1,7 +1,5 @@
 """Write landscapes as CSV text; `landscape_file` explains the columns."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Sequence

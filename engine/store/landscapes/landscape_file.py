@@ -15,8 +15,6 @@ A file whose name ends in .json or .json.gz is read as `tuner_json` says. Column
 `n_reps` and any other name with a dot are ignored. Times of failures are not kept.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import os

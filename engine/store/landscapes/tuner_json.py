@@ -16,8 +16,6 @@ Sources: `process_cache`, `correct_open_cache` and `store_cache` in kernel_tuner
 kernel_tuner/file_utils.py, version 1.5.0; results-schema.json of github.com/odgaard/TuningSchema, branch T4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Audit of the tuned files of an engine: every file by itself, and files against each other."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath

@@ -1,7 +1,5 @@
 """Exporters of tables as the tuned files that vLLM and SGLang load."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar

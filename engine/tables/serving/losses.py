@@ -1,7 +1,5 @@
 """Loss of a tuned file's entries against configs that a campaign measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 

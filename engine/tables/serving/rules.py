@@ -1,7 +1,5 @@
 """Rules that one tuned file must keep, each stated once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

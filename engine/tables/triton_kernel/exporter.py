@@ -1,7 +1,5 @@
 """Exporter of tuned configs for a user's own Triton kernels."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping

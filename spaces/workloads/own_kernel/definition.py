@@ -1,7 +1,5 @@
 """A user's class that describes a Triton kernel to tune: loaded from its file and checked. Imports torch and Triton."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """Tensors that a user's class asks for. Imports torch."""
 
-from __future__ import annotations
-
 import hashlib
 
 import torch
