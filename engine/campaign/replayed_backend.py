@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
@@ -81,14 +81,14 @@ def _tasks(
                 configs = partial(recorded_feasible, space, task, landscape)
                 _check_params(task, space, landscape)
                 # No more configs than the budget are checked before their search begins.
-                budget = sum(1 for _ in islice(configs(), plan.budget))
-                if not budget:
+                first = tuple(islice(configs(), plan.budget))
+                if not first:
                     raise LandscapeError(
                         f"{landscape.source}: none of the {len(landscape.points)} configs recorded of {landscape.name} "
                         f"is feasible in space {name} on {device.sku}"
                     )
-                _check_objective(plan, task, configs(), answers)
-                yield TaskConfigs(task, budget, configs)
+                _check_objective(plan, task, chain(first, configs()), answers)
+                yield TaskConfigs(task, len(first), configs)
             elif name in plan.spaces:
                 raise LandscapeError(
                     f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured: run "

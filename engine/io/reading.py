@@ -155,16 +155,17 @@ def _within_bounds(value: object, where: str, error: type[UsageError]) -> object
     for _ in range(_MOST_LEVELS):
         below: list[object] = []
         for each in level:
-            match each:
-                case dict():
-                    below += each
-                    below += each.values()
-                case list():
-                    below += each
-                case int() if not -MOST_INTEGER <= each <= MOST_INTEGER:
-                    raise error(f"{where}: {shown(each)} is not an integer of 64 bits")
-                case str() if not is_text(each):
-                    raise error(f"{where}: {shown(each)} is not Unicode text")
+            if isinstance(each, dict):
+                below += each
+                below += each.values()
+            elif isinstance(each, list):
+                below += each
+        texts = [each for each in level if isinstance(each, str)]
+        if not is_text("".join(texts)):
+            raise error(f"{where}: {shown(next(each for each in texts if not is_text(each)))} is not Unicode text")
+        for each in (each for each in level if isinstance(each, int)):
+            if not -MOST_INTEGER <= each <= MOST_INTEGER:
+                raise error(f"{where}: {shown(each)} is not an integer of 64 bits")
         if not below:
             return value
         level = below

@@ -31,7 +31,7 @@ __all__ = [
 VERSION = 3
 """Version of the tables below; a change to them adds 1. Databases of other versions are refused."""
 
-_NUMBERS = AsText(types.compact_json, lambda text: types.numbers_of(types.decode_json(text)))
+_NUMBERS = AsText(types.compact_json, lambda text: () if text == "[]" else types.numbers_of(types.decode_json(text)))
 _CONFIG = AsText(lambda config: config.json, lru_cache(2**14)(Config.from_json))  # tasks share configs and hashes
 
 METADATA = MetaData()
@@ -70,10 +70,10 @@ measurements = Table(
     Column("task_id", ForeignKey(tasks.c.id), nullable=False),
     Column("config_digest", Text, nullable=False),
     Column("protocol", Text, nullable=False),
-    Column("evidence", AsText(str, Evidence), nullable=False),
+    Column("evidence", AsText(str, cache(Evidence)), nullable=False),
     Column("toolchain_id", ForeignKey(toolchains.c.id), nullable=False),
     Column("config", _CONFIG, nullable=False),
-    Column("status", AsText(str, Status), nullable=False),
+    Column("status", AsText(str, cache(Status)), nullable=False),
     Column("reason", AsText(types.storable, str), nullable=False),
     Column("samples_ns", _NUMBERS, nullable=False),
     Column("error_norm", AsText(repr, float)),  # a wrong result's norm may be NaN, which SQLite turns into NULL

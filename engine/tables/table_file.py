@@ -39,6 +39,7 @@ _EXPORTED = {"made_with": "Inductor", "rounding_bound": "CuTe dispatchers"}
 _ABOVE = {"margin": -1, "weight": 0, "time_ns": 0, "low_ns": 0, "high_ns": 0}
 """Exclusive lower bounds of numbers; all others are from 0 on."""
 _END = "\n}\n"
+_EVIDENCE = frozenset(Evidence)
 _LOSS = tuple[int, float]
 """Type of a pair of m and loss."""
 
@@ -310,15 +311,18 @@ def _refuse_values(choice: Choice, where: str) -> None:
 
 def _parsed(hint: Any, value: Any, name: str, where: str) -> Any:  # noqa: ANN401 (JSON, and an instance of `hint`)
     """Return the field's value that `_plain` wrote."""
-    inside, kinds = f"{where} {name}".removeprefix("the table "), _arguments(hint)
+    kinds = _arguments(hint)
     if NoneType in kinds:
         return None if value is None else _parsed(kinds[0], value, name, where)
+    inside = f"{where} {name}".removeprefix("the table ") if hint is Workload or _is_record(hint) else ""
     if hint is Workload:
         if not isinstance(value, dict):
             raise TableError(f"{inside} is not an object")
-        texts = {key: _parsed(str, text, key, inside) for key, text in value.items()}
+        for key, text in value.items():
+            if not isinstance(text, str):
+                raise TableError(f"{inside}: {key}={text!r} is not text")
         try:
-            problem = workload_of(texts)
+            problem = workload_of(value)
         except (ProblemError, UnknownPlugin) as error:
             raise TableError(f"{where}: {error}") from None
         _require_fields(value, inside, set(fields_of(problem)))
@@ -348,7 +352,7 @@ def _expected(hint: Any, value: Any, name: str) -> tuple[str, bool]:  # noqa: AN
     if hint is float:
         return "a number from 0 on", _is_number(value) and value >= 0
     if hint is Evidence:
-        return f"one of {', '.join(Evidence)}", value in list(Evidence)
+        return f"one of {', '.join(Evidence)}", isinstance(value, str) and value in _EVIDENCE
     if hint is Config:
         valid = isinstance(value, dict) and all(isinstance(item, Value) for item in value.values())
         return "an object of numbers and texts", valid
