@@ -55,21 +55,27 @@ def feasible(case, device):
 
 
 def tune(kernel: str, out: Path) -> dict:
-    """Tune a kernel's cases together, each with a tenth of its configs at most; return what became of each case."""
-    cases, device, database = expand_workloads(kernel), present_device(), out / "measurements.db"
-    totals = {case: len(feasible(case, device)) for case in cases}
-    tenths = {case: -(-total // 10) for case, total in totals.items()}
-    started, lines = time.monotonic(), {}
-    for budget in sorted(set(tenths.values())):  # the smaller cases are done after the first campaign
-        asked = [case for case in cases if tenths[case] >= budget]
-        tuned = gt.tune(asked, budget=budget, database=database, out=out / cases[0].kernel / str(budget), report=False)
-        for row in tuned.rows:
-            lines[row.problem.name] = {"tuned": choice_of(row), "in_seconds": round(time.monotonic() - started, 1)}
-    with Database.open(str(database), read_only=True) as store:
-        for case in cases:
+    """Tune a kernel's cases with a tenth of their configs each; return what became of each case.
+
+    Each case is a campaign of its own, since a campaign has one budget for all its tasks. A case learns from those
+    before it.
+    """
+    device, database, lines = present_device(), out / "measurements.db", {}
+    totals = {case: len(feasible(case, device)) for case in expand_workloads(kernel)}
+    for number, (case, total) in enumerate(totals.items()):
+        started, tenth = time.monotonic(), -(-total // 10)
+        folder = out / case.kernel / str(number)
+        (row,) = gt.tune([case], budget=tenth, database=database, out=folder, report=False).rows
+        with Database.open(str(database), read_only=True) as store:
             evaluated = len(list(store.measurements(case, space=SPACE)))
-            lines[case.name] |= {"configs": totals[case], "tenth": tenths[case], "evaluated": evaluated}
-            print(case.name, json.dumps(lines[case.name]), flush=True)
+        lines[case.name] = {
+            "tuned": choice_of(row),
+            "in_seconds": round(time.monotonic() - started, 1),
+            "configs": total,
+            "tenth": tenth,
+            "evaluated": evaluated,
+        }
+        print(case.name, json.dumps(lines[case.name]), flush=True)
     return lines
 
 
