@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -40,12 +39,6 @@ class TritonKernelSpace(Space):
         """Return the configs of the kernel's autotuner that pass the class's check."""
         configs = dict.fromkeys(map(Config, definition_of(task.problem).seeds))
         return tuple(config for config in configs if self.check(task, config))
-
-    def features(self, task: Task, config: Config) -> Mapping[str, float]:
-        """Return the number of blocks, as a logarithm to base 2."""
-        definition = definition_of(task.problem)
-        given = definition.values(definition.tensors(task.problem.sizes), self._values(task, config))
-        return {"blocks": math.log2(math.prod(definition.grid(task.problem.sizes, given)))}
 
     def toolchain(self) -> Toolchain:
         """Return the version of Triton, and what changes its kernels."""

@@ -172,7 +172,6 @@ def test_values_that_heuristics_derive_are_compiled_in(tmp_path):
     task, space = first(text), registry.space("triton_kernel")
     config = next(feasible_configs(space, task))
     assert "BLOCK=256" in space.artifact_key(task, config)
-    assert space.features(task, config) == {"blocks": 2.0}  # ⌈1000 / 256⌉ blocks
     assert space.build(task, config, tmp_path).resources.threads == 32
 
 
