@@ -106,16 +106,16 @@ class JointProcess:
     def improvement(self) -> Reals:
         """Return each config's expected improvement over the best outcome, shape (configs,).
 
-        Before the first outcome, return how fast the other tasks let expect each config to be, up to a constant.
+        Before the first outcome, return by how much the other tasks let expect each config to be faster, up to a
+        constant; what is unsure counts for a config, so that a first batch spreads.
         """
         targets = self._targets()
         told = len(targets)
         weights, variance = _weigh(np.ascontiguousarray(self._factor[:told, :told]), targets)
         mean: Reals = weights @ self._reduced[:told]
-        if not self._outcomes:
-            return -mean
         unexplained = np.maximum(1 + _CONSTANT_VARIANCE - self._explained, 1e-9)
-        return kernel.expected_improvement(mean, _DEVIATION * np.sqrt(variance * unexplained))
+        deviation = _DEVIATION * np.sqrt(variance * unexplained)
+        return kernel.expected_improvement(mean, deviation) if self._outcomes else deviation - mean
 
     def _targets(self) -> Reals:
         """Return the slowness of the other tasks' trials, and this task's outcomes relative to the best of them."""

@@ -66,6 +66,17 @@ def test_expected_order_follows_the_other_tasks_whatever_their_level():
     assert np.corrcoef(expected[works], np.log(times[works]))[0, 1] > 0.8
 
 
+def test_a_first_batch_spreads_before_this_task_has_any_outcome():
+    process = JointProcess.of(Task(64).search(Task(32).source(30)))
+    before = process.improvement()
+    first = int(before.argmax())
+    process.add(first)
+    fell = before - process.improvement()
+    assert fell.argmax() == first
+    far = [i for i, config in enumerate(FEASIBLE) if config["rows"] == 256 and config["stages"] == 6]
+    assert fell[first] > 1.05 * fell[far].max()
+
+
 def test_a_batch_spreads_before_its_outcomes_are_known():
     process = JointProcess.of(Task(64).search(Task(32).source(30)))
     process.add(0)
