@@ -15,8 +15,6 @@ import gemmtune as gt
 from gemmtune.engine.campaign import plan_file
 from gemmtune.engine.platform.gpu_info import present_device
 
-pytestmark = pytest.mark.slow(20)
-
 DOCS = Path(__file__).parents[2] / "docs"
 
 
@@ -30,6 +28,7 @@ def site(name: str) -> ModuleType:
 JOURNEYS = site("journeys")
 
 
+@pytest.mark.slow(15)
 @pytest.mark.skipif(present_device() is not None, reason="with a GPU the commands measure for minutes")
 @pytest.mark.parametrize("page", JOURNEYS.PAGES, ids=lambda page: page.stem)
 def test_a_page_shows_what_its_commands_print(page: Path, tmp_path: Path):

@@ -30,6 +30,8 @@ from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 
 H200 = catalogue.device("H200")
+pytestmark = pytest.mark.slow(8)
+
 GEMM = Problem.parse("16x4096x14336:bf16:nt:dynamic_m=true")
 TOOLS = Toolchain((("torch", "2.11.0"),))
 LIBRARY_NS = 34_000.0

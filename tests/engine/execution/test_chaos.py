@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ray", reason="needs gemmtune[ray]")
 
-pytestmark = pytest.mark.slow(30)
+pytestmark = pytest.mark.slow(40)
 
 SCRIPT = Path(__file__).parents[3] / "experiments" / "chaos" / "run.py"
 

@@ -26,6 +26,8 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
+pytestmark = pytest.mark.slow(8)
+
 PLAN = Plan(sampler="evolution", budget=48, batch=8, seed=3)
 PROTOCOL = "graph-cold-l2"
 TOOLS = Toolchain((("torch", "2.11.0"),))

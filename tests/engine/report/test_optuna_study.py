@@ -20,6 +20,8 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.testing.objective_conformance import example_measurement
 
+pytestmark = pytest.mark.slow(8)
+
 MEASURED = replace(
     example_measurement(),
     protocol="graph-cold-l2",

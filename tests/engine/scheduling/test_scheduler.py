@@ -35,6 +35,8 @@ from gemmtune.engine.tables.rows import build_table
 from gemmtune.engine.tables.table_file import table_text
 
 H200 = Device("H200", "NVIDIA H200", "sm_90a", 132, 232448, 233472, 60 << 20, 65536, 2048, 1024, 32, 1980, 4800)
+pytestmark = pytest.mark.slow(8)
+
 TASKS = tuple(Task(Problem(m, 64, 64), H200, "toy") for m in (1, 2, 3, 4, 5, 6))
 MANY = tuple(Task(Problem(m, 64, 64), H200, "toy") for m in range(1, 21))
 """More than one worker has in work."""

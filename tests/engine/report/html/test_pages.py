@@ -23,6 +23,8 @@ from gemmtune.engine.report.why import Why, why
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 
+pytestmark = pytest.mark.slow(10)
+
 PROBLEMS = ("16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt")
 
 
