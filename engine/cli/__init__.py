@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 _RESUMED = ("tune", "record", "verify", "merge")
 """Commands that keep what they did when they are stopped, in a database."""
-_OBJECTS_PER_COLLECTION = 20_000
+_OBJECTS_PER_COLLECTION = 200_000
 """Further objects in memory that start Python's search for cycles."""
 
 

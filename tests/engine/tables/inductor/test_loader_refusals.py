@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import gc
 import hashlib
 import json
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -89,6 +91,20 @@ def chooser():
     from torch._inductor.virtualized import V
 
     return type(V.choices).__name__
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_reading_leaves_the_search_for_cycles_as_it_was(loader, file, collects):
+    was, whole = gc.isenabled(), exported()
+    (gc.enable if collects else gc.disable)()
+    try:
+        for text in (whole, whole[:-20]):
+            file.write_text(text)
+            with suppress(ValueError):
+                loader.sizes(file)
+            assert gc.isenabled() is collects
+    finally:
+        (gc.enable if was else gc.disable)()
 
 
 def refused(loader, file, text, error, message):
