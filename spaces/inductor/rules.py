@@ -10,13 +10,13 @@ from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.spaces.tile_limits import fits_in_registers, padded
 
 __all__ = [
     "DEFAULT_GROUP_M",
     "TILE_PARAMS",
     "Numbers",
     "busiest_sm_traffic",
-    "fits_in_shared_memory",
     "groups_differ",
     "is_wgmma",
     "scaled_config",
@@ -37,9 +37,7 @@ TILE_PARAMS = (
 DEFAULT_GROUP_M = 8
 """Inductor's own GROUP_M: rows of tiles that are computed together."""
 
-_MIN_BLOCK = 16
 _ELEMENTS_PER_WARP = 256  # each warp computes at least a 16×16 tile
-_MAX_REGISTERS_PER_THREAD = 255
 
 
 def serves(task: Task, ops: tuple[Op, ...]) -> Verdict:
@@ -63,11 +61,11 @@ def tile_fits(task: Task, config: Config) -> Verdict:
     for name, size in (("M", problem.m), ("N", problem.n), ("K", problem.k)):
         block = config.integer(f"BLOCK_{name}")
         serves_larger = name == "M" and problem.dynamic_m  # one kernel for every m
-        if block > _padded(size) and not serves_larger:
+        if block > padded(size) and not serves_larger:
             # Inductor scales such a tile down before it renders (`_scale_mm_configs`).
             return Verdict.no(
                 f"BLOCK_{name} beyond the problem",
-                f"BLOCK_{name} {block} > {_padded(size)}, the padded {name.lower()} of {size}",
+                f"BLOCK_{name} {block} > {padded(size)}, the padded {name.lower()} of {size}",
             )
     busy_warps = block_m * block_n // _ELEMENTS_PER_WARP
     if num_warps > busy_warps:
@@ -79,14 +77,7 @@ def tile_fits(task: Task, config: Config) -> Verdict:
         return Verdict.no(
             "lone warp", f"num_warps 1 is for a 16x16 tile; {block_m}x{block_n} has work for {min(busy_warps, 8)}"
         )
-    accumulators = block_m * block_n // (num_warps * task.device.warp_size)
-    if accumulators > _MAX_REGISTERS_PER_THREAD:
-        # The bound of `_prune_reg_spill_configs`: the accumulator alone would spill.
-        return Verdict.no(
-            "registers",
-            f"{accumulators} accumulators per thread > {_MAX_REGISTERS_PER_THREAD} registers at {num_warps} warps",
-        )
-    return Verdict.yes()
+    return fits_in_registers(task, block_m, block_n, num_warps)  # the bound of `_prune_reg_spill_configs`
 
 
 def is_wgmma(task: Task, block_m: Numbers, num_warps: Numbers) -> Numbers:
@@ -99,16 +90,6 @@ def is_wgmma(task: Task, block_m: Numbers, num_warps: Numbers) -> Numbers:
     hopper = task.device.capability[0] == 9
     found: Numbers = int(hopper and tensor_cores) * (block_m >= 64) * (num_warps % 4 == 0)
     return found
-
-
-def fits_in_shared_memory(task: Task, config: Config, needed: int) -> Verdict:
-    """Return whether a block may have `needed` bytes of shared memory."""
-    limit, stages = task.device.shared_memory_per_block_bytes, config.integer("num_stages")
-    if needed > limit:
-        return Verdict.no(
-            "shared memory", f"at least {needed} B of shared memory > {limit} B per block at {stages} stages"
-        )
-    return Verdict.yes()
 
 
 def groups_differ(task: Task, config: Config) -> Verdict:
@@ -126,9 +107,9 @@ def scaled_config(
     problem: Problem, block_m: int, block_n: int, block_k: int, num_stages: int, num_warps: int
 ) -> Config:
     """Return a config of Inductor's list, scaled to the problem as Inductor scales it."""
-    m, n = min(block_m, _padded(problem.m)), min(block_n, _padded(problem.n))
+    m, n = min(block_m, padded(problem.m)), min(block_n, padded(problem.n))
     busy_warps = min(num_warps, m * n // _ELEMENTS_PER_WARP)
-    return template_config(m, n, min(block_k, _padded(problem.k)), num_stages, busy_warps)
+    return template_config(m, n, min(block_k, padded(problem.k)), num_stages, busy_warps)
 
 
 @lru_cache(2**12)
@@ -136,11 +117,6 @@ def template_config(*values: Value) -> Config:
     """Return the config with these BLOCK_M, BLOCK_N, BLOCK_K, num_stages, num_warps, and Inductor's GROUP_M."""
     names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_stages", "num_warps")
     return Config({**dict(zip(names, values, strict=True)), "GROUP_M": DEFAULT_GROUP_M})
-
-
-def _padded(size: int) -> int:
-    """Return the next power of two, at least the smallest block."""
-    return max(1 << (size - 1).bit_length(), _MIN_BLOCK)
 
 
 def busiest_sm_traffic(task: Task, config: Config) -> int:

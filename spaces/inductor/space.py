@@ -22,7 +22,6 @@ from gemmtune.spaces.inductor.rules import (
     DEFAULT_GROUP_M,
     Numbers,
     busiest_sm_traffic,
-    fits_in_shared_memory,
     groups_differ,
     scaled_config,
     serves,
@@ -30,6 +29,7 @@ from gemmtune.spaces.inductor.rules import (
     tile_fits,
 )
 from gemmtune.spaces.inductor.tile_features import tiled_features
+from gemmtune.spaces.tile_limits import fits_in_shared_memory
 
 __all__ = ["InductorSpace"]
 
@@ -130,7 +130,8 @@ def _tile_check(space_type: type[InductorSpace], task: Task) -> Callable[..., Ve
     @cache
     def check(*tile: Value) -> Verdict:
         config = template_config(*tile)
-        return tile_fits(task, config) and fits_in_shared_memory(task, config, space.least_shared_bytes(task, config))
+        needed, stages = space.least_shared_bytes(task, config), config.integer("num_stages")
+        return tile_fits(task, config) and fits_in_shared_memory(task, needed, stages)
 
     return check
 

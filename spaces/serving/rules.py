@@ -7,6 +7,7 @@ from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
+from gemmtune.spaces.tile_limits import fits_in_registers, fits_in_shared_memory, padded
 
 __all__ = ["TILE", "TILE_PARAMS", "column_blocks", "fits", "serves_fp8", "tile"]
 
@@ -23,7 +24,6 @@ TILE_PARAMS = (
 )
 """Parameters of the engines' own tuners."""
 
-_MAX_REGISTERS_PER_THREAD = 255
 _FIRST_WITH_FP8 = (8, 9)
 
 
@@ -55,34 +55,19 @@ def fits(task: Task, config: Config, itemsize: int, *, rows: int, depth: int, sc
         return Verdict.no(
             "BLOCK_SIZE_K over the scales", f"BLOCK_SIZE_K {block_k} > {SCALE_BLOCK}, the elements that share a scale"
         )
-    if block_k > max(_padded(depth), 64):
+    if block_k > max(padded(depth), 64):
         return Verdict.no(
-            "BLOCK_SIZE_K beyond k", f"BLOCK_SIZE_K {block_k} > {_padded(depth)}, the padded k of {depth}"
+            "BLOCK_SIZE_K beyond k", f"BLOCK_SIZE_K {block_k} > {padded(depth)}, the padded k of {depth}"
         )
-    if block_m > _padded(rows):
+    if block_m > padded(rows):
         return Verdict.no(
             "BLOCK_SIZE_M beyond the rows",
-            f"BLOCK_SIZE_M {block_m} > {_padded(rows)}: no group of rows has more than {rows}",
+            f"BLOCK_SIZE_M {block_m} > {padded(rows)}: no group of rows has more than {rows}",
         )
     num_warps, num_stages = config.integer("num_warps"), config.integer("num_stages")
-    accumulators = block_m * block_n // (num_warps * task.device.warp_size)
-    if accumulators > _MAX_REGISTERS_PER_THREAD:
-        return Verdict.no(
-            "registers",
-            f"{accumulators} accumulators per thread > {_MAX_REGISTERS_PER_THREAD} registers at {num_warps} warps",
-        )
+    in_registers = fits_in_registers(task, block_m, block_n, num_warps)
     mma_rows = block_n if swaps else block_m
     needed = least_shared_bytes(
         task.device.capability, (block_m, block_n, block_k), num_stages, (itemsize, itemsize), mma_rows
     )
-    limit = task.device.shared_memory_per_block_bytes
-    if needed > limit:
-        return Verdict.no(
-            "shared memory", f"at least {needed} B of shared memory > {limit} B per block at {num_stages} stages"
-        )
-    return Verdict.yes()
-
-
-def _padded(size: int) -> int:
-    """Return the next power of two, at least the smallest block."""
-    return max(1 << (size - 1).bit_length(), 16)
+    return in_registers and fits_in_shared_memory(task, needed, num_stages)
