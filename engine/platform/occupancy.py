@@ -19,8 +19,7 @@ _THREADS = 128
 def active_clusters(handle: object) -> tuple[tuple[int, int], ...]:
     """Return (cluster size, active clusters) for each of CLUSTER_SIZES that the GPU runs, at one block per SM.
 
-    Args:
-        handle: CUdevice of compute capability 9.0 or later; earlier GPUs have no clusters.
+    The handle is a CUdevice of compute capability 9.0 or later; earlier GPUs have no clusters.
 
     Raises:
         RuntimeError: the driver does not answer.

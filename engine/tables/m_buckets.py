@@ -22,11 +22,8 @@ def rounded_loss(row: Row, by_m: Mapping[int, Row]) -> float | None:
 
     The loss is known only if m is a power of two and the table has a row at m/2. At every row from m/2 to m, the choice
     must have been measured beside the best choice, with one toolchain and protocol. The loss is the upper end of the
-    choice's interval over the lower end of the best one's, minus 1.
-
-    Args:
-        row: the row, with choices of a single space if the consumer runs no other.
-        by_m: rows that differ from `row` in m alone, by m, with the row itself. Each has a choice.
+    choice's interval over the lower end of the best one's, minus 1. `by_m` has the rows that differ from `row` in m
+    alone, with the row itself.
 
     Returns:
         The loss, a fraction from 0 to ROUNDING_BOUND; None if the row serves its own m alone.

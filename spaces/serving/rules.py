@@ -56,9 +56,7 @@ def fits(task: Task, config: Config, itemsize: int, *, rows: int, depth: int, sc
             "BLOCK_SIZE_K over the scales", f"BLOCK_SIZE_K {block_k} > {SCALE_BLOCK}, the elements that share a scale"
         )
     if block_k > max(padded(depth), 64):
-        return Verdict.no(
-            "BLOCK_SIZE_K beyond k", f"BLOCK_SIZE_K {block_k} > {padded(depth)}, the padded k of {depth}"
-        )
+        return Verdict.no("BLOCK_SIZE_K beyond k", f"BLOCK_SIZE_K {block_k} > {padded(depth)}, the padded k of {depth}")
     if block_m > padded(rows):
         return Verdict.no(
             "BLOCK_SIZE_M beyond the rows",

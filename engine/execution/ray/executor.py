@@ -128,14 +128,7 @@ class RayExecutor(BuildMeasurePipeline):
     ) -> None:
         """Prepare the executor, which starts no actor yet; `close` closes the cluster too.
 
-        Args:
-            cluster: connection to the cluster.
-            device_sku: model of the GPUs to use; others in the cluster stay idle.
-            spaces: names of the spaces to build for.
-            protocol_name: name of the timing protocol.
-            builders: number of builder processes per node; by default one per core, less one per GPU.
-            pruners: by name, asked before the build and again between build and measurement.
-            notify: receives lines that a person should read.
+        GPUs of other models stay idle. `builders` are per node: by default one per core, less one per GPU.
 
         Raises:
             ContractError: no protocol has that name.

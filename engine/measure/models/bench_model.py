@@ -48,18 +48,8 @@ def bench_model(
 ) -> ModelBench:
     """Run a model in each arm, first once with cold caches, then in alternating rounds.
 
-    An arm that fails keeps its reason, and the others go on.
-
-    Args:
-        call: a callable or its name.
-        inputs: tensors, their descriptions, and other objects, which are passed as they are.
-        arms: arms to run, some of `ARMS`.
-        table: table of the arm `table`, for the times of its rows.
-        loader_file: `inductor_table.json` of the table.
-        grad: whether a call is a forward pass with its gradients.
-        seconds: time for all rounds, s.
-        device: this machine's GPU.
-        notify: receiver of lines about the progress.
+    An arm that fails keeps its reason, and the others go on. `loader_file` is the table's `inductor_table.json`;
+    all rounds take `seconds`.
 
     Raises:
         UsageError: the callable cannot be built, or fails without torch.compile.
