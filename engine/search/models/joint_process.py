@@ -24,7 +24,7 @@ _MAX_TASKS = 12
 """Largest number of other tasks, the nearest by their features."""
 _CONSTANT_VARIANCE = 30.0
 """Prior variance of each task's constant, in units of the signal's variance."""
-_CORRELATIONS = (0.2, 0.5, 0.7, 0.85, 0.95)
+_CORRELATIONS = (0.2, 0.5, 0.7, 0.85, 0.95, 0.99)
 """Candidate correlations between two tasks with equal features."""
 _FEATURE_UNIT = 4.0
 """Difference of a task's feature that counts as one; sizes are logarithms to base 2."""
