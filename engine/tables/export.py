@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -107,10 +108,16 @@ def standalone(module: str, shipped: Mapping[str, str] | None = None) -> str:
         if name in seen:
             return f"from {seen[name]}{found['names']}" if seen[name] else ""
         seen[name] = ""
-        body = _source(name).partition("from __future__ import annotations\n")[2]
-        return _IMPORT.sub(replaced, _ALL.sub("", body))
+        return _IMPORT.sub(replaced, _ALL.sub("", _body(_source(name))))
 
     return _IMPORT.sub(replaced, _source(module))
+
+
+def _body(text: str) -> str:
+    """Return a module's text without its docstring and its import of the future, which must stand first in a file."""
+    docstring = ast.parse(text).body[0]
+    rest = "".join(text.splitlines(keepends=True)[docstring.end_lineno :])
+    return "\n" + rest.replace("from __future__ import annotations\n", "", 1).lstrip("\n")
 
 
 def _source(module: str) -> str:

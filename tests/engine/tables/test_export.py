@@ -11,7 +11,7 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.tables.export import export_table
+from gemmtune.engine.tables.export import export_table, standalone
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 
@@ -49,3 +49,10 @@ def test_the_file_for_inductor_says_which_row_is_estimated():
     facts = [row["facts"] for rows in json.loads(files["inductor_table.json"])["rows"].values() for row in rows]
     assert {row["problem"]: row["evidence"] for row in facts}["16x4096x4096:bf16:nt"] == "estimated"
     assert sorted(row["evidence"] for row in facts) == ["estimated", "measured", "measured"]
+
+
+def test_a_bundled_module_keeps_its_functions_with_and_without_an_import_of_the_future():
+    text = standalone("gemmtune.engine.tables.inductor.loader")
+    assert text.count("from __future__") == 1
+    for name in ("binder", "parse_kernels", "activation_of"):
+        assert text.count(f"def {name}(") == 1
