@@ -25,7 +25,8 @@ class Rivals:
         """Take a campaign's searches. Those that are exhaustive or have several objectives are not compared."""
         groups: dict[object, list[TaskSearch]] = {}
         for search in searches:
-            if search.sampler is not ExhaustiveSampler and search.objectives == 1:
+            is_swept = search.sampler is ExhaustiveSampler and not search.held  # with held trials, it ended before
+            if not is_swept and search.objectives == 1:
                 groups.setdefault((search.task.problem, search.task.device), []).append(search)
         several = (group for group in groups.values() if len(group) > 1)
         self._groups = {search.task: group for group in several for search in group}
@@ -66,8 +67,9 @@ class Rivals:
         return waiting
 
     def _mark(self, search: TaskSearch, looks: int) -> list[float]:
-        """Return the best scores of a search at its looks, with that of now for those that are due."""
-        best, marks = search.tuner.best, self._marks[search.task]
-        score = math.inf if best is None or best.score is None else best.score
-        marks += [score] * (looks - len(marks))
+        """Return the best scores of a search within the evaluations of each look that is due."""
+        marks = self._marks[search.task]
+        for evaluations, _ in _LOOKS[len(marks) : looks]:
+            scores = (trial.score for trial in search.tuner.trials[:evaluations])
+            marks.append(min((score for score in scores if score is not None), default=math.inf))
         return marks

@@ -22,7 +22,7 @@ from gemmtune.engine.scheduling import scheduler
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.stopping import Limits
-from gemmtune.engine.scheduling.task_search import TaskSearch
+from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.seams.objective import Objective
@@ -601,6 +601,17 @@ def test_a_space_is_compared_with_one_that_has_ended_and_a_sweep_goes_on(databas
     sweep = TaskSearch(SPACES[3], Toy(), lambda: CONFIGS, registry.sampler("exhaustive"), 30, seed=0, batch=4)
     scheduled(database, ScriptedExecutor(), [slow, ended, sweep])
     assert counts([slow, ended, sweep]) == [8, 5, 30]
+
+
+def test_a_search_that_ended_before_is_compared_with_as_if_it_ran_now(tmp_path):
+    with Database.open(tmp_path / "m.db") as database:
+        found, _ = scheduled(database, ScriptedExecutor(), searches(SPACES[:2], budget=30, batch=4))
+        slow, ended = searches(SPACES[:2], budget=30, batch=4)
+        configs = [trial.config for trial in found[1].tuner.trials]
+        ended = exhaustive_search(ended.task, ended.space, configs)
+        ended.held = database.known(ended.task, "fake", Evidence.MEASURED, TOOLS)
+        scheduled(database, ScriptedExecutor(), [slow, ended])
+    assert counts([slow, ended]) == counts(found) == [8, 30]
 
 
 def test_searches_that_wait_for_one_another_end_with_the_time(database):
