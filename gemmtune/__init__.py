@@ -10,11 +10,7 @@ Example:
     'triton_mm'
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # typing's name, which checkers take for true: importing typing takes time
 if TYPE_CHECKING:
     from gemmtune import testing
     from gemmtune.engine.api.benching import bench
@@ -83,6 +79,8 @@ _MODULES = {
 
 def __getattr__(name: str) -> object:
     """Import a public name on its first use (PEP 562)."""
+    from importlib import import_module
+
     found: object
     if name == "__version__":
         found = import_module("importlib.metadata").version("gemmtune")

@@ -15,6 +15,8 @@ from gemmtune.engine.cli.stopping import SIGNALS, Stopped, stoppable
 from gemmtune.engine.processes import scratch
 from gemmtune.engine.processes.scratch import ScratchFolder
 
+ROOT = Path(__file__).parents[2]
+
 pytestmark = pytest.mark.usefixtures("default_signals")
 
 
@@ -53,15 +55,28 @@ def test_an_ignored_signal_stays_ignored():
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_ctrl_c_while_gemmtune_is_imported_is_one_line(tmp_path):
-    program = (
-        "import os, signal, sys;"
-        "from gemmtune.engine import cli; sys.argv = ['gemmtune', '--help'];"
-        "sys.meta_path.insert(0, type('', (), {'find_spec': lambda *names: os.kill(os.getpid(), signal.SIGINT)}));"
-        "cli.main()"
+INTERRUPTED = """
+import os, sys
+class Interrupt:
+    left = [sys.argv[1]]
+    def find_spec(self, name, *_):
+        if name in self.left:
+            self.left.remove(name)
+            os.kill(os.getpid(), 2)
+sys.meta_path.insert(0, Interrupt())
+sys.argv[:] = ["gemmtune", "--help"]
+from gemmtune.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["enum", "gemmtune.engine.cli"])
+def test_ctrl_c_while_gemmtune_is_imported_is_one_line(tmp_path, module):
+    command = [sys.executable, "-S", "-c", INTERRUPTED, module]  # -S: site may have imported enum
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (130, "", 1)
     assert done.stderr.startswith("gemmtune: stopped; ")
 
