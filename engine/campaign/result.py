@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, tee
 
@@ -12,6 +13,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.range_rounds import RangeMeasurements
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import ContractError
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.table import RangeRow, Table
@@ -283,5 +285,9 @@ class ResultReader:
 
 def _spaces_run_alone(baselines: Set[str]) -> frozenset[str]:
     """Return the spaces of consumers that run no baseline: each needs a config for every problem."""
-    consumed = (registry.exporter(name).spaces for name in registry.names(Exporter))
-    return frozenset(space for spaces in consumed if not baselines & set(spaces) for space in spaces)
+    found = set[str]()
+    for name in registry.names(Exporter):
+        with suppress(ContractError):  # the export names an exporter that is broken
+            spaces = set(registry.exporter(name).spaces)
+            found |= set() if baselines & spaces else spaces
+    return frozenset(found)

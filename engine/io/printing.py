@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TextIO
 
-__all__ = ["print_json", "print_notice", "print_text", "silence", "visible"]
+__all__ = ["one_line", "print_json", "print_notice", "print_text", "silence", "visible"]
 
 _JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 _PLAIN = str.maketrans({"─": "-", "–": "-", "×": "x", "µ": "u", "≤": "<=", "…": "..."})
@@ -22,6 +22,12 @@ def visible(text: str) -> str:
     if all(line.isprintable() for line in text.split("\n")):
         return text
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def one_line(text: str) -> str:
+    """Return a text in one line without control characters, cut where it is long."""
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
 
 
 def print_text(text: str, paint: Callable[[str], str] = str) -> None:
@@ -47,9 +53,8 @@ def print_json(record: Mapping[str, object]) -> None:
 
 def print_notice(line: str) -> None:
     """Print one line on standard error, at once; where that fails, nobody can be told and work goes on."""
-    text = visible(" ".join(line.split()))
     try:
-        _write(sys.stderr, text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…")
+        _write(sys.stderr, one_line(line))
     except OSError:
         silence()
 

@@ -8,6 +8,8 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TypeVar
 
+from gemmtune.engine.io.numbers import shown
+from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.records.errors import ContractError, UnknownPlugin
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.exporter import Exporter
@@ -70,8 +72,13 @@ def pruner(name: str) -> Pruner:
 
 
 def exporter(name: str) -> Exporter:
-    """Create the exporter of that name; raises like `look_up`."""
-    return _create(Exporter, name)  # type: ignore[type-abstract]
+    """Create the exporter of that name; raises like `look_up`, and where it names what it runs in no tuple."""
+    found = _create(Exporter, name)  # type: ignore[type-abstract]
+    for field in ("workloads", "spaces"):
+        held = getattr(found, field)
+        if not (isinstance(held, tuple) and all(isinstance(each, str) for each in held)):
+            raise ContractError(f"exporter {name!r} is broken: {field}={shown(held)} is not a tuple of names")
+    return found
 
 
 def workload(name: str) -> WorkloadKind[Workload]:
@@ -133,6 +140,7 @@ def _blaming(kind: type, point: EntryPoint) -> Iterator[None]:
     """Name the plug-in whose code fails in the block."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         broken = f"{_noun(kind)} {point.name!r} ({point.value} of {_distribution(point)}) cannot be loaded"
-        raise ContractError(f"{broken}: {type(error).__name__}: {error}; repair or uninstall it") from error
+        reason = one_line(f"{type(error).__name__}: {error}")
+        raise ContractError(f"{broken}: {reason}; repair or uninstall it") from error

@@ -9,7 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import PureWindowsPath
 
+from gemmtune.engine.io.printing import one_line
+from gemmtune.engine.io.reading import is_text
 from gemmtune.engine.records.errors import ContractError, GemmtuneError, TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Table
@@ -17,7 +20,7 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.table_file import table_sha256
 
-__all__ = ["export_table", "sealed_json", "standalone"]
+__all__ = ["export_table", "file_fault", "sealed_json", "standalone"]
 
 _IMPORT = re.compile(r"^from (?P<module>gemmtune\.[\w.]+)(?P<names> import (?:\([^)]*\)|[^(\n]*)\n)", re.MULTILINE)
 """An import from this package, whose names may stand on several lines."""
@@ -30,7 +33,7 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
     Raises:
         TableError: the exporter refuses the table or runs none of its kinds of workloads, or the table has estimated
             rows and `estimated` is False.
-        ContractError: the exporter fails, or returns anything else than texts by name.
+        ContractError: the exporter fails, or returns anything else than texts by plain names.
     """
     table = _served(exporter, table)
     rows = [row for row in table.rows if row.choices[0].evidence is Evidence.ESTIMATED]
@@ -41,14 +44,26 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
         )
     try:
         files = dict(exporter.export(table))
-        if all(isinstance(part, str) for item in files.items() for part in item):
-            return files
-        problem = "it returned no texts by name"
+        problem = next((fault for item in files.items() if (fault := file_fault(*item))), "")
     except GemmtuneError:
         raise
-    except Exception as error:  # a third party's
+    except (Exception, SystemExit) as error:  # a third party's
         problem = f"{type(error).__name__}: {error}"
-    raise ContractError(f"exporter {type(exporter).__module__}.{type(exporter).__qualname__} is broken: {problem}")
+    if problem:
+        name = f"{type(exporter).__module__}.{type(exporter).__qualname__}"
+        raise ContractError(one_line(f"exporter {name} is broken: {problem}"))
+    return files
+
+
+def file_fault(name: object, text: object) -> str:
+    """Return why an exporter's file cannot be written below the consumer's folder; empty if it can."""
+    if not (isinstance(name, str) and isinstance(text, str)):
+        return "it returned no texts by name"
+    parts = name.split("/")
+    plain = all(part not in ("", ".", "..") and PureWindowsPath(part).name == part for part in parts)
+    if not (plain and name.isprintable()):
+        return f"{name!r} is not a path of plain names"
+    return "" if is_text(text) else f"{name} is not Unicode text"
 
 
 def _served(exporter: Exporter, table: Table) -> Table:

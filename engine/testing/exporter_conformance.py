@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import PureWindowsPath
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
@@ -13,6 +12,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.kinds import parse_workload
+from gemmtune.engine.tables.export import file_fault
 from gemmtune.engine.testing._contract import require, require_lightness
 
 __all__ = ["CHECKS", "check_exporter", "example_table"]
@@ -46,11 +46,8 @@ def writes_texts_to_plain_files(exporter: type[Exporter]) -> None:
         written = _export(exporter, replace(table, rows=rows))
         require(bool(written), exporter, f"wrote no file for a table of {len(rows)} rows")
         for name, text in written.items():
-            parts = name.split("/")
-            plain = all(part not in ("", ".", "..") and PureWindowsPath(part).name == part for part in parts)
-            require(plain, exporter, f"{name!r} is not a path of plain names")
-            require(isinstance(text, str), exporter, f"{name} is {type(text).__name__}, not text")
-            text.encode()
+            fault = file_fault(name, text)
+            require(not fault, exporter, fault)
 
 
 def repeats_itself(exporter: type[Exporter]) -> None:

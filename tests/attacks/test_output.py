@@ -164,6 +164,29 @@ class Shy(Exporter):
         return {}
 
 
+class Escaping(Exporter):
+    """Names a file outside its folder."""
+
+    def export(self, table):
+        return {"fine.json": "{}", "../table.json": "gone"}
+
+
+class Exiting(Exporter):
+    """Ends the process."""
+
+    def export(self, table):
+        sys.exit("goodbye")
+
+
+class Misnaming(Exporter):
+    """Names its space without a tuple, as by a forgotten comma."""
+
+    spaces = "triton_mm"
+
+    def export(self, table):
+        return {}
+
+
 @pytest.fixture
 def register(monkeypatch):
     """Add entry points to those that are installed: name to `module:attribute`."""
@@ -185,12 +208,15 @@ BROKEN = {
     f"{__name__}:Wrong": "Wrong is broken: it returned no texts by name",
     f"{__name__}:Shy": "cannot be loaded: RuntimeError: no licence; repair or uninstall it",
     f"{__name__}:DECODE": "is not a subclass of Exporter",
+    f"{__name__}:Escaping": "Escaping is broken: '../table.json' is not a path of plain names",
+    f"{__name__}:Exiting": "Exiting is broken: SystemExit: goodbye",
+    f"{__name__}:Misnaming": "is broken: spaces='triton_mm' is not a tuple of names",
 }
 
 
 def test_broken_exporters_are_named_and_the_others_write(run, register, tmp_path):
     register("gemmtune.exporters", {f"broken {number}": value for number, value in enumerate(BROKEN)})
-    ran = run(*TUNE)
+    ran = run(*TUNE, "--portfolio")
     assert ran.status == 2
     notes = [line for line in ran.out.splitlines() if line.startswith("not exported to ")]
     assert len(notes) == len(BROKEN)
