@@ -157,10 +157,10 @@ def test_of_the_optimum_is_what_the_sweep_says_of_the_first_choice_of_triton(exp
 
 def test_another_space_is_told_by_its_best_beside_that_of_triton(experiment):
     row = {"range": "decode", "baseline_us": 10.0, "best_us": 8.0, "triton_us": 8.0, "of_optimum": None}
-    rows = [row | {"others_us": {"tma": 12.0}}, row | {"others_us": {"tma": 6.0}}, row | {"others_us": {}}, row]
+    rows = [row | {"others_us": {"cute": 12.0}}, row | {"others_us": {"cute": 6.0}}, row | {"others_us": {}}, row]
     assert experiment.account.result_lines(rows) == [
         "decode: ATen over best 1.2500, over the best of triton_mm 1.2500 (geo. means)",
-        "  best of tma over the best of triton_mm: 1.0607 (0.7500 to 1.5000, 2 problems)",
+        "  best of cute over the best of triton_mm: 1.0607 (0.7500 to 1.5000, 2 problems)",
     ]
 
 

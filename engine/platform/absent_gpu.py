@@ -15,12 +15,9 @@ from torch._inductor.runtime import triton_helpers
 from torch._inductor.runtime.hints import DeviceProperties
 from triton.backends.compiler import GPUTarget
 
-from gemmtune.engine.platform.releases import template_heuristics
 from gemmtune.engine.records.device import Device
 
 __all__ = ["target"]
-
-_FIRST_WITH_TMA = (9, 0)
 
 
 @contextlib.contextmanager
@@ -50,7 +47,6 @@ def target(device: Device) -> Iterator[None]:
         patch.object(scheduler, "has_triton", lambda: True),
         # both cache their first answer, which may be about another GPU or none
         patch.object(utils, "get_max_num_sms", lambda: device.sm_count),
-        patch.object(template_heuristics(), "has_triton_stable_tma_api", lambda: device.capability >= _FIRST_WITH_TMA),
     ):
         yield
 

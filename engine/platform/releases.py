@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 __all__ = [
     "FP_FUSION_VARIABLE",
@@ -18,7 +16,6 @@ __all__ = [
     "installed_torch",
     "release_of",
     "source_hash",
-    "template_heuristics",
 ]
 
 TORCH_VERSIONS = ("2.11", "2.12", "2.13", "2.14", "2.15")
@@ -33,7 +30,6 @@ _TRUE = {"1", "true", "yes", "on", "y"}  # env_bool in triton/knobs.py
 _FOLDER = "_inductor/kernel/templates"
 _FILES = {
     "triton::mm": "triton_mm.py.jinja",
-    "triton::mm_persistent_tma": "triton_persistent_tma_mm.py.jinja",
     "triton::bmm": "triton_bmm.py.jinja",
 }
 # SHA-256 of each file, by the first version of torch that has it.
@@ -41,10 +37,6 @@ _SOURCES = {
     "triton::mm": {
         "2.11": "d4b90a54b960e7b3fb3abb24be0d43fc9b3c4d64c53ecd44187508e096498238",
         "2.12": "d99842e466803e2d1dcd19b8faa992acd26dc9cb671b8eba7468c187f3b9007f",
-    },
-    "triton::mm_persistent_tma": {
-        "2.11": "546c26ab76103966291aa0566f5d7dffe6f2ae60e3c1d3f3bf91392fe7764bb7",
-        "2.12": "0ddad0df156c4100681da6615637386d1e8c2403e70ea4662f747defec093ff8",
     },
     "triton::bmm": {
         "2.11": "1635ad519a2790c283e0cd308d03f44e1673a8289810f371093fbdcba6ec4f6a",
@@ -82,14 +74,6 @@ def source_hash(template: str, torch: str) -> str | None:
         return None
     until = TORCH_VERSIONS[: TORCH_VERSIONS.index(release_of(torch)) + 1]
     return [its for since, its in _SOURCES[template].items() if since in until][-1]
-
-
-def template_heuristics() -> ModuleType:
-    """Import and return Inductor's heuristics of Triton templates, which torch 2.14 moved to another package."""
-    try:
-        return import_module("torch._inductor.heuristics.template.triton")
-    except ModuleNotFoundError:
-        return import_module("torch._inductor.template_heuristics.triton")
 
 
 def fp_fusion(environment: Mapping[str, str]) -> bool:

@@ -37,7 +37,6 @@ RELOADED = 10
 AGAIN_SECONDS, WALL_SECONDS = 5.0, 150.0
 MEAN, WORST, NAMED = 0.99, 0.96, 0.95
 SPACES = {
-    "tma": ("triton_mm", "triton_mm_tma"),
     "cute": ("triton_mm", "cute_gemm", "quack_gemm"),
     "decode": ("triton_mm", "cute_gemv", "cute_splitk"),
 }

@@ -29,15 +29,15 @@ __all__ = ["Compiled", "build", "compiled"]
 _FIXED_GRID = "FixedGrid"  # Inductor's rule for the blocks of a template: they come as arguments
 
 
-def build(space: Space, template: str, task: Task, config: Config, folder: Path) -> Artifact:
-    """Render and compile `config` with Inductor's `template`, and leave the cubin in `folder`.
+def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
+    """Render and compile `config` with Inductor's template, and leave the cubin in `folder`.
 
     Raises:
         BuildError: Inductor or Triton refuse the config, or it needs more than a block may have.
     """
     started = time.perf_counter()
     with tempfile.TemporaryDirectory(dir=folder) as scratch, environment(scratch), target(task.device):
-        rendering = render(template, gemm(task.problem), config)
+        rendering = render(gemm(task.problem), config)
         found = compiled(rendering.kernel)
         if len(found) != 1:
             raise BuildError(f"Inductor compiled {len(found)} kernels for one config")
@@ -49,8 +49,6 @@ def build(space: Space, template: str, task: Task, config: Config, folder: Path)
             *_grid(task, config, rendering),
             ("threads", resources.threads),
             ("shared_bytes", resources.shared_bytes),
-            ("scratch_bytes", facts.global_scratch_size),
-            ("workspace_bytes", rendering.workspace_bytes),
         )
         return artifact_of(space, task, config, file, folder, launch, resources, started)
 
@@ -79,12 +77,12 @@ class Compiled:
         """Write the cubin and return what it needs.
 
         Raises:
-            BuildError: the cubin wants memory for measuring itself.
+            BuildError: the cubin wants device memory of its own, which no launch here gives.
         """
         facts = self.binary.metadata
-        if facts.profile_scratch_size:
-            reason = f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for"
-            raise BuildError(reason)
+        for name in ("profile_scratch_size", "global_scratch_size"):
+            if wanted := getattr(facts, name):
+                raise BuildError(f"the binary wants memory of its own: {name} is {wanted} B, and launches give none")
         file.write_bytes(self.binary.asm["cubin"])
         registers, spill_bytes = registers_and_spills(file)
         return Resources(registers, facts.shared, spill_bytes, facts.num_warps * device.warp_size)

@@ -143,8 +143,6 @@ def generated_kernels(graph: GraphLowering, outputs: Mapping[str, ir.TensorBox])
 
 def _argument(parameter: str, tensor: str) -> str:
     """Return our name of what a kernel's parameter receives; the only size that is none known is m."""
-    if parameter == "ws_ptr":
-        return "workspace"
     return "m" if parameter.startswith("ks") else tensor
 
 

@@ -16,38 +16,29 @@ from gemmtune.engine.records.problem import Problem
 __all__ = ["CubinKernel", "TritonKernel"]
 
 _STATIC_SHARED_BYTES = 48 * 1024  # a block may have this much without opting in
-# Behind the user's arguments, Triton 3.6 to 3.9 take pointers to global scratch (`scratch_bytes` per block) and to
-# scratch for profiling, which stays null.
-_SCRATCH = ("scratch", "profile")
+_SCRATCH = ("scratch", "profile")  # Triton 3.6 to 3.9 take them behind the user's arguments; both stay null
 _SLOT_BYTES = ctypes.sizeof(ctypes.c_uint64)  # for pointers, and for m: an i32 is the lower half of its slot
 
 
 class TritonKernel:
-    """Loaded kernel of a template, with the arguments its artifact names: operands, outputs, m, device memory."""
+    """Loaded kernel of a template, with the arguments its artifact names: operands, outputs, m."""
 
     def __init__(self, artifact: Artifact, problem: Problem) -> None:
         """Load the binary into torch's current context, for launches at the problem's m.
 
         Raises:
             RuntimeError: the driver refuses the binary.
-            torch.OutOfMemoryError: the kernel's own memory does not fit.
         """
         launch = dict(artifact.launch)
         rows = -(-problem.m // int(launch["block_m"])) if "block_m" in launch else 1
-        x, y, z = grid = (rows * int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"]))
-        self._memory = {
-            "workspace": _memory(int(launch["workspace_bytes"])),
-            "scratch": _memory(int(launch["scratch_bytes"]) * x * y * z),
-        }
-        addresses = {name: tensor.data_ptr() for name, tensor in self._memory.items() if tensor is not None}
         self._kernel = CubinKernel(
             Path(artifact.path).read_bytes(),
             str(launch["entry"]),
-            grid,
+            (rows * int(launch["grid_x"]), int(launch["grid_y"]), int(launch["grid_z"])),
             int(launch["threads"]),
             int(launch["shared_bytes"]),
             str(launch["arguments"]).split(),
-            {"m": problem.m, **addresses},
+            {"m": problem.m},
             problem.argument_names,
         )
 
@@ -56,9 +47,8 @@ class TritonKernel:
         self._kernel(*arguments)
 
     def close(self) -> None:
-        """Unload the module and free the kernel's own memory."""
+        """Unload the module."""
         self._kernel.close()
-        self._memory.clear()
 
 
 class CubinKernel:
@@ -115,8 +105,3 @@ class CubinKernel:
     def close(self) -> None:
         """Unload the module."""
         checked(driver.cuModuleUnload(self._module))
-
-
-def _memory(nbytes: int) -> torch.Tensor | None:
-    """Return device memory aligned to 512 bytes, or None for 0 bytes."""
-    return torch.empty(nbytes, dtype=torch.uint8, device="cuda") if nbytes else None

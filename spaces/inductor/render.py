@@ -15,7 +15,7 @@ from torch._inductor import ir
 from torch._inductor.choices import InductorChoices
 from torch._inductor.graph import GraphLowering
 from torch._inductor.kernel.bmm import bmm_template
-from torch._inductor.kernel.mm import mm_template, persistent_tma_mm_template
+from torch._inductor.kernel.mm import mm_template
 from torch._inductor.kernel_inputs import MMKernelInputs
 from torch._inductor.select_algorithm import TritonTemplateCaller
 from torch._inductor.virtualized import V
@@ -35,16 +35,9 @@ from gemmtune.spaces.inductor.epilogue import (
 
 __all__ = ["Rendering", "render", "render_pointwise"]
 
-_TEMPLATES = {template.uid: template for template in (mm_template, bmm_template, persistent_tma_mm_template)}
+_TEMPLATES = {Op.MM: mm_template, Op.ADDMM: mm_template, Op.BMM: bmm_template}
 # Inductor's names of the arguments of a template alone, and ours.
-_ARGUMENTS = {
-    "in_ptr0": "bias",
-    "arg_A": "a",
-    "arg_B": "b",
-    "out_ptr0": "out",
-    "ws_ptr": "workspace",
-    "ks0": "m",
-}
+_ARGUMENTS = {"in_ptr0": "bias", "arg_A": "a", "arg_B": "b", "out_ptr0": "out", "ks0": "m"}
 _SETTINGS = {
     "max_autotune_gemm": True,  # without it the heuristics have no config
     "max_autotune_gemm_search_space": "DEFAULT",
@@ -60,12 +53,10 @@ class Rendering:
     """Kernel with the names of its arguments."""
     grid: tuple[int, int, int]
     """Blocks to launch along x, y and z for the problem's sizes."""
-    workspace_bytes: int
-    """Bytes of device memory for the kernel's argument `ws_ptr`; 0 if it has no such argument."""
 
 
-def render(template: str, problem: Problem, config: Config) -> Rendering:
-    """Render a template for static sizes and strides, or for an m that is an argument of the kernel.
+def render(problem: Problem, config: Config) -> Rendering:
+    """Render an operation's template for static sizes and strides, or for an m that is an argument of the kernel.
 
     The target device must be present, or replaced by `target`.
 
@@ -87,8 +78,9 @@ def render(template: str, problem: Problem, config: Config) -> Rendering:
         # the derived options, only EVEN_K depends on the config.
         even_k = problem.k % config.integer("BLOCK_K") == 0
         own = {**config, "EVEN_K": even_k}
-        first = next(InductorChoices().get_ktc(inputs, _TEMPLATES[template], str(problem.op), own))
-        choice = _TEMPLATES[template].generate(
+        template = _TEMPLATES[problem.op]
+        first = next(InductorChoices().get_ktc(inputs, template, str(problem.op), own))
+        choice = template.generate(
             input_nodes=tuple(inputs.nodes()),
             layout=inputs.output_layout(flexible=False),
             **first.params.to_kwargs(),
@@ -97,13 +89,8 @@ def render(template: str, problem: Problem, config: Config) -> Rendering:
         if choice is None:
             raise BuildError("Inductor renders nothing for this config")
         kernel = _fused(graph, choice, problem, m) if problem.epilogue else _plain(choice)
-    request = choice.bmreq
-    x, y, z = request.extra_args[-3:]  # behind the sizes and the workspace
-    return Rendering(
-        kernel=kernel,
-        grid=(int(x), int(y), int(z)),
-        workspace_bytes=request.workspace_size or 0,
-    )
+    x, y, z = choice.bmreq.extra_args[-3:]  # behind the sizes
+    return Rendering(kernel, (int(x), int(y), int(z)))
 
 
 def render_pointwise(problem: Problem) -> list[GeneratedKernel]:

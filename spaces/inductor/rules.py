@@ -1,4 +1,4 @@
-"""Constraints and seeds that Inductor's Triton templates have in common, each stated once."""
+"""Constraints and seeds of Inductor's Triton templates, each stated once."""
 
 from functools import lru_cache
 from typing import TypeVar
@@ -6,15 +6,14 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from gemmtune.engine.records.config import Config, Param, Value
-from gemmtune.engine.records.problem import DType, Op, Problem, gemm
+from gemmtune.engine.records.config import Config, Value
+from gemmtune.engine.records.problem import DType, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.tile_limits import fits_in_registers, padded
 
 __all__ = [
     "DEFAULT_GROUP_M",
-    "TILE_PARAMS",
     "Numbers",
     "busiest_sm_traffic",
     "groups_differ",
@@ -28,23 +27,15 @@ __all__ = [
 Numbers = TypeVar("Numbers", int, NDArray[np.int64])
 """The number of one config, or an array with the numbers of many configs."""
 
-TILE_PARAMS = (
-    *(Param(name, (16, 32, 64, 128, 256)) for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K")),
-    Param("GROUP_M", (4, 8, 16)),
-    Param("num_stages", (1, 2, 3, 4, 5, 6, 7, 8)),
-)
-"""Parameters of every template, without `num_warps`."""
 DEFAULT_GROUP_M = 8
 """Inductor's own GROUP_M: rows of tiles that are computed together."""
 
 _ELEMENTS_PER_WARP = 256  # each warp computes at least a 16×16 tile
 
 
-def serves(task: Task, ops: tuple[Op, ...]) -> Verdict:
-    """Return whether a template for those operations multiplies such operands."""
+def serves(task: Task) -> Verdict:
+    """Return whether a template multiplies such operands."""
     problem = gemm(task.problem)
-    if problem.op not in ops:
-        return Verdict.no("operation", f"{task.space} renders {' or '.join(ops)}, not {problem.op}")
     if not problem.a_dtype == problem.b_dtype == problem.out_dtype or problem.acc_dtype is not DType.FP32:
         given = f"{problem.a_dtype}, {problem.b_dtype}, {problem.out_dtype} accumulated in {problem.acc_dtype}"
         return Verdict.no("dtypes", f"{task.space} needs A, B and out of one dtype accumulated in fp32, not {given}")

@@ -301,12 +301,12 @@ def test_a_loader_imports_opens_and_runs_nothing_that_a_table_names(tmp_path):
     assert not [event for event in EVENTS if PLANTED in repr(event)]
 
 
-CHOICES = [("triton_mm", TILES), ("triton_mm_tma", TILES), ("aten", {}), ("cute_gemm", OPERATOR), ("quack_gemm", QUACK)]
+CHOICES = [("triton_mm", TILES), ("aten", {}), ("cute_gemm", OPERATOR), ("quack_gemm", QUACK)]
 
 
 @pytest.mark.parametrize(("space", "config"), CHOICES, ids=[space for space, _ in CHOICES])
 def test_an_exporter_refuses_any_value_that_is_not_the_spaces(space, config):
-    name = "inductor" if space in ("triton_mm", "triton_mm_tma", "aten") else "cute"
+    name = "inductor" if space in ("triton_mm", "aten") else "cute"
     params = registry.space(space).params(Task(PRODUCT, catalogue.device("H200"), space))
     known = {param.name: {repr(value) for value in param.values} for param in params}
     EXPORTS[name]().export(table((space, config)))

@@ -9,7 +9,6 @@ from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 
-_TEMPLATES = {"mm": "triton::mm", "addmm": "triton::mm", "bmm": "triton::bmm"}
 _TILE = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
 
 
@@ -19,10 +18,10 @@ def rendered(tmp_path):
     from gemmtune.spaces.inductor.render import render
     from gemmtune.spaces.inductor.target import environment, target
 
-    def fill_in(problem, sku="H200", template=None, **changes):
+    def fill_in(problem, sku="H200", **changes):
         parsed = Problem.parse(problem)
         with environment(str(tmp_path)), target(catalogue.device(sku)):
-            rendering = render(template or _TEMPLATES[parsed.op], parsed, Config(_TILE | changes))
+            rendering = render(parsed, Config(_TILE | changes))
         return Path(rendering.kernel.module_path).read_text(), rendering
 
     return fill_in

@@ -21,7 +21,7 @@ ALIKE = ("sglang_block_fp8_shipped", "sglang_moe_shipped", "vllm_block_fp8_shipp
 """Spaces that share all they do with `vllm_moe_shipped`."""
 OF_USERS = ("triton_default", "triton_kernel")
 """Spaces whose params stand in a user's file; see test_triton_kernel.py."""
-BUILT = {"aten": (1, 2, 4, 5, 9, 11, 12), "triton_mm": (1, 2, 4, 5, 9, 11, 12), "triton_mm_tma": (1, 9)}
+BUILT = {"aten": (1, 2, 4, 5, 9, 11, 12), "triton_mm": (1, 2, 4, 5, 9, 11, 12)}
 """Spaces of ours, with places in `example_tasks`: mm of several types and GPUs, addmm, bmm, and mm of a dynamic m."""
 
 

@@ -13,7 +13,6 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.spaces import triton_mm
 from gemmtune.spaces.triton_mm import TritonMmSpace
-from gemmtune.spaces.triton_mm_tma import TritonMmTmaSpace
 
 SPACE = TritonMmSpace()
 LARGE, DECODE, RAGGED = "2048x4096x4096:bf16:nt", "16x4096x4096:bf16:nt", "1000x3000x999:fp32:tn"
@@ -181,17 +180,16 @@ def test_a_group_is_rejected_where_it_orders_the_tiles_as_the_default_does(group
         assert verdict.rule == ("GROUP_M without effect" if same else ""), rows
 
 
-@pytest.mark.parametrize("space", [TritonMmSpace, TritonMmTmaSpace])
-def test_verdicts_do_not_depend_on_the_tasks_checked_before(space):
+def test_verdicts_do_not_depend_on_the_tasks_checked_before():
     alike = ["1024x1280x3420:bf16:nt", "1040x1296x3436:bf16:nt", "1024x1280x3421:bf16:nt", "1024x1280x3424:bf16:nt"]
     small = [
         "16x4096x4096:bf16:nt",
         "256x4096x4096:bf16:nt",
         *(f"528x{n}x512:fp32:tn:allow_tf32=true" for n in (512, 496)),
     ]
-    one = space()
+    one = TritonMmSpace()
     for checked in map(task, (*alike, *small)):
-        alone = space()
+        alone = TritonMmSpace()
         assert all(one.check(checked, config) == alone.check(checked, config) for config in one.points(checked))
 
 

@@ -33,8 +33,8 @@ _KEY = re.compile(
     re.ASCII,
 )
 _TEMPLATES_OF = {
-    "mm": ("aten::mm", "triton::mm", "triton::mm_persistent_tma"),
-    "addmm": ("aten::addmm", "triton::mm", "triton::mm_persistent_tma"),
+    "mm": ("aten::mm", "triton::mm"),
+    "addmm": ("aten::addmm", "triton::mm"),
     "bmm": ("aten::bmm", "triton::bmm"),
 }
 _ROW_FIELDS = {"first", "last", "template", "kwargs", "fuses_cheap", "facts", "kernel", "otherwise"}

@@ -1,8 +1,7 @@
 """Rows under Inductor's own keys, for its stock lookup table.
 
 The stock table knows no ranges, no tf32 and no dtype of the output, and benchmarks a Triton row of addmm against ATen.
-Rows of triton::mm_persistent_tma are left out: they need facts of the host, which a table does not hold. So are
-those of CuTe kernels and of products with an epilogue, which the stock table cannot name.
+Rows of CuTe kernels and of products with an epilogue are left out: the stock table cannot name them.
 
 Source of keys and rows: torch/_inductor/lookup_table/choices.py and heuristics/template/triton.py, torch 2.11 to 2.15.
 """
@@ -32,7 +31,7 @@ def lookup_table(table: Table) -> dict[str, list[dict[str, object]]]:
     served: dict[str, Row] = {}
     for row in table.rows:
         problem, choice = gemm(row.problem), row.choices[0]
-        if problem.dynamic_m or problem.epilogue or choice.space == "triton_mm_tma" or is_cute(choice.space):
+        if problem.dynamic_m or problem.epilogue or is_cute(choice.space):
             continue
         keys = lookup_keys(table.device, problem)
         for key in keys if choice.space == "aten" else keys[:1]:

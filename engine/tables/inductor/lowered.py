@@ -52,8 +52,6 @@ class LoweredProduct:
     """Table's key of all products that differ in m alone."""
     k: int
     """Columns of the first factor."""
-    factors: tuple[Any, Any]
-    """Both factors as Inductor's nodes."""
     read: ReadEpilogue
     """Epilogue that Inductor can fuse."""
 
@@ -127,7 +125,7 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     parts = (op_name, dtype, "".join(layouts), f"{kernel_inputs.batch_hinted()}x{count_n}x{count_k}", bias, kind)
     node = V.graph.current_node
     read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
-    return LoweredProduct(m, hint, ":".join(parts), count_k, kernel_inputs.mat1mat2(), read)
+    return LoweredProduct(m, hint, ":".join(parts), count_k, read)
 
 
 def _layout(size: Sequence[int], stride: Sequence[int]) -> str:

@@ -25,13 +25,11 @@ def template_of(problem: Problem, choice: Choice) -> str:
         return f"aten::{problem.op}"
     if choice.space == "triton_mm":
         return "triton::bmm" if problem.op is Op.BMM else "triton::mm"
-    if choice.space == "triton_mm_tma" and problem.op is not Op.BMM:
-        return "triton::mm_persistent_tma"
     if problem.op is not Op.BMM and is_cute(choice.space):
         return f"cute::{choice.space}"
     raise TableError(
         f"{problem.name}: no Inductor template of {problem.op} for space {choice.space!r}; "
-        f"known: aten, triton_mm, triton_mm_tma, and spaces whose kernels need no gemmtune in production"
+        f"known: aten, triton_mm, and spaces whose kernels need no gemmtune in production"
     )
 
 

@@ -184,21 +184,21 @@ def test_a_problem_that_the_vendor_has_no_kernel_for_is_searched_without_a_basel
 
 
 def test_a_problem_is_searched_in_the_spaces_that_serve_it_and_the_others_are_named():
-    one, many = Problem.parse("1x512x1024"), Problem.parse("64x512x1024")
-    plan = Plan(problems=(one, many), spaces=("triton_mm", "triton_mm_tma"))
+    ragged, whole = Problem.parse("64x512x1021"), Problem.parse("64x512x1024")
+    plan = Plan(problems=(ragged, whole), spaces=("triton_mm", "cute_gemm"))
     found = measured(plan)
     assert [(x.task.problem, x.task.space) for x in found] == [
-        (one, "aten"),
-        (one, "triton_mm"),
-        (many, "aten"),
-        (many, "triton_mm"),
-        (many, "triton_mm_tma"),
+        (ragged, "aten"),
+        (ragged, "triton_mm"),
+        (whole, "aten"),
+        (whole, "triton_mm"),
+        (whole, "cute_gemm"),
     ]
     [notice] = unsearched(plan, [search.task for search in found])
-    assert notice.startswith("1 of 2 problems are not searched in triton_mm_tma: ")
-    assert "nothing for 1x512x1024:bf16:nt on H200: Inductor takes an A of one row" in notice
-    with pytest.raises(UsageError, match=r"cute_gemm has nothing for 1x512x1021.*; space triton_mm_tma has nothing"):
-        measured(Plan(problems=(Problem.parse("1x512x1021"),), spaces=("cute_gemm", "triton_mm_tma")))
+    assert notice.startswith("1 of 2 problems are not searched in cute_gemm: ")
+    assert "nothing for 64x512x1021:bf16:nt on H200: rows of A of 2042 B" in notice
+    with pytest.raises(UsageError, match=r"cute_gemm has nothing for 64x512x1021.*; space cute_gemv has nothing"):
+        measured(Plan(problems=(ragged,), spaces=("cute_gemm", "cute_gemv")))
 
 
 def test_a_campaign_notes_the_problems_that_a_space_does_not_serve(recorded, tmp_path):

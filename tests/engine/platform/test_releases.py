@@ -7,7 +7,7 @@ import pytest
 from gemmtune.engine.platform import releases
 from gemmtune.engine.platform.releases import fp_fusion, source_hash
 
-TEMPLATES = ("triton::mm", "triton::mm_persistent_tma", "triton::bmm")
+TEMPLATES = ("triton::mm", "triton::bmm")
 
 
 def test_releases_that_share_a_source_share_its_hash(monkeypatch):
@@ -17,7 +17,6 @@ def test_releases_that_share_a_source_share_its_hash(monkeypatch):
     first_with = {name: [its.index(each) for each in its] for name, its in hashes.items()}
     assert first_with == {
         "triton::mm": [0, 1, 1, 1, 1],
-        "triton::mm_persistent_tma": [0, 1, 1, 1, 1],
         "triton::bmm": [0, 1, 2, 2, 4],
     }
 

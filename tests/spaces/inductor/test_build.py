@@ -251,7 +251,6 @@ def world():
         "driver": triton.runtime.driver._active,
         "set_driver": inductor_target.triton_helpers.set_driver_to_gpu,
         "multiprocessors": inductor_target.utils.get_max_num_sms,
-        "tma": inductor_target.template_heuristics().has_triton_stable_tma_api,
         "settings": torch._inductor.config.get_config_copy(),
         "compile": triton.compile,
     }

@@ -25,14 +25,17 @@ from torch._inductor.virtualized import V  # noqa: E402 (as above)
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402 (as above)
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402 (as above)
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv  # noqa: E402 (as above)
-from torch.utils import _triton as triton_facts  # noqa: E402 (as above)
 
-from gemmtune.engine.platform.releases import template_heuristics  # noqa: E402 (as above)
 from gemmtune.spaces.inductor.target import environment, target  # noqa: E402 (as above)
 
+try:  # torch 2.14 moved it
+    from torch._inductor.heuristics.template.triton import GemmConfig
+except ModuleNotFoundError:
+    from torch._inductor.template_heuristics.triton import GemmConfig
+
 H200 = catalogue.device("H200")
-MM, BMM, PERSISTENT = "triton::mm", "triton::bmm", "triton::mm_persistent_tma"
-TILE = template_heuristics().GemmConfig(64, 32, 32, 3, 4, group_m=8)  # what the fixture `rendered` renders
+MM, BMM = "triton::mm", "triton::bmm"
+TILE = GemmConfig(64, 32, 32, 3, 4, group_m=8)  # what the fixture `rendered` renders
 SETTINGS = {
     "max_autotune_gemm": True,
     "max_autotune_gemm_backends": "TRITON",
@@ -42,7 +45,7 @@ SETTINGS = {
 
 
 @contextmanager
-def present(device, problem, template, folder):
+def present(device, problem, folder):
     """Inductor takes the device for present, and the tile for the one that its list has for the template."""
     facts = {
         "name": device.name,
@@ -63,17 +66,14 @@ def present(device, problem, template, folder):
         stack.enter_context(patch.object(torch.cuda, "current_device", lambda: 0))
         stack.enter_context(patch.object(utils, "is_big_gpu", lambda *_: True))
         stack.enter_context(patch("torch._inductor.scheduler.has_triton", lambda *_: True))
-        stack.enter_context(patch.object(triton_facts, "has_triton_tma_device", lambda: True))
         stack.enter_context(
             patch.object(select_algorithm.AlgorithmSelectorCache, "do_autotuning", nothing_to_time),
         )
         # what is no template with a tile: a product in several parts along k, and a copy of B first
         stack.enter_context(patch.object(mm_kernels, "use_decompose_k_choice", lambda *_, **__: False))
-        persistent = {"triton.enable_persistent_tma_matmul": template == PERSISTENT}
-        stack.enter_context(config.patch({**SETTINGS, **persistent}))
-        for uid in (BMM,) if problem.op is Op.BMM else (MM, PERSISTENT):
-            heuristic = get_template_heuristic(uid, "cuda", str(problem.op))
-            stack.enter_context(patch.object(heuristic, "mm_configs", [TILE] if uid == template else []))
+        stack.enter_context(config.patch(SETTINGS))
+        heuristic = get_template_heuristic(BMM if problem.op is Op.BMM else MM, "cuda", str(problem.op))
+        stack.enter_context(patch.object(heuristic, "mm_configs", [TILE]))
         yield
 
 
@@ -98,11 +98,11 @@ def operands(problem, shapes):
     return made
 
 
-def deployed(problem, template, folder):
+def deployed(problem, folder):
     """The code that Inductor writes for a graph of this one product."""
     shapes = ShapeEnv()
     mode = FakeTensorMode(shape_env=shapes)
-    with present(H200, problem, template, folder):
+    with present(H200, problem, folder):
         with mode:
             tensors = operands(problem, shapes)
             module = make_fx(getattr(torch, problem.op))(*tensors)
@@ -129,26 +129,22 @@ def kernel(source):
 
 
 @pytest.mark.parametrize(
-    ("problem", "template"),
+    "problem",
     [
-        ("520x304x96:bf16:nt", MM),
-        ("520x304x100:fp16:tn", MM),
-        ("520x304x96:bf16:nt:addmm", MM),
-        ("520x304x96:bf16:nn:addmm:bias=matrix", MM),
-        ("3x520x304x96:bf16:nt:bmm", BMM),
-        ("3x520x304x100:fp16:tt:bmm", BMM),
-        ("520x304x96:bf16:nt:dynamic_m=true", MM),
-        ("520x304x100:bf16:tt:addmm:dynamic_m=true", MM),
-        ("520x304x96:bf16:nn:addmm:bias=matrix:dynamic_m=true", MM),
-        ("3x520x304x96:bf16:tn:bmm:dynamic_m=true", BMM),
-        ("520x304x96:bf16:nt", PERSISTENT),
-        ("520x304x96:fp16:tn", PERSISTENT),
-        ("520x304x96:bf16:nt:addmm", PERSISTENT),
-        ("520x304x96:bf16:tt:addmm:bias=matrix", PERSISTENT),
+        "520x304x96:bf16:nt",
+        "520x304x100:fp16:tn",
+        "520x304x96:bf16:nt:addmm",
+        "520x304x96:bf16:nn:addmm:bias=matrix",
+        "3x520x304x96:bf16:nt:bmm",
+        "3x520x304x100:fp16:tt:bmm",
+        "520x304x96:bf16:nt:dynamic_m=true",
+        "520x304x100:bf16:tt:addmm:dynamic_m=true",
+        "520x304x96:bf16:nn:addmm:bias=matrix:dynamic_m=true",
+        "3x520x304x96:bf16:tn:bmm:dynamic_m=true",
     ],
 )
-def test_the_rendered_kernel_equals_the_one_inductor_deploys(problem, template, rendered, tmp_path):
-    source, _ = rendered(problem, template=template)
-    ours, inductors = kernel(source), kernel(deployed(Problem.parse(problem), template, tmp_path / "deployed"))
+def test_the_rendered_kernel_equals_the_one_inductor_deploys(problem, rendered, tmp_path):
+    source, _ = rendered(problem)
+    ours, inductors = kernel(source), kernel(deployed(Problem.parse(problem), tmp_path / "deployed"))
     assert ours == inductors
     assert len(ours[-1]) > 40

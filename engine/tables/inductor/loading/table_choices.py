@@ -12,8 +12,8 @@ import torch
 from torch._inductor.choices import InductorChoices
 from torch._inductor.ir import as_storage_and_layout
 from torch._inductor.kernel.bmm import bmm_template
-from torch._inductor.kernel.mm import mm_template, persistent_tma_mm_template
-from torch._inductor.utils import _use_autotune_backend, can_use_tma
+from torch._inductor.kernel.mm import mm_template
+from torch._inductor.utils import _use_autotune_backend
 from torch._inductor.virtualized import V
 
 from gemmtune.engine.tables.inductor.fusing import fuse_only, may_fuse
@@ -49,13 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["TRITON_TEMPLATES", "TableChoices", "changed_templates"]
 
 _LOGIC = 7  # part of the cache key: add 1 whenever the loader compiles a row to something else
-TRITON_TEMPLATES = {
-    "triton::mm": mm_template,
-    "triton::bmm": bmm_template,
-    "triton::mm_persistent_tma": persistent_tma_mm_template,
-}
+TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
-_TMA = "triton::mm_persistent_tma"
 _NAMED = 3  # problems that a warning names
 _log = logging.getLogger("gemmtune")
 
@@ -123,7 +118,7 @@ class TableChoices(AtenChoices):
                 return [_extern(self._table.kernels[row.kernel], kernel_inputs)]
             instead_of = f" ({row.template} {reason})"
             row = row.otherwise
-        template = None if product is None or row is None or row.is_aten else self._usable(row, product)
+        template = None if product is None or row is None or row.is_aten else self._usable(row)
         if product is not None and row is not None and template is not None:
             if not is_for_templates(op_name, templates):
                 return []
@@ -249,17 +244,14 @@ class TableChoices(AtenChoices):
             self._warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
         return reason
 
-    def _usable(self, row: ProductRow, product: LoweredProduct) -> KernelTemplate | None:
+    def _usable(self, row: ProductRow) -> KernelTemplate | None:
         """Return the row's template; None, with a warning, if Inductor's settings rule it out.
 
-        The row was timed, so its template is used even where Inductor leaves it out: for a large k, on GPUs under
-        68 SMs, and TMA without `enable_persistent_tma_matmul`, which from torch 2.12 on gives each m its own graph.
+        The row was timed, so its template is used even where Inductor leaves it out: for a large k, and on GPUs under
+        68 SMs.
         """
         if is_autotuning() and _use_autotune_backend("TRITON"):
-            if row.template != _TMA or can_use_tma(*product.factors):
-                return TRITON_TEMPLATES[row.template]
-            self._warn(f"gemmtune's table has a {_TMA} row whose operands TMA cannot load here; ATen runs")
-            return None
+            return TRITON_TEMPLATES[row.template]
         self._warn(
             f"gemmtune's table has a {row.template} row that Inductor's settings rule out: pass "
             f"options=gemmtune_inductor.options() to torch.compile, and keep TRITON in max_autotune_gemm_backends"

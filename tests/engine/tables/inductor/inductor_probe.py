@@ -87,7 +87,6 @@ def fake_h200(name="NVIDIA H200", sm_count=SM_COUNT, shape_env=None, aot_mode=Fa
         stack.enter_context(patch("torch.cuda.current_device", lambda: 0))
         stack.enter_context(patch("torch.cuda.is_tf32_supported", lambda: True))
         stack.enter_context(patch("torch._inductor.utils.get_max_num_sms", lambda: sm_count))
-        stack.enter_context(patch("torch.utils._triton.has_triton_tma_device", lambda: True))
         stack.enter_context(
             patch.object(DeviceProperties, "create", staticmethod(lambda _: device_properties(sm_count)))
         )
@@ -153,7 +152,6 @@ def choose(case, max_autotune_gemm=True, m=None, backends="ATEN,TRITON", ended=F
         "choices": [choice.name for choice in offered],
         "blocks": dict(re.findall(r"(\w+) : tl\.constexpr = ([\w.]+)", source)),
         "stages_warps": re.findall(r"num_(?:stages|warps)=(\d+)", source)[:2],
-        "tma": "tensor_descriptor" in source or "make_tensor_descriptor" in source,
         "node": type(node).__name__,
         "benchmarks": {k: v for k, v in counters["inductor"].items() if re.search("select_algorithm|bench", k)},
     }

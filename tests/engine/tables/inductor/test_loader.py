@@ -45,7 +45,6 @@ TRITON = (
     "6x64x96x200:bf16:nt:bmm",
 )
 ADDMM = ("64x96x256:bf16:nt:addmm", "64x96x200:bf16:nn:addmm", "64x96x256:bf16:nt:addmm:bias=matrix")
-TMA = ("128x96x256:bf16:nt", "128x96x256:bf16:nt:addmm")
 DEEP = "16x16x4096:bf16:nt"  # k ≥ 64·max(m, n): Inductor itself would not offer triton::mm
 ATEN = ("256x96x256:bf16:nt", "2048x4096x4096:bf16:nt")
 ATEN_OF = ("256x96x256:bf16:nt:addmm", "256x96x256:bf16:nt:addmm:bias=matrix", "6x256x96x256:bf16:nt:bmm")
@@ -67,7 +66,6 @@ def ranged(m, first, last, space, config):
 
 ROWS = (
     *(row(p, "triton_mm", TILES) for p in (*TRITON, *ADDMM, DEEP)),
-    *(row(p, "triton_mm_tma", TILES) for p in TMA),
     *(row(p, "aten", {}) for p in (*ATEN, *ATEN_OF)),
     row(DYNAMIC, "triton_mm", TILES),
 )
@@ -131,8 +129,8 @@ def splits_addmm(report):
 @pytest.mark.parametrize(
     ("handler", "problem"),
     [
-        *(("cases", p) for p in (*TRITON, *ADDMM, *TMA, DEEP)),
-        *(("small_gpu", p) for p in (*TRITON, *ADDMM, *TMA, DEEP)),
+        *(("cases", p) for p in (*TRITON, *ADDMM, DEEP)),
+        *(("small_gpu", p) for p in (*TRITON, *ADDMM, DEEP)),
         *(("stock", p) for p in TRITON),
     ],
 )
@@ -140,9 +138,8 @@ def test_a_triton_row_is_the_only_choice_with_its_blocks(report, handler, proble
     found = report[handler][problem]
     k = Problem.parse(problem).k
     assert (len(found["choices"]), found["node"]) == (1, "TritonTemplateBuffer")
-    name = "triton_mm_persistent_tma_" if problem in TMA else "triton_bmm_" if "bmm" in problem else "triton_mm_"
+    name = "triton_bmm_" if "bmm" in problem else "triton_mm_"
     assert found["choices"][0].startswith(name)
-    assert found["tma"] is (problem in TMA)
     blocks = {**{name: str(TILES[name]) for name in TILES if name.isupper()}, "EVEN_K": str(k % 128 == 0)}
     assert {name: found["blocks"][name] for name in blocks} == blocks
     assert (found["blocks"]["ACC_TYPE"], found["blocks"]["USE_FAST_ACCUM"]) == ("tl.float32", "False")
@@ -209,7 +206,7 @@ def test_another_gpu_runs_the_rows_with_the_policy_ignore(report):
 
 
 def test_settings_that_rule_a_row_out_warn_once_and_leave_aten(report):
-    assert len(report["no_options_warnings"]) == 3  # triton::mm, its persistent TMA variant, and triton::bmm
+    assert len(report["no_options_warnings"]) == 2  # triton::mm and triton::bmm
     assert all(
         "pass options=gemmtune_inductor.options() to torch.compile" in text for text in report["no_options_warnings"]
     )
