@@ -11,7 +11,7 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.callbacks import Callback
-from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
+from gemmtune.engine.scheduling.task_search import TaskSearch, ended_search
 from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.store.column_types import DEVICE, PROBLEM
 from gemmtune.engine.store.database import Database
@@ -85,13 +85,10 @@ class FinishedSearches(Callback):
         for (search, digests), known in zip(
             ended, self._database.known_of_each(wanted, self._executor.evidence), strict=True
         ):
-            held = {config.digest: measurement for config, measurement in known.items()}
-            if len(held) == len(digests):
-                self.held[search.task] = held
+            if len(known) == len(digests):
+                self.held[search.task] = {config.digest: measurement for config, measurement in known.items()}
                 self._ended.add(self._number[search.task])
-                configs = [held[digest].config for digest in digests]
-                resumed[search.task] = exhaustive_search(search.task, search.space, configs, self._plan.scores)
-                resumed[search.task].held = known
+                resumed[search.task] = ended_search(search, digests, known)
         return [resumed.get(search.task, search) for search in self._searches]
 
     def on_search_end(self, search: TaskSearch, reason: str) -> None:

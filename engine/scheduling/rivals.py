@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.task_search import TaskSearch
-from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 
 __all__ = ["Rivals"]
 
@@ -22,11 +21,10 @@ class Rivals:
     """
 
     def __init__(self, searches: Sequence[TaskSearch]) -> None:
-        """Take a campaign's searches. Those that are exhaustive or have several objectives are not compared."""
+        """Take a campaign's searches. Those that are swept or have several objectives are not compared."""
         groups: dict[object, list[TaskSearch]] = {}
         for search in searches:
-            is_swept = search.sampler is ExhaustiveSampler and not search.held  # with held trials, it ended before
-            if not is_swept and search.objectives == 1:
+            if not search.is_swept and search.objectives == 1:
                 groups.setdefault((search.task.problem, search.task.device), []).append(search)
         several = (group for group in groups.values() if len(group) > 1)
         self._groups = {search.task: group for group in several for search in group}

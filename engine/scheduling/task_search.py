@@ -13,7 +13,7 @@ from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
 from gemmtune.engine.search.task_features import TaskFeatures
 
-__all__ = ["History", "TaskSearch", "exhaustive_search", "no_history"]
+__all__ = ["History", "TaskSearch", "ended_search", "exhaustive_search", "no_history"]
 
 History = Callable[[Task], tuple[SourceTask, ...]]
 """Function from a task to the trials of other tasks that its sampler may learn from."""
@@ -72,6 +72,8 @@ class TaskSearch:
         """Measurements of the batch so far."""
         self.held: Mapping[Config, Measurement] = {}
         """Stored measurements of all that an exhaustive search will ask, so that the database is not read again."""
+        self.is_swept = sampler is ExhaustiveSampler
+        """Whether a campaign evaluates the configs in their order, and compares the search with no other space's."""
         self.cut_short = False
         """Whether the campaign's time was over before the search ended."""
         self._configs = configs
@@ -117,3 +119,17 @@ def exhaustive_search(task: Task, space: Space, configs: Sequence[Config], objec
     return TaskSearch(
         task, space, lambda: configs, ExhaustiveSampler, count, seed=0, batch=max(count, 1), objectives=objectives
     )
+
+
+def ended_search(search: TaskSearch, digests: Sequence[str], held: Mapping[Config, Measurement]) -> TaskSearch:
+    """Return a search that asks what another one asked before it ended.
+
+    Args:
+        search: fresh search of the task.
+        digests: digests of the configs that were asked, in order.
+        held: stored measurements of these configs.
+    """
+    configs = {config.digest: config for config in held}
+    found = exhaustive_search(search.task, search.space, [configs[digest] for digest in digests], search.objectives)
+    found.held, found.is_swept = held, search.is_swept
+    return found

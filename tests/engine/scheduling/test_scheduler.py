@@ -22,7 +22,7 @@ from gemmtune.engine.scheduling import scheduler
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.scheduler import Scheduler
 from gemmtune.engine.scheduling.stopping import Limits
-from gemmtune.engine.scheduling.task_search import TaskSearch, exhaustive_search
+from gemmtune.engine.scheduling.task_search import TaskSearch, ended_search
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.executor import Load
 from gemmtune.engine.seams.objective import Objective
@@ -606,12 +606,29 @@ def test_a_space_is_compared_with_one_that_has_ended_and_a_sweep_goes_on(databas
 def test_a_search_that_ended_before_is_compared_with_as_if_it_ran_now(tmp_path):
     with Database.open(tmp_path / "m.db") as database:
         found, _ = scheduled(database, ScriptedExecutor(), searches(SPACES[:2], budget=30, batch=4))
-        slow, ended = searches(SPACES[:2], budget=30, batch=4)
-        configs = [trial.config for trial in found[1].tuner.trials]
-        ended = exhaustive_search(ended.task, ended.space, configs)
-        ended.held = database.known(ended.task, "fake", Evidence.MEASURED, TOOLS)
+        slow, toy = searches(SPACES[:2], budget=30, batch=4)
+        ended = repeated(database, toy, found[1])
         scheduled(database, ScriptedExecutor(), [slow, ended])
     assert counts([slow, ended]) == counts(found) == [8, 30]
+
+
+def test_no_search_is_compared_with_a_baseline_that_ended_before(tmp_path):
+    def begun():
+        sampler = registry.sampler("exhaustive")
+        baseline = TaskSearch(SPACES[1], Toy(), lambda: CONFIGS, sampler, 30, seed=0, batch=30)
+        return [*searches(SPACES[:1], budget=30, batch=4), baseline]
+
+    with Database.open(tmp_path / "m.db") as database:
+        found, _ = scheduled(database, ScriptedExecutor(), begun())
+        slow, baseline = begun()
+        scheduled(database, ScriptedExecutor(), [slow, repeated(database, baseline, found[1])])
+    assert counts([slow]) == counts(found[:1]) == [30]
+
+
+def repeated(database: Database, fresh: TaskSearch, found: TaskSearch) -> TaskSearch:
+    """Return a search that asks what one asked that the database holds."""
+    held = database.known(fresh.task, "fake", Evidence.MEASURED, TOOLS)
+    return ended_search(fresh, [trial.config.digest for trial in found.tuner.trials], held)
 
 
 def test_searches_that_wait_for_one_another_end_with_the_time(database):
