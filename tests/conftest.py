@@ -5,6 +5,7 @@ than 5 seconds, with the seconds it takes on a core of its own:
 
     pytestmark = pytest.mark.slow(20)   a file whose tests share a fixture: it stays together and starts early
     @pytest.mark.slow(20)               a test, or a case of `parametrize`, that runs apart from the rest of its file
+    slow(20, together="probes")         a file that shares a session's fixture with other files of that name
 
 Tests that need the GPU run one after the other, in one process.
 """
@@ -126,6 +127,9 @@ def _group(item: pytest.Item) -> str:
     """
     if item.get_closest_marker("gpu"):
         return "gpu"
+    together = next((mark.kwargs["together"] for mark in item.iter_markers("slow") if mark.kwargs), "")
+    if together:
+        return together
     alone = any(mark.name == "slow" for mark in item.own_markers)
     return item.nodeid.translate(_NO_BRACKETS) if alone else item.nodeid.partition("::")[0]
 

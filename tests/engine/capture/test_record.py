@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -16,23 +12,13 @@ from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.tables.inductor.exporter import InductorExporter
 from gemmtune.engine.testing.exporter_conformance import example_table
 
-pytestmark = [
-    pytest.mark.slow(15),
-    pytest.mark.skipif(find_spec("torch") is None or find_spec("triton") is None, reason="torch or triton is missing"),
-]
+pytestmark = pytest.mark.slow(5, together="probes")
 
 
-def test_a_killed_program_leaves_its_products_with_their_runs(tmp_path):
+def test_a_killed_program_leaves_its_products_with_their_runs(probe, tmp_path):
     for name, text in InductorExporter().export(example_table()).items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    probe = Path(__file__).with_name("record_probe.py")
-    done = subprocess.run(
-        [sys.executable, str(probe), str(tmp_path)],
-        env={**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"), "PYTHONWARNINGS": "ignore"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = probe(Path(__file__).with_name("record_probe.py"), tmp_path, str(tmp_path))
     assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     found = gt.capture(str(tmp_path / "problems.jsonl"))
     assert {product.problem.name: product.count for product in found.products} == {

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -18,13 +13,10 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
-from gemmtune.engine.tables.inductor.exporter import InductorExporter
-from gemmtune.engine.testing.exporter_conformance import example_table
 
 pytestmark = [
-    pytest.mark.slow(40),
+    pytest.mark.slow(30, together="probes"),
     pytest.mark.timeout(300),
-    pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: Inductor cannot render"),
     pytest.mark.skipif(find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed"),
 ]
 
@@ -46,36 +38,25 @@ def row(problem, *choices):
 
 GEMV_CHOICE = choice("cute_gemv", GEMV | {"use_pdl": False}, 100.0)
 SPLIT_K_CHOICE = choice("cute_splitk", SPLIT_K | {"use_pdl": True}, 100.0)
-TABLE = replace(
-    example_table(),
-    rows=(
-        row(
-            MM,
-            GEMV_CHOICE,
-            choice("cute_splitk", SPLIT_K | {"use_pdl": False}, 105.0),
-            choice("triton_mm", TILES, 110.0),
-        ),
-        row(ADDMM, SPLIT_K_CHOICE, choice("triton_mm", TILES, 130.0)),
-    ),
-    ranges=(RangeRow(Problem.parse(DYNAMIC), 2, 16, SPLIT_K_CHOICE, ((16, 0.0),)),),
+ROWS = (
+    row(MM, GEMV_CHOICE, choice("cute_splitk", SPLIT_K | {"use_pdl": False}, 105.0), choice("triton_mm", TILES, 110.0)),
+    row(ADDMM, SPLIT_K_CHOICE, choice("triton_mm", TILES, 130.0)),
 )
+RANGES = (RangeRow(Problem.parse(DYNAMIC), 2, 16, SPLIT_K_CHOICE, ((16, 0.0),)),)
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("export")
-    for name, text in InductorExporter().export(TABLE).items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder
+def folder(probe, exported):
+    return exported(ROWS, RANGES)
 
 
 @pytest.fixture(scope="module")
-def table(exported):
-    return json.loads((exported / "inductor_table.json").read_text())
+def table(folder):
+    return json.loads((folder / "inductor_table.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def report(exported):
+def report(probed, folder):
     cases = [
         {
             "name": p.name,
@@ -88,17 +69,7 @@ def report(exported):
         }
         for p in map(Problem.parse, (MM, ADDMM, DYNAMIC))
     ]
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(exported / "cache"), "TRITON_CACHE_DIR": str(exported / "triton")}
-    probe = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("cute_probe.py")), str(exported), json.dumps(cases)],
-        env={**os.environ, **caches, "PYTHONWARNINGS": "ignore"},
-        cwd=exported,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert probe.returncode == 0, probe.stderr[-3000:]
-    return json.loads(probe.stdout)
+    return probed("cute_probe.py", folder, json.dumps(cases))
 
 
 def chosen(found):
@@ -121,8 +92,8 @@ def test_a_row_names_its_fastest_choice_that_needs_torch_alone(table):
     assert of_addmm["otherwise"] == {"template": "aten::addmm", "kwargs": {}}  # cuBLAS is faster than its Triton
 
 
-def test_the_stock_lookup_table_leaves_out_what_it_cannot_name(exported):
-    assert json.loads((exported / "lookup_table.json").read_text()) == {}
+def test_the_stock_lookup_table_leaves_out_what_it_cannot_name(folder):
+    assert json.loads((folder / "lookup_table.json").read_text()) == {}
 
 
 def test_a_row_is_the_only_choice_and_nothing_is_benchmarked(report, table):
@@ -183,7 +154,7 @@ def test_operands_that_the_kernel_cannot_load_go_to_aten(report):
     assert report["unaligned"] == {MM: True, ADDMM: True}
 
 
-def test_a_kernel_that_does_not_build_refuses_the_export_with_its_problem():
+def test_a_kernel_that_does_not_build_refuses_the_export_with_its_problem(exported):
     too_large = choice("cute_gemv", GEMV | {"use_pdl": False, "k_unroll": 4, "num_stages": 16}, 100.0)
     with pytest.raises(TableError, match=r"1x96x4096:bf16:nt: .*shared memory"):
-        InductorExporter().export(replace(TABLE, rows=(row(MM, too_large),), ranges=()))
+        exported((row(MM, too_large),))

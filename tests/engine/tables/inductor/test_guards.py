@@ -1,15 +1,10 @@
-"""The explained ranges of m that share a graph equal those of torch.compile.
-
-The first test runs Inductor of the installed torch on the CPU; GUARD_PROBE_PYTHON=/path/to/python selects another.
-"""
+"""The explained ranges of m that share a graph equal those of torch.compile."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -25,7 +20,7 @@ from gemmtune.engine.tables.inductor.guards import Range, product_ranges
 from gemmtune.engine.tables.inductor.layers import Linear
 from gemmtune.engine.tables.inductor.products import asked_by_torch
 
-pytestmark = pytest.mark.slow(15)
+pytestmark = pytest.mark.slow(8, together="probes")
 
 PROBE = Path(__file__).with_name("guard_probe.py")
 H200, A100, L4 = map(catalogue.device, ("H200", "A100", "L4"))
@@ -48,17 +43,10 @@ def edges(found: tuple[Range, ...]) -> list[tuple[int, int | None]]:
     return [(each.first, each.last) for each in found]
 
 
-def python_of_torch() -> str:
-    return os.environ.get("GUARD_PROBE_PYTHON", sys.executable)
-
-
 @pytest.fixture(scope="module")
 def torch_version() -> str:
-    program = "from importlib.metadata import version; print(version('torch'))"
-    done = subprocess.run([python_of_torch(), "-c", program], capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip("torch is not installed")
-    return ".".join(done.stdout.split(".")[:2])
+    pytest.importorskip("torch", reason="torch is not installed")
+    return ".".join(version("torch").split(".")[:2])
 
 
 def question(layer: Linear, device: Device | None, sizes: list[int], *, bias: bool = False) -> dict[str, object]:
@@ -75,11 +63,16 @@ def question(layer: Linear, device: Device | None, sizes: list[int], *, bias: bo
     }
 
 
-def answers(questions: list[dict[str, object]]) -> list[dict[str, list[int]]]:
-    command = [python_of_torch(), PROBE, json.dumps(questions)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture
+def answers(probe, tmp_path):
+    """Return a function that asks torch.compile, in a process of its own."""
+
+    def ask(questions: list[dict[str, object]]) -> list[dict[str, list[int]]]:
+        done = probe(PROBE, tmp_path, json.dumps(questions))
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return ask
 
 
 def edge_sizes(layer: Linear, torch: str, device: Device, most: int = 2100) -> tuple[list[int], dict[str, list[int]]]:
@@ -91,7 +84,7 @@ def edge_sizes(layer: Linear, torch: str, device: Device, most: int = 2100) -> t
 
 
 @pytest.mark.timeout(600)
-def test_ranges_equal_those_of_torch_compile(torch_version: str):
+def test_ranges_equal_those_of_torch_compile(answers, torch_version: str):
     # The first shows that the probe sees guards at all, also where the padding pass sets none: Inductor's C++ backend
     # sums the gradient of a bias otherwise from 4097 rows on.
     questions = [question(Linear(8, 8, DType.BF16), H200, [2, 4096, 4097], bias=True)]
@@ -107,7 +100,7 @@ def test_ranges_equal_those_of_torch_compile(torch_version: str):
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(present_device() is None, reason="needs a GPU")
 @pytest.mark.parametrize("layer", [FORUM, replace(FORUM, weight_grad=False), replace(FORUM, input_grad=True)])
-def test_ranges_equal_those_of_torch_compile_on_the_gpu(layer: Linear, torch_version: str):
+def test_ranges_equal_those_of_torch_compile_on_the_gpu(answers, layer: Linear, torch_version: str):
     sizes, does = edge_sizes(layer, torch_version, present_device(), most=5000)
     assert answers([question(layer, None, sizes, bias=True)]) == [does]
 

@@ -1,17 +1,9 @@
-"""The exported files inside the installed torch's Inductor, on a machine without a GPU: see inductor_probe.py.
-
-INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_loader.py asks another torch.
-"""
+"""The exported files inside the installed torch's Inductor, on a machine without a GPU: see inductor_probe.py."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -19,14 +11,10 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row
-from gemmtune.engine.tables.inductor.exporter import InductorExporter
 from gemmtune.engine.tables.inductor.lookup import lookup_keys
 from gemmtune.engine.testing.exporter_conformance import example_table
 
-pytestmark = [
-    pytest.mark.slow(15),
-    pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: Inductor cannot render"),
-]
+pytestmark = pytest.mark.slow(10, together="probes")
 
 TILES = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages": 3, "num_warps": 8}
 TRITON = (
@@ -77,13 +65,6 @@ RANGES = (
 """An m of 2 to 32, 65 to 256 and above 1024 is ATen's."""
 
 
-def export(folder, rows, ranges=()):
-    folder.mkdir()
-    for name, text in InductorExporter().export(replace(example_table(), rows=rows, ranges=ranges)).items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder
-
-
 def case(problem):
     return {
         "name": problem.name,
@@ -100,25 +81,9 @@ def case(problem):
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("inductor")
-    caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    probe = subprocess.run(
-        [
-            os.environ.get("INDUCTOR_PROBE_PYTHON", sys.executable),
-            str(Path(__file__).with_name("inductor_probe.py")),
-            str(export(folder / "export", ROWS, RANGES)),
-            str(export(folder / "other", ROWS[:1])),
-            json.dumps([case(r.problem) for r in ROWS]),
-        ],
-        env={**os.environ, **caches, "PYTHONWARNINGS": "ignore"},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert probe.returncode == 0, probe.stderr[-3000:]
-    return json.loads(probe.stdout)
+def report(probed, exported):
+    cases = json.dumps([case(r.problem) for r in ROWS])
+    return probed("inductor_probe.py", exported(ROWS, RANGES), exported(ROWS[:1]), cases)
 
 
 def splits_addmm(report):

@@ -2,7 +2,6 @@
 
 Guards that leave one size pin m: ConstraintViolationError where the dimension was marked dynamic. A table has no lone
 sizes; here two products cut each other's ranges, m is a multiple of a size, and ranges have gaps.
-INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_lone_sizes.py runs another torch.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from gemmtune.engine.tables.inductor.graph_sizes import cut_sizes
 from gemmtune.engine.tables.inductor.guards import product_ranges
 from gemmtune.engine.tables.inductor.layers import Product
 
-pytestmark = pytest.mark.slow(12)
+pytestmark = pytest.mark.slow(5, together="probes")
 
 TILES = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 8, "num_stages": 3, "num_warps": 4}
 SPANS = {
@@ -69,9 +68,9 @@ def case(n):
 
 
 @pytest.fixture(scope="module")
-def answers(probed):
+def answers(probed, exported):
     graphs = [{"sizes": sizes, "m": m, "cases": [case(n) for n in products]} for sizes, m, products, _, _ in GRAPHS]
-    return json.loads(probed("lone_size_probe.py", rows(), json.dumps(graphs)).stdout)
+    return probed("lone_size_probe.py", exported(ranges=rows()), json.dumps(graphs))
 
 
 @pytest.mark.parametrize("number", range(len(GRAPHS)))

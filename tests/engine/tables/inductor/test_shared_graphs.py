@@ -1,11 +1,6 @@
-"""One graph serves every m of a row's range, by Dynamo's own guards, without a GPU.
-
-INDUCTOR_PROBE_PYTHON=/path/to/python pytest tests/engine/tables/inductor/test_shared_graphs.py asks another torch.
-"""
+"""One graph serves every m of a row's range, by Dynamo's own guards, without a GPU."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
@@ -14,7 +9,7 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow
 
-pytestmark = pytest.mark.slow(12)
+pytestmark = pytest.mark.slow(5, together="probes")
 
 TILES = {"BLOCK_N": 32, "BLOCK_K": 64, "GROUP_M": 4, "num_stages": 3, "num_warps": 4}
 
@@ -27,14 +22,14 @@ def ranged(first, last, block_m):
 
 
 @pytest.fixture(scope="module")
-def probe(probed):
-    return probed("shared_graph_probe.py", (ranged(2, 64, 16), ranged(65, 256, 64)))
+def found(probed, exported):
+    return probed("shared_graph_probe.py", exported(ranges=(ranged(2, 64, 16), ranged(65, 256, 64))))
 
 
-def test_a_graph_is_compiled_for_each_range_and_serves_all_of_it(probe):
-    found = {m: each["graphs"] for m, each in json.loads(probe.stdout)["sizes"].items()}
-    assert found == {"16": 1, "32": 0, "100": 1, "200": 0, "60": 0, "1000": 1}, probe.stderr
+def test_a_graph_is_compiled_for_each_range_and_serves_all_of_it(found):
+    graphs = {m: each["graphs"] for m, each in found["sizes"].items()}
+    assert graphs == {"16": 1, "32": 0, "100": 1, "200": 0, "60": 0, "1000": 1}
 
 
-def test_each_graph_has_the_row_of_its_range_and_the_last_has_none(probe):
-    assert json.loads(probe.stdout)["blocks"] == ["16", "64", None]
+def test_each_graph_has_the_row_of_its_range_and_the_last_has_none(found):
+    assert found["blocks"] == ["16", "64", None]

@@ -1,0 +1,50 @@
+"""Process that imports Inductor once and runs each probe in a fork of itself: the import takes longer than a probe.
+
+Reads one JSON line per probe: its file, arguments, folder and environment. Answers with the probe's exit status; what
+the probe printed is in the files `stdout` and `stderr` of its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import traceback
+
+import torch._dynamo
+import torch._inductor.compile_fx
+import torch._inductor.lookup_table.choices
+import torch._inductor.select_algorithm  # noqa: F401 (as the others, for the forks)
+
+
+def run(file, arguments, folder, settings):
+    os.environ |= settings
+    os.chdir(folder)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), number)
+    sys.argv = [file, *arguments]
+    sys.path.insert(0, os.path.dirname(file))
+    runpy.run_path(file, run_name="__main__")
+
+
+def main():
+    for line in sys.stdin:
+        process = os.fork()
+        if process == 0:
+            status = 1
+            try:
+                run(**json.loads(line))
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
