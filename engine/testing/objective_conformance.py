@@ -132,7 +132,7 @@ def repeats_itself(objective: type[Objective]) -> None:
 
 
 def scores_lightly(objective: type[Objective]) -> None:
-    """Check in fresh processes that scoring loads no heavy package and gives equal scores."""
+    """Check in a fresh process that scoring loads no heavy package and gives equal scores."""
     require_lightness(_example_score, objective)
 
 

@@ -193,7 +193,7 @@ def preloads_what_exists(space: type[Space]) -> None:
 
 
 def describes_itself_lightly(space: type[Space]) -> None:
-    """Check in fresh processes that describing loads no heavy package, leaves no file, and gives equal answers."""
+    """Check in a fresh process that describing loads no heavy package, leaves no file, and gives equal answers."""
     require_lightness(_digest_of_all, space)
 
 
