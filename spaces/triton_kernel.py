@@ -1,7 +1,5 @@
 """Spaces of a user's own Triton kernel: the values of its parameters, and the config that it runs with untuned."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar

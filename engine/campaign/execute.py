@@ -1,7 +1,5 @@
 """Execute a plan: search, finals, ranges, table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

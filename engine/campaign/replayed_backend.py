@@ -1,7 +1,5 @@
 """The backend of a campaign that replays recorded landscapes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

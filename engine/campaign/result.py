@@ -1,7 +1,5 @@
 """Read from the database what a campaign found, one problem at a time: all measurements would not fit into memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress

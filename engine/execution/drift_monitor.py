@@ -1,7 +1,5 @@
 """Finds workers whose times can no longer be trusted."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 __all__ = ["DriftMonitor"]

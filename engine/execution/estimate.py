@@ -1,7 +1,5 @@
 """Build for a GPU that is not here, and take the times from the space's analytic model."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ before anything else. A GPU's times are multiplied by the reference's time on th
 database keeps samples and estimates as they were measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Import what a command line or a file names."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 

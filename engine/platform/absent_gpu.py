@@ -1,7 +1,5 @@
 """Show Inductor and Triton a GPU that need not be present. Imports torch and triton."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace

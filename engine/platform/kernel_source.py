@@ -1,7 +1,5 @@
 """Hash of the source of a Triton kernel and of the kernels it calls. Needs the standard library alone."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import textwrap

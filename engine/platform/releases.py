@@ -1,7 +1,5 @@
 """Facts that differ between releases of torch and Triton; no other module asks for a version."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version

@@ -1,7 +1,5 @@
 """Shared memory that Triton's pipelined loops over k need, known before a kernel is built."""
 
-from __future__ import annotations
-
 __all__ = ["least_shared_bytes"]
 
 _MMA_FROM_SHARED = (9, 10)

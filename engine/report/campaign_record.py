@@ -1,7 +1,5 @@
 """Gather what a campaign found and how it got there, for a page: the table, each problem's evaluations, the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Say why a row ships the kernel it ships."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from enum import StrEnum
 

@@ -1,7 +1,5 @@
 """Column types that store records and other values as text."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields

@@ -1,7 +1,5 @@
 """Read the measurements that need not be made again, of many tasks at a time."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Open a SQLite file or a PostgreSQL server as a database of gemmtune: check its tables, or make them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

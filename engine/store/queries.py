@@ -1,7 +1,5 @@
 """Queries that the database itself evaluates: select tasks, count measurements, find the fastest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

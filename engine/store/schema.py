@@ -1,7 +1,5 @@
 """Define the tables of the database."""
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Keep the rows of an earlier table for problems that a new one does not have."""
 
-from __future__ import annotations
-
 from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Export of a table for a consumer, and the sealed JSON that exporters write."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -9,8 +9,6 @@ In this order,
 3. the neighbour that loses less serves the size, whatever it loses.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Portfolio: few configs that serve every problem nearly as well as its own best, so that fewer are compiled."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass

@@ -8,8 +8,6 @@
 | held out | choices that serve the size | none; the losses there are reported. |
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass

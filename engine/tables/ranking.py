@@ -1,7 +1,5 @@
 """Rankings: the comparable measurements of each problem, best first."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, fields, replace

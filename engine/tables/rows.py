@@ -1,7 +1,5 @@
 """Rows of a table: the choice that production should run for each problem, made from rankings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Reader and checks of sealed files, which exporters write and loaders contain. Needs the standard library alone."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import json

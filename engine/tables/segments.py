@@ -6,8 +6,6 @@ a power of two, if one lies between; else the lesser size is the end. Nothing is
 the greatest.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Greedy set cover with a limit on the mean loss: few configs that serve every problem."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 

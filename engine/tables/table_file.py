@@ -3,8 +3,6 @@
 Each record is an object of its fields, written and checked by their types.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import operator

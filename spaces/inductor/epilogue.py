@@ -1,7 +1,5 @@
 """Lower an epilogue behind a product, and take the kernels that Inductor generates for it. Imports torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

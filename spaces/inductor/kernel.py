@@ -1,7 +1,5 @@
 """Load a Triton kernel's cubin and launch it through the CUDA driver. Imports torch and cuda.bindings."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path

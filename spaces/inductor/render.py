@@ -1,7 +1,5 @@
 """Render Inductor's GEMM templates as torch.compile does for a table row. Imports torch and triton."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Features of a tile on a problem and a GPU, comparable between problems."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

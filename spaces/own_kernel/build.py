@@ -1,7 +1,5 @@
 """Compile a user's Triton kernel for a GPU that need not be present. Imports torch and Triton."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """The base class of the spaces of engines' linear kernels in fp8 with scales per block."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

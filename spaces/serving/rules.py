@@ -1,7 +1,5 @@
 """Constraints that the engines' Triton kernels have in common, each stated once."""
 
-from __future__ import annotations
-
 from gemmtune.engine.platform.triton_tiles import least_shared_bytes
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.serving.layer import SCALE_BLOCK

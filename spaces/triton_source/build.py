@@ -1,7 +1,5 @@
 """Compile Triton kernels from a module's text for an absent GPU. Imports Triton, and no torch."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """The driver's handle of an actor: sends jobs, receives outcomes, and repeats jobs that an actor ended with."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections import deque

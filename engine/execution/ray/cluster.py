@@ -1,7 +1,5 @@
 """The connection to a Ray cluster: its nodes, its GPUs, and actors on them."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Alternating rounds of a model's arms, in CUDA graphs where all arms allow it. Imports torch."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

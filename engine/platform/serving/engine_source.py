@@ -1,7 +1,5 @@
 """Kernels, defaults and tuned files of an engine, taken from its source without importing it."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Callable, Collection, Mapping

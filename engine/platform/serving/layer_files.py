@@ -1,7 +1,5 @@
 """The tuned file that an engine looks for, by layer and device."""
 
-from __future__ import annotations
-
 from gemmtune.engine.platform.serving.file_name import Engine, FileName, Kernel, device_text
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.serving.block_linear import BlockLinear

@@ -1,7 +1,5 @@
 """A tuned file of an engine: one entry per token count, and which entry the engine runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Page of a campaign, or of a table alone."""
 
-from __future__ import annotations
-
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaign_record import CampaignRecord

@@ -1,7 +1,5 @@
 """Report of a capture: the products of a model and what no table can serve."""
 
-from __future__ import annotations
-
 from gemmtune.engine.capture.captured import Captured, CapturedProduct
 from gemmtune.engine.report.layout import Grid, Report
 

@@ -1,7 +1,5 @@
 """Record of one run of a campaign: its command, its duration, and the load of builders and GPUs over time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields

@@ -11,8 +11,6 @@ and is logged once. `config` returns the config alone, for entry points of QuACK
 code, not for code under torch.compile.
 """
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 

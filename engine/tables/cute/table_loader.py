@@ -5,8 +5,6 @@ a `rounded_loss`, the largest loss at the measured sizes that round up. Each row
 kernels. Where another space leads, `winner` names that space and `loss` is the distance to it.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import warnings

@@ -1,7 +1,5 @@
 """Sizes of m that one compiled graph serves, as `guards` explains them and the loader guards them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 __all__ = ["cut_sizes"]

@@ -13,8 +13,6 @@ From 2.12 on pad_mm guards nothing. Other code of a model may guard more: TORCH_
 test_guards.py compares the answers with torch.compile.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -26,8 +26,6 @@ kernel of its own, unless the row says that fusing is safe and the epilogue is c
 change k after timing it online.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from pathlib import Path

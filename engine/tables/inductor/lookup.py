@@ -6,8 +6,6 @@ Rows of CuTe kernels and of products with an epilogue are left out: the stock ta
 Source of keys and rows: torch/_inductor/lookup_table/choices.py and heuristics/template/triton.py, torch 2.11 to 2.15.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from gemmtune.engine.records.device import Device

@@ -1,7 +1,5 @@
 """Rows that compiled products use, and problems without a row. Needs the standard library alone."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Source: torch/_inductor/kernel/mm.py and bmm.py, heuristics/template/triton.py.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from gemmtune.engine.records.errors import TableError, UnknownPlugin

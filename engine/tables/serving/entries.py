@@ -1,7 +1,5 @@
 """Entries of tuned files, made from a table's rows: one config per key, and what each entry gains."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

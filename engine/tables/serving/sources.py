@@ -1,7 +1,5 @@
 """The JSON files of an installed package, a wheel or a folder, read without importing the package."""
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Call `load(kernel)` once per kernel, before its first launch. Pass tensors in th
 kernel without an autotuner, wrap it first: `kernel = triton.autotune([triton.Config({})], key=["n"])(kernel)`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Content of a table's kernels and its checks. Needs the standard library alone."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Binaries of a table's CuTe kernels, built in child processes, because an exporter imports no compiler."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import subprocess

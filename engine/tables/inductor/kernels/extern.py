@@ -5,8 +5,6 @@ and a table that is installed again finds it registered. Nothing is compiled. A 
 or called, once per GPU.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from pathlib import Path

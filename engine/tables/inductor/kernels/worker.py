@@ -1,7 +1,5 @@
 """Program of a child of `builds`: build the kernels that stand pickled on stdin, write them to a file."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Place of a handler of choices in a running torch, with its part of the compile caches' keys. Needs torch alone."""
 
-from __future__ import annotations
-
 import copyreg
 import inspect
 from itertools import count

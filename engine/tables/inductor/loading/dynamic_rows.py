@@ -1,7 +1,5 @@
 """Row that serves a graph with a dynamic m, and the guards that keep the m of other rows out. Needs torch alone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
