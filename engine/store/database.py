@@ -338,8 +338,10 @@ class Database:
         return tuple(self._reader.records(schema.tasks, found, rows.task_of))
 
     def counts(self) -> tuple[MeasurementCount, ...]:
-        """Count the measurements of each task, evidence, protocol, status and worker."""
+        """Count the measurements of each task, evidence, protocol, status and worker, but those with a damaged time."""
         found = self._reader.rows(queries.counts())
+        if any(row.status is Status.OK and row.timed < row.number for row in found):
+            list(self._all_measurements(queries.UNTIMED))  # names them
         tasks = self._reader.tasks({row.task_id for row in found})
         return tuple(self._reader.records(schema.measurements, found, lambda row: _count(row, tasks[row.task_id])))
 
@@ -390,5 +392,6 @@ def _count(row: Row[Any], task: Task | None) -> MeasurementCount:
     rows.require_kinds(evidence=(row.evidence, Evidence), status=(row.status, Status), number=(row.number, int))
     rows.require_kinds(best_ns=(row.best_ns, float | None))  # an index holds it, which may be damaged, too
     rows.require_kinds(**{name: (getattr(row, name), str) for name in ("protocol", "worker", "last_at")})
-    facts = row.evidence, row.protocol, row.status, row.worker, row.number, row.best_ns, row.last_at
+    number = row.timed if row.status is Status.OK else row.number
+    facts = row.evidence, row.protocol, row.status, row.worker, number, row.best_ns, row.last_at
     return MeasurementCount(task, *facts)

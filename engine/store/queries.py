@@ -42,6 +42,7 @@ __all__ = [
     "TASK_ID",
     "TASK_IDS",
     "TOOLCHAIN_ID",
+    "UNTIMED",
     "MeasurementCount",
     "counts",
     "fastest",
@@ -69,6 +70,8 @@ MEASUREMENTS = select(*MEASUREMENT_COLUMNS, *schema.measurements.c["task_id", "t
 
 _HELD = schema.measurements.c
 _TIME_NS = schema.estimated_time(_HELD.estimate)
+UNTIMED = MEASUREMENTS.where(_HELD.status == Status.OK, _TIME_NS.is_(None))
+"""Query of the measurements that are damaged, since they are ok and have no time within its interval."""
 KNOWN = select(*MEASUREMENT_COLUMNS).where(_HELD.id.in_(bindparam("ids", expanding=True)))
 """Query of the measurements of these ids, for `measurement_of`."""
 KIND = ("task_id", "protocol", "toolchain_id")
@@ -163,6 +166,7 @@ def counts() -> Select[Any]:
     first = func.min(columns.id)
     facts = (
         func.count().label("number"),
+        func.count(_TIME_NS).label("timed"),
         func.min(_TIME_NS).label("best_ns"),
         func.max(columns.created_at).label("last_at"),
     )

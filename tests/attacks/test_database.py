@@ -212,6 +212,19 @@ def test_a_damaged_measurement_is_named_once_and_left_out(path, damaged):
             assert (found.measurements, found.new, found.damaged) == (2, 2, 1)
 
 
+@pytest.mark.parametrize("damaged", ["a low end above the time", "no estimate", "a deep estimate"])
+@pytest.mark.parametrize("report", [database_report, lambda store: status_report(store, datetime.now(UTC))])
+def test_a_report_that_counts_names_a_damaged_time_and_leaves_it_out(path, damaged, report):
+    damage(path, *DAMAGES[damaged])
+    notices: list[str] = []
+    with Database.open(path, read_only=True) as database:
+        database.send_notices_to(notices.append)
+        report(database)
+        assert [each.number for each in database.counts()] == [2]
+    (notice,) = notices
+    assert notice.startswith(f"measurement 3 of database sqlite:///{path} is damaged and left out: ")
+
+
 KEY = TASK, "graph-cold-l2", Evidence.MEASURED, TOOLCHAIN
 
 

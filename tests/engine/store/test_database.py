@@ -481,9 +481,11 @@ def test_kill_9_at_any_instant_loses_nothing_committed_and_keeps_batches_whole(p
             assert child.stdout is not None
             assert child.stdout.readline() == "begin\n"
             # The first rounds hit the making of the file and its tables, the others the adding.
-            time.sleep(chance.uniform(0, 0.05 if round_ < 3 else 0.4))
+            lines = [child.stdout.readline() for _ in range(0 if round_ < 3 else 11)]
+            time.sleep(chance.uniform(0, 0.05))
             child.send_signal(signal.SIGKILL)
-            reported |= {int(line) for line in child.stdout.read().splitlines(keepends=True) if line.endswith("\n")}
+            lines += child.stdout.read().splitlines(keepends=True)
+            reported |= {int(line) for line in lines if line.endswith("\n")}
         assert child.returncode == -signal.SIGKILL
         found = members_by_batch(path)
         assert reported <= set(found)
