@@ -1,7 +1,7 @@
 """Attack the files of a small campaign: kills, full disks, other users, and flipped bits.
 
-Usage: attacks.py [--flips N] [--seed S] [--only ATTACK ...] [--json FILE], as root on Linux. Each command runs in a
-fork of this process.
+Usage: attacks.py [--kills N] [--flips N] [--seed S] [--only ATTACK ...] [--json FILE], as root on Linux. Each command
+runs in a fork of this process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from gemmtune.engine.tables.inductor import loader
 PROBLEMS = ["--problem", "16x4096x4096:bf16:nt", "--problem", "1024x1280x3420:bf16:nt"]
 TUNE = ["tune", *PROBLEMS, "--sampler", "random", "--budget", "12", "--no-report", "--out"]
 LIMIT_SECONDS = 120
-ATTACKS = ["kills", "full_disks", "together", "users", "flipped"]
+ATTACKS = ["kills", "instants", "full_disks", "together", "users", "flipped"]
 GROUP, OWNER, OTHER = 7777, 65_001, 65_002
 """A group and two of its users."""
 
@@ -122,6 +122,11 @@ def die_at(number: int) -> Callable[[], None]:
     return prepare
 
 
+def die_after(seconds: float) -> Callable[[], None]:
+    """Return a function that lets the kernel end the process after that time, without a word to it."""
+    return lambda: signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
 def rows(database: Path) -> list[tuple]:
     """Return the stored measurements without their times of day and ids."""
     with sqlite3.connect(database) as connection:
@@ -140,8 +145,9 @@ def same(one: Path, other: Path) -> list[str]:
 class Attacks:
     """The attacks, and what they found."""
 
-    def __init__(self, folder: Path, whole: Path, flips: int, chance: random.Random) -> None:
+    def __init__(self, folder: Path, whole: Path, random_kills: int, flips: int, chance: random.Random) -> None:
         self.folder, self.whole, self.flips, self.chance = folder, whole, flips, chance
+        self.random_kills = random_kills
         self.wrong: list[str] = []
 
     def judge(self, what: str, ended: Ended) -> Ended:
@@ -168,6 +174,27 @@ class Attacks:
             self.complete(f"kill at operation {killed}", out)
             shutil.rmtree(out)
             killed += 1
+
+    def instants(self) -> dict[str, int]:
+        """Kill the campaign at random instants, a fifth of the times on a Ray that it starts, and let it go on."""
+        found = Counter()
+        for name, options, kills in (
+            ("here", [], self.random_kills - self.random_kills // 5),
+            ("ray", ["--fleet", "ray"], self.random_kills // 5),
+        ):
+            began = time.monotonic()
+            self.judge(name, run(*TUNE, self.folder / f"whole-{name}", *options))
+            seconds = time.monotonic() - began
+            for number in range(kills):
+                out = self.folder / f"{name}{number}"
+                ended = run(*TUNE, out, *options, prepare=die_after(self.chance.uniform(0, seconds)))
+                found[f"{name}: {'killed' if ended.status == -signal.SIGALRM else 'ended before'}"] += 1
+                if ended.status == -signal.SIGALRM and (out / "measurements.db").exists():
+                    with suppress(sqlite3.OperationalError):  # killed before it made the tables
+                        found[f"{name}: killed with measurements"] += bool(rows(out / "measurements.db"))
+                self.complete(f"kill {number} {name}", out)
+                shutil.rmtree(out, ignore_errors=True)  # there is none where the kill came first
+        return dict(found)
 
     def full_disks(self) -> dict[str, int]:
         """Run the campaign on disks that are too small, then give them more room."""
@@ -319,6 +346,7 @@ def become(user: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=40, help="kills at random instants")
     parser.add_argument("--flips", type=int, default=40, help="flipped bits per file and command")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=ATTACKS, default=ATTACKS)
@@ -335,7 +363,7 @@ def main() -> int:
         first = run(*TUNE, whole)
         if first.status:
             sys.exit(first.output)
-        attacks = Attacks(folder, whole, given.flips, random.Random(given.seed))
+        attacks = Attacks(folder, whole, given.kills, given.flips, random.Random(given.seed))
         found = {name: getattr(attacks, name)() for name in given.only} | {"wrong": attacks.wrong}
     found |= {"date": datetime.now(UTC).date().isoformat(), "seconds": round(time.monotonic() - began)}
     text = json.dumps(found, indent=2)
