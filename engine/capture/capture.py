@@ -83,7 +83,9 @@ def capture_products(
     what = "forward and backward" if grad else "forward"
     where = f"on this {device.name}" if is_present else f"for {device.name}"
     name = call if isinstance(call, str) else getattr(call, "__qualname__", type(call).__name__)
-    return Captured(products, unseen, f"Products of {name}, {what}, lowered {where}.", torch.__version__)
+    return Captured(
+        products, unseen, f"Products of {name}, {what}, lowered {where}.", torch.__version__, lowering.compiled
+    )
 
 
 def run_backward(output: object) -> None:

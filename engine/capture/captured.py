@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.problem import Problem
@@ -96,6 +96,9 @@ class Captured:
     """Text that says how the products were found."""
     torch: str = ""
     """Version of torch that lowered the model; empty for a recorded program."""
+    compiled: Mapping[str, int] = field(default_factory=dict)
+    """Compiled occurrences by the name of the problem: code that runs four times is compiled once. Empty for a recorded
+    program."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:

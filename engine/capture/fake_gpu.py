@@ -124,17 +124,21 @@ def _allow_cuda_tensors() -> None:
 
 
 def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> object:
-    """Replace `Module._apply`, behind `to` and `cuda`, which cannot swap tensors without data in place."""
-    for child in module.children() if recurse else ():
-        _convert(child, convert)
-    for name, parameter in module._parameters.items():
-        if parameter is not None:
-            with torch.no_grad():
-                converted = convert(parameter)
-            module._parameters[name] = torch.nn.Parameter(converted, parameter.requires_grad)
-    for name, buffer in module._buffers.items():
-        if buffer is not None:
-            module._buffers[name] = convert(buffer)
+    """Replace `Module._apply`, behind `to` and `cuda`, which cannot swap tensors without data in place.
+
+    A parameter that several modules share stays shared: its gradient is the sum of theirs.
+    """
+    made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+    for each in module.modules() if recurse else (module,):
+        for name, parameter in each._parameters.items():
+            if parameter is not None:
+                if parameter not in made:
+                    with torch.no_grad():
+                        made[parameter] = torch.nn.Parameter(convert(parameter), parameter.requires_grad)
+                each._parameters[name] = made[parameter]
+        for name, buffer in each._buffers.items():
+            if buffer is not None:
+                each._buffers[name] = convert(buffer)
     return module
 
 

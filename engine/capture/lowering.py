@@ -19,6 +19,7 @@ from unittest.mock import patch
 import torch
 from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx
+from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
 from torch._inductor.virtualized import V
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
@@ -26,14 +27,16 @@ from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 from gemmtune.engine.capture.captured import CapturedProduct, Unseen
 from gemmtune.engine.capture.inputs import OpenSize
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.tables.inductor.loader import options
+from gemmtune.engine.tables.inductor.loading.padding import should_pad
 from gemmtune.engine.tables.inductor.lowered import LoweredProduct
 from gemmtune.engine.tables.inductor.recorder import RecordingChoices, divisor, epilogue_text, library_calls, span_of
 from gemmtune.engine.tables.inductor.table_use import problem_name
 
 __all__ = ["Lowering"]
 
-_SETTINGS = {"max_autotune_gemm": True, "shape_padding": False, "fx_graph_cache": False, "compile_threads": 1}
-"""Settings of the loader's `options()`, without caches: a cached graph lowers nothing."""
+_SETTINGS = {**options(), "fx_graph_cache": False, "compile_threads": 1}
+"""Settings that a table needs, without caches: a cached graph lowers nothing."""
 
 
 @dataclass
@@ -51,6 +54,7 @@ class Lowering:
 
     Attributes:
         uuid: text that no other recording has.
+        compiled: occurrences in all graphs by the name of the problem.
         is_running: whether a graph is traced, lowered or run now.
     """
 
@@ -61,6 +65,7 @@ class Lowering:
         self._graphs: list[_Graph] = []
         self._current = _Graph()
         self._depth = 0
+        self.compiled: Counter[str] = Counter()
 
     @property
     def is_running(self) -> bool:
@@ -73,6 +78,7 @@ class Lowering:
         with (
             functorch_config.patch(enable_autograd_cache=False, donated_buffer=False),
             patch.object(GraphLowering, "compile_to_module", _no_code),
+            patch.object(pad_mm, "should_pad", should_pad),
         ):
             yield
 
@@ -101,6 +107,7 @@ class Lowering:
             first, last = self._span(product)
             found = replace(found, m=str(product.m), first=max(2, first), last=last, step=divisor(product.m))
         self._current.products.append(found)
+        self.compiled.update(each.problem.name for each in found.variants)
 
     def take_runs(self) -> tuple[list[CapturedProduct], list[Unseen]]:
         """Return the products and other work that ran since the last call, and start to count anew."""

@@ -215,11 +215,11 @@ class Run:
 
 
 def differing(capture: dict, bench: dict) -> list[str]:
-    """Return the products whose count in the capture is not that of the GPU's compile."""
+    """Return the products whose compiled occurrences in the capture are not those of the GPU's compile."""
     listed: dict[str, float] = {}
     for product in capture.get("products", ()):
         name = Problem.parse(product["problem"]).name
-        listed[name] = listed.get(name, 0) + product["count"]
+        listed[name] = listed.get(name, 0) + product["compiled"]
     lowered: dict[str, int] = {}
     for product in bench["products"]:
         if product["outcome"] != "no problem":

@@ -32,6 +32,7 @@ def capture_report(captured: Captured, written: str) -> Report:
             {
                 "problem": each.problem.name,
                 "count": each.count,
+                "compiled": captured.compiled.get(each.problem.name),
                 "m": list(each.sizes),
                 "m_expression": each.m or None,
                 "first": each.first or None,

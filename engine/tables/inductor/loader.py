@@ -22,8 +22,9 @@ A row may be for a product with an epilogue: the pointwise operations behind it,
 kernel. Without such a row, a product with an epilogue takes the row of the plain product. Its epilogue then stays in a
 kernel of its own, unless the row says that fusing is safe and the epilogue is cheap.
 
-`options()` is needed: Inductor offers its Triton templates only with `max_autotune_gemm`, and its padding pass would
-change k after timing it online.
+`options()` is needed: Inductor offers its Triton templates only with `max_autotune_gemm`, and would then benchmark
+those of convolutions, too. Its padding pass would change sizes after a benchmark. While a table is installed, a rule
+pads large products instead.
 """
 
 import warnings
@@ -47,7 +48,11 @@ __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", 
 
 _POLICIES = ("strict", "warn", "ignore")
 _MISSES = ("aten", "autotune")
-_OPTIONS = {"max_autotune_gemm": True, "shape_padding": False}
+_OPTIONS: dict[str, bool | str] = {
+    "max_autotune_gemm": True,
+    "max_autotune_conv_backends": "ATEN",
+    "shape_padding": False,
+}
 _lock = Lock()
 _uses: list[UseLog] = []  # at most one: that of the table that was installed last
 _recordings: list[ProductFile] = []  # at most one
@@ -124,7 +129,7 @@ def record(path: str | Path) -> None:
 
         gemmtune_inductor.record("problems.jsonl")      # before the first torch.compile
 
-    Recording changes no choice: with a table, its rows run; without one, Inductor's own. Lines are written whole, so a
+    Recording changes no kernel: with a table, its rows run; without one, Inductor's own. Lines are written whole, so a
     process that is killed leaves a good file, and several processes may write to one. Each graph's runs are counted,
     but for replays of CUDA graphs. Graphs of torch's caches are compiled again, since a cached graph shows no product.
 
@@ -165,7 +170,7 @@ def _end_recording() -> bool:
     return bool(ended)
 
 
-def options() -> dict[str, bool]:
+def options() -> dict[str, bool | str]:
     """Return settings for `torch.compile(options=...)` that allow every row of a table.
 
     model = torch.compile(model, options=gemmtune_inductor.options())

@@ -36,6 +36,29 @@ class Attention(torch.nn.Module):
         return x + self.o(y.transpose(1, 2).reshape(batch, length, width))
 
 
+class Head(torch.nn.Module):
+    """Layer whose rows of 1,001 elements are not aligned, and the logarithm of its probabilities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(512, 1001)
+
+    def forward(self, x):
+        return self.layer(x).float().log_softmax(-1)
+
+
+class Tied(torch.nn.Module):
+    """Embedding whose weight is that of the last layer, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = torch.nn.Embedding(128, 64), torch.nn.Linear(64, 128, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+
 class Masked(torch.nn.Module):
     """Attention whose boolean mask is one number, expanded or copied: torch fuses attention with the copy alone."""
 
@@ -74,6 +97,18 @@ def gated():
 
 def mlp():
     return Mlp().bfloat16()
+
+
+def head():
+    return Head().bfloat16()
+
+
+def tied():
+    return Tied().bfloat16()
+
+
+def convolution():
+    return torch.nn.Conv2d(3, 64, 16, 16).bfloat16()
 
 
 def block():
@@ -119,3 +154,21 @@ WEIGHTS = Mlp(64, 128)
 def by_function(x):
     """Call a model of this module, whose tensors are on the CPU."""
     return WEIGHTS(x)
+
+
+class Apart(torch.nn.Module):
+    """Two equal blocks, whose code torch compiles once, because their caller is not compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(Mlp(64, 128) for _ in range(2))
+
+    def forward(self, x):
+        for layer in self.layers:
+            torch._dynamo.graph_break()
+            x = layer(x)
+        return x
+
+
+def apart():
+    return Apart().bfloat16()

@@ -66,6 +66,23 @@ def test_backward_of_a_block_is_what_inductor_lowers():
     assert any("flash_attention" in work.operation for work in found.unseen)
 
 
+def test_a_large_product_whose_rows_are_not_aligned_is_padded():
+    found = names(captured("models:head", "bf16[512,512]", grad=True))
+    assert found == {"512x1008x512:bf16:nn:addmm": 1, "512x512x1008:bf16:nn": 1, "1008x512x512:bf16:nn": 1}
+    assert names(captured("models:head", "bf16[16,512]")) == {"16x1001x512:bf16:nt:addmm": 1}
+
+
+def test_a_shared_weight_stays_shared_when_its_type_changes():
+    found = captured("models:tied", "int64[32]%128", grad=True)
+    assert "128x64x32:bf16:tn:addmm:bias=matrix" in names(found)  # the sum of both gradients
+
+
+def test_code_that_runs_often_is_compiled_once():
+    found = captured("models:apart", "bf16[16,64]")
+    assert names(found) == {"16x128x64:bf16:nt": 2, "16x64x128:bf16:nt:addmm": 2}
+    assert [*found.compiled.values()] == [1, 1]
+
+
 def test_attention_with_an_expanded_mask_is_products_as_on_a_gpu():
     found = captured("models:expanded_mask", "bf16[1,2,16,64]")
     assert names(found) == {"2x16x16x64:fp32:nn:bmm": 1, "2x16x64x16:fp32:nn:bmm": 1}

@@ -87,6 +87,9 @@ def templates():
     return TRITON_TEMPLATES
 
 
+OPTIONS = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN", "shape_padding": False}
+
+
 def chooser():
     from torch._inductor.virtualized import V
 
@@ -379,7 +382,7 @@ def test_a_torch_that_asks_its_handler_in_another_way_is_refused(loader, file, m
 def test_a_setting_that_is_gone_is_left_out_with_a_warning(loader, monkeypatch):
     monkeypatch.setitem(loader._OPTIONS, "shape_margins", False)
     with pytest.warns(UserWarning, match=r"torch .* has no setting shape_margins"):
-        assert loader.options() == {"max_autotune_gemm": True, "shape_padding": False}
+        assert loader.options() == OPTIONS
 
 
 @pytest.mark.parametrize(("asked", "message"), [({"policy": "lax"}, "policy='lax'"), ({"miss": "best"}, "miss='best'")])
@@ -391,7 +394,7 @@ def test_an_unknown_policy_is_refused(loader, file, asked, message):
 
 
 def test_options_allow_triton_rows_and_keep_k(loader):
-    assert loader.options() == {"max_autotune_gemm": True, "shape_padding": False}
+    assert loader.options() == OPTIONS
 
 
 @pytest.mark.parametrize("name", ["gemmtune_inductor.py", "gemmtune_cute_table.py"])
