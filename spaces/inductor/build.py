@@ -19,10 +19,10 @@ from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import artifact_of, reason_of
-from gemmtune.spaces.cubin_resources import registers_and_spills
 from gemmtune.spaces.inductor.epilogue import GeneratedKernel
 from gemmtune.spaces.inductor.render import Rendering, render
 from gemmtune.spaces.inductor.target import environment, target
+from gemmtune.spaces.triton_compiler import write_cubin
 
 __all__ = ["Compiled", "build", "compiled"]
 
@@ -77,15 +77,11 @@ class Compiled:
         """Write the cubin and return what it needs.
 
         Raises:
-            BuildError: the cubin wants device memory of its own, which no launch here gives.
+            BuildError: the kernel wants device memory of its own, which no launch here gives.
         """
-        facts = self.binary.metadata
-        for name in ("profile_scratch_size", "global_scratch_size"):
-            if wanted := getattr(facts, name):
-                raise BuildError(f"the binary wants memory of its own: {name} is {wanted} B, and launches give none")
-        file.write_bytes(self.binary.asm["cubin"])
-        registers, spill_bytes = registers_and_spills(file)
-        return Resources(registers, facts.shared, spill_bytes, facts.num_warps * device.warp_size)
+        if wanted := self.binary.metadata.global_scratch_size:
+            raise BuildError(f"the binary wants {wanted} B of device memory per block, and its launch gives none")
+        return write_cubin(self.binary, file, device)
 
 
 def compiled(made: GeneratedKernel) -> list[Compiled]:
@@ -108,9 +104,6 @@ def compiled(made: GeneratedKernel) -> list[Compiled]:
     try:
         with (
             patch.object(triton, "compile", keep),
-            # Line information triples the size, and holds the path of the source, so that equal kernels would be
-            # different binaries. The code is equal without it.
-            patch.object(triton.knobs.compilation, "disable_line_info", True),
             # Inductor logs the whole source of a kernel that does not compile.
             patch.object(triton_heuristics.log, "disabled", True),
         ):

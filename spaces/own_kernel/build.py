@@ -1,6 +1,5 @@
 """Compile a user's Triton kernel for a GPU that need not be present. Imports torch and Triton."""
 
-import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -12,15 +11,13 @@ from unittest.mock import patch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from gemmtune.engine.platform.ptxas import PTXAS_VARIABLE, current_ptxas
-from gemmtune.engine.platform.releases import FP_FUSION_VARIABLE, fp_fusion
-from gemmtune.engine.records.artifact import Artifact, Resources
+from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import artifact_of, reason_of
-from gemmtune.spaces.cubin_resources import registers_and_spills
+from gemmtune.spaces.triton_compiler import compiler_settings, write_cubin
 from gemmtune.spaces.workloads.own_kernel.definition import Definition
 
 __all__ = ["build"]
@@ -40,43 +37,29 @@ def build(
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         binary = _compiled(task, values, definition, scratch)
         facts = binary.metadata
-        if facts.profile_scratch_size:
-            reason = f"the binary wants {facts.profile_scratch_size} B to profile itself, which nothing asked for"
-            raise BuildError(reason)
         if getattr(facts, "num_ctas", 1) != 1:
             raise BuildError(f"the kernel runs in clusters of {facts.num_ctas} blocks, which gemmtune does not launch")
         file = Path(scratch) / "kernels.cubins"
-        file.write_bytes(binary.asm["cubin"])
-        registers, spill_bytes = registers_and_spills(file)
-        threads = facts.num_warps * task.device.warp_size
+        resources = write_cubin(binary, file, task.device)
         passed = [name for name, kind in binary.src.signature.items() if kind != "constexpr"]
         launch: tuple[tuple[str, int | str], ...] = (
             ("config", config.json),
             ("passed", " ".join(passed)),
             ("entry_0", facts.name),
             ("bytes_0", len(binary.asm["cubin"])),
-            ("shared_0", facts.shared),
-            ("threads_0", threads),
+            ("shared_0", resources.shared_bytes),
+            ("threads_0", resources.threads),
             ("scratch_0", facts.global_scratch_size),
         )
-        resources = Resources(registers, facts.shared, spill_bytes, threads)
         return artifact_of(space, task, config, file, folder, launch, resources, started)
 
 
 def _compiled(task: Task, values: Mapping[str, Value], definition: Definition, scratch: str) -> Any:  # noqa: ANN401 (Triton has no types)
-    variables = {"TRITON_CACHE_DIR": scratch, FP_FUSION_VARIABLE: str(int(fp_fusion(os.environ)))}
-    if ptxas := current_ptxas():
-        variables[PTXAS_VARIABLE] = str(ptxas)
     kernel = definition.jit
     arguments = definition.values(definition.tensors(task.problem.sizes), values)
     kernel.device_caches.clear()  # they hold the target of an earlier build
     try:
-        with (
-            patch.dict(os.environ, variables),
-            patch.object(triton.runtime.driver, "_active", _driver_of(task.device)),
-            # Line information holds the path of the source: equal kernels would be different binaries.
-            patch.object(triton.knobs.compilation, "disable_line_info", True),
-        ):
+        with compiler_settings(scratch), patch.object(triton.runtime.driver, "_active", _driver_of(task.device)):
             # Tensors without memory have address 0, which is aligned as operands in device memory are.
             return kernel.run(grid=(1, 1, 1), warmup=True, **arguments)
     except Exception as error:

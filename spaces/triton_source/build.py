@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -10,21 +9,18 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 import triton
 import triton.language
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from gemmtune.engine.platform.ptxas import PTXAS_VARIABLE, current_ptxas
-from gemmtune.engine.platform.releases import FP_FUSION_VARIABLE, fp_fusion
 from gemmtune.engine.records.artifact import Artifact, Resources
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import artifact_of, reason_of
-from gemmtune.spaces.cubin_resources import registers_and_spills
+from gemmtune.spaces.triton_compiler import compiler_settings, write_cubin
 from gemmtune.spaces.triton_source.launches import KernelLaunch
 
 __all__ = ["build_kernels"]
@@ -47,16 +43,13 @@ def build_kernels(
             for number, launch in enumerate(launches):
                 binary = _compiled(task, source, launch, scratch)
                 cubin = Path(scratch) / "kernel.cubin"
-                cubin.write_bytes(binary.asm["cubin"])
+                used.append(write_cubin(binary, cubin, task.device))
                 file.write(binary.asm["cubin"])
-                registers, spill_bytes = registers_and_spills(cubin)
-                threads = launch.num_warps * task.device.warp_size
-                used.append(Resources(registers, binary.metadata.shared, spill_bytes, threads))
                 facts += [
                     (f"entry_{number}", binary.metadata.name),
                     (f"bytes_{number}", len(binary.asm["cubin"])),
-                    (f"shared_{number}", binary.metadata.shared),
-                    (f"threads_{number}", threads),
+                    (f"shared_{number}", used[-1].shared_bytes),
+                    (f"threads_{number}", used[-1].threads),
                     (f"scratch_{number}", binary.metadata.global_scratch_size),
                 ]
         resources = Resources(
@@ -69,9 +62,6 @@ def build_kernels(
 
 
 def _compiled(task: Task, source: str, launch: KernelLaunch, scratch: str) -> Any:  # noqa: ANN401 (Triton has no types)
-    values = {"TRITON_CACHE_DIR": scratch, FP_FUSION_VARIABLE: str(int(fp_fusion(os.environ)))}
-    if ptxas := current_ptxas():
-        values[PTXAS_VARIABLE] = str(ptxas)
     function = getattr(_module(source), launch.function)
     names, specialised = function.arg_names, launch.specialised()
     types = dict(specialised.types)
@@ -83,8 +73,7 @@ def _compiled(task: Task, source: str, launch: KernelLaunch, scratch: str) -> An
     target = GPUTarget("cuda", major * 10 + minor, task.device.warp_size)
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
     try:
-        # Line information holds the path of the source: equal kernels would be different binaries.
-        with patch.dict(os.environ, values), patch.object(triton.knobs.compilation, "disable_line_info", True):
+        with compiler_settings(scratch):
             ast_source = ASTSource(function, {name: types[name] for name in names}, constants, attributes)
             return triton.compile(ast_source, target=target, options=options)
     except Exception as error:

@@ -23,7 +23,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 triton = pytest.importorskip("triton", reason="triton is not installed")
 
 from gemmtune.engine.platform import absent_gpu as inductor_target  # noqa: E402 (it imports both)
-from gemmtune.spaces.cubin_resources import CUOBJDUMP  # noqa: E402 (it imports triton)
+from gemmtune.spaces.triton_compiler import CUOBJDUMP  # noqa: E402 (it imports triton)
 
 pytestmark = pytest.mark.slow(25)
 
