@@ -21,7 +21,6 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.seams.executor import Executor
-from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.store.landscapes.landscape_file import embedded
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def open_backend(
         notify: called with lines for a person while the campaign runs.
 
     Raises:
-        UsageError: the arguments contradict each other, nothing is to be tuned, or a pruner cannot judge here.
+        UsageError: the arguments contradict each other, or nothing is to be tuned here.
         DeviceError: the device can neither be measured nor replayed nor estimated; the message says why.
         LandscapeError: the landscapes do not hold what the plan asks for.
         ToolchainMissing: Ray is not installed, or a space cannot build.
@@ -118,7 +117,7 @@ def _measured(
         executor,
         protocol_name=plan.plugins.objective.protocol,
         builders=builders,
-        pruners=_pruners_of_builds(plan),
+        pruners=plan.plugins.pruners,
         notify=notify,
     )
     recorded = (x.problem for x in read_all(embedded()) if x.context.get("space") in plan.spaces and x.problem)
@@ -129,7 +128,7 @@ def _measured(
 def _estimated(
     plan: Plan, builders: int | None, clock_mhz: int | None, notify: Notify, device: Device, reason: str
 ) -> Backend:
-    open_executor = partial(EstimateExecutor, builders=builders, pruners=_pruners_of_builds(plan), notify=notify)
+    open_executor = partial(EstimateExecutor, builders=builders, pruners=plan.plugins.pruners, notify=notify)
     found = f"{device.name} found, but not gemmtune[triton]" if device.name in gpu_names() else f"No {device.name} here"
     notes = _unlocked(clock_mhz, "a model answers")
     try:
@@ -165,18 +164,3 @@ def _cluster_device(cluster: Cluster, wanted: Device | None) -> Device | None:
     if len(skus) > 1:
         raise DeviceError(f"the cluster has {' and '.join(skus)}, and a campaign is of one: name the device")
     return devices[0] if devices else None
-
-
-def _pruners_of_builds(plan: Plan) -> dict[str, Pruner]:
-    """Return the plan's pruners for an executor that builds.
-
-    Raises:
-        UsageError: a pruner judges by launches, which such an executor does not show.
-    """
-    for name, pruner in plan.plugins.pruners.items():
-        if pruner.judges_launches:
-            raise UsageError(
-                f"pruner {name} judges the launches of recorded landscapes; on a GPU every launch races against the "
-                f"task's best already: leave it out, or replay a landscape file"
-            )
-    return dict(plan.plugins.pruners)

@@ -49,23 +49,12 @@ def build_result(outcome: Outcome[BuildJob, Artifact | BuildFailure]) -> Artifac
 
 
 def prune_recorded(found: Measurement, pruners: Mapping[str, Pruner], history: Sequence[Measurement]) -> Measurement:
-    """Apply the pruners to a recorded measurement, launch by launch; return what they let happen of it."""
+    """Apply the pruners to a recorded measurement, before its build and after it; return what they let happen of it."""
     task, config = found.task, found.config
     reason = pruning_reason(pruners, Candidate(task, config), history)
     if reason:
-        unbuilt = replace(found, resources=None, build_seconds=None, protocol=UNBUILT)
-        return _cut(unbuilt, 0, reason)
-    if found.status in (Status.INVALID, Status.BUILD_FAILED):
-        return found
-    artifact = Artifact("", task.space, "", "", (), found.resources, found.build_seconds or 0.0, found.toolchain)
-    for launches in range(max(1, len(found.samples_ns))):
-        candidate = Candidate(task, config, artifact, found.samples_ns[:launches])
-        reason = pruning_reason(pruners, candidate, history)
-        if reason:
-            return _cut(found, launches, reason)
-    return found
-
-
-def _cut(found: Measurement, launches: int, reason: str) -> Measurement:
-    samples = found.samples_ns[:launches]
-    return replace(found, status=Status.INVALID, reason=reason, samples_ns=samples, estimate=None)
+        found = replace(found, resources=None, build_seconds=None, protocol=UNBUILT)
+    elif found.status not in (Status.INVALID, Status.BUILD_FAILED):
+        artifact = Artifact("", task.space, "", "", (), found.resources, found.build_seconds or 0.0, found.toolchain)
+        reason = pruning_reason(pruners, Candidate(task, config, artifact), history)
+    return replace(found, status=Status.INVALID, reason=reason, samples_ns=(), estimate=None) if reason else found

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
@@ -24,8 +23,6 @@ class Candidate:
     """Config that may be dropped."""
     artifact: Artifact | None = None
     """Kernel built from the config; None before the build."""
-    samples_ns: tuple[float, ...] = ()
-    """Times of the launches so far, in launch order."""
 
 
 class Pruner(ABC):
@@ -43,14 +40,10 @@ class Pruner(ABC):
         >>> gt.testing.check_pruner(SharedMemoryPruner)
     """
 
-    judges_launches: ClassVar[bool] = False
-    """Whether launches are evidence for it; such a pruner runs only on recorded landscapes, which show launches."""
-
     @abstractmethod
     def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
         """Keep the candidate, or drop it with a rule and a reason; without the evidence it needs, keep it.
 
-        The caller asks before the build, after the build, and after each launch but the last where launches are shown.
-        `history` holds the task's finished measurements. A candidate dropped during its launches is in it as invalid,
-        with the launches it had.
+        The caller asks before the build and after it. `history` holds the task's finished measurements, in which a
+        dropped candidate is invalid.
         """

@@ -10,15 +10,13 @@ __all__ = ["quiet_optuna"]
 
 
 @contextmanager
-def quiet_optuna(*ignored: type[Warning]) -> Iterator[None]:
-    """Silence Optuna's messages, its warnings of experimental features and the `ignored` ones; restore them after."""
+def quiet_optuna() -> Iterator[None]:
+    """Silence Optuna's messages and its warnings of experimental features; restore them after."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
         with catch_warnings():
             simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            for category in ignored:
-                simplefilter("ignore", category)
             yield
     finally:
         optuna.logging.set_verbosity(level)

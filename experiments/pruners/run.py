@@ -10,9 +10,11 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from by_launches import BY_LAUNCHES
 
 from gemmtune.engine.execution.pruning import UNBUILT, prune_recorded
 from gemmtune.engine.execution.replay import ReplayExecutor
@@ -23,10 +25,9 @@ from gemmtune.engine.records.measurement import Measurement, Status, Trial
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
 
-ARMS = ("static", "prior", "median", "successive_halving", "hyperband", "wilcoxon")
+ARMS = ("static", "prior", *BY_LAUNCHES)
 COUNT = 64
 """Number of configs per order, and of evaluations per search."""
 NEAR = 1.005
@@ -101,8 +102,7 @@ def main() -> None:
             for landscape in landscapes:
                 answer = answers(landscape)
                 for seed in range(given.seeds):
-                    pruners = {} if arm == "none" else {arm: registry.pruner(arm)}
-                    total.add(landscape, visit(landscape, answer, pruners, seed))
+                    total.add(landscape, visit(landscape, answer, pruner_of(arm), seed))
             seconds = time.process_time() - began
             ms = round(1e3 * seconds / total.candidates, 2)
             results.append(
@@ -113,6 +113,15 @@ def main() -> None:
 
 
 Answer = Callable[[Config], Measurement]
+Pruned = Callable[[Measurement, Sequence[Measurement]], Measurement]
+
+
+def pruner_of(arm: str) -> Pruned:
+    """Return a function that says what an arm's pruner leaves of a measurement, given those before it."""
+    if arm in BY_LAUNCHES:
+        return BY_LAUNCHES[arm]().pruned
+    pruners = {} if arm == "none" else {arm: registry.pruner(arm)}
+    return lambda found, history: prune_recorded(found, pruners, history)
 
 
 def answers(landscape: Landscape) -> Answer:
@@ -128,7 +137,7 @@ def answers(landscape: Landscape) -> Answer:
     return answer
 
 
-def randomly(landscape: Landscape, answer: Answer, pruners: Mapping[str, Pruner], seed: int) -> list[Measurement]:
+def randomly(landscape: Landscape, answer: Answer, pruned: Pruned, seed: int) -> list[Measurement]:
     """Judge COUNT configs in random order, the best one among them."""
     best = min((p for p in landscape.points.values() if p.time_ns), key=lambda p: p.time_ns).config
     draw = random.Random(f"{landscape.name}/{seed}")
@@ -136,18 +145,18 @@ def randomly(landscape: Landscape, answer: Answer, pruners: Mapping[str, Pruner]
     order.insert(draw.randrange(COUNT), best)
     history: list[Measurement] = []
     for config in order:
-        history.append(prune_recorded(answer(config), pruners, history))
+        history.append(pruned(answer(config), history))
     return history
 
 
-def searching(landscape: Landscape, answer: Answer, pruners: Mapping[str, Pruner], seed: int) -> list[Measurement]:
+def searching(landscape: Landscape, answer: Answer, pruned: Pruned, seed: int) -> list[Measurement]:
     """Judge the configs of a search of COUNT evaluations; a dropped config counts, as a failure."""
     history: list[Measurement] = []
     tuner = LandscapeSearch(landscape).begin(registry.sampler("evolution"), COUNT, seed=seed)
     while not tuner.done:
         trials = []
         for config in tuner.next_batch():
-            found = prune_recorded(answer(config), pruners, history)
+            found = pruned(answer(config), history)
             history.append(found)
             trials.append(Trial(config, found.status, found.estimate.time_ns if found.estimate else None))
         tuner.tell(trials)

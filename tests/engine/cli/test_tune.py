@@ -242,12 +242,13 @@ def test_a_regret_target_ends_a_search_before_its_budget(run):
     assert tasks[1]["fraction_of_optimum"] > 1 / 1.01
 
 
-def test_tune_asks_pruners_about_recorded_launches_and_keeps_their_reasons(run):
-    arguments = ("--problem", DECODE, "--sampler", "random", "--budget", "24", "--json")
+def test_tune_asks_pruners_about_recorded_builds(run):
+    spills = "1024x1280x3420:bf16:nt"  # as every eleventh config does here
+    arguments = ("--problem", spills, "--sampler", "random", "--budget", "32", "--json")
     _, plain, _ = run("tune", *arguments, "--out", "plain")
-    status, pruned, _ = run("tune", *arguments, "--out", "pruned", "--pruner", "median")
+    status, pruned, _ = run("tune", *arguments, "--out", "pruned", "--pruner", "static")
     assert status == 0
     (without,), (task,) = json.loads(plain)["tasks"], json.loads(pruned)["tasks"]
     assert without["failures"] == {}
-    assert 6 <= task["failures"]["invalid"] <= 16
+    assert 1 <= task["failures"]["invalid"] <= 16
     assert task["fraction_of_optimum"] == without["fraction_of_optimum"]

@@ -115,11 +115,3 @@ def test_a_gpu_of_another_model_does_not_stand_in_the_way(run, toy_priced, monke
         run("tune", "--device", "B200", "--problem", DECODE),
         "device B200 is wanted, but the GPU here is NVIDIA H200 (H200)",
     )
-
-
-def test_a_pruner_of_launches_is_refused_where_launches_race(run, toy_priced):
-    arguments = ("tune", "--device", "B200", "--space", toy_priced, "--problem", DECODE, "--budget", "2")
-    status, _, err = run(*arguments, "--pruner", "wilcoxon")
-    assert status == 2
-    assert "pruner wilcoxon judges the launches of recorded landscapes" in err
-    assert "replay a landscape file" in err

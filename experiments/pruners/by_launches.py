@@ -1,9 +1,12 @@
 """Optuna's pruners, applied to the launches of recorded landscapes.
 
-A config is a trial and a launch is a step: at each step a pruner compares trials after equally many launches.
+A config is a trial and a launch is a step: at each step a pruner compares trials after equally many launches. They were
+pruners of gemmtune once, and ran on recordings alone.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from typing import ClassVar
@@ -13,24 +16,16 @@ from optuna.trial import TrialState
 
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.pruner import Candidate, Pruner
 from gemmtune.engine.search.quiet_optuna import quiet_optuna
 
-__all__ = ["HyperbandPruner", "MedianPruner", "OptunaPruner", "SuccessiveHalvingPruner", "WilcoxonPruner"]
 
-
-class OptunaPruner(Pruner):
-    """Base class of Optuna's pruners; a subclass names the one it runs, with Optuna's defaults.
+class OptunaPruner:
+    """Base class of the pruners; a subclass names the one of Optuna that it runs, with Optuna's defaults.
 
     The task's finished measurements are trials of a study: complete where they are ok, pruned where they were dropped
     during their launches. Other failures have no launches and are left out.
     """
 
-    judges_launches = True
-
-    rule: ClassVar[str]
-    """Rule that a rejection names."""
     make_pruner: ClassVar[Callable[[], optuna.pruners.BasePruner]]
     """Function that creates the pruner of Optuna to run."""
     marks_trials: ClassVar[bool] = False
@@ -39,21 +34,27 @@ class OptunaPruner(Pruner):
     def __init__(self) -> None:
         self._studies: dict[Task, tuple[list[Measurement], optuna.Study]] = {}
 
-    def judge(self, candidate: Candidate, history: Sequence[Measurement]) -> Verdict:
-        """Drop a candidate if Optuna's pruner would after any of its launches; keep it before the first."""
-        if not candidate.samples_ns:
-            return Verdict.yes()
-        with quiet_optuna(UserWarning):  # of a best trial with fewer launches
-            study = self._new_study(candidate.task)
-            study.add_trials(self._study_of(candidate.task, history).get_trials(deepcopy=False))
-            trial = study.ask()
-            for launches, value in enumerate(self._values(candidate.samples_ns), start=1):
-                trial.report(value, launches)
-                if trial.should_prune():
-                    time_us = median(candidate.samples_ns[:launches]) / 1e3
-                    after = f"after {launches} launch{'es' if launches > 1 else ''} of {time_us:.2f} µs in the median"
-                    return Verdict.no(self.rule, f"{self.rule} of {len(study.trials) - 1} before it, {after}")
-        return Verdict.yes()
+    def pruned(self, found: Measurement, history: Sequence[Measurement]) -> Measurement:
+        """Cut a recorded measurement after the launch behind which Optuna's pruner drops it; never after the last."""
+        if found.status in (Status.INVALID, Status.BUILD_FAILED):
+            return found
+        with quiet_optuna(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a best trial with fewer launches
+            for launches in range(1, len(found.samples_ns)):
+                if self._drops(found.task, found.samples_ns[:launches], history):
+                    samples = found.samples_ns[:launches]
+                    return replace(found, status=Status.INVALID, reason="pruned by", samples_ns=samples, estimate=None)
+        return found
+
+    def _drops(self, task: Task, samples_ns: Sequence[float], history: Sequence[Measurement]) -> bool:
+        study = self._new_study(task)
+        study.add_trials(self._study_of(task, history).get_trials(deepcopy=False))
+        trial = study.ask()
+        for launches, value in enumerate(self._values(samples_ns), start=1):
+            trial.report(value, launches)
+            if trial.should_prune():
+                return True
+        return False
 
     def _values(self, samples_ns: Sequence[float]) -> list[float]:
         """Return the value of each step: the median of the launches so far, since single launches may be late."""
@@ -92,7 +93,6 @@ class OptunaPruner(Pruner):
 class MedianPruner(OptunaPruner):
     """Pruner that drops candidates slower than the median, from the sixth config on."""
 
-    rule = "slower than the median"
     make_pruner = optuna.pruners.MedianPruner
 
 
@@ -102,7 +102,6 @@ class SuccessiveHalvingPruner(OptunaPruner):
     Source: successive halving (proceedings.mlr.press/v51/jamieson16.html).
     """
 
-    rule = "not among the fastest quarter"
     make_pruner = partial(optuna.pruners.SuccessiveHalvingPruner, min_resource=1)
     marks_trials = True
 
@@ -113,7 +112,6 @@ class HyperbandPruner(OptunaPruner):
     Source: Hyperband (jmlr.org/papers/volume18/16-558/16-558.pdf).
     """
 
-    rule = "not among the fastest third of its bracket"
     make_pruner = partial(optuna.pruners.HyperbandPruner, min_resource=1)
     marks_trials = True
 
@@ -121,9 +119,16 @@ class HyperbandPruner(OptunaPruner):
 class WilcoxonPruner(OptunaPruner):
     """Pruner that drops candidates whose launches a signed-rank test finds slower than the best's (p below 0.1)."""
 
-    rule = "slower than the best, by Wilcoxon's test,"
     make_pruner = optuna.pruners.WilcoxonPruner
 
     def _values(self, samples_ns: Sequence[float]) -> list[float]:
         """Return the launches themselves, which the test compares in pairs."""
         return list(samples_ns)
+
+
+BY_LAUNCHES = {
+    "median": MedianPruner,
+    "successive_halving": SuccessiveHalvingPruner,
+    "hyperband": HyperbandPruner,
+    "wilcoxon": WilcoxonPruner,
+}
