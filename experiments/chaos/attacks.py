@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -155,14 +155,15 @@ class Attacks:
             self.wrong.append(f"{what}: {ended.fault}")
         return ended
 
-    def complete(self, what: str, out: Path) -> None:
+    def complete(self, what: str, out: Path, whole: Path | None = None, options: Sequence[str] = ()) -> None:
         """Run the campaign to its end and compare it with the whole one."""
-        if self.judge(what, run(*TUNE, out)).status:
+        whole = whole or self.whole
+        if self.judge(what, run(*TUNE, out, *options)).status:
             self.wrong.append(f"{what}: did not go on")
             return
-        if rows(out / "measurements.db") != rows(self.whole / "measurements.db"):
+        if rows(out / "measurements.db") != rows(whole / "measurements.db"):
             self.wrong.append(f"{what}: other measurements")
-        self.wrong += [f"{what}: another {name}" for name in same(out, self.whole)]
+        self.wrong += [f"{what}: another {name}" for name in same(out, whole)]
 
     def kills(self) -> dict[str, int]:
         """Kill the campaign before each of its file operations, and let it go on."""
@@ -178,12 +179,14 @@ class Attacks:
     def instants(self) -> dict[str, int]:
         """Kill the campaign at random instants, a fifth of the times on a Ray that it starts, and let it go on."""
         found = Counter()
+        longer, whole = ["--budget", "300"], self.folder / "longer"
         for name, options, kills in (
-            ("here", [], self.random_kills - self.random_kills // 5),
-            ("ray", ["--fleet", "ray"], self.random_kills // 5),
+            ("here", longer, self.random_kills - self.random_kills // 5),
+            ("ray", [*longer, "--fleet", "ray"], self.random_kills // 5),
         ):
+            shutil.rmtree(whole, ignore_errors=True)
             began = time.monotonic()
-            self.judge(name, run(*TUNE, self.folder / f"whole-{name}", *options))
+            self.judge(name, run(*TUNE, whole, *options))
             seconds = time.monotonic() - began
             for number in range(kills):
                 out = self.folder / f"{name}{number}"
@@ -192,7 +195,7 @@ class Attacks:
                 if ended.status == -signal.SIGALRM and (out / "measurements.db").exists():
                     with suppress(sqlite3.OperationalError):  # killed before it made the tables
                         found[f"{name}: killed with measurements"] += bool(rows(out / "measurements.db"))
-                self.complete(f"kill {number} {name}", out)
+                self.complete(f"kill {number} {name}", out, whole, longer)
                 shutil.rmtree(out, ignore_errors=True)  # there is none where the kill came first
         return dict(found)
 
