@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -31,7 +31,7 @@ __all__ = ["CHECKS", "check_build", "check_space", "example_tasks"]
 
 _MOST_POINTS = 20_000  # listed per task
 _MOST_JUDGED = 2_000  # of them, drawn at random, whose verdict is read
-_MOST_COMPARED = 300  # of them, drawn at random, that are compared between instances and processes
+_MOST_COMPARED = 300  # of the first 2,000, drawn at random, that are compared between instances and processes
 _MOST_RULES = 40  # of rejection per space
 _MOST_BUILDS = 4  # until a binary must repeat
 _MAX_REGISTERS_PER_THREAD = 255  # registers of 32 bits
@@ -101,7 +101,7 @@ def explains_every_rejection(space: type[Space]) -> None:
     """Check that `check` accepts some point, and gives each rejection a rule and a one-line reason."""
     rules = set()
     for task in _tasks(space):
-        for point in _drawn(_points(space, task), _MOST_JUDGED):
+        for point in _judged(space, task):
             verdict = space().check(task, point)
             broken = _wrong_verdict(point, verdict)
             require(not broken, space, broken)
@@ -153,7 +153,7 @@ def estimates_feasible_configs(space: type[Space]) -> None:
 def gives_each_config_its_key(space: type[Space]) -> None:
     """Check that each config of a task has an artifact key of its own."""
     for task in _tasks(space):
-        points = _drawn(_points(space, task), _MOST_JUDGED)
+        points = _judged(space, task)
         keys = {space().artifact_key(task, point) for point in points}
         require(all(keys), space, "gives an empty artifact key")
         require(len(keys) == len(points), space, f"gives two configs of {task.problem.name} one artifact key")
@@ -337,6 +337,11 @@ def _points(space: type[Space], task: Task) -> list[Config]:
     return list(islice(space().points(task), _MOST_POINTS))
 
 
+@lru_cache(32)  # the tasks of one space
+def _judged(space: type[Space], task: Task) -> list[Config]:
+    return _drawn(_points(space, task), _MOST_JUDGED)
+
+
 def _drawn(points: list[Config], most: int) -> list[Config]:
     """Return at most so many of the points, always the same ones."""
     return points if len(points) <= most else random.Random(0).sample(points, most)  # noqa: S311 (a sample)
@@ -351,7 +356,7 @@ def _answers(space: Space, task: Task) -> Iterator[str]:
     yield repr(space.params(task))
     yield repr(space.seeds(task))
     yield repr(space.prior(task))
-    for point in _drawn(list(islice(space.points(task), _MOST_POINTS)), _MOST_COMPARED):
+    for point in _drawn(list(islice(space.points(task), _MOST_JUDGED)), _MOST_COMPARED):
         yield f"{point.json} {space.artifact_key(task, point)} {space.check(task, point)}"
 
 
