@@ -8,7 +8,7 @@ seconds = 3600                      # searching ends then; or gpu_seconds: wall 
 regret = 0.02                       # a search ends when its regret bound is at most this
 margin = 0.02                       # lead over the vendor library that a row needs to ship anything else
 portfolio = true                    # few configs for all problems; or { worst = 0.02, mean = 0.005 }: most loss
-ranges = true                       # rows for ranges of m, too; or { worst = 0.02, buckets = true }: powers of two
+ranges = true                       # rows for ranges of m, too; or { worst = 0.02 }: largest loss
 hold_out = ["80x4096x4096:bf16:nt"] # problems that check the ranges, and have no say in them
 problems = ["16x4096x4096:bf16:nt", "2048x4096x4096:bf16:nt"]
 

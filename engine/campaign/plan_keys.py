@@ -66,7 +66,7 @@ KEYS = (
         "ranges",
         "true, false or a table",
         "false",
-        "rows for ranges of m: true, or a table as in { worst = 0.02, buckets = false }",
+        "rows for ranges of m: true, or a table as in { worst = 0.02 }",
     ),
     Key(
         "hold_out", "list of texts", "[]", "problems that check the ranges, get no row and cost a search; needs ranges"
@@ -78,7 +78,6 @@ TABLE_KEYS = (
     Key("portfolio.worst", _FRACTION, "0.02", "largest loss of any one problem"),
     Key("portfolio.mean", _FRACTION, "0.005", "largest weighted mean loss"),
     Key("ranges.worst", _FRACTION, "0.02", "largest loss of a range's kernel at a measured m"),
-    Key("ranges.buckets", "true or false", "false", "ranges go from one power of two to the next, whatever that loses"),
 )
 """Keys of the tables that `portfolio` and `ranges` take."""
 

@@ -201,9 +201,8 @@ def _interior_searches(
 def _held_out_searches(
     plan: Plan, limits: RangeLimits, tasks: Iterable[Task], rankings: Sequence[Ranking], measured: RangeMeasurements
 ) -> list[TaskSearch]:
-    """Return the searches at the held-out problems: over what serves them, whichever way the ranges end."""
-    ways = (replace(limits, buckets=buckets) for buckets in (False, True))
-    rows = [row for way in ways for row in _rows(plan, way, rankings, measured.probed, measured.interior)]
+    """Return the searches at the held-out problems, over what serves them."""
+    rows = _rows(plan, limits, rankings, measured.probed, measured.interior)
     found = []
     for task in tasks:
         if task.problem in plan.held_out:

@@ -38,7 +38,6 @@ _RANGES_HELP = (
     "Add rows for ranges of m, for each GEMM with problems at several m. Measures a few configs at each 2^e and 3·2^e "
     "between those m, and each range's kernel beside the vendor library in eighths of an octave; builds nothing."
 )
-_BUCKETS_HELP = "Add rows for ranges of m that each go from one power of two to the next."
 _HOLD_OUT_HELP = "A problem that checks the ranges and gets no row; it costs a search. Repeat for more."
 _KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are tuned. Repeat for more."
 _REPLACE_HELP = "Drop the rows that OUT already has of other problems; by default they stay in the table."
@@ -98,7 +97,6 @@ def tune(
     ] = None,
     portfolio: Annotated[bool, typer.Option("--portfolio", help=_PORTFOLIO_HELP, rich_help_panel="Table")] = False,
     ranges: Annotated[bool, typer.Option("--ranges", help=_RANGES_HELP, rich_help_panel="Table")] = False,
-    buckets: Annotated[bool, typer.Option("--buckets", help=_BUCKETS_HELP, rich_help_panel="Table")] = False,
     hold_out: Annotated[
         list[str] | None, typer.Option(metavar="P", help=_HOLD_OUT_HELP, rich_help_panel="Problems")
     ] = None,
@@ -148,7 +146,6 @@ def tune(
         from gemmtune.engine.report.progress.json_lines import EventFile
         from gemmtune.engine.report.progress.progress_file import keep_progress
         from gemmtune.engine.scheduling.callbacks import Callback
-        from gemmtune.engine.tables.ranges import RangeLimits
 
         plan = read_plan(campaign) if campaign else Plan()
         unit = registry.objective(objective or plan.objective).unit
@@ -172,7 +169,7 @@ def tune(
             regret=regret,
             margin=margin,
             portfolio=portfolio,
-            ranges=RangeLimits(buckets=True) if buckets else ranges,
+            ranges=ranges,
             hold_out=hold_out or (),
             backend=replay or "auto",
             device=device,

@@ -93,8 +93,8 @@ def campaign_report(
     lines.append(_rows_text(plan, result))
     if portfolio is not None:
         lines.append(portfolio.to_text())
-    if result.ranges is not None and plan.ranges is not None:
-        lines.append(ranges_text(result.ranges, buckets=plan.ranges.buckets))
+    if result.ranges is not None:
+        lines.append(ranges_text(result.ranges))
     if lost:
         first = f"{lost[0].task.problem.name}: {lost[0].status}, {lost[0].reason}"
         lines.append(

@@ -37,13 +37,12 @@ def portfolio_report(portfolio: Portfolio) -> Report:
     return Report(record, [text])
 
 
-def ranges_text(report: RangesReport, *, buckets: bool) -> str:
-    """Return a line each on the tuned, probed and held-out sizes; `buckets` has powers of two as edges of ranges."""
+def ranges_text(report: RangesReport) -> str:
+    """Return a line each on the tuned, probed and held-out sizes."""
     if not report.ranges:
         return "ranges: none, for no problem was tuned at two sizes or more"
     size = report.tuned[0].problem.range_size if report.tuned else "size"
-    way = "powers of two" if buckets else "measured"
-    lines = [f"ranges of {size} ({way} edges): {count(report.ranges, 'range')}; {_line(report.tuned, f'tuned {size}')}"]
+    lines = [f"ranges of {size}: {count(report.ranges, 'range')}; {_line(report.tuned, f'tuned {size}')}"]
     if report.probed:
         lines.append(f"  {_line(report.probed, f'probed {size}')}, between tuned ones")
     if report.held_out:

@@ -21,22 +21,22 @@ _LIMIT_FACTOR = 2
 """Largest loss at a size that would else be alone, in units of the limit."""
 
 
-def without_lone_sizes(segments: list[Segment], worst: float, *, buckets: bool) -> tuple[list[Segment], list[Span]]:
+def without_lone_sizes(segments: list[Segment], worst: float) -> tuple[list[Segment], list[Span]]:
     """Return segments of a dynamic m, none of a single size, with the span of each; none if only one size is left.
 
-    `worst` is the largest loss of a choice at a size, as a fraction. Buckets join a neighbour as a whole.
+    `worst` is the largest loss of a choice at a size, as a fraction.
     """
-    while lone := _lone(spans(segments, buckets=buckets)):
-        ways = [way for number in lone for way in _joined(segments, number, worst, buckets=buckets)]
+    while lone := _lone(spans(segments)):
+        ways = [way for number in lone for way in _joined(segments, number, worst)]
         ways = [(loss, way) for loss, way in ways if loss <= _LIMIT_FACTOR * worst]
-        ways = [(loss, way) for loss, way in ways if len(_lone(spans(way, buckets=buckets))) < len(lone)]
+        ways = [(loss, way) for loss, way in ways if len(_lone(spans(way))) < len(lone)]
         if not ways:
             break
         _, segments = min(ways, key=lambda way: way[0])
-    found = _extended(segments, spans(segments, buckets=buckets))
+    found = _extended(segments, spans(segments))
     while (lone := _lone(found)) and len(segments) > 1:
         segments = _joined_to_neighbour(segments, lone[0])
-        found = _extended(segments, spans(segments, buckets=buckets))
+        found = _extended(segments, spans(segments))
     return ([], []) if lone else (segments, found)
 
 
@@ -45,15 +45,12 @@ def _lone(found: Sequence[Span]) -> list[int]:
     return [number for number, (first, last) in enumerate(found) if max(first, LEAST_DYNAMIC_M) >= last]
 
 
-def _joined(
-    segments: Sequence[Segment], number: int, worst: float, *, buckets: bool
-) -> Iterator[tuple[float, list[Segment]]]:
+def _joined(segments: Sequence[Segment], number: int, worst: float) -> Iterator[tuple[float, list[Segment]]]:
     """Yield the ways to give a lone segment company, each with its largest loss."""
     lone = segments[number]
     for other in _neighbours(segments, number):
         nearest = segments[other].sizes[0 if other > number else -1]
-        moves = [(lone.sizes, number, other), ((nearest,), other, number)]
-        for sizes, giver, taker in moves[:1] if buckets else moves:
+        for sizes, giver, taker in ((lone.sizes, number, other), ((nearest,), other, number)):
             key = segments[taker].key
             if all(key in fast_enough(size, worst) for size in sizes):
                 yield max(size.losses[key] for size in sizes), _moved(segments, sizes, giver, taker)

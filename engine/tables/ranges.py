@@ -24,13 +24,11 @@ __all__ = ["RangeLimits", "RangesReport", "SizeLoss", "build_ranges", "loss_at",
 
 @dataclass(frozen=True, slots=True)
 class RangeLimits:
-    """Limits and edges of ranges."""
+    """Limits of ranges."""
 
     worst: float = 0.02
     """Largest loss of a choice at a measured size, as a fraction. The default is within the spread of one config across
     GPUs of one model. A lone size that kernels take at launch may lose more, see `lone_sizes`."""
-    buckets: bool = False
-    """Whether ranges reach from one power of two to the next, whatever that loses."""
 
     def __post_init__(self) -> None:
         """Refuse a limit below 0."""
@@ -81,7 +79,7 @@ def build_ranges(
 
     Args:
         rankings: rankings of all problems, in any order.
-        limits: largest loss and kind of edges.
+        limits: largest loss.
         margin: lead over the baseline that a row needs to ship another choice, as a fraction.
         held_out: problems that check the ranges and do not shape them; ranges carry their losses.
         probed: problems at which a few choices were measured and nothing was searched.
@@ -149,11 +147,11 @@ def _size(ranking: Ranking, margin: float, *, probed: bool, interior: bool) -> S
 
 
 def _ranges(sizes: Sequence[Size], checks: Sequence[Ranking], limits: RangeLimits, margin: float) -> Iterator[RangeRow]:
-    segments = make_segments(sizes, limits.worst, buckets=limits.buckets)
+    segments = make_segments(sizes, limits.worst)
     if segments[0].is_dynamic:
-        segments, found = without_lone_sizes(segments, limits.worst, buckets=limits.buckets)
+        segments, found = without_lone_sizes(segments, limits.worst)
     else:
-        found = spans(segments, buckets=limits.buckets)
+        found = spans(segments)
     for segment, span in zip(segments, found, strict=True):
         yield _range_row(segment, span, checks, margin)
 

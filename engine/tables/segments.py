@@ -83,22 +83,15 @@ def key_of(contender: Contender) -> Key:
     return contender.choice.space, contender.choice.config.json
 
 
-def make_segments(sizes: Sequence[Size], worst: float, *, buckets: bool) -> list[Segment]:
-    """Cut sizes into segments, each served by one choice."""
-    return _bucket_segments(sizes) if buckets else _fewest_segments(sizes, worst)
-
-
-def spans(segments: Sequence[Segment], *, buckets: bool) -> list[Span]:
+def spans(segments: Sequence[Segment]) -> list[Span]:
     """Return the least and greatest m that each segment serves; together they leave no gap.
 
     Of a dynamic m, a first segment from 3 on begins at 2, which would else be a lone size.
     """
-    least = segments[0].sizes[0].m
-    first = rounded_up(least) // 2 + 1 if buckets else least
+    first = segments[0].sizes[0].m
     if segments[0].is_dynamic and first == LEAST_DYNAMIC_M + 1:
         first = LEAST_DYNAMIC_M
-    ends = [rounded_up(one.sizes[-1].m) if buckets else _end(one, other) for one, other in pairwise(segments)]
-    ends = [first - 1, *ends, segments[-1].sizes[-1].m]
+    ends = [first - 1, *(_end(one, other) for one, other in pairwise(segments)), segments[-1].sizes[-1].m]
     return [(before + 1, last) for before, last in pairwise(ends)]
 
 
@@ -114,8 +107,8 @@ def _not_slower(contender: Contender, baseline: Contender, worst: float) -> bool
     return contender is baseline or ahead
 
 
-def _fewest_segments(sizes: Sequence[Size], worst: float) -> list[Segment]:
-    """Cut sizes into the fewest segments by dynamic programming.
+def make_segments(sizes: Sequence[Size], worst: float) -> list[Segment]:
+    """Cut sizes into the fewest segments, each served by one choice, by dynamic programming.
 
     Of as few segments, take those of the least loss, then those with the fewest ends off the powers of two.
     """
@@ -142,26 +135,6 @@ def _of_least_loss(sizes: Sequence[Size], worst: float) -> Segment | None:
 def _admissible(size: Size, worst: float) -> set[Key]:
     keys: Iterable[Key] = size.losses if size.interior else fast_enough(size, worst)
     return {key_of(size.served_by)} | {key for key in keys if size.losses[key] <= worst}
-
-
-def _bucket_segments(sizes: Sequence[Size]) -> list[Segment]:
-    """Make one segment per power of two, and merge neighbours of one choice.
-
-    A bucket takes the choice with the smallest worst loss of those measured at all of its sizes. If there is none, its
-    greatest size decides.
-    """
-    segments: list[Segment] = []
-    for _, of_bucket in groupby(sizes, key=lambda size: rounded_up(size.m)):
-        inside = list(of_bucket)
-        keys = set.intersection(*(set(size.losses) for size in inside))
-        if not keys:
-            inside = inside[-1:]
-            keys = set(inside[0].losses)
-        served = key_of(inside[-1].served_by)
-        worst_losses = {key: max(size.losses[key] for size in inside) for key in keys}
-        key = min(keys, key=lambda k: (worst_losses[k], k != served, k))
-        segments.append(Segment(tuple(inside), key))
-    return merged(segments)
 
 
 def merged(segments: Iterable[Segment]) -> list[Segment]:

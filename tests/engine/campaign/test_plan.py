@@ -103,10 +103,9 @@ def test_what_a_file_leaves_out_is_the_default(tmp_path):
         ("[portfolio]\nbest = 1", r"unknown key 'best' in portfolio; known: mean, worst"),
         ("[portfolio]\nworst = -1", r"portfolio.worst=-1.0 is not a number from 0 on"),
         ("[portfolio]\nmean = '1'", r"portfolio.mean='1' is not a number"),
-        ("ranges = 3", r"ranges=3 is not true, false or a table of worst and buckets"),
-        ("[ranges]\nbest = 1", r"unknown key 'best' in ranges; known: buckets, worst"),
+        ("ranges = 3", r"ranges=3 is not true, false or a table of worst"),
+        ("[ranges]\nbest = 1", r"unknown key 'best' in ranges; known: worst"),
         ("[ranges]\nworst = -1", r"ranges.worst=-1.0 is not a number from 0 on"),
-        ("[ranges]\nbuckets = 1", r"ranges.buckets=1 is not true or false"),
         ("hold_out = ['8x8x8']", r"8x8x8:bf16:nt is held out, and there are no ranges to check: ask for ranges"),
         ("ranges = true\nproblems = ['8x8x8']\nhold_out = ['8x8x8']", r"problem 8x8x8:bf16:nt is named 2 times"),
     ],
@@ -154,8 +153,8 @@ def test_the_example_in_the_docstring_is_a_campaign(tmp_path):
     [
         ("seed = 0", None),
         ("ranges = false", None),
-        ("ranges = true", RangeLimits(0.02, False)),
-        ("ranges = { worst = 0.05, buckets = true }", RangeLimits(0.05, True)),
+        ("ranges = true", RangeLimits(0.02)),
+        ("ranges = { worst = 0.05 }", RangeLimits(0.05)),
     ],
 )
 def test_ranges_are_asked_for_with_or_without_limits(tmp_path, text, limits):

@@ -219,18 +219,6 @@ def test_a_choice_with_few_launches_does_not_serve_where_the_vendor_library_may_
     assert [row.choice.space for row in build_ranges((known, guessed), RangeLimits())] == ["triton_mm", "aten"]
 
 
-def test_buckets_end_at_powers_of_two_and_begin_after_one():
-    sizes = (MEASURED[0], ranking(100, {SMALL: 101.0, LARGE: 110.0, ATEN: 120.0}), *MEASURED[2:])
-    rows = build_ranges(sizes, RangeLimits(buckets=True))
-    assert [(row.first, row.last) for row in rows] == [(9, 128), (129, 4096)]
-    assert [row.choice.config for row in rows] == [SMALL[1], LARGE[1]]
-
-
-def test_the_greatest_bucket_ends_at_the_greatest_m_that_was_tuned():
-    sizes = (MEASURED[0], ranking(100, {SMALL: 200.0, LARGE: 110.0, ATEN: 120.0}))
-    assert [(row.first, row.last) for row in build_ranges(sizes, RangeLimits(buckets=True))] == [(9, 16), (17, 100)]
-
-
 def test_the_report_has_the_loss_at_a_held_out_size_beyond_an_edge():
     check = ranking(100, {SMALL: 150.0, LARGE: 100.0, ATEN: 120.0})
     swapped = (MEASURED[0], ranking(64, {SMALL: 100.0, LARGE: 200.0, ATEN: 220.0}), *MEASURED[2:], check)
@@ -345,18 +333,12 @@ def test_the_last_range_begins_one_earlier_rather_than_with_one_size():
 def test_a_first_range_from_3_on_begins_at_2():
     sizes = (ranking(3, {SMALL: 100.0, ATEN: 120.0}), ranking(16, {SMALL: 100.0, ATEN: 120.0}))
     assert spans(build_ranges(sizes, RangeLimits())) == [(2, 16, SMALL[1])]
-    assert spans(build_ranges(sizes, RangeLimits(buckets=True))) == [(2, 16, SMALL[1])]
 
 
 def test_m_of_1_and_2_make_no_range_of_a_dynamic_m():
     """Dynamo compiles m = 1 for itself."""
     sizes = (ranking(1, {SMALL: 100.0, ATEN: 120.0}), ranking(2, {SMALL: 100.0, ATEN: 120.0}))
     assert build_ranges(sizes, RangeLimits()) == ()
-
-
-def test_buckets_of_one_size_join_a_neighbour():
-    rows = build_ranges(measured_at_2_and_beyond(9.0, 3.0), RangeLimits(buckets=True))
-    assert spans(rows) == [(2, 64, LARGE[1])]
 
 
 def test_ranges_of_a_static_m_may_have_one_size():
@@ -366,8 +348,7 @@ def test_ranges_of_a_static_m_may_have_one_size():
     assert spans(build_ranges(static, RangeLimits())) == [(2, 2, SMALL[1]), (3, 64, LARGE[1])]
 
 
-@pytest.mark.parametrize("buckets", [False, True])
-def test_no_range_of_a_dynamic_m_has_one_size_for_any_measurements(buckets):
+def test_no_range_of_a_dynamic_m_has_one_size_for_any_measurements():
     for seed in range(30):
         random = Random(seed)
         choices = [SMALL, LARGE, tile(64), ATEN]
@@ -375,7 +356,7 @@ def test_no_range_of_a_dynamic_m_has_one_size_for_any_measurements(buckets):
             ranking(m, {c: random.uniform(90, 130) for c in (*random.sample(choices[:3], random.randint(1, 3)), ATEN)})
             for m in sorted(random.sample(range(1, 40), random.randint(2, 12)))
         ]
-        rows = build_ranges(sizes, RangeLimits(buckets=buckets))
+        rows = build_ranges(sizes, RangeLimits())
         assert all(max(row.first, 2) < row.last for row in rows), seed
         assert all(one.last + 1 == other.first for one, other in pairwise(rows)), seed
         assert all(row.tuned and row.first <= row.problem.m <= row.last for row in rows), seed
