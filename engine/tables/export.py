@@ -22,6 +22,7 @@ __all__ = ["export_table", "file_fault", "sealed_json", "standalone"]
 
 _IMPORT = re.compile(r"^from (?P<module>gemmtune\.[\w.]+)(?P<names> import (?:\([^)]*\)|[^(\n]*)\n)", re.MULTILINE)
 """An import from this package, whose names may stand on several lines."""
+_FUTURE = "from __future__ import annotations\n"
 _ALL = re.compile(r"^__all__ = \[[^\]]*\]\n\n", re.MULTILINE)
 
 
@@ -123,14 +124,16 @@ def standalone(module: str, shipped: Mapping[str, str] | None = None) -> str:
         seen[name] = ""
         return _IMPORT.sub(replaced, _ALL.sub("", _body(_source(name))))
 
-    return _IMPORT.sub(replaced, _source(module))
+    text = _source(module)
+    docstring = "".join(text.splitlines(keepends=True)[: ast.parse(text).body[0].end_lineno])
+    return f"{docstring}\n{_FUTURE}{_IMPORT.sub(replaced, _body(text))}"
 
 
 def _body(text: str) -> str:
     """Return a module's text without its docstring and its import of the future, which must stand first in a file."""
     docstring = ast.parse(text).body[0]
     rest = "".join(text.splitlines(keepends=True)[docstring.end_lineno :])
-    return "\n" + rest.replace("from __future__ import annotations\n", "", 1).lstrip("\n")
+    return "\n" + rest.replace(_FUTURE, "", 1).lstrip("\n")
 
 
 def _source(module: str) -> str:
