@@ -2,14 +2,8 @@
 
     python compare.py FOLDER SECONDS
 
-Both kernels of a row are built, checked against the layer's products in float64, and timed in alternating rounds:
-
-- cold: single launches between events, each on another operand set than the last, behind a write of 256 MiB;
-- warm: as `benchmark_config` of vLLM's benchmark_moe.py does: the mean over 10 replays of a graph of 10 invocations on
-  one operand set, with the routing drawn anew before each replay; an invocation is both GEMMs, the activation between
-  them in bf16, its conversion to the second GEMM's type, and the sum over a token's experts. Unlike there, the graph
-  leaves out the routing's softmax, the sorting of rows and the quantisation of the first GEMM's input. Torch's kernels
-  stand for vLLM's, which need its C extension. They are equal for both configs.
+Both kernels of a row are built, checked against the layer's products in float64, and timed in alternating rounds. Each
+launch is timed alone between events, on another operand set than the last, behind a write of 256 MiB.
 """
 
 from __future__ import annotations
@@ -22,13 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from gemmtune.engine.records.serving.moe_layer import MoeLayer
-
 ROUNDS = 10
 SETS = 3
-GRAPH_LAUNCHES = 10
-REPLAYS = 10
-WARM_UP_REPLAYS = 5
 EVICTED_BYTES = 2**28
 
 
@@ -87,7 +76,7 @@ def main(out: Path, seconds: float) -> None:
                     rows.append(compared(spaces[work.kind], table.device, work, ours, now, claimed, built))
                 except Exception as error:  # one row's failure is its result, and not the end of the others
                     reason = f"{type(error).__name__}: {error}"
-                    rows.append(row_of(work, ours, now, claimed, [], [], [reason]))
+                    rows.append(row_of(work, ours, now, claimed, [], [reason]))
         finally:
             write(out, spaces, rows, len(pairs) - len(rows))
     if wrong := [(row["problem"], row["wrong"]) for row in rows if row["wrong"]]:
@@ -117,7 +106,7 @@ def compared(space, device, work, ours, now, claimed, built):
     from gemmtune.engine.records.task import Task
 
     if ours == now.config:
-        return row_of(work, ours, now, claimed, [], [], [])
+        return row_of(work, ours, now, claimed, [], [])
     task = Task(work, device, work.kind)
     sets = [make_operands(work, torch.device("cuda"), number) for number in range(SETS)]
     reference = ReferenceResult(work, sets[0])
@@ -125,7 +114,7 @@ def compared(space, device, work, ours, now, claimed, built):
     for config in (ours, now.config):
         artifact = built[space.artifact_key(task, config)]
         if isinstance(artifact, str):
-            return row_of(work, ours, now, claimed, [], [], [artifact])
+            return row_of(work, ours, now, claimed, [], [artifact])
         kernels.append(space.load(artifact, task))
         for output in sets[0].outputs:
             poison(output)
@@ -133,10 +122,9 @@ def compared(space, device, work, ours, now, claimed, built):
         reason = reference.check(*sets[0].outputs).reason
         wrong += [f"{config.json}: {reason}"] if reason else []
     cold = timed_cold(kernels, sets)
-    warm = timed_warm(kernels, work, sets[0], {config["BLOCK_SIZE_M"] for config in (ours, now.config)})
     for kernel in kernels:
         kernel.close()
-    return row_of(work, ours, now, claimed, cold, warm, wrong)
+    return row_of(work, ours, now, claimed, cold, wrong)
 
 
 def timed_cold(kernels, sets):
@@ -160,74 +148,7 @@ def timed_cold(kernels, sets):
     return [statistics.median(each) for each in times]
 
 
-def timed_warm(kernels, work, operands, blocks):
-    """Return the mean time per invocation of each kernel in microseconds, from graphs of 10 invocations."""
-    import torch
-
-    graphs = []
-    for kernel in kernels:
-        invoke(kernel, work, operands)  # torch loads its kernels
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for _ in range(GRAPH_LAUNCHES):
-                invoke(kernel, work, operands)
-        graphs.append(graph)
-        for _ in range(WARM_UP_REPLAYS):
-            graph.replay()
-    times = [[] for _ in kernels]
-    generator = torch.Generator("cuda").manual_seed(0)
-    for number in range(REPLAYS):
-        route(work, operands, blocks, generator)
-        for which in (0, 1) if number % 2 else (1, 0):
-            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda.synchronize()
-            start.record()
-            graphs[which].replay()
-            stop.record()
-            torch.cuda.synchronize()
-            times[which].append(1e3 * start.elapsed_time(stop) / GRAPH_LAUNCHES)
-    return [statistics.fmean(each) for each in times]
-
-
-def invoke(kernel, work, operands):
-    """Run a linear layer, or a MoE layer as vLLM's `fused_experts_impl` does behind its routing."""
-    if not isinstance(work, MoeLayer):
-        kernel(*operands.arguments)
-        return
-    first, second = kernel._kernels
-    first.launch(operands.arguments)
-    activate(work, operands)
-    second.launch(operands.arguments)
-    operands.c[1].sum(dim=1)
-
-
-def activate(work, operands):
-    """Make the second product's input of the first product's output; values stay near 1."""
-    import torch
-
-    gate, up = operands.c[0].view(work.rows, 2 * work.inter).chunk(2, dim=1)
-    operands.a[1].copy_(torch.nn.functional.silu(gate).mul_(up).mul_(1 / work.hidden))
-
-
-def route(work, operands, blocks, generator):
-    """Draw the routing anew from random logits, as vLLM's benchmark does, and sort rows for these tiles."""
-    import torch
-
-    from gemmtune.spaces.workloads.moe import align
-
-    if not isinstance(work, MoeLayer):
-        return
-    logits = torch.randn((work.tokens, work.experts), device=operands.experts.device, generator=generator)
-    weights, experts = logits.softmax(dim=1).topk(work.top_k, dim=1)
-    operands.experts.copy_(experts)
-    operands.weights.copy_(weights / weights.sum(dim=1, keepdim=True))
-    for block in blocks:
-        for kept, drawn in zip(operands.aligned[block], align(work, operands.experts, block), strict=True):
-            kept.copy_(drawn)
-
-
-def row_of(work, ours, now, claimed, cold, warm, wrong):
+def row_of(work, ours, now, claimed, cold, wrong):
     return {
         "problem": work.name,
         "tokens": work.tokens,
@@ -236,10 +157,8 @@ def row_of(work, ours, now, claimed, cold, warm, wrong):
         "deployed_from": now.file,
         "claimed": round(claimed, 4),
         "cold_us": cold,
-        "warm_us": warm,
         "same": ours == now.config,
         "cold_ratio": round(cold[1] / cold[0], 4) if cold else float(ours == now.config),
-        "warm_ratio": round(warm[1] / warm[0], 4) if warm else float(ours == now.config),
         "wrong": wrong,
     }
 

@@ -115,31 +115,25 @@ def summarize(out: Path, problems: dict[str, list[str]], seconds: dict[str, floa
             "kept": [row["tokens"] for row in rows if row["same"]],
             "stale_share": round(sum(ratio > 1.02 for ratio in cold) / len(cold), 3),
             "claims_over_3_percent": sum(row["claimed"] > 1.03 for row in rows),
-            "warm_disagrees": [row["tokens"] for row in timed if row["claimed"] > 1.03 and row["warm_ratio"] < 1.0],
             "wrong": [row["tokens"] for row in rows if row["wrong"]],
         }
     result = {**seconds, "layers": files, "rows_missing": found["missing"], "device": found["device"]}
     result["toolchain"] = found["toolchain"]
     (out / "result.json").write_text(json.dumps(result, indent=1) + "\n")
     print(f"{found['device']}, {found['toolchain']}; {seconds}")
-    heads = f"{'rows':>5}{'geomean':>9}{'worst':>8}{'best':>7}{'stale':>7}  slower >2 %  warm disagrees  wrong"
+    heads = f"{'rows':>5}{'geomean':>9}{'worst':>8}{'best':>7}{'stale':>7}  slower >2 %  wrong"
     print(f"{'file of':30}{heads}")
     for name, each in files.items():
         print(
             f"{name:30}{len(each['tokens']):5}{each['geomean']:9.3f}{each['worst']:8.3f}{each['best']:7.3f}"
-            f"{each['stale_share']:7.0%}  {each['slower_by_2_percent'] or '-'}  {each['warm_disagrees'] or '-'}"
-            f"  {each['wrong'] or '-'}"
+            f"{each['stale_share']:7.0%}  {each['slower_by_2_percent'] or '-'}  {each['wrong'] or '-'}"
         )
     if found["missing"]:
         print(f"{found['missing']} rows were not compared: the time was over")
 
 
 def rehearse(problems: dict[str, list[str]], out: Path) -> None:
-    """Do all that needs no GPU: look up, enumerate, build one config per layer, and route small layers anew."""
-    import torch
-    from compare import activate, route
-
-    from gemmtune.engine.measure.operands.operands import make_operands
+    """Do all that needs no GPU: look up, enumerate, and build one config per layer."""
     from gemmtune.engine.records import catalogue
     from gemmtune.engine.records.task import Task
     from gemmtune.engine.seams import registry
@@ -157,13 +151,6 @@ def rehearse(problems: dict[str, list[str]], out: Path) -> None:
         counts = [sum(1 for _ in feasible_configs(space, task)) for task in (tasks[0], tasks[-1])]
         with tempfile.TemporaryDirectory(dir=out) as folder:
             built = space.build(tasks[0], now[0].config, Path(folder)).build_seconds
-        if kind.endswith("_moe"):
-            small = registry.workload(kind).parse(f"{kind}:m9:e8:k2:h256:n128:{works[0].dtype}")
-            operands = make_operands(small, torch.device("cpu"))
-            before = operands.experts.clone()
-            route(small, operands, {16, 64}, torch.Generator().manual_seed(0))
-            activate(small, operands)
-            assert not torch.equal(before, operands.experts)
         print(f"{name}: from {now[0].file}; {counts[0]} to {counts[1]} configs; built in {built:.1f} s", flush=True)
 
 
