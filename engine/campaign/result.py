@@ -36,7 +36,7 @@ class Finding:
     """Best config of one task, and an account of its search."""
 
     problem: Workload
-    """GEMM that was tuned."""
+    """Workload that was tuned."""
     space: str
     """Name of the space that was searched."""
     config: Config | None
@@ -52,7 +52,7 @@ class Finding:
     fraction_of_optimum: float | None
     """Recorded optimum over the best score found, 0 if none was; None where no optimum is known."""
     found_here: bool = True
-    """Whether this campaign evaluated the config; another campaign that shares the database may have found it."""
+    """Whether this search evaluated the config; else ranges or another campaign that shares the database did."""
     stopped_early: int = 0
     """Configs whose launches screening stopped early."""
 

@@ -89,7 +89,8 @@ def campaign_report(
         lines.append(f"screening stopped {stopped} of {count(timed, 'config')} early")
     if others := sum(not finding.found_here for finding in findings):
         best = f"{others} of {count(len(findings), 'best config')}"
-        lines.append(f"{best} {'was' if others == 1 else 'were'} found by other campaigns that share the database")
+        by = "for the ranges, or by other campaigns" if plan.ranges else "by other campaigns"
+        lines.append(f"{best} {'was' if others == 1 else 'were'} found {by} that share the database")
     lines.append(_rows_text(plan, result))
     if portfolio is not None:
         lines.append(portfolio.to_text())
@@ -143,7 +144,7 @@ def _columns(
     if reasons := _reasons(plan, result):
         columns["why"] = [str(reasons.get(f.problem, "-")) for f in findings]
     if not all(f.found_here for f in findings):
-        columns["found by"] = ["this campaign" if f.found_here else "another" for f in findings]
+        columns["found by"] = ["this search" if f.found_here else "another" for f in findings]
     columns["best config"] = [config_text(Task(f.problem, device, f.space), f.config) for f in findings]
     return columns
 

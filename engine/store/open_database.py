@@ -30,6 +30,9 @@ def open_transactions(
             )
         url = parsed.render_as_string(hide_password=True)
         file = parsed.database if parsed.get_backend_name() == "sqlite" and not parsed.query else None
+        if file and Path(file).is_dir():
+            name = Path(file) / "measurements.db"
+            raise StoreError(f"cannot open database {file}: it is a folder; name its file, such as {name}")
         reader = SqliteReader(file) if file and read_only else None
         engine = make_engine(parsed, reader)
     except UnicodeEncodeError:

@@ -403,7 +403,7 @@ def test_a_database_of_something_else_is_refused_and_kept(path):
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("name", ["nowhere/gemmtune.db", "file/gemmtune.db", "."])
+@pytest.mark.parametrize("name", ["nowhere/gemmtune.db", "file/gemmtune.db"])
 def test_a_path_that_cannot_hold_a_database_is_refused(tmp_path, name):
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match="its folder must exist and be writable"):
@@ -429,6 +429,12 @@ def test_a_missing_or_empty_database_is_not_read(path):
     path.touch()
     with pytest.raises(StoreError, match="is empty"):
         Database.open(path, read_only=True)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_folder_is_refused_with_the_file_to_name(tmp_path, read_only):
+    with pytest.raises(StoreError, match=r"is a folder; .*measurements\.db"):
+        Database.open(tmp_path, read_only=read_only)
 
 
 BATCH = 16
