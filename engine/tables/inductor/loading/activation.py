@@ -11,8 +11,9 @@ from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import custom_backend_passes, init_backend_registration
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
+from torch._inductor.fx_passes import pad_mm
 
-from gemmtune.engine.tables.inductor.loading.padding import pad_by_rule, padding_restored
+from gemmtune.engine.tables.inductor.loading.padding import benchmarked, should_pad
 from gemmtune.engine.tables.inductor.loading.table_choices import TableChoices
 from gemmtune.engine.tables.inductor.recorder import RecordingChoices
 
@@ -61,7 +62,7 @@ def activate(handler: TableChoices | RecordingChoices) -> None:
         init_backend_registration()
         custom_backend_passes[_NAME] = _CacheTag(handler.uuid())
     copyreg.pickle(torch.memory_format, _name_in_torch)
-    pad_by_rule()
+    pad_mm.should_pad = should_pad
 
 
 def _name_in_torch(memory_format: torch.memory_format) -> str:
@@ -77,7 +78,7 @@ def restore() -> None:
         else:
             del custom_backend_passes[_NAME]
         del copyreg.dispatch_table[torch.memory_format]
-        padding_restored()
+        pad_mm.should_pad = benchmarked
 
 
 def lacking() -> str:
