@@ -11,7 +11,7 @@ from gemmtune.engine.records.errors import TableError, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.database import database_report
-from gemmtune.engine.report.layout import Grid, Report, count, microseconds, tally
+from gemmtune.engine.report.layout import Grid, Report, count, microseconds, span, tally
 from gemmtune.engine.report.progress.run import RUN_FILE, Run, read_run
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.report.tables import table_report
@@ -91,7 +91,7 @@ def _inductor_report(path: Path, record: Mapping[str, Any]) -> Report:
     entries = [(key, entry) for key, rows in record["rows"].items() for entry in rows]
     columns = {
         "product": [key for key, _ in entries],
-        "m": [_sizes(entry["first"], entry["last"]) for _, entry in entries],
+        "m": [span(entry["first"], entry["last"]) for _, entry in entries],
         "µs": [microseconds(entry["facts"].get("time_ns")) for _, entry in entries],
         "template": [entry["template"] for _, entry in entries],
         "config": [_config(entry["kwargs"]) for _, entry in entries],
@@ -177,10 +177,6 @@ def _checked(path: Path, parse: Any) -> Any:  # noqa: ANN401 (a reader of an exp
         return read_sealed(path, parse)
     except (OSError, TypeError, ValueError) as error:
         raise TableError(str(error)) from None
-
-
-def _sizes(first: int, last: int | None) -> str:
-    return str(first) if first == last else f"{first}–{last or ''}"
 
 
 def _config(config: Mapping[str, Any]) -> str:

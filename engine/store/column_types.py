@@ -171,10 +171,6 @@ def _device_text(device: Device) -> str:
     return compact_json({f.name: getattr(device, f.name) for f in fields(device) if f.compare})
 
 
-def _record_text(record: Resources) -> str:
-    return compact_json(asdict(record))
-
-
 def _state_text(state: DeviceState) -> str:
     """Return the fields as JSON, without an empty `driver`, as in older rows."""
     return compact_json({name: value for name, value in asdict(state).items() if value != ""})
@@ -215,4 +211,4 @@ DEVICE = AsText(_device_text, lru_cache(_reader(Device)))
 TOOLCHAIN = AsText(lambda toolchain: compact_json(toolchain.versions), _toolchain)
 ESTIMATE = AsText(lambda estimate: compact_json(estimate_fields(estimate)), lambda text: estimate_of(decode_json(text)))
 DEVICE_STATE = AsText(_state_text, _reader(DeviceState))
-RESOURCES = AsText(_record_text, _reader(Resources))
+RESOURCES = AsText(lambda resources: compact_json(asdict(resources)), _reader(Resources))

@@ -126,8 +126,8 @@ def generated_kernels(graph: GraphLowering, outputs: Mapping[str, ir.TensorBox])
             source = source.replace(str(placeholder), "triton_")
         key, path = PyCodeCache.write(source.replace("#pragma CMT", "#"))
         definitions, called, *_ = kernel.args.python_argdefs()
-        arguments = {
-            definition.name: _argument(definition.name, tensors.get(str(name), str(name)))
+        arguments = {  # the only size that is none known is m
+            definition.name: "m" if definition.name.startswith("ks") else tensors.get(str(name), str(name))
             for definition, name in zip(definitions, called, strict=True)
         }
         sizes = {f"{prefix}numel": int(size) for prefix, size in kernel.numels.items() if size.is_number}
@@ -137,11 +137,6 @@ def generated_kernels(graph: GraphLowering, outputs: Mapping[str, ir.TensorBox])
     with patch.object(TritonScheduling, "define_kernel", define), V.set_debug_handler(DebugContext()):
         graph.codegen()
     return found
-
-
-def _argument(parameter: str, tensor: str) -> str:
-    """Return our name of what a kernel's parameter receives; the only size that is none known is m."""
-    return "m" if parameter.startswith("ks") else tensor
 
 
 def operand_dtype(operand: Operand, problem: Problem) -> torch.dtype:
