@@ -35,8 +35,9 @@ _BATCH_HELP = "Configs that the sampler is asked for at once. [default: 8]"
 _REGRET_HELP = "End a task once its best is within this fraction of the best there is, for example 0.02."
 _PORTFOLIO_HELP = "Let problems share few configs, at most 2 % behind each one's best and 0.5 % in the mean."
 _RANGES_HELP = (
-    "Add rows for ranges of m, for each GEMM with problems at several m. Measures a few configs at each 2^e and 3·2^e "
-    "between those m, and each range's kernel beside the vendor library in eighths of an octave; builds nothing."
+    "Add rows for ranges of m, for each GEMM or layer with problems at several m. Measures a few configs at each 2^e "
+    "and 3·2^e between those m, and each range's kernel beside the vendor library in eighths of an octave; builds "
+    "nothing."
 )
 _HOLD_OUT_HELP = "A problem that checks the ranges and gets no row; it costs a search. Repeat for more."
 _KERNEL_HELP = "A class that describes your own Triton kernel; all of its cases are tuned. Repeat for more."

@@ -20,10 +20,11 @@ from gemmtune.engine.platform.releases import TORCH_VERSIONS
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.engine.records.problem import DType
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear, layers_of
 
@@ -56,7 +57,9 @@ def describe_space(
     from gemmtune.engine.search.enumeration import enumerate_space
 
     found = registry.space(name)
-    task = Task(Problem.parse(problem), catalogue.device(device), name)
+    task = Task(parse_workload(problem), catalogue.device(device), name)
+    if task.problem.kind != found.workload:
+        raise UsageError(f"{problem} is of kind {task.problem.kind}; space {name} is for kind {found.workload}")
     count = enumerate_space(found, task)
     report = space_report(task, found.params(task), count, found.seeds(task), found.prior(task))
     output.show(report, as_json=as_json)

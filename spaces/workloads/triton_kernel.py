@@ -168,7 +168,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
             found = self.expand(text)
             if len(found) > 1:
                 names = ", ".join(_pairs(case.case) for case in found)
-                raise ProblemError(f"{text} has {len(found)} cases: name one of {names}")
+                raise ProblemError(f"{text} has {len(found)} cases: add one behind a colon, {names}")
             return found[0]
         rest = text[named.end() :].removeprefix(":")
         fields = dict(part.partition("=")[::2] for part in rest.split(";")) if rest else {}
@@ -181,7 +181,7 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         return case_of(definition, dict(_integers("case", named["sizes"])))
 
     def expand(self, text: str) -> tuple[KernelCase, ...]:
-        """Return the cases of `triton:FILE.py:Class`, or the one case that a name stands for.
+        """Return the cases of `triton:FILE.py:Class`, or one: of `triton:FILE.py:Class:M=4096,N=1024`, or of a name.
 
         Raises:
             ProblemError: the file or the class is wrong.
@@ -189,11 +189,17 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         if _NAME.match(text):
             return (self.parse(text),)
         where = text.strip().removeprefix("triton:")
+        head, _, last = where.rpartition(":")
+        where, wanted = (head, last) if "=" in last else (where, "")
         file, colon, name = where.rpartition(":")
         if not colon or not file.endswith(".py") or not name.isidentifier() or "\0" in file:
             raise ProblemError(f"kernel {where!r} is not FILE.py:CLASS, for example ./softmax.py:Softmax")
         definition = _definition(Path(file).resolve(), name)
-        return tuple(case_of(definition, sizes, weight) for sizes, weight in definition.cases.values())
+        cases = [(_pairs(tuple(sizes.items())), sizes, weight) for sizes, weight in definition.cases.values()]
+        chosen = [case for case in cases if wanted in ("", case[0])]
+        if not chosen:
+            raise ProblemError(f"{where} has no case {wanted}; its cases: {', '.join(case[0] for case in cases)}")
+        return tuple(case_of(definition, sizes, weight) for _, sizes, weight in chosen)
 
     def from_fields(self, fields: Mapping[str, str]) -> KernelCase:
         """Return the case of text fields.

@@ -157,12 +157,20 @@ def test_a_class_that_cannot_be_tuned_is_refused_with_the_reason(tmp_path, chang
         ("triton:softmax.py", "is not FILE.py:CLASS"),
         ("triton:no_such_file.py:Softmax", "no file .*no_such_file.py to take a kernel from"),
         (f"triton:{EXAMPLES / 'softmax.py'}:Sofmax", "has no class Sofmax; classes with a kernel: Softmax"),
+        (f"triton:{EXAMPLES / 'softmax.py'}:Softmax:rows=1", "no case rows=1; its cases: rows=32768,columns"),
         ("triton:Softmax@0123456789ab:rows=1", "no file of this kernel was read here; name triton:FILE.py:Softmax"),
     ],
 )
 def test_a_text_that_names_no_kernel_is_refused_with_the_way_out(text, message):
     with pytest.raises(ProblemError, match=message):
         expand_workloads(text)
+
+
+def test_one_case_of_a_file_is_named_by_its_sizes():
+    text = f"triton:{EXAMPLES / 'softmax.py'}:Softmax"
+    with pytest.raises(ProblemError, match="has 2 cases: add one behind a colon, rows=32768,columns=1024, rows=4096"):
+        parse_workload(text)
+    assert parse_workload(f"{text}:rows=4096,columns=8192") == expand_workloads(text)[1]
 
 
 def test_values_that_heuristics_derive_are_compiled_in(tmp_path):

@@ -38,3 +38,11 @@ def test_space_says_what_a_model_expects_or_why_there_is_none(run, toy_priced):
     record = run(*described, "--device", "L4", "--json").record
     assert (record["estimated"], record["model"]) == (0, "")
     assert record["without_estimates"] == "the toy model does not know the NVIDIA L4"
+
+
+def test_space_takes_a_workload_of_its_kind_alone(run):
+    layer = "vllm_block_fp8:m16:n4096:k7168"
+    assert run("space", "vllm_block_fp8", "--problem", layer, "--json").record["problem"] == layer
+    ran = run("space", "triton_mm", "--problem", layer)
+    assert ran.status == 2
+    assert "kind vllm_block_fp8; space triton_mm is for kind gemm" in ran.err
