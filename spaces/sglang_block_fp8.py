@@ -38,7 +38,7 @@ class SglangBlockFp8Space(LinearSpace):
 
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters of SGLang's tuner; off sm_90 operands are not swapped and k is not split."""
-        if _is_hopper(task):
+        if task.device.capability == (9, 0):
             return (*TILE_PARAMS, *_HOPPER_PARAMS)
         return (*TILE_PARAMS, Param("SWAP_AB", (False,)), Param("SPLIT_K", (1,)))
 
@@ -82,7 +82,3 @@ class SglangBlockFp8Space(LinearSpace):
 
 class ShippedSglangBlockFp8Space(Shipped, SglangBlockFp8Space):
     """Config that SGLang runs now: its shipped file's entry with the nearest token count, or its default."""
-
-
-def _is_hopper(task: Task) -> bool:
-    return task.device.capability == (9, 0)

@@ -29,8 +29,7 @@ class LinearSpace(EngineSpace):
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject tiles that compute a wrong result, are of no use, or do not fit."""
         layer, swaps = self.layer(task), self.swaps(task, config)
-        served = serves_fp8(task)
-        return served and fits(task, config, 1, rows=layer.tokens, depth=layer.k, scaled=True, swaps=swaps)
+        return serves_fp8(task) and fits(task, config, 1, rows=layer.tokens, depth=layer.k, scaled=True, swaps=swaps)
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
         """Return how the product fills the GPU, what padding costs, and how much the pipeline holds."""

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from gemmtune.engine.platform.serving.file_name import Kernel
+from gemmtune.engine.platform.serving.tuned_file import moe_swaps
 from gemmtune.engine.records.config import Config, Param
 from gemmtune.engine.records.serving.layer import SCALE_BLOCK
 from gemmtune.engine.records.serving.moe_layer import MoeLayer, MoeType
@@ -19,8 +20,6 @@ __all__ = ["MoeSpace"]
 
 _FLAT = 8
 """Rows of the flattest tile, which files of vLLM have on sm_90 in fp8, for up to 4 tokens."""
-_SWAP_BELOW, _SWAP_FROM = 64, 64
-"""Tiles of fewer rows and at least so many columns, whose operands both engines swap on sm_90 in fp8."""
 
 
 class MoeSpace(EngineSpace):
@@ -75,7 +74,7 @@ class MoeSpace(EngineSpace):
     def swaps(self, task: Task, config: Config) -> bool:
         """Return whether the engine swaps A and B for this tile."""
         block_m, block_n, _ = tile(config)
-        return self._hopper_fp8(task) and block_m < _SWAP_BELOW and block_n >= _SWAP_FROM
+        return self.layer(task).dtype is not MoeType.BF16 and moe_swaps(task.device.capability, block_m, block_n)
 
     def _hopper_fp8(self, task: Task) -> bool:
         return task.device.capability == (9, 0) and self.layer(task).dtype is not MoeType.BF16

@@ -26,7 +26,6 @@ __all__ = ["Deployed", "deployed", "deployed_params", "engine_source", "is_deplo
 
 _MOST_SEEDS = 5
 """Configs that are tried first: what runs now, and its nearest neighbours in the tuned file."""
-_BLOCK = (SCALE_BLOCK, SCALE_BLOCK)
 _OPTIONS = {"num_warps": 4, "num_stages": 3}
 """Triton's own values of the options that an entry may leave out."""
 _WITHOUT_EFFECT = {"SPLIT_K": 1, "num_ctas": 1, "USE_TMA": False, "SWAP_AB": False}
@@ -66,7 +65,7 @@ def deployed(layer: MoeLayer | BlockLinear, engine: Engine, device: Device) -> D
         tile = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": SCALE_BLOCK, "BLOCK_SIZE_K": SCALE_BLOCK, "GROUP_SIZE_M": 32}
         return Deployed(_effective({**tile, "num_warps": 4, "num_stages": stages}, layer, engine), "default")
     dtype = None if layer.dtype is MoeType.BF16 else "fp8_w8a8"
-    block = list(_BLOCK) if layer.dtype is MoeType.FP8_BLOCK else None
+    block = [SCALE_BLOCK, SCALE_BLOCK] if layer.dtype is MoeType.FP8_BLOCK else None
     arguments = [layer.tokens, layer.experts, layer.inter, layer.hidden, layer.top_k, dtype]
     arguments += [False] if engine is Engine.SGLANG else []  # no Marlin kernel
     default = source.default_moe_config(*arguments, block, shared_bytes=device.shared_memory_per_block_bytes)

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gemmtune.engine.platform.serving.file_name import Engine, FileName, Kernel
+from gemmtune.engine.platform.serving.file_name import Engine, FileName, Kernel, version_numbers
 from gemmtune.engine.platform.serving.tuned_file import TunedFile, parse_file
 from gemmtune.engine.records.errors import ToolchainMissing, UsageError
 
@@ -69,8 +69,10 @@ class EngineSource:
         folder = self.root / _TUNED[self.engine, name.kernel]
         candidates = [folder / name.text]
         if (self.engine, name.kernel) == (Engine.SGLANG, Kernel.MOE):
-            versions = sorted((_numbers(path.name) for path in folder.glob("triton_*") if path.is_dir()), reverse=True)
-            wanted = tuple(int(part) for part in triton.split("+", maxsplit=1)[0].split(".") if part.isdecimal())
+            versions = sorted(
+                (version_numbers(path.name) for path in folder.glob("triton_*") if path.is_dir()), reverse=True
+            )
+            wanted = version_numbers(triton.partition("+")[0])
             order = [wanted, *(version for version in versions if version != wanted)]
             candidates = [folder / f"triton_{'_'.join(map(str, version))}" / name.text for version in order]
         found = next((path for path in candidates if path.is_file()), None)
@@ -160,7 +162,3 @@ def _functions(path: Path, text: str, names: Collection[str]) -> list[ast.Functi
     if missing := sorted(set(names) - {node.name for node in found}):
         raise UsageError(f"{path} has no function {missing[0]}; gemmtune knows vllm 0.33 and sglang 0.5.23")
     return found
-
-
-def _numbers(folder: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in folder.removeprefix("triton_").split("_") if part.isdecimal())

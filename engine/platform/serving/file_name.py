@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 
-__all__ = ["TUNED_TOKENS", "Engine", "FileName", "Kernel", "device_of", "device_text", "parse_name"]
+__all__ = ["TUNED_TOKENS", "Engine", "FileName", "Kernel", "device_of", "device_text", "parse_name", "version_numbers"]
 
 TUNED_TOKENS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 1536, 2048, 3072, 4096)
 """Token counts that the tuners of vLLM 0.33 and SGLang 0.5.23 measure."""
@@ -134,6 +134,11 @@ def device_text(device: Device, engine: Engine, kernel: Kernel) -> str:
     if engine is Engine.VLLM and kernel is Kernel.MOE and "H200" in name.split("_"):
         return "NVIDIA_H200"  # vLLM has one file for the H200 and its variants
     return name
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers of a version, `3.6.0`, or of SGLang's folder for one, `triton_3_6_0`."""
+    return tuple(int(part) for part in re.split("[._]", text) if part.isdecimal())
 
 
 def device_of(text: str) -> Device | None:

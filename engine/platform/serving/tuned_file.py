@@ -8,7 +8,7 @@ from gemmtune.engine.io.reading import parse_json
 from gemmtune.engine.platform.serving.file_name import Engine, FileName, Kernel
 from gemmtune.engine.records.errors import TableError
 
-__all__ = ["Entry", "TunedFile", "nearest", "parse_file"]
+__all__ = ["Entry", "TunedFile", "moe_swaps", "nearest", "parse_file"]
 
 _VERSION_KEY = "triton_version"
 
@@ -43,6 +43,11 @@ class TunedFile:
     def entry(self, tokens: int) -> Entry:
         """Return the entry that the engine runs for a token count."""
         return nearest(self.entries, tokens)
+
+
+def moe_swaps(capability: tuple[int, int], rows: int, columns: int) -> bool:
+    """Return whether both engines' MoE kernels in fp8 swap A and B for a tile: on sm_90, if it is flat and wide."""
+    return capability == (9, 0) and rows < 64 and columns >= 64
 
 
 def nearest(entries: tuple[Entry, ...], tokens: int) -> Entry:

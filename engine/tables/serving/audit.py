@@ -4,11 +4,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from gemmtune.engine.platform.serving.file_name import device_of, device_text, parse_name
+from gemmtune.engine.platform.serving.file_name import FileName, device_of, device_text, parse_name
 from gemmtune.engine.platform.serving.tuned_file import TunedFile, parse_file
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import TableError, UsageError
-from gemmtune.engine.tables.serving.rules import Finding, Level, Rule, examine
+from gemmtune.engine.tables.serving.rules import Finding, Level, Rule, examine, in_order
 from gemmtune.engine.tables.serving.sources import json_files, pinned_triton
 
 __all__ = ["Audit", "audit", "counts"]
@@ -50,6 +50,10 @@ def audit(source: str, device: Device | None = None, triton: str = "") -> Audit:
     Raises:
         UsageError: there is no such source, or it has no tuned file, or none for the device.
     """
+
+    def is_asked(name: FileName) -> bool:
+        return device is None or name.device == device_text(device, name.engine, name.kernel)
+
     required = triton or pinned_triton(source)
     files, findings, others = [], [], 0
     for path, content in json_files(source):
@@ -60,13 +64,9 @@ def audit(source: str, device: Device | None = None, triton: str = "") -> Audit:
         try:
             files.append(parse_file(str(path), name, content))
         except TableError as refused:
-            if device is None or name.device == device_text(device, name.engine, name.kernel):
+            if is_asked(name):
                 findings.append(Finding(str(path), Rule.UNREADABLE, str(refused)))
-    chosen = [
-        file
-        for file in files
-        if device is None or file.name.device == device_text(device, file.name.engine, file.name.kernel)
-    ]
+    chosen = [file for file in files if is_asked(file.name)]
     if not chosen and not findings:
         known = ", ".join(sorted({file.name.device for file in files}))
         raise UsageError(
@@ -78,13 +78,12 @@ def audit(source: str, device: Device | None = None, triton: str = "") -> Audit:
         findings += examine(file, required)
     findings += _copies(chosen, files)
     findings += _down_rows(chosen, files)
-    order = list(Rule)
     return Audit(
         source=source,
         device=device.sku if device else "",
         triton=required,
         files=tuple(chosen),
-        findings=tuple(sorted(findings, key=lambda each: (each.path, order.index(each.rule)))),
+        findings=in_order(findings),
         other_files=others,
         unknown_devices=tuple(sorted({f.name.device for f in chosen if device_of(f.name.device) is None})),
     )

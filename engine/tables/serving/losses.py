@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from gemmtune.engine.platform.serving.file_name import device_text
+from gemmtune.engine.platform.serving.file_name import device_text, version_numbers
 from gemmtune.engine.platform.serving.layer_files import file_name_of
 from gemmtune.engine.platform.serving.tuned_file import TunedFile
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.tables.serving.audit import Audit
-from gemmtune.engine.tables.serving.rules import Finding, Rule
+from gemmtune.engine.tables.serving.rules import Finding, Rule, in_order
 
 __all__ = ["EntryLoss", "entry_losses", "with_losses"]
 
@@ -37,10 +37,10 @@ def entry_losses(found: Audit, table: Table) -> tuple[EntryLoss, ...]:
         TableError: no row of the table is of a layer with an audited file.
     """
     # SGLang has a file per version of Triton: the newest one stands for the name.
-    files: dict[str, TunedFile] = {}
-    for file in sorted(found.files, key=lambda each: _numbers(each.name.triton)):
+    files: dict[tuple[str, str], TunedFile] = {}
+    for file in sorted(found.files, key=lambda each: version_numbers(each.name.triton)):
         if not file.name.down and file.entries:
-            files[_key(file)] = file
+            files[file.name.engine, file.name.text] = file
     losses = tuple(_losses(table, files))
     if not losses:
         raise TableError(
@@ -65,15 +65,13 @@ def with_losses(found: Audit, losses: tuple[EntryLoss, ...], margin: float) -> A
             f"{worst.loss:.1%} at {worst.tokens} tokens ({worst.problem})"
         )
         more.append(Finding(path, Rule.STALE, text, tuple(sorted({each.tokens for each in of}))))
-    order = list(Rule)
-    findings = sorted((*found.findings, *more), key=lambda each: (each.path, order.index(each.rule)))
-    return replace(found, findings=tuple(findings))
+    return replace(found, findings=in_order((*found.findings, *more)))
 
 
-def _losses(table: Table, files: Mapping[str, TunedFile]) -> Iterator[EntryLoss]:
+def _losses(table: Table, files: Mapping[tuple[str, str], TunedFile]) -> Iterator[EntryLoss]:
     for row in table.rows:
         name = file_name_of(row.problem, table.device)
-        file = None if name is None else files.get(f"{name.engine}/{name.text}")
+        file = None if name is None else files.get((name.engine, name.text))
         if name is None or file is None or name.device != device_text(table.device, name.engine, name.kernel):
             continue
         entry = file.entry(row.problem.size)
@@ -91,11 +89,3 @@ def _measured(row: Row, entry: Mapping[str, object]) -> Choice | None:
         if len(known) >= len(choice.config) - 2 and (not differing or clamped):
             return choice
     return None
-
-
-def _key(file: TunedFile) -> str:
-    return f"{file.name.engine}/{file.name.text}"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())

@@ -1,15 +1,15 @@
 """Rules that one tuned file must keep, each stated once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import pairwise
 
 from gemmtune.engine.platform.serving.file_name import TUNED_TOKENS, Engine, Kernel, device_of
-from gemmtune.engine.platform.serving.tuned_file import Entry, TunedFile, nearest
+from gemmtune.engine.platform.serving.tuned_file import Entry, TunedFile, moe_swaps, nearest
 from gemmtune.engine.platform.triton_tiles import least_shared_bytes
 
-__all__ = ["RULES", "Finding", "Level", "Rule", "examine"]
+__all__ = ["RULES", "Finding", "Level", "Rule", "examine", "in_order"]
 
 _FAR = 4.0
 """Ratio of token counts beyond which an entry says nothing about a token count that the tuner measures."""
@@ -28,8 +28,6 @@ _EXTRA = {
 }
 _ITEMSIZE = {"": 2, "fp8_w8a8": 1, "int8_w8a8": 1, "float32": 4}
 """Bytes per element of both operands, where they have one type."""
-_SWAP_BELOW, _SWAP_FROM = 64, 64
-"""Tiles of fewer rows and at least so many columns whose operands a MoE kernel in fp8 swaps on Hopper."""
 _NARROW = 128
 """Columns of a tile that an earlier tuner of vLLM did not go below."""
 
@@ -102,6 +100,12 @@ class Finding:
     def level(self) -> Level:
         """Severity of the rule."""
         return RULES[self.rule][0]
+
+
+def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings sorted by path; those of one file in the order of the rules."""
+    order = list(Rule)
+    return tuple(sorted(findings, key=lambda each: (each.path, order.index(each.rule))))
 
 
 def examine(file: TunedFile, triton: str = "") -> list[Finding]:
@@ -201,8 +205,7 @@ def _shared_bytes(file: TunedFile, entry: Entry, capability: tuple[int, int], it
     block_m, block_n, block_k = tile
     if file.name.block is not None and _is_clamped_by_kernel(file):
         block_k = min(block_k, *file.name.block)
-    moe_swaps = file.name.kernel is Kernel.MOE and file.name.dtype == "fp8_w8a8" and capability == (9, 0)
-    swaps = moe_swaps and block_m < _SWAP_BELOW and block_n >= _SWAP_FROM
+    swaps = file.name.dtype == "fp8_w8a8" and moe_swaps(capability, block_m, block_n)
     if file.name.kernel is Kernel.LINEAR and entry.config is not None:
         swaps = bool(entry.config.get("SWAP_AB"))
     rows = block_n if swaps else block_m
