@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ from gemmtune.engine.report.html.change_pages import diff_html, verify_html
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 if CHROMIUM is None:
     pytest.skip("needs Chromium: apt-get install chromium", allow_module_level=True)
+if find_spec("playwright") is None:
+    pytest.skip("needs playwright: pip install playwright", allow_module_level=True)
 pytestmark = pytest.mark.slow(20)
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
 
 RECORDED = gt.landscapes("h200")
 WIDTHS = (1280, 390)
@@ -92,7 +94,9 @@ def pages(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
-    with sync_api.sync_playwright() as playwright:
+    from playwright.sync_api import sync_playwright  # half a second, which only the process of these tests takes
+
+    with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield started
         started.close()
