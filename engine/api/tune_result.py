@@ -13,7 +13,7 @@ from gemmtune.engine.api.table import Table
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Result
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import GemmtuneError, TableError, UsageError
+from gemmtune.engine.records.errors import ContractError, TableError, UsageError
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.campaign import campaign_report
@@ -177,8 +177,8 @@ def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], l
             runs = not kinds or not kinds.isdisjoint(exporter.workloads)
             if runs and (not exporter.spaces or not tuned.isdisjoint(exporter.spaces)):
                 written += table.export(name, out)
-        except GemmtuneError as error:
+        except (ContractError, TableError) as error:
             old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""
             refusals.append(f"not exported to {name}: {error}{old}")
-            broken += [] if isinstance(error, TableError) else [name]
+            broken += [name] if isinstance(error, ContractError) else []
     return written, refusals, broken

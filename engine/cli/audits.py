@@ -10,6 +10,7 @@ from gemmtune.engine.cli.choices import Kind, completed
 from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
 
 __all__ = ["audit"]
@@ -38,7 +39,6 @@ def audit(
     that was tuned on a GPU, entries that lose to its rows are named, too.
     """
     from gemmtune.engine.report.audit.report import audit_report
-    from gemmtune.engine.report.progress.work import show_work
     from gemmtune.engine.tables.serving.audit import audit as examine_files
     from gemmtune.engine.tables.serving.losses import entry_losses, with_losses
     from gemmtune.engine.tables.table_file import read_table

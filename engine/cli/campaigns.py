@@ -22,6 +22,7 @@ from gemmtune.engine.cli.options import (
     Replayed,
 )
 from gemmtune.engine.io.printing import print_text
+from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler_class import sampler_named
 
@@ -137,8 +138,6 @@ def tune(
     problem, the recorded problems are tuned. For a device that is neither here nor recorded, kernels are built and
     their times estimated, where the space has a model of them.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work("at work", quiet=as_json):
         from gemmtune.engine.api.tuning import tune as tune_problems
         from gemmtune.engine.campaign.plan import Plan
@@ -204,8 +203,9 @@ def record(
     Uses this machine's GPU and writes the landscapes to OUT/<device>_<space>.csv.gz. A recording that was stopped goes
     on where it was.
     """
-    from gemmtune.engine.api.recording import record as record_landscapes
-    from gemmtune.engine.report.progress.display import show_progress
+    with show_work("at work", quiet=False):
+        from gemmtune.engine.api.recording import record as record_landscapes
+        from gemmtune.engine.report.progress.display import show_progress
 
     with show_progress(quiet=False, unit=registry.objective(objective).unit) as callbacks:
         written = record_landscapes(

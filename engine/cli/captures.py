@@ -11,6 +11,7 @@ from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import AsJson
 from gemmtune.engine.io.printing import print_notice
 from gemmtune.engine.measure.models.arms import ARMS
+from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.store.files import write_whole
 
 __all__ = ["bench", "capture"]
@@ -47,7 +48,6 @@ def capture(
     """
     from gemmtune.engine.api.capturing import capture as capture_call
     from gemmtune.engine.report.models.captures import capture_report
-    from gemmtune.engine.report.progress.work import show_work
 
     sys.path.insert(0, str(Path.cwd()))
     with show_work("lowering the model", quiet=as_json):
@@ -73,13 +73,14 @@ def bench(
     Needs the GPU. All arms run in one process, in alternating rounds, as CUDA graphs where every arm allows one. Shows
     the time per call, the first call, benchmarks, memory and the difference from eager, and what each row gains.
     """
-    from gemmtune.engine.api.benching import bench as bench_call
-    from gemmtune.engine.report.models.bench_file import BENCH_FILE, write_bench
-    from gemmtune.engine.report.models.benches import bench_report
-
     sys.path.insert(0, str(Path.cwd()))
     wanted = tuple(arms.split(",")) if arms else ("eager", "compile", *(("table",) if table else ()))
-    found = bench_call(call, *(input or ()), table=table, arms=wanted, grad=grad, seconds=seconds, notify=print_notice)
+    with show_work(f"timing {call}", quiet=as_json):
+        from gemmtune.engine.api.benching import bench as timed
+        from gemmtune.engine.report.models.bench_file import BENCH_FILE, write_bench
+        from gemmtune.engine.report.models.benches import bench_report
+
+        found = timed(call, *(input or ()), table=table, arms=wanted, grad=grad, seconds=seconds, notify=print_notice)
     target = out or (table / BENCH_FILE if table else None)
     if target is not None:
         write_bench(found, target)

@@ -23,6 +23,7 @@ from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType
 from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import parse_workload
 from gemmtune.engine.store.files import write_whole
@@ -53,15 +54,16 @@ def describe_space(
     Lists the values of each parameter, the number of points and of feasible configs, the seeds, and an example of each
     reason for rejecting a point.
     """
-    from gemmtune.engine.report.space import space_report
-    from gemmtune.engine.search.enumeration import enumerate_space
+    with show_work(f"enumerating {name}", quiet=as_json):
+        from gemmtune.engine.report.space import space_report
+        from gemmtune.engine.search.enumeration import enumerate_space
 
-    found = registry.space(name)
-    task = Task(parse_workload(problem), catalogue.device(device), name)
-    if task.problem.kind != found.workload:
-        raise UsageError(f"{problem} is of kind {task.problem.kind}; space {name} is for kind {found.workload}")
-    count = enumerate_space(found, task)
-    report = space_report(task, found.params(task), count, found.seeds(task), found.prior(task))
+        found = registry.space(name)
+        task = Task(parse_workload(problem), catalogue.device(device), name)
+        if task.problem.kind != found.workload:
+            raise UsageError(f"{problem} is of kind {task.problem.kind}; space {name} is for kind {found.workload}")
+        count = enumerate_space(found, task)
+        report = space_report(task, found.params(task), count, found.seeds(task), found.prior(task))
     output.show(report, as_json=as_json)
 
 
@@ -120,10 +122,11 @@ def doctor(
     Looks at the GPU and its clocks, what Inductor withholds from it, the installed versions, the compilers, Ray and the
     database. Each line is ok or names a remedy. The exit status is 1 if gemmtune cannot measure or store here.
     """
-    from gemmtune.engine.report.doctor.host import examine
-    from gemmtune.engine.report.doctor.report import doctor_report, healthy
+    with show_work("looking at this host", quiet=as_json):
+        from gemmtune.engine.report.doctor.host import examine
+        from gemmtune.engine.report.doctor.report import doctor_report, healthy
 
-    checks = examine(database or "out/measurements.db", os.environ)
+        checks = examine(database or "out/measurements.db", os.environ)
     output.show(doctor_report(checks), as_json=as_json)
     raise typer.Exit(0 if healthy(checks) else 1)
 
@@ -147,8 +150,6 @@ def explain(
     and the m to warm up. Applies to a dynamic m with max_autotune_gemm. Needs neither torch nor a GPU, except that
     --call traces a callable with the installed torch.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work("finding the graphs", quiet=as_json):
         from gemmtune.engine.report.explain import explain_layer, explained_torch, layers_report
         from gemmtune.engine.tables.table_file import read_table, require_device

@@ -9,6 +9,7 @@ from gemmtune.engine.cli import output
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records.table import SHIP_MARGIN
+from gemmtune.engine.report.progress.work import show_work
 
 __all__ = ["report", "table"]
 
@@ -26,8 +27,6 @@ def report(
     The page shows what was gained per problem, how the search went, and every row. It loads nothing, and opens in a
     browser by double click.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work(f"reading {path}", quiet=False):
         from gemmtune.engine.api.reporting import report as write_page
 
@@ -47,8 +46,6 @@ def table(
 
     Searches and measures nothing. OUT receives table.json and its exports; a table that is there is replaced.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work(f"reading {database}", quiet=as_json):
         from gemmtune.engine.api.output_folder import make_folder
         from gemmtune.engine.api.reporting import table_of_database

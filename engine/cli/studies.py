@@ -10,6 +10,7 @@ from gemmtune.engine.cli.choices import Kind, completed
 from gemmtune.engine.cli.options import SAMPLER_HELP, AsJson
 from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.sampler_class import sampler_named
@@ -43,8 +44,6 @@ def replay(
 
     The figure is the recorded optimum over the best time found, per problem and as a mean over problems and seeds.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work("at work", quiet=as_json):
         from gemmtune.engine.api.replaying import replay as replay_samplers
         from gemmtune.engine.report.progress.display import progress_bar
@@ -82,8 +81,6 @@ def compare(
     score P (OUT/comparison.json). Unless --apart is given, the searches of one seed are a campaign in the order of the
     landscapes, as for replay.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work("at work", quiet=as_json):
         from gemmtune.engine.api.replaying import replay as replay_samplers
         from gemmtune.engine.report.progress.display import progress_bar

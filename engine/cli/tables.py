@@ -19,6 +19,7 @@ from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, TableError, ToolchainMissing, UsageError
 from gemmtune.engine.records.table import SHIP_MARGIN
+from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.files import write_whole
 
@@ -48,8 +49,6 @@ def show(
         return
     if as_json and (sort is not None or contains):
         raise UsageError("--json prints all that there is, in order; leave out --sort and --filter")
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work(f"reading {source}", quiet=as_json):
         from gemmtune.engine.report.files import file_report
 
@@ -72,8 +71,6 @@ def verify(
     by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. The exit
     status is 1 if a row or a range does not hold.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work(f"reading {table}", quiet=as_json):
         from gemmtune.engine.api.table import read_table
         from gemmtune.engine.api.verifying import verify as verify_table
@@ -107,8 +104,6 @@ def diff(
     A row differs if only one table has it, if its winner changed, or if the winner's time changed beyond both
     intervals or has other evidence or another protocol. The exit status is 1 if any row differs.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work(f"reading {before} and {after}", quiet=as_json):
         from gemmtune.engine.api.table import read_table
         from gemmtune.engine.report.tables import diff_report
@@ -135,8 +130,6 @@ def export(
     estimated: Annotated[bool, typer.Option("--estimated", help="Export estimated rows, too.")] = False,
 ) -> None:
     """Write a table as the files that its consumer loads."""
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work(f"exporting {table}", quiet=False):
         from gemmtune.engine.api.table import read_table
 
@@ -158,7 +151,14 @@ def warmup(
     torch.compiler.load_cache_artifacts compiles nothing.
     """
     sys.path.insert(0, str(Path.cwd()))
+    with show_work(f"compiling {call}", quiet=False):
+        sizes, artifacts = _compiled(table, call)
+    write_whole(out, artifacts)
+    print_text(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 
+
+def _compiled(table: Path, call: str) -> tuple[tuple[int, ...], bytes]:
+    """Return every m of a table, and Inductor's cached code of a call at them."""
     try:
         from gemmtune.engine.tables.inductor import loader as inductor
     except ModuleNotFoundError as missing:
@@ -177,7 +177,7 @@ def warmup(
             called = m
             return model(m)
 
-        artifacts = inductor.warm_up(call_at, table)
+        return sizes, inductor.warm_up(call_at, table)
     except GemmtuneError:
         raise
     except Exception as error:  # the model's own
@@ -186,8 +186,6 @@ def warmup(
         raise UsageError(f"{call} fails at m = {called}: {type(error).__name__}: {error} ({where})") from error
     finally:
         inductor.uninstall()  # who called the command in a process of their own keeps Inductor as it was
-    write_whole(out, artifacts)
-    print_text(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 
 
 def status(
@@ -202,8 +200,6 @@ def status(
     Reads the campaign's database and changes nothing. Evaluations done, their total and the time left are known where
     the database is in the campaign's folder.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     if watch and as_json:
         raise UsageError("--watch is for a person, and --json for a program; take one of them")
     folder = Path() if "://" in database else Path(database).parent
@@ -236,8 +232,6 @@ def merge(
 
     Measurements that INTO already holds stay as they are. A merge that was stopped goes on where it was.
     """
-    from gemmtune.engine.report.progress.work import show_work
-
     with show_work("merging databases", quiet=as_json), ExitStack() as opened:
         from gemmtune.engine.report.database import merge_report
         from gemmtune.engine.store.database import Database

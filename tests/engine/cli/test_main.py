@@ -16,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.cli import audits, campaigns, captures, descriptions, reports, studies, tables
 from gemmtune.engine.cli.commands import app
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.store.database import Database
 
 pytestmark = pytest.mark.slow(8)
@@ -99,3 +101,24 @@ def _measurements(path: Path) -> int:
             return connection.execute("SELECT COUNT(*) FROM measurements").fetchone()[0]
     except sqlite3.OperationalError:  # the campaign is still making the tables
         return 0
+
+
+LONG = [
+    *(("tune",), ("bench", "model:call"), ("report", "m.db"), ("record",), ("replay", "a.csv"), ("compare", "a.csv")),
+    *(("show", "m.db"), ("table", "m.db"), ("verify", "t.json"), ("diff", "t.json", "t.json"), ("export", "t.json")),
+    *(("warmup", "t.json", "--call", "model:call"), ("status",), ("merge", "a.db", "b.db"), ("audit", "folder")),
+    *(("space", "triton_mm", "--problem", "1x1x1"), ("doctor",), ("explain", "t.json")),
+    ("capture", "model:call", "--device", "H200", "--out", "c.toml", "--input", "bf16[1,1]"),
+]
+
+
+@pytest.mark.parametrize("arguments", LONG, ids=[arguments[0] for arguments in LONG])
+def test_a_command_says_that_it_is_at_work_before_it_imports_and_reads(run, monkeypatch, arguments):
+    def show_work(doing: str, *, quiet: bool):
+        raise UsageError(f"said: {doing}, {quiet}")
+
+    for module in (audits, campaigns, captures, descriptions, reports, studies, tables):
+        monkeypatch.setattr(module, "show_work", show_work)
+    said = run(*arguments).err
+    assert said.startswith("gemmtune: said: "), said
+    assert said.endswith(", False\n")
