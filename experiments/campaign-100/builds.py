@@ -23,7 +23,7 @@ from gemmtune.engine.store.database import Database
 from gemmtune.spaces.inductor import build as inductor_build
 
 NUMBER = 32
-PARTS = {"render": "rendering", "_compile": "compiling", "registers_and_spills": "reading registers"}
+PARTS = {"render": "rendering", "compiled": "compiling", "write_cubin": "reading registers"}
 """Functions of spaces/inductor/build.py, by the part of a build that they are."""
 
 
