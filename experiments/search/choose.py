@@ -28,6 +28,8 @@ ARGUMENTS = {
         "small_batch": (1, 2, 8),
         "small_batch_until": (16, 64),
         "skeptical_every": (2, 3, 6, 1000),
+        "more_seeds_after": (4, 12, 1000),
+        "promising": (0.0, 0.5),
     },
     "evolution": {
         "children": (16, 64),

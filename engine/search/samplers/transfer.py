@@ -44,6 +44,7 @@ class TransferSampler(Sampler):
     | expected improvement by `JointProcess` | without config features, with a history |
     | the lowest bound of the prior | no outcome is known yet |
     | expected improvement without the history, among the seeds left | each `skeptical_every`-th with a prediction |
+    | a seed's that is at least `promising` of any config's | every second after `more_seeds_after` |
     | expected improvement | otherwise |
 
     The models name their sources. The defaults come from experiments/search/choose.py.
@@ -53,6 +54,8 @@ class TransferSampler(Sampler):
         initial: number of configs evaluated before a search without a prediction uses its model; more with seeds.
         initial_seeds: largest number of seeds among them.
         skeptical_every: interval of proposals that ignore the history, so that an unrelated task still converges.
+        more_seeds_after: number of proposals after which every second one may be a seed.
+        promising: smallest share of the largest expected improvement without the history that such a seed has.
         evolution_after: number of proposals after which every second one is left to evolution, which explores more.
         small_batch: largest batch while each outcome changes the model much.
         small_batch_until: number of proposals after which batches may be larger than `small_batch`.
@@ -73,12 +76,16 @@ class TransferSampler(Sampler):
         initial: int = 3,
         initial_seeds: int = 4,
         skeptical_every: int = 4,
+        more_seeds_after: int = 8,
+        promising: float = 0.2,
         evolution_after: int = 64,
         small_batch: int = 4,
         small_batch_until: int = 32,
     ) -> None:
         super().__init__(search)
         self._skeptical_every = skeptical_every
+        self._more_seeds_after = more_seeds_after
+        self._promising = promising
         self._evolution_after = evolution_after
         self._small_batch = small_batch
         self._small_batch_until = small_batch_until
@@ -151,10 +158,21 @@ class TransferSampler(Sampler):
             return _argmax(self._joint.improvement(), self._free)
         if not self._process.outcomes:
             return _argmax(-self._process.prior_bound(0), self._free)
-        if self._has_prediction and self._asked % self._skeptical_every == 0:
-            seeds = self._seeds & self._free
-            return _argmax(self._process.improvement(1), seeds if seeds.any() else self._free)
+        if self._has_prediction and (position := self._propose_without_history()) is not None:
+            return position
         return _argmax(self._process.improvement(0), self._free)
+
+    def _propose_without_history(self) -> int | None:
+        """Return the seed, or else the config, that promises most without the history; None where it is not due."""
+        is_due = self._asked % self._skeptical_every == 0
+        if not is_due and (self._asked % 2 or self._asked <= self._more_seeds_after):
+            return None
+        improvement, seeds = self._process.improvement(1), self._seeds & self._free
+        if is_due and not seeds.any():
+            return _argmax(improvement, self._free)
+        least = 0.0 if is_due else self._promising * improvement[self._free].max()
+        seeds &= improvement >= least
+        return _argmax(improvement, seeds) if seeds.any() else None
 
     def _evolve(self) -> int:
         """Return a proposal of evolution, which knows every config proposed and every trial told here."""

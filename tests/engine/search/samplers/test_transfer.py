@@ -100,6 +100,17 @@ def test_with_a_history_every_fourth_proposal_is_a_seed_until_there_are_no_more(
     assert not set(seeds) & set(without)
 
 
+def test_after_eight_proposals_promising_seeds_come_every_second_time():
+    task = Task(64)
+    seeds = tuple(Config({"m": m, "n": 128, "stages": s, "kind": "t"}) for m in (32, 64, 128) for s in (2, 3, 4))
+    search = replace(task.search(Task(64).source()), seeds=seeds)
+    search = replace(search, history=(replace(search.history[0], trials=tuple(map(Task(256).trial, FEASIBLE))),))
+    found = asked(TransferSampler(search, more_seeds_after=8), task, 16)
+    assert set(found[3::4]) <= set(seeds)
+    assert found[9] in seeds
+    assert found[:9] == asked(TransferSampler(search, more_seeds_after=100), task, 16)[:9]
+
+
 def test_batches_are_small_for_the_first_32_proposals():
     task = Task(64)
     sampler = TransferSampler(task.search())
