@@ -14,7 +14,6 @@ from gemmtune.engine.report.database import database_report
 from gemmtune.engine.report.layout import Grid, Report, count, microseconds, span, tally
 from gemmtune.engine.report.progress.run import RUN_FILE, Run, read_run
 from gemmtune.engine.report.progress.state import duration
-from gemmtune.engine.report.tables import table_report
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 from gemmtune.engine.tables.cute.table_loader import parse_cute_table
@@ -76,6 +75,8 @@ def _json_report(path: Path) -> Report:
         return _landscapes_report(read_landscapes(path))
     if fields and all("+" in key and isinstance(rows, list) for key, rows in fields.items()):
         return _lookup_report(fields)
+    from gemmtune.engine.report.tables import table_report  # imports NumPy, which a database needs not
+
     table, run = read_table(path), read_run(path.parent)
     notes = [f"written by gemmtune {fields['gemmtune']}", *([_run_text(run)] if run is not None else [])]
     return table_report(table, notes)

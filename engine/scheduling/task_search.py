@@ -11,7 +11,6 @@ from gemmtune.engine.scheduling.tuner import Tuner, check_objectives
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
-from gemmtune.engine.search.task_features import TaskFeatures
 
 __all__ = ["History", "TaskSearch", "ended_search", "exhaustive_search", "no_history"]
 
@@ -86,6 +85,8 @@ class TaskSearch:
     def tuner(self) -> Tuner:
         """State machine of the search; the first use begins the search."""
         if self._tuner is None:
+            from gemmtune.engine.search.task_features import TaskFeatures  # imports NumPy
+
             configs = tuple(self._configs())
             members = set(configs)
             seeds = () if self.sampler is ExhaustiveSampler else self.space.seeds(self.task)  # it ignores them
