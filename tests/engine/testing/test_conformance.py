@@ -58,7 +58,8 @@ class KeepsAll(Pruner):
 
 class DropsWithoutRule(Pruner):
     def judge(self, candidate, history):
-        return Verdict(reason="no") if candidate.samples_ns else Verdict.yes()
+        resources = candidate.artifact.resources if candidate.artifact else None
+        return Verdict.yes() if resources is None else Verdict(reason="no")
 
 
 class DropsEverySecond(Pruner):
