@@ -39,7 +39,7 @@ def main() -> None:
 
 
 class Campaign:
-    """What a campaign measured, and its finals."""
+    """Measurements and finals of a campaign."""
 
     def __init__(self, folder: Path) -> None:
         self.looks: defaultdict[str, Looks] = defaultdict(list)
