@@ -16,10 +16,12 @@ from torch._inductor.fx_passes import pad_mm
 __all__ = ["benchmarked", "should_pad"]
 
 _ALIGNED = 8  # elements of two bytes in 16 bytes, to which Inductor pads
-# Seconds on an H200, see experiments/padding.
-_SAVED, _SAVED_ODD = 5e-15, 18e-15  # per m·n·k, and where a row has an odd number of elements
-_COPIED, _TRANSPOSED = 1.8e-12, 7.4e-12  # per element of an operand that is copied, by its layout
-_LAUNCH = 8e-6  # per copy
+# On an H200, see experiments/padding.
+_SAVED_SECONDS = 5e-15  # per m·n·k
+_SAVED_SECONDS_ODD = 18e-15  # where a row has an odd number of elements
+_COPY_SECONDS = 1.8e-12  # per element of an operand
+_TRANSPOSED_COPY_SECONDS = 7.4e-12
+_LAUNCH_SECONDS = 8e-6  # per copy
 benchmarked: Any = getattr(pad_mm, "should_pad", None)  # Inductor's own decision
 
 
@@ -36,5 +38,6 @@ def should_pad(match: Any, mat1: torch.Tensor, mat2: torch.Tensor, op: Any, inpu
     if not any(row % _ALIGNED for row in rows):
         return False
     copied = [operand for operand, size in ((mat1, m), (mat2, n)) if size % _ALIGNED or k % _ALIGNED]
-    cost = sum(_LAUNCH + each.numel() * (_COPIED if each.stride(1) == 1 else _TRANSPOSED) for each in copied)
-    return bool(m * n * k * (_SAVED_ODD if any(row % 2 for row in rows) else _SAVED) > cost)
+    per_element = (_COPY_SECONDS if each.stride(1) == 1 else _TRANSPOSED_COPY_SECONDS for each in copied)
+    cost = sum(_LAUNCH_SECONDS + each.numel() * seconds for each, seconds in zip(copied, per_element, strict=True))
+    return bool(m * n * k * (_SAVED_SECONDS_ODD if any(row % 2 for row in rows) else _SAVED_SECONDS) > cost)

@@ -405,7 +405,8 @@ def test_an_exported_loader_needs_no_gemmtune_and_defines_each_name_once(name):
     defined = []
     for node in ast.parse(text).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
-        defined += [getattr(target, "id", getattr(target, "name", None)) for target in targets]
+        named = [each for target in targets for each in getattr(target, "elts", [target])]
+        defined += [getattr(target, "id", getattr(target, "name", None)) for target in named]
     names = [each for each in defined if each]
     assert sorted(set(names)) == sorted(names)
     assert {"read_sealed", "require_config", "__all__"} < set(names)
