@@ -129,12 +129,13 @@ def record(path: str | Path) -> None:
 
         gemmtune_inductor.record("problems.jsonl")      # before the first torch.compile
 
-    Recording changes no kernel: with a table, its rows run; without one, Inductor's own. Lines are written whole, so a
+    With a table, its rows run while recording; without one, Inductor's own kernels. Lines are written whole, so a
     process that is killed leaves a good file, and several processes may write to one. Each graph's runs are counted,
     but for replays of CUDA graphs. Graphs of torch's caches are compiled again, since a cached graph shows no product.
 
     `torch.compile(options=gemmtune_inductor.options())` lowers the products that a table will serve, but without a
-    table it benchmarks each. Where there is none yet, set `options={"shape_padding": False}` alone.
+    table it benchmarks each. Where there is none yet, set `options={"shape_padding": False}` alone: then large products
+    are padded by the rule that a table follows, so that the file names what the table will serve.
 
     Args:
         path: file to append to; it is created if it does not exist.
