@@ -142,7 +142,7 @@ class CuteGemmSpace(Space):
         """Link the object and call it through TVM-FFI."""
         from gemmtune.spaces.cute.artifact import CuteKernel
 
-        return CuteKernel(artifact, self.deployed_call(artifact, task))
+        return CuteKernel(artifact, self.deployed_call(artifact, task), gemm(task.problem).argument_names)
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return all that a binary depends on: target, types, layouts, alignments, design and clusters of the grid.

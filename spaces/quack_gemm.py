@@ -113,4 +113,4 @@ class QuackGemmSpace(Space):
         """Load the kernel with the host code that launches it, without QuACK."""
         from gemmtune.spaces.cute.artifact import CuteKernel
 
-        return CuteKernel(artifact, self.deployed_call(artifact, task))
+        return CuteKernel(artifact, self.deployed_call(artifact, task), gemm(task.problem).argument_names)

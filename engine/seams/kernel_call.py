@@ -8,7 +8,8 @@ __all__ = ["Argument", "binder"]
 Argument: TypeAlias = "str | int | Sequence[Argument] | None"
 """Argument of a kernel's function: a tensor or the stream by name, a number, None, or a tuple of such.
 
-Names are a, b, out, bias and stream; `b.mT` is B with its last two dimensions exchanged.
+Names are a, b, out, bias, stream and those of an epilogue's operands; `b.mT` is B with its last two dimensions
+exchanged.
 """
 
 
@@ -25,16 +26,11 @@ def binder(call: Sequence[Argument]) -> Callable[[Mapping[str, object]], tuple[o
 
 
 def _maker(argument: Argument) -> Callable[[Mapping[str, object]], object]:
+    if argument is None or type(argument) is int:
+        return lambda named: argument
     if isinstance(argument, str):
         name, _, transposed = argument.partition(".")
         return (lambda named: named[name].mT) if transposed else (lambda named: named[name])  # type: ignore[attr-defined]
-    value = _constant(argument)
-    return lambda named: value
-
-
-def _constant(argument: Argument) -> object:
-    if argument is None or type(argument) is int:
-        return argument
-    if isinstance(argument, Sequence) and not isinstance(argument, str):
-        return tuple(_constant(each) for each in argument)
-    raise TypeError(f"{ascii(argument)[:100]} is no argument of a kernel: a number, None, or a tuple of these")
+    if isinstance(argument, Sequence):
+        return binder(argument)
+    raise TypeError(f"{ascii(argument)[:100]} is no argument of a kernel: a name, a number, None, or a tuple of these")

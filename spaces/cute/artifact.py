@@ -85,23 +85,27 @@ def load(path: str | Path) -> Callable[..., None]:
 class CuteKernel:
     """Host function of one kernel: it makes the tensor maps and launches, and compiles nothing."""
 
-    def __init__(self, artifact: Artifact, call: Sequence[Argument]) -> None:
+    def __init__(self, artifact: Artifact, call: Sequence[Argument], names: Sequence[str]) -> None:
         """Link the object; the first launch loads the cubin, and therefore must not be captured.
 
-        `call` has the arguments of its function, see `Space.deployed_call`.
+        Args:
+            artifact: kernel of `save`.
+            call: arguments of its function, see `Space.deployed_call`.
+            names: names of the tensors of a launch, see `Problem.argument_names`.
 
         Raises:
             Exception: the object cannot be linked.
         """
         self._function = load(artifact.path)
-        self._arguments = binder(call)
+        self._arguments, self._names = binder(call), names
         self._takes_stream = "stream" in call  # else TVM-FFI hands torch's to the kernel
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, bias: torch.Tensor | None = None) -> None:
+    def __call__(self, *tensors: torch.Tensor) -> None:
         """Enqueue one launch on torch's current stream; where the kernel adds no bias, the output stands for it."""
-        # as Inductor's own code asks for it
-        stream = torch._C._cuda_getCurrentRawStream(a.get_device()) if self._takes_stream else None
-        named = {"a": a, "b": b, "out": out, "bias": out if bias is None else bias, "stream": stream}
+        named: dict[str, object] = dict(zip(self._names, tensors, strict=True))
+        named.setdefault("bias", named["out"])
+        if self._takes_stream:  # as Inductor's own code asks for it
+            named["stream"] = torch._C._cuda_getCurrentRawStream(tensors[0].get_device())
         self._function(*self._arguments(named))
 
     def close(self) -> None:

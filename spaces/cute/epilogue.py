@@ -13,13 +13,13 @@ from gemmtune.engine.records.epilogue.terms import Call, Operand, Product, Term
 __all__ = ["computed"]
 
 
-def computed(epilogue: Epilogue, product: Float32, operands: Mapping[Operand, Any]) -> tuple[Float32, ...]:
+def computed(epilogue: Epilogue, product: Float32, operands: Mapping[Operand, Float32]) -> tuple[Float32, ...]:
     """Return an element of each output of an epilogue, for an element of the product.
 
     Args:
         epilogue: operations to compute; without any, the result is the product.
         product: element of the product.
-        operands: element of each operand of the epilogue, as fp32; a condition as Boolean.
+        operands: element of each operand of the epilogue, as fp32.
     """
     values: dict[Term, Any] = {Product(): product, **operands}
 

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.platform.vendor_gemm import reference_problem
-from gemmtune.engine.records.epilogue.activations import expanded
-from gemmtune.engine.records.epilogue.chain import Epilogue
-from gemmtune.engine.records.epilogue.terms import Call, Operand, Product, Term
+from gemmtune.engine.records.epilogue.terms import Call, Operand, Term
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Gemm", "GemmOperands", "computed"]
+__all__ = ["Gemm", "GemmOperands"]
 
 _INTEGER_SCALE = 32.0  # standard deviation of integer operands: 1 value in 16,000 is cut off at 127
 _LARGEST_FP16 = 65504.0
@@ -123,6 +121,8 @@ class Gemm(WorkloadKind[Problem]):
         """Return product and epilogue in float64, computed by blocks of rows, so that float64 copies stay small."""
         import torch
 
+        from gemmtune.engine.platform.torch_epilogue import computed_by_torch
+
         assert isinstance(operands, GemmOperands)
         b, bias = operands.b.double(), operands.bias
         rows = max(1, 2**27 // (workload.batch * workload.n))  # at most 1 GiB of float64 output at once
@@ -132,7 +132,7 @@ class Gemm(WorkloadKind[Problem]):
             if bias is not None:
                 product += bias if bias.dim() == 1 else bias[i : i + rows]
             further = [each[..., i : i + rows, :] if each.shape[-2] > 1 else each for each in operands.further]
-            for block, values in zip(blocks, computed(workload.epilogue, product, further), strict=True):
+            for block, values in zip(blocks, computed_by_torch(workload.epilogue, product, further), strict=True):
                 block.append(values.float())
         # Inputs are standard normal, so an element has variance k, or with an epilogue about 1.
         least = _LEAST_RMS_OF_EPILOGUE if workload.epilogue else workload.k**0.5
@@ -162,28 +162,6 @@ def _bias(problem: Problem, source: TensorSource, name: str, integer_scale: floa
     values = source.own(torch.float32, shape, name)
     values *= _BIAS_SHARE * math.sqrt(problem.k)
     return (values * integer_scale**2 if problem.a_dtype.is_integer else values).to(_dtype(problem.out_dtype))
-
-
-def computed(epilogue: Epilogue, product: torch.Tensor, further: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Return the outputs of an epilogue in the product's type; without an epilogue, the product.
-
-    `further` has its operands in the order of its text, broadcast to the product by their shapes.
-    """
-    import torch
-
-    values: dict[Term, torch.Tensor] = {Product(): product}
-    for operand, tensor in zip(epilogue.operands, further, strict=True):
-        values[operand] = tensor if tensor.dtype == torch.bool else tensor.to(product.dtype)
-
-    def value(term: Term) -> torch.Tensor:
-        if isinstance(term, float):
-            return torch.tensor(term, dtype=product.dtype, device=product.device)
-        if term not in values:
-            assert isinstance(term, Call)
-            values[term] = getattr(torch, term.op)(*map(value, term.arguments))
-        return values[term]
-
-    return tuple(value(expanded(output.term)) for output in epilogue.outputs) or (product,)
 
 
 def _shrunk(problem: Problem) -> float:

@@ -34,7 +34,7 @@ from functools import lru_cache
 from gemmtune.engine.records.epilogue.activations import activation_of, expanded
 from gemmtune.engine.records.epilogue.terms import COMMUTATIVE, Call, Operand, OperandShape, Product, Term, term_text
 
-__all__ = ["MOST_OPERATIONS", "NO_EPILOGUE", "Epilogue", "Output", "epilogue_of"]
+__all__ = ["MOST_OPERATIONS", "NO_EPILOGUE", "Epilogue", "Output", "epilogue_of", "epilogue_with_operands"]
 
 _CHEAP = frozenset(
     ("abs", "add", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "neg", "relu", "sub", "where")
@@ -132,22 +132,30 @@ def epilogue_of(outputs: Iterable[Output]) -> Epilogue:
     Raises:
         ValueError: an output does not depend on the product, or there are too many operations.
     """
+    return epilogue_with_operands(outputs)[0]
+
+
+def epilogue_with_operands(outputs: Iterable[Output]) -> tuple[Epilogue, tuple[Operand, ...]]:
+    """Return the epilogue of some outputs as `epilogue_of` does, and its operands by the numbers they have in `outputs`.
+
+    Operand i of the epilogue is the tensor that `outputs` call operand i of the second value. Raises like `epilogue_of`.
+    """
     return _epilogue_of(tuple(outputs))
 
 
 @lru_cache(256)
-def _epilogue_of(outputs: tuple[Output, ...]) -> Epilogue:
+def _epilogue_of(outputs: tuple[Output, ...]) -> tuple[Epilogue, tuple[Operand, ...]]:
     found = [Output(_normal(output.term), output.dtype) for output in outputs]
     for output in found:
         if not _reads_product(output.term):
             raise ValueError(f"epilogue {_output_text(output)!r} does not use the product")
     found = sorted(dict.fromkeys(found), key=_place)
     if found == [Output(Product())]:
-        return NO_EPILOGUE
+        return NO_EPILOGUE, ()
     epilogue = Epilogue(tuple(_numbered(found)))
     if (count := len(epilogue.operations)) > MOST_OPERATIONS:
         raise ValueError(f"an epilogue of {count} operations is longer than {MOST_OPERATIONS}")
-    return epilogue
+    return epilogue, Epilogue(tuple(found)).operands
 
 
 def _output_text(output: Output) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from gemmtune.engine.tables.sealed import (
 
 __all__ = ["PACKAGES", "SCHEMA", "InductorTable", "ProductRow", "parse_inductor_table"]
 
-SCHEMA = 4
+SCHEMA = 5
 PACKAGES = ("torch", "triton")
 """Packages whose versions change Inductor's kernels."""
 
@@ -123,7 +123,7 @@ def _params(template: str, values: object) -> dict[str, dict[str, object]]:
     return params
 
 
-def _rows(key: str, entries: object, params: _Params, kernels: Container[str]) -> tuple[ProductRow, ...]:
+def _rows(key: str, entries: object, params: _Params, kernels: Mapping[str, KernelBinary]) -> tuple[ProductRow, ...]:
     """Return the rows of one product; refuse two for one m, and two ranges that share an m.
 
     A row for one m may lie within a range.
@@ -139,7 +139,7 @@ def _rows(key: str, entries: object, params: _Params, kernels: Container[str]) -
         known |= {template: its for template, its in params.items() if template.startswith(_CUTE)}
     for number, entry in enumerate(entries, 1):
         try:
-            rows.append(_row(entry, known, kernels))
+            rows.append(_row(entry, known, kernels, (found[4] or ":none")[1:]))
         except (TypeError, ValueError) as error:
             raise type(error)(f"{key}: row {number}: {error}") from None
     rows.sort(key=itemgetter(0, 1))  # first and last
@@ -152,7 +152,7 @@ def _rows(key: str, entries: object, params: _Params, kernels: Container[str]) -
     return tuple(rows)
 
 
-def _row(entry: object, known: _Params, kernels: Container[str]) -> ProductRow:
+def _row(entry: object, known: _Params, kernels: Mapping[str, KernelBinary], epilogue: str) -> ProductRow:
     fields = require_object("it", entry, _ROW_FIELDS)
     first = require_integer("first", fields["first"], 1, _LARGEST)
     last = require_integer("last", fields["last"], first, _LARGEST)
@@ -167,6 +167,8 @@ def _row(entry: object, known: _Params, kernels: Container[str]) -> ProductRow:
         return ProductRow(first, last, template, kwargs, fuses_cheap=fields["fuses_cheap"])
     if not isinstance(kernel, str) or kernel not in kernels:
         raise ValueError(f"kernel={shortened(kernel)} is not one of the table's kernels")
+    if (computed := kernels[kernel].epilogue) != epilogue:
+        raise ValueError(f"kernel={kernel} computes the epilogue {shortened(computed)}, its row has {epilogue}")
     of_torch = {name: its for name, its in known.items() if not name.startswith(_CUTE)}
     next_choice = require_object("otherwise", otherwise, {"template", "kwargs"})
     instead = ProductRow(first, last, *_choice("otherwise.", next_choice, of_torch))

@@ -8,6 +8,7 @@ from cutlass import cute
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
 from gemmtune.engine.records.problem import Bias, DType, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.space import BuildError, Space
@@ -30,14 +31,11 @@ def build(space: Space, task: Task, config: Config, tiling: Tiling, folder: Path
     """
     started = time.perf_counter()
     kernel = GemvKernel if tiling.lanes_k == WARP else SplitKKernel
-    element = _TYPES[gemm(task.problem).a_dtype]
+    problem = gemm(task.problem)
+    made = kernel(tiling, _TYPES[problem.a_dtype], problem.bias.value, problem.epilogue, bool(config["use_pdl"]))
     try:
         with driver_of(task.device):
-            compiled = _compile(
-                kernel(tiling, element, gemm(task.problem).bias.value, bool(config["use_pdl"])),
-                gemm(task.problem),
-                task.device.arch,
-            )
+            compiled = _compile(made, problem, task.device.arch)
     except Exception as error:
         raise BuildError(reason_of(error)) from error
     return save(space, task, config, compiled, folder, (), started)
@@ -46,16 +44,33 @@ def build(space: Space, task: Task, config: Config, tiling: Tiling, folder: Path
 def _compile(kernel: DecodeKernel, problem: Problem, arch: str) -> Compiled:
     """Compile for matrices of any size, whose rows of A and B start at multiples of a load."""
     m, n, k = cute.sym_int(), cute.sym_int(), cute.sym_int(divisibility=VECTOR)
-    operand, output = _TYPES[problem.a_dtype], _TYPES[problem.out_dtype]
+    operand, product, output = (_TYPES[dtype] for dtype in (problem.a_dtype, problem.out_dtype, *problem.stored_dtypes))
     a, b, out = _matrix(operand, m, k, VECTOR), _matrix(operand, n, k, VECTOR), _matrix(output, m, n, 1)
     bias = out
     if problem.bias is Bias.VECTOR:
-        bias = cute.runtime.make_fake_tensor(output, (n,), stride=(1,), assumed_align=output.width // 8)
+        bias = cute.runtime.make_fake_tensor(product, (n,), stride=(1,), assumed_align=product.width // 8)
     elif problem.bias is Bias.MATRIX:
-        bias = _matrix(output, m, n, 1)
+        bias = _matrix(product, m, n, 1)
+    further = tuple(_further(each, problem, m, n) for each in problem.epilogue.operands)
     stream = cute.runtime.make_fake_stream()
-    compiled: Compiled = cute.compile(kernel, a, b, bias, out, stream, options=f"--enable-tvm-ffi --gpu-arch {arch}")
+    options = f"--enable-tvm-ffi --gpu-arch {arch}"
+    compiled: Compiled = cute.compile(kernel, a, b, out, [bias, *further], stream, options=options)
     return compiled
+
+
+def _further(operand: Operand, problem: Problem, m: cute.SymInt, n: cute.SymInt) -> cute.Tensor:
+    """Return an operand of the epilogue without memory, of the shape that `Problem.shape_of` gives it."""
+    dtype = _TYPES[DType(operand.dtype or problem.out_dtype)]
+    if operand.shape is OperandShape.MATRIX and not operand.transposed:
+        return _matrix(dtype, m, n, 1)
+    step = cute.sym_int64()
+    shape, stride = {
+        OperandShape.MATRIX: ((m, n), (1, step)),
+        OperandShape.ROW: ((1, n), (step, 1)),
+        OperandShape.COLUMN: ((m, 1), (1, step)),
+        OperandShape.SCALAR: ((1, 1), (step, cute.sym_int64())),
+    }[operand.shape]
+    return cute.runtime.make_fake_tensor(dtype, shape, stride=stride, assumed_align=dtype.width // 8)
 
 
 def _matrix(dtype: type[cutlass.Numeric], rows: cute.SymInt, columns: cute.SymInt, step: int) -> cute.Tensor:

@@ -10,7 +10,8 @@ from cuda.bindings.driver import CUstream
 from cutlass import Int32, const_expr, cute
 from cutlass.memory import SmemAllocator
 
-from gemmtune.spaces.cute.decode.reduction import announce, reduce_and_store, shared_sums, store_share
+from gemmtune.engine.records.epilogue.chain import Epilogue
+from gemmtune.spaces.cute.decode.reduction import Behind, announce, reduce_and_store, shared_sums, store_share
 from gemmtune.spaces.cute.decode.slots import address_of_row, load, make_slots
 from gemmtune.spaces.cute.decode.tiling import VECTOR, WARP, Tiling
 
@@ -20,16 +21,37 @@ __all__ = ["DecodeKernel", "GemvKernel", "SplitKKernel"]
 class DecodeKernel(ABC):
     """Kernel for one tiling; it takes the sizes when it is launched, and is right for any."""
 
-    def __init__(self, tiling: Tiling, element: type[cutlass.Numeric], added: str, use_pdl: bool) -> None:
-        """Take the tiling, the type of A and B, the bias (none, vector or matrix), and whether launches overlap."""
-        self._tiling, self._element, self._added, self._use_pdl = tiling, element, added, use_pdl
+    def __init__(
+        self, tiling: Tiling, element: type[cutlass.Numeric], added: str, epilogue: Epilogue, use_pdl: bool
+    ) -> None:
+        """Take the tiling, the type of A and B, and what is added and computed behind the product.
+
+        Args:
+            tiling: work of each thread.
+            element: type of the elements of A and B.
+            added: bias: `none`, `vector` or `matrix`.
+            epilogue: operations on the sum, with one output.
+            use_pdl: whether launches overlap.
+        """
+        self._tiling, self._element, self._use_pdl = tiling, element, use_pdl
+        self._added, self._epilogue = added, epilogue
 
     @cute.jit
-    def __call__(self, a: cute.Tensor, b: cute.Tensor, bias: cute.Tensor, out: cute.Tensor, stream: CUstream) -> None:
-        """Launch out = A @ Bᵀ + bias; without a bias, any tensor stands for it."""
+    def __call__(
+        self,
+        a: cute.Tensor,
+        b: cute.Tensor,
+        out: cute.Tensor,
+        further: list[cute.Tensor],
+        stream: CUstream,
+    ) -> None:
+        """Launch out = epilogue(A @ Bᵀ + bias); `further` has the bias and the epilogue's operands.
+
+        Without a bias, any tensor stands for it.
+        """
         tiling = self._tiling
         m, n = out.shape
-        self.kernel(a, b, bias, out).launch(
+        self.kernel(a, b, out, further).launch(
             grid=[cute.ceil_div(n, tiling.tile_n) * tiling.split_k, cute.ceil_div(m, tiling.rows), 1],
             block=[tiling.threads, 1, 1],
             cluster=[tiling.split_k, 1, 1],
@@ -38,7 +60,7 @@ class DecodeKernel(ABC):
         )
 
     @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, bias: cute.Tensor, out: cute.Tensor) -> None:
+    def kernel(self, a: cute.Tensor, b: cute.Tensor, out: cute.Tensor, further: list[cute.Tensor]) -> None:
         """Compute a block's share of the sums of its tile, and write a slice of the tile."""
         tiling = self._tiling
         thread, _, _ = cute.arch.thread_idx()
@@ -103,7 +125,8 @@ class DecodeKernel(ABC):
         if const_expr(tiling.split_k > 1):
             cute.arch.cluster_wait()  # for `announce`: the shared memory of every block may be written
         self._share(total, sums, part, column_of_warp, lane)
-        reduce_and_store(tiling, sums, bias, out, self._added, first_row, first_column, rank, thread)
+        behind = Behind(self._added, self._epilogue)
+        reduce_and_store(tiling, sums, out, further, behind, first_row, first_column, rank, thread)
 
     @cute.jit
     def _load(

@@ -5,13 +5,50 @@ block adds up its own slice in a fixed order, so that equal inputs give equal bi
 barriers whatever the sizes are.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import cutlass
 from cutlass import cute
 from cutlass.memory import SmemAllocator
 
+from gemmtune.engine.records.epilogue.chain import Epilogue
+from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
 from gemmtune.spaces.cute.decode.tiling import Tiling
+from gemmtune.spaces.cute.epilogue import computed
 
-__all__ = ["announce", "reduce_and_store", "shared_sums", "store_share"]
+__all__ = ["Behind", "announce", "reduce_and_store", "shared_sums", "store_share"]
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """Operations behind the sum of an element."""
+
+    bias: str
+    """Summand of addmm: `none`, `vector` or `matrix`."""
+    epilogue: Epilogue
+    """Operations on the sum with the bias, with one output."""
+
+    def value(
+        self, total: cutlass.Float32, further: Sequence[cute.Tensor], row: cutlass.Int32, column: cutlass.Int32
+    ) -> cutlass.Float32:
+        """Return an element of the output; `further` has the bias and the epilogue's operands."""
+        bias, *operands = further
+        if self.bias != "none":
+            total = total + bias[column if self.bias == "vector" else (row, column)].to(cutlass.Float32)
+        read = {
+            operand: _element(operand, tensor, row, column)
+            for operand, tensor in zip(self.epilogue.operands, operands, strict=True)
+        }
+        (value,) = computed(self.epilogue, total, read)
+        return value
+
+
+def _element(operand: Operand, tensor: cute.Tensor, row: cutlass.Int32, column: cutlass.Int32) -> cutlass.Float32:
+    """Return the element of an epilogue's operand for an element of the output."""
+    of_row = operand.shape in (OperandShape.MATRIX, OperandShape.COLUMN)
+    of_column = operand.shape in (OperandShape.MATRIX, OperandShape.ROW)
+    return tensor[row if of_row else 0, column if of_column else 0].to(cutlass.Float32)
 
 
 @cute.jit
@@ -51,15 +88,15 @@ def store_share(
 def reduce_and_store(
     tiling: cutlass.Constexpr[Tiling],
     sums: cute.Tensor,
-    bias: cute.Tensor,
     out: cute.Tensor,
-    added: cutlass.Constexpr[str],
+    further: list[cute.Tensor],
+    behind: cutlass.Constexpr[Behind],
     first_row: cutlass.Int32,
     first_column: cutlass.Int32,
     rank: cutlass.Int32,
     thread: cutlass.Int32,
 ) -> None:
-    """Wait for all shares of the block's slice, add them up with the bias, and write the output."""
+    """Wait for all shares of the block's slice, add them up with the bias, and write the epilogue's output."""
     if cutlass.const_expr(tiling.split_k > 1):
         cute.arch.cluster_arrive()
         cute.arch.cluster_wait()
@@ -74,8 +111,4 @@ def reduce_and_store(
             total = cutlass.Float32(0.0)
             for part in cutlass.range(tiling.parts, unroll=min(8, tiling.parts)):
                 total += sums[place, part]
-            if cutlass.const_expr(added == "vector"):
-                total += bias[column].to(cutlass.Float32)
-            if cutlass.const_expr(added == "matrix"):
-                total += bias[row, column].to(cutlass.Float32)
-            out[row, column] = total.to(out.element_type)
+            out[row, column] = behind.value(total, further, row, column).to(out.element_type)

@@ -20,10 +20,12 @@ _MOST_ACCUMULATORS = 64  # per lane; from about 128 on, registers spill
 def serves(task: Task, most_rows: int) -> Verdict:
     """Return whether the kernels compute the task's problem, with at most `most_rows` rows."""
     problem = gemm(task.problem)
-    if problem.op not in (Op.MM, Op.ADDMM) or problem.epilogue:
-        return Verdict.no(
-            "operation", f"{task.space} runs mm and addmm, not {problem.op} with epilogue {problem.epilogue}"
-        )
+    if problem.op not in (Op.MM, Op.ADDMM):
+        return Verdict.no("operation", f"{task.space} runs mm and addmm, not {problem.op}")
+    if (count := len(problem.stored_dtypes)) > 1:
+        return Verdict.no("outputs", f"{task.space} stores one output, not {count}: {problem.epilogue}")
+    if conditions := [operand.name for operand in problem.epilogue.operands if operand.dtype == "bool"]:
+        return Verdict.no("condition", f"{task.space} reads no operand of type bool: {conditions[0]}")
     if problem.m > most_rows:
         return Verdict.no("rows", f"m {problem.m} > {most_rows}, the most rows that {task.space} is made for")
     if not _has_types(problem):
@@ -66,4 +68,4 @@ def fits(task: Task, config: Config, tiling: Tiling) -> Verdict:
 def _has_types(problem: Problem) -> bool:
     operands = problem.a_dtype, problem.b_dtype
     known = operands in ((DType.BF16,) * 2, (DType.FP16,) * 2) and problem.acc_dtype is DType.FP32
-    return known and problem.out_dtype in (problem.a_dtype, DType.FP32)
+    return known and {problem.out_dtype, *problem.stored_dtypes} <= {problem.a_dtype, DType.FP32}

@@ -20,7 +20,7 @@ from gemmtune.spaces.cute.runtime_packages import RUNTIME_PACKAGES
 
 __all__ = ["REVISION", "DecodeSpace"]
 
-REVISION = "2"
+REVISION = "3"
 """Revision of the kernels' source, part of their toolchain: raise it with every change of a binary."""
 _SEEDS = 12
 _DEEP = 3  # stages from which on many loads are ahead
@@ -69,10 +69,10 @@ class DecodeSpace(Space):
         return Toolchain(tuple(sorted((*versions, ("gemmtune-decode-kernels", REVISION)))))
 
     def artifact_key(self, task: Task, config: Config) -> str:
-        """Return all that a binary depends on: target, types, bias, rows of a block and config."""
+        """Return all that a binary depends on: target, types, bias, epilogue, rows of a block and config."""
         problem = gemm(task.problem)
         rows = self.tiling(problem, config).rows
-        types = f"{problem.a_dtype}.{problem.out_dtype}.{problem.bias}"
+        types = f"{problem.a_dtype}.{problem.out_dtype}.{problem.bias}.{problem.epilogue}"
         return f"{task.space}/{task.device.arch}/{types}/{rows}/{config.digest}"
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
@@ -82,11 +82,11 @@ class DecodeSpace(Space):
         return build(self, task, config, self.tiling(gemm(task.problem), config), folder)
 
     def deployed_call(self, artifact: Artifact, task: Task) -> list[Argument]:
-        """Return A, B as n×k, the bias or any tensor, the output, and the stream."""
-        return ["a", "b.mT", "bias", "out", "stream"]
+        """Return A, B as n×k, the output, the bias or any tensor with the epilogue's operands, and the stream."""
+        return ["a", "b.mT", "out", ["bias", *(each.name for each in gemm(task.problem).epilogue.operands)], "stream"]
 
     def load(self, artifact: Artifact, task: Task) -> Launchable:
         """Link the object and call it through TVM-FFI."""
         from gemmtune.spaces.cute.artifact import CuteKernel
 
-        return CuteKernel(artifact, self.deployed_call(artifact, task))
+        return CuteKernel(artifact, self.deployed_call(artifact, task), gemm(task.problem).argument_names)

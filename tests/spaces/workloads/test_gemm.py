@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: E402, N812
 
 from gemmtune.engine.measure.operands.operands import make_operands  # noqa: E402 (it imports torch)
 from gemmtune.engine.measure.operands.reference import ReferenceResult, poison  # noqa: E402 (as above)
-from gemmtune.spaces.workloads.gemm import computed  # noqa: E402 (as above)
+from gemmtune.engine.platform.torch_epilogue import computed_by_torch  # noqa: E402 (as above)
 
 pytestmark = pytest.mark.slow(15)
 
@@ -39,7 +39,7 @@ BACKWARD = {
 def test_an_epilogue_is_computed_as_torch_does(text):
     x, r = torch.randn(7, 5, dtype=torch.float64), torch.randn(7, 5, dtype=torch.float64)
     further = (r,) if text in BACKWARD else ()
-    (found,) = computed(parse_epilogue(text), x, further)
+    (found,) = computed_by_torch(parse_epilogue(text), x, further)
     assert torch.allclose(found, (ACTIVATIONS | BACKWARD)[text](x, *further), rtol=1e-12)
 
 
@@ -78,7 +78,7 @@ def test_a_product_rounded_before_its_epilogue_is_right_and_one_without_it_is_wr
     product = operands.a.double() @ operands.b.double() + (0 if operands.bias is None else operands.bias.double())
     rounded = product.to(getattr(torch, parsed.out_dtype.torch_name)).double()
     reference = ReferenceResult(parsed, operands)
-    for out, right in zip(operands.outputs, computed(parsed.epilogue, rounded, operands.further), strict=True):
+    for out, right in zip(operands.outputs, computed_by_torch(parsed.epilogue, rounded, operands.further), strict=True):
         poison(out)
         out.copy_(right)
     assert reference.check(*operands.outputs).reason == ""
@@ -94,7 +94,7 @@ def test_an_element_that_an_epilogue_makes_large_may_have_the_rounding_of_its_si
     silu = torch.nn.functional.silu
     worst = int((silu(product) - silu(rounded)).abs().argmax())
     operands.further[0].view(-1)[worst] = 64.0
-    (right,) = computed(problem.epilogue, rounded, operands.further)
+    (right,) = computed_by_torch(problem.epilogue, rounded, operands.further)
     reference = ReferenceResult(problem, operands)
     operands.out.copy_(right)
     assert not reference.check(operands.out).reason

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Node
 
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_of
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_with_operands
 from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
 from gemmtune.engine.tables.inductor.epilogues.graph_nodes import (
     CONSTANTS,
@@ -65,6 +65,10 @@ class ReadEpilogue(NamedTuple):
     """Names of the graph's nodes that the epilogue computes, empty without one."""
     reason: str = ""
     """Reason why no text describes the epilogue; empty otherwise."""
+    outputs: tuple[Node, ...] = ()
+    """Graph's nodes whose elements the epilogue computes, in any order, without the product itself."""
+    operands: tuple[Node, ...] = ()
+    """Graph's nodes of the epilogue's operands, in the order of its text."""
 
 
 PLAIN = ReadEpilogue(NO_EPILOGUE, frozenset())
@@ -95,19 +99,26 @@ def read_epilogue(product: Node) -> ReadEpilogue:
         outputs = [Output(reader.term(node), reader.dtype(node)) for node in computed]
         if reader.is_read_elsewhere(computed):
             outputs.append(Output(Product(), reader.dtype(product)))
-        dtype = _DTYPES.get(product.meta["val"].dtype, "")
-        return ReadEpilogue(epilogue_of(outputs).relative_to(dtype), frozenset(reader.inlined))
+        epilogue, operands = epilogue_with_operands(outputs)
+        nodes = tuple(reader.tensors[operand] for operand in operands)
+        return ReadEpilogue(epilogue, frozenset(reader.inlined), "", tuple(computed), nodes)
     except (_UnreadableError, ValueError) as error:
         return ReadEpilogue(None, frozenset(reader.inlined), str(error))
 
 
 class _Reader:
-    """Reader of one product's uses."""
+    """Reader of one product's uses.
+
+    Attributes:
+        inlined: names of the nodes that the epilogue computes.
+        tensors: node of each operand.
+    """
 
     def __init__(self, product: Node) -> None:
         self._product = product
-        self._shape = shape_of(product)
+        self._shape, self._dtype = shape_of(product), product.meta["val"].dtype
         self.inlined: set[str] = set()
+        self.tensors: dict[Operand, Node] = {}
         self._operands: dict[object, Operand] = {}
         self._terms: dict[Node, tuple[Term, int]] = {}
         self._elementwise = {product: None}  # a dict keeps the order
@@ -189,11 +200,11 @@ class _Reader:
         return False
 
     def dtype(self, node: Node) -> str:
-        """Return the short name of a node's element type."""
+        """Return the short name of an output's element type; empty for the product's."""
         found = _DTYPES.get(node.meta["val"].dtype)
         if found is None or found == "bool":
             raise _UnreadableError(f"an output of {node.meta['val'].dtype}")
-        return found
+        return "" if node.meta["val"].dtype == self._dtype else found
 
     def term(self, node: Node) -> Term:
         """Return the value of a node's elements."""
@@ -275,8 +286,11 @@ class _Reader:
         shape, transposed = self._layout(value, space)
         self.inlined.update(view.name for view in views_of(node))
         key = (base_of(node), shape, transposed, value.storage_offset())
-        number = len(self._operands) + 1
-        return self._operands.setdefault(key, Operand(shape, number, dtype, transposed))
+        if key not in self._operands:
+            relative = "" if value.dtype == self._dtype else dtype
+            self._operands[key] = Operand(shape, len(self._operands) + 1, relative, transposed)
+            self.tensors[self._operands[key]] = node
+        return self._operands[key]
 
     def _layout(self, value: torch.Tensor, space: Sequence[Any]) -> tuple[OperandShape, bool]:
         """Return how a tensor is broadcast over the output, and whether it is transposed."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
+from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.seams.kernel_call import Argument, binder
 from gemmtune.engine.tables.sealed import require_object, require_text, shortened
 
@@ -30,6 +31,8 @@ class KernelBinary(NamedTuple):
     """Arguments of its function, see `binder`."""
     layouts: str
     """Layouts of A and B that it reads, as in a problem's name."""
+    epilogue: str
+    """Text of the epilogue that it computes; `none` without one."""
     packages: Mapping[str, str]
     """Versions of the packages that built it and that run it, by name."""
 
@@ -55,9 +58,9 @@ def unpacked(text: str) -> bytes:
     return binary
 
 
-def kernel_name(space: str, binary: bytes, call: Sequence[Argument], layouts: str) -> str:
+def kernel_name(space: str, binary: bytes, call: Sequence[Argument], layouts: str, epilogue: str) -> str:
     """Return the name of a kernel, which tells it from every other one by a digest of what runs."""
-    digest = hashlib.sha256(binary + json.dumps([call, layouts]).encode()).hexdigest()
+    digest = hashlib.sha256(binary + json.dumps([call, layouts, epilogue]).encode()).hexdigest()
     return f"gemmtune_{space}_{digest[:16]}"
 
 
@@ -71,26 +74,29 @@ def parse_kernels(value: object) -> dict[str, KernelBinary]:
     found = {}
     for name, entry in require_object("kernels", value).items():
         where = f"kernels.{shortened(name)}"
-        fields = require_object(where, entry, {"object", "call", "layouts", "packages"})
+        fields = require_object(where, entry, {"object", "call", "layouts", "epilogue", "packages"})
         of_space = _KERNEL_NAME.fullmatch(name)
         if of_space is None:
             raise ValueError(f"{where} is no name of a kernel")
-        layouts, call = fields["layouts"], fields["call"]
+        layouts, call, epilogue = fields["layouts"], fields["call"], fields["epilogue"]
         if not isinstance(layouts, str) or _OPERAND_LAYOUTS.fullmatch(layouts) is None:
             raise ValueError(f"{where}.layouts={shortened(layouts)} is not two of n and t")
-        if not isinstance(fields["object"], str) or not isinstance(call, list):
-            raise TypeError(f"{where} has no text `object` and list `call`")
+        if not isinstance(fields["object"], str) or not isinstance(epilogue, str) or not isinstance(call, list):
+            raise TypeError(f"{where} has no texts `object` and `epilogue` and list `call`")
         try:
             binder(call)
+            parse_epilogue(epilogue)
             binary = unpacked(fields["object"])
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{where}: its `object` or `call` is damaged: {error}") from None
-        if kernel_name(of_space[1], binary, call, layouts) != name:
-            raise ValueError(f"{where} is not the name of its object, call and layouts: export the table again")
+            raise type(error)(f"{where}: its `object`, `call` or `epilogue` is damaged: {error}") from None
+        if kernel_name(of_space[1], binary, call, layouts, epilogue) != name:
+            raise ValueError(
+                f"{where} is not the name of its object, call, layouts and epilogue: export the table again"
+            )
         packages = require_object(f"{where}.packages", fields["packages"])
         for package, its in packages.items():
             require_text(f"{where}.packages.{shortened(package)}", its)
-        found[name] = KernelBinary(name, fields["object"], call, layouts, packages)
+        found[name] = KernelBinary(name, fields["object"], call, layouts, epilogue, packages)
     return found
 
 

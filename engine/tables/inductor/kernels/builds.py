@@ -65,11 +65,12 @@ def build_here(task: Task, config: Config) -> Built:
     call = space.deployed_call(artifact, task)
     if call is None:
         raise TableError(f"{problem.name}: kernels of {task.space} run only with gemmtune itself")
-    layouts = f"{problem.a_layout}{problem.b_layout}"
-    return kernel_name(task.space, binary, call, layouts), {
+    layouts, epilogue = f"{problem.a_layout}{problem.b_layout}", str(problem.epilogue)
+    return kernel_name(task.space, binary, call, layouts, epilogue), {
         "object": packed(binary),
         "call": call,
         "layouts": layouts,
+        "epilogue": epilogue,
         "packages": {name: its for name, its in artifact.toolchain.versions if name in space.needs},
     }
 

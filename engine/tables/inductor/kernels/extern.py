@@ -6,7 +6,7 @@ or called, once per GPU.
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -14,6 +14,9 @@ from typing import Any
 import torch
 from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
 
+from gemmtune.engine.platform.torch_epilogue import computed_by_torch
+from gemmtune.engine.records.epilogue.terms import OperandShape
+from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.seams.kernel_call import binder
 from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary, unpacked
 
@@ -59,18 +62,23 @@ class _Launcher:
         self._bind = binder(kernel.call)
         self._functions: dict[int, Callable[..., None]] = {}
         self._a, self._b = (1 if layout == "n" else 0 for layout in kernel.layouts)
+        self._epilogue = parse_epilogue(kernel.epilogue)
+        self._names = [operand.name for operand in self._epilogue.operands]
 
     def __call__(self, *inputs: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        """Enqueue bias + a @ b on torch's current stream; inputs are (a, b) or (bias, a, b).
+        """Enqueue a @ b with bias and epilogue on torch's current stream.
 
-        ATen runs where an operand's address or row is no multiple of 16 bytes, which only the launch can tell.
+        Inputs are the bias if there is one, a, b, and the epilogue's operands in the order of its text. ATen runs where
+        an operand's address or row is no multiple of 16 bytes, which only the launch can tell.
         """
-        *bias, a, b = inputs
-        if not (self._reads(a, self._a) and self._reads(b, self._b)):
-            return torch.addmm(bias[0], a, b, out=out) if bias else torch.mm(a, b, out=out)
+        first = len(inputs) - len(self._names)
+        (*bias, a, b), further = inputs[:first], inputs[first:]
+        if not (_reads(a, self._a) and _reads(b, self._b) and self._reads_further(further, out)):
+            return self._by_torch(bias, a, b, further, out)
         device = a.device.index
         named = {"a": a, "b": b, "out": out, "stream": torch._C._cuda_getCurrentRawStream(device)}
         named["bias"] = _one_row(bias[0]) if bias else out
+        named.update(zip(self._names, further, strict=True))
         (self._functions.get(device) or self.link(device))(*self._bind(named))
         return out
 
@@ -85,10 +93,33 @@ class _Launcher:
                 self._functions[device] = _link_object(self._kernel)
             return self._functions[device]
 
-    @staticmethod
-    def _reads(matrix: torch.Tensor, along: int) -> bool:
-        row = matrix.stride(1 - along) * matrix.itemsize
-        return matrix.stride(along) == 1 and not (matrix.data_ptr() | row) & _OPERAND_ALIGNMENT
+    def _reads_further(self, further: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
+        """Return whether the kernel can read the epilogue's matrices; where n allows, it reads 16 bytes at once."""
+        return out.shape[-1] * out.itemsize & _OPERAND_ALIGNMENT != 0 or all(
+            _reads(tensor, 0 if operand.transposed else 1)
+            for operand, tensor in zip(self._epilogue.operands, further, strict=True)
+            if operand.shape is OperandShape.MATRIX
+        )
+
+    def _by_torch(
+        self,
+        bias: Sequence[torch.Tensor],
+        a: torch.Tensor,
+        b: torch.Tensor,
+        further: Sequence[torch.Tensor],
+        out: torch.Tensor,
+    ) -> torch.Tensor:
+        if not self._epilogue:
+            return torch.addmm(*bias, a, b, out=out) if bias else torch.mm(a, b, out=out)
+        product = torch.addmm(*bias, a, b) if bias else torch.mm(a, b)
+        (value,) = computed_by_torch(self._epilogue, product.float(), further)
+        return out.copy_(value)
+
+
+def _reads(matrix: torch.Tensor, along: int) -> bool:
+    """Return whether a matrix has contiguous elements along a dimension, and rows at multiples of 16 bytes."""
+    row = matrix.stride(1 - along) * matrix.itemsize
+    return matrix.stride(along) == 1 and not (matrix.data_ptr() | row) & _OPERAND_ALIGNMENT
 
 
 def _one_row(bias: torch.Tensor) -> torch.Tensor:

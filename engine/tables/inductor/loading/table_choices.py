@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._inductor.choices import InductorChoices
-from torch._inductor.ir import as_storage_and_layout
 from torch._inductor.kernel.bmm import bmm_template
 from torch._inductor.kernel.mm import mm_template
 from torch._inductor.utils import _use_autotune_backend
 from torch._inductor.virtualized import V
 
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.tables.inductor.fusing import fuse_only, may_fuse
-from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary, difference
-from gemmtune.engine.tables.inductor.kernels.extern import link, registered
+from gemmtune.engine.tables.inductor.kernels.binary import difference
+from gemmtune.engine.tables.inductor.kernels.extern import link
 from gemmtune.engine.tables.inductor.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.tables.inductor.loading.dynamic_rows import dynamic_row
+from gemmtune.engine.tables.inductor.loading.extern_calls import compute_epilogue, extern_choice, why_not_computed
 from gemmtune.engine.tables.inductor.lowered import (
     AtenChoices,
     LoweredProduct,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRITON_TEMPLATES", "TableChoices", "changed_templates"]
 
-_LOGIC = 7  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 8  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 _NAMED = 3  # problems that a warning names
@@ -110,12 +110,15 @@ class TableChoices(AtenChoices):
         row = None if product is None or self._is_other_gpu(device) else self._find(product)
         instead_of = ""
         if product is not None and row is not None and row.kernel:
-            reason = self._why_not(row, device)
+            reason = self._why_not(row, product, device)
             if not reason:
                 if not is_for_templates(op_name, templates):
                     return []
-                self._record(found, row, device, "row")
-                return [_extern(self._table.kernels[row.kernel], kernel_inputs)]
+                self._record(found, row, device, "row", "" if self._computes(row) else _apart(product))
+                if not self._computes(row):
+                    return [extern_choice(self._table.kernels[row.kernel], kernel_inputs)]
+                compute_epilogue(self._table.kernels[row.kernel], kernel_inputs, product)
+                return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)  # dropped: nothing reads it
             instead_of = f" ({row.template} {reason})"
             row = row.otherwise
         template = None if product is None or row is None or row.is_aten else self._usable(row)
@@ -233,13 +236,19 @@ class TableChoices(AtenChoices):
             f"See gemmtune_inductor.report()"
         )
 
-    def _why_not(self, row: ProductRow, device: torch.device) -> str:
+    def _computes(self, row: ProductRow) -> bool:
+        """Return whether a row's CuTe kernel computes the product's epilogue, too."""
+        return self._table.kernels[row.kernel].epilogue != str(NO_EPILOGUE)
+
+    def _why_not(self, row: ProductRow, product: LoweredProduct, device: torch.device) -> str:
         """Return why a row's CuTe kernel cannot run in this graph, or an empty text; a warning tells it once."""
         if V.graph.aot_mode or V.graph.cpp_wrapper:
             return "is called from Python, not from AOTInductor's or a C++ wrapper's code"
         reason = self._unrunnable.get(row.kernel, "") or link(self._table.kernels[row.kernel], device.index or 0)
         if not reason and not is_autotuning():
             reason = "needs options=gemmtune_inductor.options() in torch.compile"
+        if not reason and self._computes(row):
+            reason = why_not_computed(product)
         if reason:
             self._warn(f"gemmtune's table has a row of {row.template} that {reason}; the row's next choice runs")
         return reason
@@ -286,17 +295,6 @@ class TableChoices(AtenChoices):
         if message not in self._messages:
             self._messages.add(message)
             warnings.warn(message, stacklevel=2)
-
-
-def _extern(kernel: KernelBinary, kernel_inputs: KernelInputs) -> ChoiceCaller:
-    """Return the choice of a registered kernel, and let none of its operands change its strides any more."""
-    nodes = kernel_inputs.nodes()
-    for node in nodes:
-        with suppress(NotImplementedError):  # of constants, which have a layout
-            as_storage_and_layout(node, freeze=True)
-    layout = kernel_inputs.output_layout(flexible=False)
-    choice: ChoiceCaller = registered(kernel).bind(nodes, layout)  # type: ignore[no-untyped-call]
-    return choice
 
 
 def _apart(product: LoweredProduct) -> str:

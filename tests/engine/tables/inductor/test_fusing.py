@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,6 +18,8 @@ from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.tables.inductor.exporter import InductorExporter
+from gemmtune.engine.tables.inductor.kernels.binary import parse_kernels
+from gemmtune.engine.tables.inductor.loader_rows import _params, _row
 from gemmtune.engine.testing.exporter_conformance import example_table
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -40,7 +44,8 @@ H200 = catalogue.device("H200")
 ROOMY = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages": 3, "num_warps": 8}
 FULL = {**ROOMY, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4}
 PRODUCT = "64x96x256:bf16:nt"
-SHAPES = {"x": (64, 256), "w": (96, 256), "v": (96, 256), "r": (64, 96)}
+SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
+SHAPES = {"x": (64, 256), "w": (96, 256), "v": (96, 256), "r": (64, 96), "s": (96,)}
 
 
 def row(problem, space, params):
@@ -50,7 +55,10 @@ def row(problem, space, params):
 
 @pytest.fixture
 def kernels(tmp_path):
-    """Return a function that lowers another one with a table's rows: the kinds of its kernels, and the report."""
+    """Return a function that lowers another one with a table's rows.
+
+    It returns the kinds of the generated kernels, the report, and the code that calls them.
+    """
 
     def lower(function, *rows):
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
@@ -58,7 +66,9 @@ def kernels(tmp_path):
             with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
                 inputs = [torch.empty(SHAPES[name], dtype=torch.bfloat16, device="cuda:0") for name in names]
                 module = make_fx(function, decomposition_table=select_decomp_table())(*inputs)
-            return generated(module, inputs, mode, tmp_path), str(loader.report())
+            with patch.object(loader, "link", lambda kernel, device: ""):  # there is no driver here
+                kinds, code = generated(module, inputs, mode, tmp_path)
+            return kinds, str(loader.report()), code
 
     return lower
 
@@ -102,8 +112,8 @@ def generated(module, inputs, mode, folder):
         graph = GraphLowering(module, example_inputs=inputs, shape_env=mode.shape_env)
         stack.enter_context(V.set_graph_handler(graph))
         graph.run(*inputs)
-        graph.codegen()
-        return found
+        code, _ = graph.codegen()
+        return found, getattr(code, "value", code)
 
 
 def silu_mul(x, w, r):
@@ -162,13 +172,73 @@ def test_a_rows_kernel_computes_what_it_was_timed_with_or_what_is_cheap(kernels,
 
 
 def test_the_report_names_the_epilogue_and_says_where_it_runs(kernels):
-    _, fused = kernels(silu_mul, SILU_MUL)
+    _, fused, _ = kernels(silu_mul, SILU_MUL)
     assert f"{PRODUCT}:epilogue=silu.mul(matrix): row" in fused
     assert "epilogue apart" not in fused
-    _, apart = kernels(silu_mul, PLAIN)
+    _, apart, _ = kernels(silu_mul, PLAIN)
     assert "epilogue apart" in apart
     with pytest.warns(UserWarning, match="no row for any product"):
-        _, missed = kernels(silu_mul)
+        _, missed, _ = kernels(silu_mul)
     assert f"--problem '{PRODUCT}:epilogue=silu.mul(matrix)'" in missed
-    _, unreadable = kernels(unknown, PLAIN)
+    _, unreadable, _ = kernels(unknown, PLAIN)
     assert "epilogue apart: atan, no known name" in unreadable
+
+
+def behind(x, w, r):
+    y = x @ w.t()
+    return torch.relu(y + (r.float() * 2).bfloat16().cumsum(0))
+
+
+def viewed(x, w, r, s):
+    y = torch.addmm(s, x, w.t()).view(8, 8, 96)
+    return (F.gelu(y) * r.view(8, 8, 96) * s).float(), r
+
+
+def cute_row(problem):
+    other = Choice("aten", Config({}), 120.0, 119.0, 121.0, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
+    return replace(row(problem, "cute_splitk", SPLIT_K | {"use_pdl": False}), baseline=other)
+
+
+def calls(code):
+    """Return the names of the kernels that are called in their place, with the number of their inputs."""
+    found = re.findall(r"extern_kernels\.(\w+)\((.*), out=", code)
+    return [
+        (name.rsplit("_", 1)[0] if "gemmtune" in name else name, len(re.findall(r"\b(?:buf\d+|[xwrs]_1)\b", inputs)))
+        for name, inputs in found
+    ]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cutlass") is None, reason="nvidia-cutlass-dsl is not installed")
+class TestABinaryWithAnEpilogue:
+    def test_takes_the_place_of_the_product_and_the_kernels_behind_it(self, kernels):
+        kinds, report, code = kernels(silu_mul, cute_row(f"{PRODUCT}:epilogue=silu.mul(matrix)"))
+        assert (kinds, calls(code)) == ([], [("gemmtune_cute_splitk", 3)])
+        assert "cute::cute_splitk" in report
+        assert "apart" not in report
+
+    def test_reads_views_and_vectors_and_stores_another_type(self, kernels):
+        problem = f"{PRODUCT}:addmm:epilogue=gelu.mul(matrix).mul(row).to(fp32)"
+        kinds, report, code = kernels(viewed, cute_row(problem))
+        assert (kinds, calls(code)) == ([], [("gemmtune_cute_splitk", 5)]), report
+        assert "torch.float32" in code
+
+    def test_of_a_plain_product_leaves_the_epilogue_to_inductor(self, kernels):
+        kinds, report, code = kernels(silu_mul, cute_row(PRODUCT))
+        assert (kinds, calls(code)) == (["pointwise"], [("gemmtune_cute_splitk", 2)])
+        assert "epilogue apart" in report
+
+    def test_leaves_a_product_to_the_next_choice_whose_operand_is_computed_later(self, kernels):
+        with pytest.warns(UserWarning, match="matrix is computed behind the product"):
+            _, report, code = kernels(behind, cute_row(f"{PRODUCT}:epilogue=add(matrix).relu"))
+        assert ("mm", 2) in calls(code)
+        assert "next choice" in report
+
+    def test_is_only_for_rows_of_its_epilogue(self, tmp_path):
+        table = replace(example_table(), rows=(cute_row(f"{PRODUCT}:epilogue=relu"),), ranges=())
+        text = InductorExporter().export(table)["inductor_table.json"]
+        content = json.loads(text)
+        params = {name: _params(name, values) for name, values in content["params"].items()}
+        (kernel,) = content["kernels"].values()
+        assert kernel["epilogue"] == "relu"
+        with pytest.raises(ValueError, match="computes the epilogue 'relu', its row has none"):
+            _row(content["rows"].popitem()[1][0], params, parse_kernels(content["kernels"]), "none")

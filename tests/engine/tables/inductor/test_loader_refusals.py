@@ -146,7 +146,7 @@ def test_a_table_edited_anywhere_is_refused(loader, file, before, after):
 def test_a_newer_schema_is_named_before_its_fields_are_looked_at(loader, file):
     newer = {**json.loads(exported()), "schema": 7, "gemmtune": "9.1", "strange": 1}
     refused(
-        loader, file, sealed(newer), ValueError, r"schema=7 \(written by gemmtune '9\.1'\) is not 4, .*beside the table"
+        loader, file, sealed(newer), ValueError, r"schema=7 \(written by gemmtune '9\.1'\) is not 5, .*beside the table"
     )
 
 
@@ -213,7 +213,7 @@ def test_a_key_that_names_no_product_is_refused(loader, file, key):
 
 @pytest.mark.parametrize("schema", [True, 2, 3.0, "3", None, [3]])
 def test_another_schema_is_refused_whatever_its_type(loader, file, schema):
-    refused(loader, file, sealed({**json.loads(exported()), "schema": schema}), ValueError, "schema=.* is not 4, which")
+    refused(loader, file, sealed({**json.loads(exported()), "schema": schema}), ValueError, "schema=.* is not 5, which")
 
 
 def test_a_missing_file_is_named(loader, file):

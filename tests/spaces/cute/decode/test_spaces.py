@@ -44,7 +44,8 @@ def verdict(name, problem, sku="H200", **changes):
 @pytest.mark.parametrize(
     ("problem", "rule", "reason"),
     [
-        ("4x512x8192:bf16:nt:epilogue=relu", "operation", "epilogue relu"),
+        ("4x512x8192:bf16:nt:epilogue=relu+x", "outputs", "one output, not 2: relu+x"),
+        ("4x512x8192:bf16:nt:epilogue=where(matrix[bool],x,0)", "condition", "no operand of type bool: matrix"),
         ("2x4x512x8192:bf16:nt:bmm", "operation", "not bmm"),
         ("65x512x8192:bf16:nt", "rows", "m 65 > "),
         ("4x512x8192:fp32:nt", "types", "not fp32 and fp32"),
@@ -62,9 +63,15 @@ def test_a_problem_that_no_decode_kernel_computes_is_rejected_with_the_reason(na
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize(
     "problem",
-    ["1x1x8192:bf16:nt", "16x1001x8192:fp16:nt:addmm:bias=matrix", "3x7x8192:bf16:nt:out_dtype=fp32:dynamic_m=true"],
+    [
+        "1x1x8192:bf16:nt",
+        "16x1001x8192:fp16:nt:addmm:bias=matrix",
+        "3x7x8192:bf16:nt:out_dtype=fp32:dynamic_m=true",
+        "16x512x8192:bf16:nt:epilogue=mul(matrix.silu)",
+        "4x512x8192:bf16:nt:addmm:epilogue=gelu.to(fp32)",
+    ],
 )
-def test_ragged_sizes_biases_and_a_dynamic_m_are_served(name, problem):
+def test_ragged_sizes_biases_epilogues_and_a_dynamic_m_are_served(name, problem):
     assert verdict(name, problem)
     assert verdict(name, problem, "B200")
     assert verdict(name, problem, "A100-80GB").rule == "architecture"
@@ -96,13 +103,14 @@ def test_a_tiling_that_does_not_fit_is_rejected_with_the_constraint(name, proble
     assert reason in found.reason
 
 
-def test_a_binary_is_shared_by_all_sizes_of_n_and_k_and_by_no_other_bias_or_type():
+def test_a_binary_is_shared_by_all_sizes_of_n_and_k_and_by_no_other_bias_epilogue_or_type():
     space = registry.space("cute_splitk")
     names = ["5x512x8192", "8x4096x4096", "9x512x8192", "5x512x8192:bf16:nt:addmm", "5x512x8192:fp16"]
+    names.append("5x512x8192:bf16:nt:epilogue=relu")
     tasks = [Task(Problem.parse(name), catalogue.device("H200"), "cute_splitk") for name in names]
     keys = [space.artifact_key(task, Config(SPLIT_K)) for task in tasks]
     assert keys[0] == keys[1]
-    assert len(set(keys)) == 4
+    assert len(set(keys)) == 5
 
 
 @pytest.mark.parametrize(
@@ -131,7 +139,31 @@ def test_a_kernel_builds_on_a_cpu_without_the_driver_and_with_the_shared_memory_
     assert artifact.resources.shared_bytes == tiling.shared_bytes
     assert artifact.resources.threads == tiling.threads
     assert artifact.resources.spill_bytes == 0
-    assert ("gemmtune-decode-kernels", "2") in artifact.toolchain.versions
+    assert ("gemmtune-decode-kernels", "3") in artifact.toolchain.versions
+
+
+EPILOGUE_OF_ALL_OPERANDS = (
+    "addmm:epilogue=add(matrix[fp32,t]).mul(matrix2.silu).add(row.mul(column)).mul(scalar).gelu.maximum(0.5).to(fp32)"
+)
+EPILOGUE_OF_ALL_OPERATIONS = (
+    "epilogue=abs.add(1).sqrt.log.exp2.sin.cos.tanh.floor.neg.exp.rsqrt.log1p.log2.reciprocal.erf.sigmoid"
+    ".pow(2).div(3).minimum(matrix).sub(row)"
+)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(
+    "epilogue",
+    [EPILOGUE_OF_ALL_OPERANDS, EPILOGUE_OF_ALL_OPERATIONS, "epilogue=where(x.gt(0),x,matrix)"],
+)
+def test_a_kernel_with_an_epilogue_builds_and_takes_its_operands_by_name(name, epilogue, tmp_path):
+    pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
+    problem = Problem.parse(f"3x512x8192:bf16:nt:{epilogue}")
+    space, task = registry.space(name), Task(problem, catalogue.device("H200"), name)
+    artifact = space.build(task, Config(CONFIGS[name]), tmp_path)
+    assert artifact.resources.spill_bytes == 0
+    *_, (_, *operands), _ = space.deployed_call(artifact, task)
+    assert tuple(operands) == problem.argument_names[-len(operands) :]
 
 
 def test_a_config_beyond_the_hardware_fails_to_build_with_its_reason(tmp_path):

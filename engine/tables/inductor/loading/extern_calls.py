@@ -1,0 +1,118 @@
+"""Calls of a table's binaries in a graph that Inductor lowers, with the epilogue that they compute. Needs torch alone.
+
+A binary that computes an epilogue takes the place of the graph's node that is the epilogue's output. Nothing reads the
+product any more, so Inductor drops the kernels that it has for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from torch._inductor import config, lowering
+from torch._inductor.ir import ExternKernel, FixedLayout, as_storage_and_layout, convert_shape_to_inductor
+from torch._inductor.virtualized import V
+from torch.fx import Node, map_arg
+
+from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
+from gemmtune.engine.tables.inductor.epilogues.graph_nodes import are_equal, shape_of, views_of
+from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary
+from gemmtune.engine.tables.inductor.kernels.extern import registered
+from gemmtune.engine.tables.inductor.lowered import LoweredProduct
+
+if TYPE_CHECKING:
+    from torch._inductor.ir import ChoiceCaller, Layout, TensorBox
+    from torch._inductor.kernel_inputs import KernelInputs
+
+__all__ = ["compute_epilogue", "extern_choice", "why_not_computed"]
+
+
+def extern_choice(
+    kernel: KernelBinary, kernel_inputs: KernelInputs, further: Sequence[Any] = (), layout: Layout | None = None
+) -> ChoiceCaller:
+    """Return the choice of a registered kernel, and let none of its operands change its strides any more.
+
+    Args:
+        kernel: kernel of the table.
+        kernel_inputs: operands of the product.
+        further: buffers of the epilogue's operands.
+        layout: layout of the output; by default the product's.
+    """
+    nodes = [*kernel_inputs.nodes(), *further]
+    for node in nodes:
+        with suppress(NotImplementedError):  # of constants, which have a layout
+            as_storage_and_layout(node, freeze=True)
+    layout = layout or kernel_inputs.output_layout(flexible=False)
+    choice: ChoiceCaller = registered(kernel).bind(nodes, layout)  # type: ignore[no-untyped-call]
+    return choice
+
+
+def why_not_computed(product: LoweredProduct) -> str:
+    """Return why no binary can compute the epilogue of the product that is lowered now, or an empty text."""
+    if not getattr(config, "use_dce", True):
+        return "needs Inductor's setting use_dce, which drops what nothing reads"
+    sizes = shape_of(V.graph.current_node)
+    for operand, node in _operand_nodes(product):
+        if not _is_there(node):
+            return f"cannot compute its epilogue: {operand.name} is computed behind the product"
+        if not are_equal(math.prod(shape_of(node)), math.prod(_operand_sizes(operand, *sizes))):
+            return f"cannot compute its epilogue: {operand.name} is expanded"
+    return ""
+
+
+def compute_epilogue(kernel: KernelBinary, kernel_inputs: KernelInputs, product: LoweredProduct) -> None:
+    """Let a kernel compute a product and its epilogue, in the place of the epilogue's output."""
+    (node,) = product.read.outputs
+    value = node.meta["val"]
+    m, n, _ = kernel_inputs.mnk_symbolic()
+    further = [
+        ExternKernel.require_stride_order(
+            lowering.view(_lowered_value(read), _operand_sizes(operand, m, n)), [0, 1] if operand.transposed else [1, 0]
+        )
+        for operand, read in _operand_nodes(product)
+    ]
+    of_product = kernel_inputs.output_layout(flexible=False)
+    layout = FixedLayout(of_product.device, value.dtype, of_product.size, of_product.stride)
+    output = extern_choice(kernel, kernel_inputs, further, layout).output_node()
+    _replace_lowering(node, lowering.view(output, convert_shape_to_inductor(value.shape)))
+
+
+def _replace_lowering(node: Node, value: TensorBox) -> None:
+    """Let a later node of the graph be lowered to a value, once."""
+    target = node.target
+
+    def lowered(*_: object, **__: object) -> TensorBox:
+        node.target = target
+        return value
+
+    lowered._inductor_lowering_function = True  # type: ignore[attr-defined] # Inductor calls it with the arguments
+    node.target = lowered
+
+
+def _operand_nodes(product: LoweredProduct) -> Sequence[tuple[Operand, Node]]:
+    epilogue = product.read.epilogue
+    return list(zip(epilogue.operands, product.read.operands, strict=True)) if epilogue else []
+
+
+def _operand_sizes(operand: Operand, m: Any, n: Any) -> list[Any]:  # noqa: ANN401 (numbers, or sizes that torch computes with)
+    """Return the two sizes of an operand, as `Problem.shape_of` does."""
+    has_rows = operand.shape in (OperandShape.MATRIX, OperandShape.COLUMN)
+    has_columns = operand.shape in (OperandShape.MATRIX, OperandShape.ROW)
+    return [m if has_rows else 1, n if has_columns else 1]
+
+
+def _is_there(node: Node) -> bool:
+    """Return whether a node is lowered, or is a view of one that is."""
+    is_view = next(views_of(node), None) is node
+    return node in V.graph.env or (is_view and all(map(_is_there, node.all_input_nodes)))
+
+
+def _lowered_value(node: Node) -> Any:  # noqa: ANN401 (Inductor's TensorBox)
+    """Return the value of a node that is there."""
+    graph = V.graph
+    if node in graph.env:
+        return graph.env[node]
+    args, kwargs = map_arg((node.args, node.kwargs), _lowered_value)
+    return graph.call_function(node.target, args, kwargs)
