@@ -1,6 +1,7 @@
 """Epilogues within kernels of CuTe DSL: the value of each output's element, in fp32. Imports cutlass."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import cutlass
@@ -12,6 +13,8 @@ from gemmtune.engine.records.epilogue.terms import Call, Operand, Product, Term
 
 __all__ = ["computed"]
 
+_math: Any = cute.math  # its functions come from a module that a type checker does not follow
+
 
 def computed(epilogue: Epilogue, product: Float32, operands: Mapping[Operand, Float32]) -> tuple[Float32, ...]:
     """Return an element of each output of an epilogue, for an element of the product.
@@ -21,7 +24,9 @@ def computed(epilogue: Epilogue, product: Float32, operands: Mapping[Operand, Fl
         product: element of the product.
         operands: element of each operand of the epilogue, as fp32.
     """
-    values: dict[Term, Any] = {Product(): product, **operands}
+    values: dict[Term, Any] = {}
+    values.update(operands)
+    values[Product()] = product
 
     def value(term: Term) -> Any:  # noqa: ANN401 (Float32, or Boolean)
         if isinstance(term, float):
@@ -39,40 +44,40 @@ def _where(condition: Any, one: Float32, other: Float32) -> Float32:  # noqa: AN
 
 
 def _sigmoid(x: Float32) -> Float32:
-    return Float32(1.0) / (Float32(1.0) + cute.math.exp(-x, fastmath=True))
+    return Float32(Float32(1.0) / (Float32(1.0) + _math.exp(-x, fastmath=True)))
 
 
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
-    "abs": cute.math.absf,
+    "abs": _math.absf,
     "add": lambda x, y: x + y,
-    "cos": cute.math.cos,
+    "cos": _math.cos,
     "div": lambda x, y: x / y,
     "eq": lambda x, y: x == y,
-    "erf": cute.math.erf,
-    "exp": lambda x: cute.math.exp(x, fastmath=True),
-    "exp2": lambda x: cute.math.exp2(x, fastmath=True),
-    "floor": cute.math.floor,
+    "erf": _math.erf,
+    "exp": lambda x: _math.exp(x, fastmath=True),
+    "exp2": lambda x: _math.exp2(x, fastmath=True),
+    "floor": _math.floor,
     "ge": lambda x, y: x >= y,
     "gt": lambda x, y: x > y,
     "le": lambda x, y: x <= y,
-    "log": cute.math.log,
-    "log1p": lambda x: cute.math.log(x + Float32(1.0)),
-    "log2": cute.math.log2,
+    "log": _math.log,
+    "log1p": _math.log1p,
+    "log2": _math.log2,
     "lt": lambda x, y: x < y,
-    "maximum": lambda x, y: cute.arch.fmax(x, y),
-    "minimum": lambda x, y: cute.arch.fmin(x, y),
+    "maximum": partial(cute.arch.fmax, nan=True),  # a NaN stays one, as in torch
+    "minimum": partial(cute.arch.fmin, nan=True),
     "mul": lambda x, y: x * y,
     "ne": lambda x, y: x != y,
     "neg": lambda x: -x,
-    "pow": cute.math.pow,
+    "pow": _math.pow,
     "reciprocal": lambda x: Float32(1.0) / x,
-    "relu": lambda x: cute.arch.fmax(x, Float32(0.0)),
-    "rsqrt": cute.math.rsqrt,
+    "relu": lambda x: cute.arch.fmax(x, 0.0, nan=True),
+    "rsqrt": _math.rsqrt,
     "sigmoid": _sigmoid,
-    "sin": cute.math.sin,
-    "sqrt": cute.math.sqrt,
+    "sin": _math.sin,
+    "sqrt": _math.sqrt,
     "sub": lambda x, y: x - y,
-    "tanh": cute.math.tanh,
+    "tanh": _math.tanh,
     "where": _where,
 }
 """Operations of an epilogue, by name, on elements in fp32."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gemmtune.engine.platform.vendor_gemm import reference_problem
+from gemmtune.engine.records.epilogue.chain import Epilogue
 from gemmtune.engine.records.epilogue.terms import Call, Operand, Term
 from gemmtune.engine.records.problem import Bias, DType, Layout, Op, Problem
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind

@@ -136,9 +136,9 @@ def epilogue_of(outputs: Iterable[Output]) -> Epilogue:
 
 
 def epilogue_with_operands(outputs: Iterable[Output]) -> tuple[Epilogue, tuple[Operand, ...]]:
-    """Return the epilogue of some outputs as `epilogue_of` does, and its operands by the numbers they have in `outputs`.
+    """Return the epilogue of some outputs, and its operands in their order, with the numbers that `outputs` give them.
 
-    Operand i of the epilogue is the tensor that `outputs` call operand i of the second value. Raises like `epilogue_of`.
+    Raises like `epilogue_of`.
     """
     return _epilogue_of(tuple(outputs))
 

@@ -63,14 +63,10 @@ def _further(operand: Operand, problem: Problem, m: cute.SymInt, n: cute.SymInt)
     dtype = _TYPES[DType(operand.dtype or problem.out_dtype)]
     if operand.shape is OperandShape.MATRIX and not operand.transposed:
         return _matrix(dtype, m, n, 1)
-    step = cute.sym_int64()
-    shape, stride = {
-        OperandShape.MATRIX: ((m, n), (1, step)),
-        OperandShape.ROW: ((1, n), (step, 1)),
-        OperandShape.COLUMN: ((m, 1), (1, step)),
-        OperandShape.SCALAR: ((1, 1), (step, cute.sym_int64())),
-    }[operand.shape]
-    return cute.runtime.make_fake_tensor(dtype, shape, stride=stride, assumed_align=dtype.width // 8)
+    rows = m if operand.shape in (OperandShape.MATRIX, OperandShape.COLUMN) else 1
+    columns = n if operand.shape in (OperandShape.MATRIX, OperandShape.ROW) else 1
+    stride = (cute.sym_int64() if columns == 1 else 1, cute.sym_int64()) if rows is m else (cute.sym_int64(), 1)
+    return cute.runtime.make_fake_tensor(dtype, (rows, columns), stride=stride, assumed_align=dtype.width // 8)
 
 
 def _matrix(dtype: type[cutlass.Numeric], rows: cute.SymInt, columns: cute.SymInt, step: int) -> cute.Tensor:

@@ -7,6 +7,7 @@ barriers whatever the sizes are.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import cutlass
 from cutlass import cute
@@ -44,7 +45,7 @@ class Behind:
         return value
 
 
-def _element(operand: Operand, tensor: cute.Tensor, row: cutlass.Int32, column: cutlass.Int32) -> cutlass.Float32:
+def _element(operand: Operand, tensor: cute.Tensor, row: cutlass.Int32, column: cutlass.Int32) -> Any:  # noqa: ANN401
     """Return the element of an epilogue's operand for an element of the output."""
     of_row = operand.shape in (OperandShape.MATRIX, OperandShape.COLUMN)
     of_column = operand.shape in (OperandShape.MATRIX, OperandShape.ROW)

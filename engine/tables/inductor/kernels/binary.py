@@ -90,9 +90,7 @@ def parse_kernels(value: object) -> dict[str, KernelBinary]:
         except (TypeError, ValueError) as error:
             raise type(error)(f"{where}: its `object`, `call` or `epilogue` is damaged: {error}") from None
         if kernel_name(of_space[1], binary, call, layouts, epilogue) != name:
-            raise ValueError(
-                f"{where} is not the name of its object, call, layouts and epilogue: export the table again"
-            )
+            raise ValueError(f"{where} is not the name of its object, call, layouts, epilogue: export the table again")
         packages = require_object(f"{where}.packages", fields["packages"])
         for package, its in packages.items():
             require_text(f"{where}.packages.{shortened(package)}", its)

@@ -74,7 +74,9 @@ class _Launcher:
         first = len(inputs) - len(self._names)
         (*bias, a, b), further = inputs[:first], inputs[first:]
         if not (_reads(a, self._a) and _reads(b, self._b) and self._reads_further(further, out)):
-            return self._by_torch(bias, a, b, further, out)
+            product = torch.addmm(bias[0], a, b) if bias else torch.mm(a, b)
+            (value,) = computed_by_torch(self._epilogue, product.float(), further)
+            return out.copy_(value)
         device = a.device.index
         named = {"a": a, "b": b, "out": out, "stream": torch._C._cuda_getCurrentRawStream(device)}
         named["bias"] = _one_row(bias[0]) if bias else out
@@ -94,26 +96,12 @@ class _Launcher:
             return self._functions[device]
 
     def _reads_further(self, further: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
-        """Return whether the kernel can read the epilogue's matrices; where n allows, it reads 16 bytes at once."""
+        """Return whether the kernel can read the epilogue's matrices; where n allows, it may read 16 bytes at once."""
         return out.shape[-1] * out.itemsize & _OPERAND_ALIGNMENT != 0 or all(
-            _reads(tensor, 0 if operand.transposed else 1)
+            _reads(tensor, 1)
             for operand, tensor in zip(self._epilogue.operands, further, strict=True)
-            if operand.shape is OperandShape.MATRIX
+            if operand.shape is OperandShape.MATRIX and not operand.transposed
         )
-
-    def _by_torch(
-        self,
-        bias: Sequence[torch.Tensor],
-        a: torch.Tensor,
-        b: torch.Tensor,
-        further: Sequence[torch.Tensor],
-        out: torch.Tensor,
-    ) -> torch.Tensor:
-        if not self._epilogue:
-            return torch.addmm(*bias, a, b, out=out) if bias else torch.mm(a, b, out=out)
-        product = torch.addmm(*bias, a, b) if bias else torch.mm(a, b)
-        (value,) = computed_by_torch(self._epilogue, product.float(), further)
-        return out.copy_(value)
 
 
 def _reads(matrix: torch.Tensor, along: int) -> bool:

@@ -12,7 +12,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from torch._inductor import config, lowering
-from torch._inductor.ir import ExternKernel, FixedLayout, as_storage_and_layout, convert_shape_to_inductor
+from torch._inductor.ir import ExternKernel, FixedLayout, as_storage_and_layout
+from torch._inductor.kernel_inputs import MMKernelInputs
+from torch._inductor.utils import convert_shape_to_inductor
 from torch._inductor.virtualized import V
 from torch.fx import Node, map_arg
 
@@ -66,6 +68,7 @@ def compute_epilogue(kernel: KernelBinary, kernel_inputs: KernelInputs, product:
     """Let a kernel compute a product and its epilogue, in the place of the epilogue's output."""
     (node,) = product.read.outputs
     value = node.meta["val"]
+    assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
     m, n, _ = kernel_inputs.mnk_symbolic()
     further = [
         ExternKernel.require_stride_order(
@@ -111,7 +114,7 @@ def _is_there(node: Node) -> bool:
 
 def _lowered_value(node: Node) -> Any:  # noqa: ANN401 (Inductor's TensorBox)
     """Return the value of a node that is there."""
-    graph = V.graph
+    graph: Any = V.graph
     if node in graph.env:
         return graph.env[node]
     args, kwargs = map_arg((node.args, node.kwargs), _lowered_value)

@@ -19,7 +19,10 @@ K, N = 4096, 96
 
 
 def error(found, a, b, bias=None):
-    reference = a.double() @ b.double() + (0 if bias is None else bias.double())
+    return distance(found, a.double() @ b.double() + (0 if bias is None else bias.double()))
+
+
+def distance(found, reference):
     return float((found.double() - reference).norm() / reference.norm())
 
 
@@ -77,6 +80,38 @@ def main(export, which):
     for m in (16, 2, 5, 300):
         xm = operand(m, K)
         errors[f"dynamic {m}"] = error(ranged(xm), xm, layer.weight.t())
+
+    @torch.compile(dynamic=False, options=options)
+    def silu_mul(x, w, r):
+        return torch.nn.functional.silu(x @ w.t()) * r
+
+    @torch.compile(dynamic=False, options=options)
+    def gelu(x, w, bias):
+        return torch.nn.functional.gelu(torch.nn.functional.linear(x, w, bias).float())
+
+    small = w / 64  # a product near 1, as before an activation in a model
+    r, packed = operand(8, N), operand(8 * N + 8)
+    for name, matrix in (("epilogue", r), ("unaligned epilogue", packed[1 : 1 + 8 * N].view(8, N))):
+        product = x8.double() @ small.t().double()
+        errors[name] = distance(silu_mul(x8, small, matrix), torch.nn.functional.silu(product) * matrix.double())
+    product = x1.double() @ small.t().double() + bias.double()
+    errors["bias, gelu, fp32"] = distance(gelu(x1, small, bias), torch.nn.functional.gelu(product))
+
+    class Residual(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.scale = layer, torch.nn.Parameter(operand(N), requires_grad=False)
+
+        def forward(self, x, residual):
+            return (self.layer(x) + residual) * self.scale
+
+    model = Residual()
+    compiled = torch.compile(model, dynamic=True, options=options)
+    for m in (16, 5):
+        xm, residual = operand(m, K), operand(m, N)
+        product = xm.double() @ layer.weight.t().double()
+        expected = (product + residual.double()) * model.scale.double()
+        errors[f"dynamic epilogue {m}"] = distance(compiled(xm, residual), expected)
 
     stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
     static = operand(8, K)

@@ -50,9 +50,14 @@ def reports(tmp_path_factory):
         row("1x96x4096:bf16:nt", "cute_gemv", GEMV | {"use_pdl": True}),
         row("8x96x4096:bf16:nt:addmm", "cute_splitk", SPLIT_K | {"use_pdl": False}),
         row("8x96x4096:bf16:nt", "cute_splitk", SPLIT_K | {"use_pdl": True}),
+        row("8x96x4096:bf16:nt:epilogue=silu.mul(matrix)", "cute_splitk", SPLIT_K | {"use_pdl": True}),
+        row("1x96x4096:bf16:nt:addmm:epilogue=gelu.to(fp32)", "cute_gemv", GEMV | {"use_pdl": False}),
     )
     split_k = choice("cute_splitk", SPLIT_K | {"use_pdl": False})
-    ranges = (RangeRow(Problem.parse("16x96x4096:bf16:nt:dynamic_m=true"), 2, 16, split_k, ((16, 0.0),)),)
+    ranges = tuple(
+        RangeRow(Problem.parse(f"16x96x4096:bf16:nt:dynamic_m=true{epilogue}"), 2, 16, split_k, ((16, 0.0),))
+        for epilogue in ("", ":epilogue=add(matrix).mul(row)")
+    )
     table = replace(example_table(), device=DEVICE, rows=rows, ranges=ranges)
     for name, text in InductorExporter().export(table).items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -77,7 +82,8 @@ def test_every_way_of_running_is_right_and_nothing_is_benchmarked(reports):
     wrong = {way: error for way, error in first["errors"].items() if not error < 8e-3}
     assert wrong == {}
     assert first["benchmarks"] == {}
-    assert {"mm", "addmm", "backward", "graph", "cudagraph trees", "threads", "unaligned"} <= set(first["errors"])
+    ways = {"mm", "addmm", "backward", "graph", "cudagraph trees", "threads", "unaligned"}
+    assert ways | {"epilogue", "unaligned epilogue", "bias, gelu, fp32", "dynamic epilogue 5"} <= set(first["errors"])
 
 
 def test_generated_code_calls_the_tables_kernel(reports):
@@ -89,7 +95,14 @@ def test_all_products_but_those_beyond_the_range_run_rows(reports):
     uses = reports[0]["uses"]["uses"]
     of_rows = {use["problem"] for use in uses if use["outcome"] == "row"}
     of_range = "16x96x4096:bf16:nt:dynamic_m=true"  # also for m = 2 and 5
-    assert of_rows == {"1x96x4096:bf16:nt", "8x96x4096:bf16:nt:addmm", "8x96x4096:bf16:nt", of_range}
+    with_epilogues = {
+        "8x96x4096:bf16:nt:epilogue=silu.mul(matrix)",
+        "1x96x4096:bf16:nt:addmm:epilogue=gelu.to(fp32)",
+        f"{of_range}:epilogue=add(matrix).mul(row)",
+    }
+    plain = {"1x96x4096:bf16:nt", "8x96x4096:bf16:nt:addmm", "8x96x4096:bf16:nt", of_range}
+    assert of_rows == plain | with_epilogues
+    assert not [use for use in uses if "apart" in use["detail"]]
     others = [use for use in uses if use["outcome"] != "row"]
     assert [use["problem"] for use in others if use["problem"].startswith("300x")], others
 

@@ -35,7 +35,17 @@ pytestmark = [
 @pytest.mark.parametrize("name", ["cute_gemv", "cute_splitk"])
 @pytest.mark.parametrize(
     "problem",
-    ["3x999x7176:bf16:nt:addmm", "13x33x14336:fp16:nt", "16x250x2056:bf16:nt:addmm:bias=matrix", "1x1x8:bf16:nt"],
+    [
+        "3x999x7176:bf16:nt:addmm",
+        "13x33x14336:fp16:nt",
+        "16x250x2056:bf16:nt:addmm:bias=matrix",
+        "1x1x8:bf16:nt",
+        "16x1001x4096:bf16:nt:epilogue=mul(matrix.silu)",
+        "3x512x2048:bf16:nt:addmm:epilogue=gelu.mul(row).to(fp32)",
+        "7x384x4096:fp16:nt:addmm:epilogue=add(matrix[fp32,t]).mul(column).mul(scalar).relu",
+        "8x96x4096:bf16:nt:epilogue=maximum(matrix).minimum(2).abs.add(1).sqrt",
+        "8x96x4096:bf16:nt:epilogue=gt(0).where(x,matrix)",
+    ],
 )
 def test_a_kernel_is_right_and_can_be_captured(name, problem, tmp_path):
     space, task = registry.space(name), Task(Problem.parse(problem), DEVICE, name)
