@@ -36,12 +36,15 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, required=True, help="folder for the results")
     arguments.add_argument("--minutes", type=float, default=4, help="wall time of all phases")
     arguments.add_argument("--cases", type=int, default=20, help="number of cases, of 80")
+    arguments.add_argument("--names", help="cases to take instead, with commas, as the table of results names them")
     arguments.add_argument("--budget", type=int, default=24, help="evaluations per case of the search")
     arguments.add_argument("--sweep", type=int, default=40, help="random configs per case, beside the search")
     arguments.add_argument("--rehearse", action="store_true", help="build a config per case for an H200, without a GPU")
     given = arguments.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    began, chosen = time.monotonic(), list(cases())[: given.cases]
+    names = given.names.split(",") if given.names else None
+    began = time.monotonic()
+    chosen = [case for case in cases() if case.name in names] if names else list(cases())[: given.cases]
     seconds = 60 * given.minutes
     if given.rehearse:
         rehearse(chosen, given.out)

@@ -15,6 +15,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from math import exp, log
 from pathlib import Path
 
@@ -25,7 +26,8 @@ from gemmtune.engine.records.problem import Problem
 HERE = Path(__file__).parent
 TOKENS = {"llama": 128256, "qwen3": 151936, "moe_dense": 151936, "bert": 30522}
 GROUPS = ("decode 16", "decode 64", "512 tokens", "2048 tokens", "training")
-SPACES = ("cute_gemv", "cute_splitk", "triton_mm")
+SPACES = ("cute_gemv", "cute_splitk", "triton_mm", "quack_gemm")
+PTXAS = Path(find_spec("torch").origin).with_name("bin") / "ptxas"
 BENCH_SECONDS = 8.0
 
 
@@ -143,6 +145,9 @@ class Run:
 
     def bench(self, wanted: list[Case], rounds_seconds: float) -> None:
         """Time every case in all arms, and compare what the capture listed with what the GPU's compile lowered."""
+        environment = dict(os.environ)
+        if PTXAS.is_file():  # as Inductor sets it, but too late, so that max-autotune compiles nearly everything twice
+            environment.setdefault("TRITON_PTXAS_PATH", str(PTXAS))
         for case in wanted:
             if time.monotonic() > self.end:
                 self.skipped.append(case.name)
@@ -151,7 +156,7 @@ class Run:
             file = self.out / f"{case.name}.json"
             command = ["bench", *case.options, "--table", folder, "--arms", self.arms, "--out", str(file)]
             seconds, report = self.gemmtune(
-                f"bench {case.name}", [*command, "--seconds", str(rounds_seconds)], dict(os.environ)
+                f"bench {case.name}", [*command, "--seconds", str(rounds_seconds)], environment
             )
             if report is not None:
                 differences = differing(self.result["captures"].get(case.name, {}), report)

@@ -24,8 +24,7 @@ def computed(epilogue: Epilogue, product: Float32, operands: Mapping[Operand, Fl
         product: element of the product.
         operands: element of each operand of the epilogue, as fp32.
     """
-    values: dict[Term, Any] = {}
-    values.update(operands)
+    values: dict[Term, Any] = {operand: element for operand, element in operands.items()}  # noqa: C416 (wider keys)
     values[Product()] = product
 
     def value(term: Term) -> Any:  # noqa: ANN401 (Float32, or Boolean)
