@@ -30,11 +30,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 from gemmtune.engine.records.epilogue.activations import activation_of, expanded
 from gemmtune.engine.records.epilogue.terms import COMMUTATIVE, Call, Operand, OperandShape, Product, Term, term_text
 
-__all__ = ["MOST_OPERATIONS", "NO_EPILOGUE", "Epilogue", "Output", "epilogue_of", "epilogue_with_operands"]
+__all__ = ["MOST_OPERATIONS", "NO_EPILOGUE", "Epilogue", "OrderedEpilogue", "Output", "epilogue_of", "ordered_epilogue"]
 
 _CHEAP = frozenset(
     ("abs", "add", "eq", "ge", "gt", "le", "lt", "maximum", "minimum", "mul", "ne", "neg", "relu", "sub", "where")
@@ -124,6 +125,17 @@ NO_EPILOGUE = Epilogue()
 """Epilogue of a plain product."""
 
 
+class OrderedEpilogue(NamedTuple):
+    """Epilogue in its normal form, with the parts that it was made of."""
+
+    epilogue: Epilogue
+    """Epilogue, whose outputs and operands are in the order of its text."""
+    operands: tuple[Operand, ...]
+    """Operands in the order of the text, with the numbers that they were given."""
+    places: tuple[int, ...]
+    """Number of each given output among the epilogue's outputs."""
+
+
 def epilogue_of(outputs: Iterable[Output]) -> Epilogue:
     """Return the epilogue of some outputs, in normal form.
 
@@ -132,30 +144,28 @@ def epilogue_of(outputs: Iterable[Output]) -> Epilogue:
     Raises:
         ValueError: an output does not depend on the product, or there are too many operations.
     """
-    return epilogue_with_operands(outputs)[0]
+    return ordered_epilogue(outputs).epilogue
 
 
-def epilogue_with_operands(outputs: Iterable[Output]) -> tuple[Epilogue, tuple[Operand, ...]]:
-    """Return the epilogue of some outputs, and its operands in their order, with the numbers that `outputs` give them.
-
-    Raises like `epilogue_of`.
-    """
+def ordered_epilogue(outputs: Iterable[Output]) -> OrderedEpilogue:
+    """Return the epilogue of some outputs, and which of its parts are whose; raises like `epilogue_of`."""
     return _epilogue_of(tuple(outputs))
 
 
 @lru_cache(256)
-def _epilogue_of(outputs: tuple[Output, ...]) -> tuple[Epilogue, tuple[Operand, ...]]:
-    found = [Output(_normal(output.term), output.dtype) for output in outputs]
-    for output in found:
+def _epilogue_of(outputs: tuple[Output, ...]) -> OrderedEpilogue:
+    given = [Output(_normal(output.term), output.dtype) for output in outputs]
+    for output in given:
         if not _reads_product(output.term):
             raise ValueError(f"epilogue {_output_text(output)!r} does not use the product")
-    found = sorted(dict.fromkeys(found), key=_place)
+    found = sorted(dict.fromkeys(given), key=_place)
+    places = tuple(map(found.index, given))
     if found == [Output(Product())]:
-        return NO_EPILOGUE, ()
+        return OrderedEpilogue(NO_EPILOGUE, (), places)
     epilogue = Epilogue(tuple(_numbered(found)))
     if (count := len(epilogue.operations)) > MOST_OPERATIONS:
         raise ValueError(f"an epilogue of {count} operations is longer than {MOST_OPERATIONS}")
-    return epilogue, Epilogue(tuple(found)).operands
+    return OrderedEpilogue(epilogue, Epilogue(tuple(found)).operands, places)
 
 
 def _output_text(output: Output) -> str:

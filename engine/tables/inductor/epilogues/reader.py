@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Node
 
-from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_with_operands
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, ordered_epilogue
 from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
 from gemmtune.engine.tables.inductor.epilogues.graph_nodes import (
     CONSTANTS,
@@ -65,8 +65,8 @@ class ReadEpilogue(NamedTuple):
     """Names of the graph's nodes that the epilogue computes, empty without one."""
     reason: str = ""
     """Reason why no text describes the epilogue; empty otherwise."""
-    outputs: tuple[Node, ...] = ()
-    """Graph's nodes whose elements the epilogue computes, in any order, without the product itself."""
+    outputs: tuple[tuple[Node, int], ...] = ()
+    """Graph's nodes that are outputs, with their numbers among the epilogue's outputs; without the product itself."""
     operands: tuple[Node, ...] = ()
     """Graph's nodes of the epilogue's operands, in the order of its text."""
 
@@ -99,9 +99,10 @@ def read_epilogue(product: Node) -> ReadEpilogue:
         outputs = [Output(reader.term(node), reader.dtype(node)) for node in computed]
         if reader.is_read_elsewhere(computed):
             outputs.append(Output(Product(), reader.dtype(product)))
-        epilogue, operands = epilogue_with_operands(outputs)
-        nodes = tuple(reader.tensors[operand] for operand in operands)
-        return ReadEpilogue(epilogue, frozenset(reader.inlined), "", tuple(computed), nodes)
+        found = ordered_epilogue(outputs)
+        places = tuple(zip(computed, found.places, strict=False))  # the product itself is the last output
+        tensors = tuple(reader.tensors[operand] for operand in found.operands)
+        return ReadEpilogue(found.epilogue, frozenset(reader.inlined), "", places, tensors)
     except (_UnreadableError, ValueError) as error:
         return ReadEpilogue(None, frozenset(reader.inlined), str(error))
 

@@ -64,22 +64,28 @@ class _Launcher:
         self._a, self._b = (1 if layout == "n" else 0 for layout in kernel.layouts)
         self._epilogue = parse_epilogue(kernel.epilogue)
         self._names = [operand.name for operand in self._epilogue.operands]
+        self._outputs = ["out", *(f"out{number + 1}" for number in range(1, len(self._epilogue.outputs)))]
 
     def __call__(self, *inputs: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Enqueue a @ b with bias and epilogue on torch's current stream.
 
-        Inputs are the bias if there is one, a, b, and the epilogue's operands in the order of its text. ATen runs where
-        an operand's address or row is no multiple of 16 bytes, which only the launch can tell.
+        Inputs are the bias if there is one, a, b, and the epilogue's operands in the order of its text. Several outputs
+        lie one behind the other in `out`. ATen runs where an operand's address or row is no multiple of 16 bytes, which
+        only the launch can tell.
         """
         first = len(inputs) - len(self._names)
         (*bias, a, b), further = inputs[:first], inputs[first:]
-        if not (_reads(a, self._a) and _reads(b, self._b) and self._reads_further(further, out)):
+        outputs = out.unbind() if len(self._epilogue.outputs) > 1 else (out,)
+        added = _one_row(bias[0]) if bias else outputs[0]
+        if not (_reads(a, self._a) and _reads(b, self._b) and self._reads_further(added, further, out)):
             product = torch.addmm(bias[0], a, b) if bias else torch.mm(a, b)
-            (value,) = computed_by_torch(self._epilogue, product.float(), further)
-            return out.copy_(value)
+            values = computed_by_torch(self._epilogue, product.float(), further)
+            for output, value in zip(outputs, values, strict=True):
+                output.copy_(value)
+            return out
         device = a.device.index
-        named = {"a": a, "b": b, "out": out, "stream": torch._C._cuda_getCurrentRawStream(device)}
-        named["bias"] = _one_row(bias[0]) if bias else out
+        named = {"a": a, "b": b, "bias": added, "stream": torch._C._cuda_getCurrentRawStream(device)}
+        named.update(zip(self._outputs, outputs, strict=True))
         named.update(zip(self._names, further, strict=True))
         (self._functions.get(device) or self.link(device))(*self._bind(named))
         return out
@@ -95,13 +101,12 @@ class _Launcher:
                 self._functions[device] = _link_object(self._kernel)
             return self._functions[device]
 
-    def _reads_further(self, further: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
-        """Return whether the kernel can read the epilogue's matrices; where n allows, it may read 16 bytes at once."""
-        return out.shape[-1] * out.itemsize & _OPERAND_ALIGNMENT != 0 or all(
-            _reads(tensor, 1)
-            for operand, tensor in zip(self._epilogue.operands, further, strict=True)
-            if operand.shape is OperandShape.MATRIX and not operand.transposed
-        )
+    def _reads_further(self, added: torch.Tensor, further: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
+        """Return whether the kernel can read the other matrices; where n allows, it may read 16 bytes at once."""
+        shapes = zip(self._epilogue.operands, further, strict=True)
+        matrices = [tensor for each, tensor in shapes if each.shape is OperandShape.MATRIX and not each.transposed]
+        matrices += [added] if added.dim() == 2 else []
+        return out.shape[-1] * out.itemsize & _OPERAND_ALIGNMENT != 0 or all(_reads(each, 1) for each in matrices)
 
 
 def _reads(matrix: torch.Tensor, along: int) -> bool:

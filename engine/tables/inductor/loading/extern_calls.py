@@ -61,14 +61,18 @@ def why_not_computed(product: LoweredProduct) -> str:
             return f"cannot compute its epilogue: {operand.name} is computed behind the product"
         if not are_equal(math.prod(shape_of(node)), math.prod(_operand_sizes(operand, *sizes))):
             return f"cannot compute its epilogue: {operand.name} is expanded"
+    if product.read.epilogue and len({output.dtype for output in product.read.epilogue.outputs}) > 1:
+        return "cannot store outputs of several types"
     return ""
 
 
-def compute_epilogue(kernel: KernelBinary, kernel_inputs: KernelInputs, product: LoweredProduct) -> None:
-    """Let a kernel compute a product and its epilogue, in the place of the epilogue's output."""
-    (node,) = product.read.outputs
-    value = node.meta["val"]
+def compute_epilogue(kernel: KernelBinary, kernel_inputs: KernelInputs, product: LoweredProduct) -> TensorBox | None:
+    """Let a kernel compute a product and its epilogue, in the place of the epilogue's outputs.
+
+    Several outputs lie one behind the other in one buffer. The result is the product, if the epilogue stores it, too.
+    """
     assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
+    assert product.read.epilogue is not None
     m, n, _ = kernel_inputs.mnk_symbolic()
     further = [
         ExternKernel.require_stride_order(
@@ -76,10 +80,16 @@ def compute_epilogue(kernel: KernelBinary, kernel_inputs: KernelInputs, product:
         )
         for operand, read in _operand_nodes(product)
     ]
-    of_product = kernel_inputs.output_layout(flexible=False)
-    layout = FixedLayout(of_product.device, value.dtype, of_product.size, of_product.stride)
-    output = extern_choice(kernel, kernel_inputs, further, layout).output_node()
-    _replace_lowering(node, lowering.view(output, convert_shape_to_inductor(value.shape)))
+    count, of_product = len(product.read.epilogue.outputs), kernel_inputs.output_layout(flexible=False)
+    dtype = product.read.outputs[0][0].meta["val"].dtype
+    layout = FixedLayout(of_product.device, dtype, [count, *of_product.size], [m * n, *of_product.stride])
+    if count == 1:
+        layout = FixedLayout(of_product.device, dtype, of_product.size, of_product.stride)
+    stored = extern_choice(kernel, kernel_inputs, further, layout).output_node()
+    outputs = [lowering.select(stored, 0, place) for place in range(count)] if count > 1 else [stored]
+    for node, place in product.read.outputs:
+        _replace_lowering(node, lowering.view(outputs[place], convert_shape_to_inductor(node.meta["val"].shape)))
+    return outputs[-1] if product.read.epilogue.stores_product else None
 
 
 def _replace_lowering(node: Node, value: TensorBox) -> None:

@@ -112,13 +112,7 @@ class TableChoices(AtenChoices):
         if product is not None and row is not None and row.kernel:
             reason = self._why_not(row, product, device)
             if not reason:
-                if not is_for_templates(op_name, templates):
-                    return []
-                self._record(found, row, device, "row", "" if self._computes(row) else _apart(product))
-                if not self._computes(row):
-                    return [extern_choice(self._table.kernels[row.kernel], kernel_inputs)]
-                compute_epilogue(self._table.kernels[row.kernel], kernel_inputs, product)
-                return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)  # dropped: nothing reads it
+                return self._binary(row, product, kernel_inputs, templates, op_name)
             instead_of = f" ({row.template} {reason})"
             row = row.otherwise
         template = None if product is None or row is None or row.is_aten else self._usable(row)
@@ -235,6 +229,27 @@ class TableChoices(AtenChoices):
             f"gemmtune's table has no row for any product of a graph: {', '.join(names[:_NAMED])}{more}; {reason}. "
             f"See gemmtune_inductor.report()"
         )
+
+    def _binary(
+        self,
+        row: ProductRow,
+        product: LoweredProduct,
+        kernel_inputs: KernelInputs,
+        templates: list[Template],
+        op_name: str,
+    ) -> list[ChoiceCaller]:
+        """Return the choice of a row's CuTe kernel; none where Inductor asks for ATen's alone."""
+        if not is_for_templates(op_name, templates):
+            return []
+        kernel, computes = self._table.kernels[row.kernel], self._computes(row)
+        self._record(product, row, kernel_inputs.device(), "row", "" if computes else _apart(product))
+        if not computes:
+            return [extern_choice(kernel, kernel_inputs)]
+        stored = compute_epilogue(kernel, kernel_inputs, product)
+        choices = self.aten(kernel_inputs, templates, op_name, None)  # dropped: nothing reads ATen's product
+        if stored is not None:
+            choices[0].output_node = lambda: stored  # type: ignore[method-assign]
+        return choices
 
     def _computes(self, row: ProductRow) -> bool:
         """Return whether a row's CuTe kernel computes the product's epilogue, too."""

@@ -45,6 +45,8 @@ ROOMY = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 128, "GROUP_M": 4, "num_stages
 FULL = {**ROOMY, "BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4}
 PRODUCT = "64x96x256:bf16:nt"
 SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
+QUACK = {"tile_m": 128, "tile_n": 128, "cluster_m": 1, "cluster_n": 2, "pingpong": True, "swap_ab": False}
+QUACK |= {"is_dynamic_persistent": False, "max_swizzle_size": 8}
 SHAPES = {"x": (64, 256), "w": (96, 256), "v": (96, 256), "r": (64, 96), "s": (96,)}
 
 
@@ -194,9 +196,9 @@ def viewed(x, w, r, s):
     return (F.gelu(y) * r.view(8, 8, 96) * s).float(), r
 
 
-def cute_row(problem):
+def cute_row(problem, space="cute_splitk", params=SPLIT_K | {"use_pdl": False}):
     other = Choice("aten", Config({}), 120.0, 119.0, 121.0, 32, Evidence.MEASURED, "torch 2.13.0", "events-cold-l2")
-    return replace(row(problem, "cute_splitk", SPLIT_K | {"use_pdl": False}), baseline=other)
+    return replace(row(problem, space, params), baseline=other)
 
 
 def calls(code):
@@ -221,6 +223,15 @@ class TestABinaryWithAnEpilogue:
         kinds, report, code = kernels(viewed, cute_row(problem))
         assert (kinds, calls(code)) == ([], [("gemmtune_cute_splitk", 5)]), report
         assert "torch.float32" in code
+
+    def test_stores_several_outputs_in_one_buffer_the_product_among_them(self, kernels):
+        problem = f"{PRODUCT}:epilogue=gelu+x"
+        kinds, report, code = kernels(saved, cute_row(problem, "quack_gemm", QUACK))
+        assert (kinds, calls(code)) == ([], [("gemmtune_quack_gemm", 2)]), report
+        assert re.search(r"\(2, 64, 96\), \(6144, 96, 1\), torch.bfloat16", code)
+        gelu, product = re.search(r"return \((.*), \)", code)[1].split("reinterpret_tensor(")[1:]
+        assert "0)" in gelu
+        assert "6144)" in product  # behind it
 
     def test_of_a_plain_product_leaves_the_epilogue_to_inductor(self, kernels):
         kinds, report, code = kernels(silu_mul, cute_row(PRODUCT))
