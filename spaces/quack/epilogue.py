@@ -48,7 +48,7 @@ def epilogue_mod(problem: Problem) -> EpiMod:
     """Return the epilogue as QuACK takes it: a function, whose parameters are the tensors, and how each is loaded."""
     elements = _Elements(problem)
 
-    def stored(acc: Any, **values: Any) -> dict[str, Any]:  # noqa: ANN401 (as above)
+    def stored(acc: Any, **values: Any) -> dict[str, Any]:  # noqa: ANN401 (Float32, or a pair of such)
         return {"D": elements(acc, values)}
 
     loads = {name: _LOADS[shape](name) for name, shape, *_ in epilogue_tensors(problem)}
@@ -69,7 +69,7 @@ class _Elements:
         """Return all that the elements depend on, by which QuACK finds a kernel's class again."""
         return self._key
 
-    def __call__(self, product: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 (Float32, or a pair of such)
+    def __call__(self, product: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 (as above)
         """Return one element, or the two of a pair, as which QuACK computes on Blackwell."""
         if isinstance(product, tuple):
             pairs = ({name: value[lane] for name, value in values.items()} for lane in range(len(product)))

@@ -71,7 +71,7 @@ def bench():
         "4096x1280x2048:bf16:nt:epilogue=add(matrix).relu",
         "2048x1024x1024:bf16:nt:addmm",
         "591x1024x4096:bf16:nt:addmm",
-        "591x1032x520:fp16:tn:addmm:bias=matrix",
+        "592x1032x520:fp16:tn:addmm:bias=matrix",
         "512x2880x2880:bf16:nt:epilogue=mul(row)",
         "512x2048x2048:bf16:nt:epilogue=mul(0.5).to(fp32)",
         "591x1032x1024:bf16:nn:addmm:epilogue=mul(column).add(matrix).mul(row).add(matrix2[fp32]).to(fp32)",
