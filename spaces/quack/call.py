@@ -5,7 +5,7 @@ from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.kernel_call import Argument
-from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, is_plain
+from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, is_plain
 
 __all__ = ["call_of"]
 
@@ -35,10 +35,10 @@ def call_of(artifact: Artifact, task: Task) -> list[Argument]:
 
 
 def _epilogue(problem: Problem) -> tuple[Argument, ...]:
-    """Return the tensors of the epilogue, vectors with one dimension, which the bias has anyway."""
+    """Return tensors and further outputs of the epilogue, vectors with one dimension, which the bias has anyway."""
 
     def named(tensor: EpilogueTensor) -> str:
         whole = tensor.shape is OperandShape.MATRIX or tensor.operand is None
         return tensor.name if whole else f"{tensor.name}.flat"
 
-    return (*map(named, epilogue_tensors(problem)), *_NO_SPLIT)
+    return (*map(named, epilogue_tensors(problem)), *further_outputs(problem), *_NO_SPLIT)

@@ -14,7 +14,7 @@ from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.problem import DType, Problem
 from gemmtune.spaces.cute.epilogue import computed
 from gemmtune.spaces.cute.target import operands_of
-from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, product_of
+from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, product_of
 
 __all__ = ["epilogue_mod", "epilogue_plan"]
 
@@ -26,7 +26,7 @@ def epilogue_plan(problem: Problem, config: GemmConfig) -> GemmEpiPlan:
 
     Vectors have one dimension, because QuACK would require two-dimensional ones to be aligned along the first.
     """
-    tensors = epilogue_tensors(problem)
+    tensors = (*epilogue_tensors(problem), *further_outputs(problem).values())
     return epilogue_mod(problem).gemm(
         *operands_of(product_of(problem)),
         epi_args={tensor.name: _shaped(problem, tensor) for tensor in tensors},
@@ -47,14 +47,15 @@ def epilogue_plan(problem: Problem, config: GemmConfig) -> GemmEpiPlan:
 def epilogue_mod(problem: Problem) -> EpiMod:
     """Return the epilogue as QuACK takes it: a function, whose parameters are the tensors, and how each is loaded."""
     elements = _Elements(problem)
+    names = ("D", *further_outputs(problem))
 
     def stored(acc: Any, **values: Any) -> dict[str, Any]:  # noqa: ANN401 (Float32, or a pair of such)
-        return {"D": elements(acc, values)}
+        return dict(zip(names, elements(acc, values), strict=True))
 
     loads = {name: _LOADS[shape](name) for name, shape, *_ in epilogue_tensors(problem)}
     named = [Parameter("acc", Parameter.POSITIONAL_OR_KEYWORD), *(Parameter(n, Parameter.KEYWORD_ONLY) for n in loads)]
     stored.__signature__ = Signature(named)  # type: ignore[attr-defined]
-    return EpiMod(stored, ops=loads)
+    return EpiMod(stored, outputs=names[1:], ops=loads)
 
 
 class _Elements:
@@ -70,13 +71,13 @@ class _Elements:
         return self._key
 
     def __call__(self, product: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 (as above)
-        """Return one element, or the two of a pair, as which QuACK computes on Blackwell."""
+        """Return an element per output, or the two of a pair, as which QuACK computes on Blackwell."""
         if isinstance(product, tuple):
             pairs = ({name: value[lane] for name, value in values.items()} for lane in range(len(product)))
-            return tuple(map(self, product, pairs))
+            return tuple(zip(*map(self, product, pairs), strict=True))
         biased = product + values["bias"] if "bias" in values else product
         operands = {each.operand: values[each.name] for each in self._tensors if each.operand is not None}
-        return computed(self._epilogue, biased, operands)[0]
+        return computed(self._epilogue, biased, operands)
 
 
 def _shaped(problem: Problem, tensor: EpilogueTensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Tensors that QuACK's kernel reads in its epilogue: the bias of an addmm, and an epilogue's operands."""
+"""Tensors of QuACK's epilogue: the bias of an addmm, an epilogue's operands, and outputs behind the first one."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -7,11 +7,11 @@ from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
 from gemmtune.engine.records.problem import Bias, Op, Problem
 
-__all__ = ["EpilogueTensor", "epilogue_tensors", "is_plain", "product_of"]
+__all__ = ["EpilogueTensor", "epilogue_tensors", "further_outputs", "is_plain", "product_of"]
 
 
 class EpilogueTensor(NamedTuple):
-    """Tensor that an epilogue reads."""
+    """Tensor that an epilogue reads or writes."""
 
     name: str
     """Name among the arguments of the problem."""
@@ -22,7 +22,7 @@ class EpilogueTensor(NamedTuple):
     transposed: bool = False
     """Whether a matrix has its columns in memory one after another."""
     operand: Operand | None = None
-    """Operand in the epilogue's terms; None for the bias."""
+    """Operand in the epilogue's terms; None for the bias and for outputs."""
 
 
 def is_plain(problem: Problem) -> bool:
@@ -31,7 +31,7 @@ def is_plain(problem: Problem) -> bool:
 
 
 def product_of(problem: Problem) -> Problem:
-    """Return the plain product whose output has the elements that the problem stores."""
+    """Return the plain product whose output has the elements of the problem's first one."""
     return replace(
         problem, op=Op.MM, bias=Bias.NONE, epilogue=NO_EPILOGUE, out_dtype=problem.stored_dtypes[0], weight=1.0
     )
@@ -44,3 +44,10 @@ def epilogue_tensors(problem: Problem) -> tuple[EpilogueTensor, ...]:
     bias = [EpilogueTensor("bias", shapes[problem.bias], own)] if problem.bias is not Bias.NONE else []
     others = (EpilogueTensor(o.name, o.shape, o.dtype or own, o.transposed, o) for o in problem.epilogue.operands)
     return (*bias, *others)
+
+
+def further_outputs(problem: Problem) -> dict[str, EpilogueTensor]:
+    """Return the outputs behind the first one by name, in the order in which the kernel takes them."""
+    dtypes = enumerate(problem.stored_dtypes[1:], 2)
+    outputs = (EpilogueTensor(f"out{number}", OperandShape.MATRIX, dtype.value) for number, dtype in dtypes)
+    return {output.name: output for output in outputs}

@@ -8,7 +8,7 @@ from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.operand_rows import aligned
-from gemmtune.spaces.quack.operands import epilogue_tensors, product_of
+from gemmtune.spaces.quack.operands import epilogue_tensors, further_outputs, product_of
 
 __all__ = ["runs", "serves"]
 
@@ -49,9 +49,7 @@ def serves(task: Task) -> Verdict:
 
 def _takes_epilogue(problem: Problem) -> Verdict:
     """Return whether a kernel can load the epilogue's tensors, and store its outputs."""
-    if (outputs := len(problem.stored_dtypes)) > 1:
-        return Verdict.no("outputs", f"quack_gemm stores one output, not the {outputs} of {problem.epilogue}")
-    for tensor in epilogue_tensors(problem):
+    for tensor in (*epilogue_tensors(problem), *further_outputs(problem).values()):
         if tensor.shape is OperandShape.SCALAR or tensor.dtype == "bool" or tensor.transposed:
             kind = f"{'transposed ' if tensor.transposed else ''}{tensor.shape} of {tensor.dtype}"
             return Verdict.no(
@@ -59,7 +57,7 @@ def _takes_epilogue(problem: Problem) -> Verdict:
                 "quack_gemm loads row-major matrices, rows and columns of floats in its epilogue, not"
                 f" {tensor.name}, a {kind}",
             )
-        # TMA loads tiles of a matrix; its strides are compiled in like those of the output.
+        # TMA copies tiles of a matrix; its strides are compiled in like those of the first output.
         nbytes = problem.n * ELEMENT_BYTES[tensor.dtype]
         if tensor.shape is OperandShape.MATRIX and nbytes % _TMA_BYTES:
             reason = f"rows of {tensor.name} of {nbytes} B are no multiple of the {_TMA_BYTES} B that TMA needs"

@@ -68,6 +68,12 @@ def arguments():
             "[n2] bfloat16, [n0] bfloat16, [n0, n2] bfloat16, [n2] bfloat16, [n0, n2] float32",
         ),
         ("512x2048x2048:bf16:nt:epilogue=mul(0.5).to(fp32)", "H200", PINGPONG, ""),
+        (
+            "512x2048x2048:bf16:nt:epilogue=mul(row.silu).to(fp32)+x",
+            "H200",
+            SWAPPED,
+            "[n1] bfloat16, [n2, n1] bfloat16",
+        ),
         ("4096x1280x2048:bf16:nt:epilogue=add(matrix).relu", "B200", DYNAMIC, "[n0, n2] bfloat16"),
         (
             f"512x2880x2880:bf16:nt:{EVERY_KIND}",
@@ -105,7 +111,7 @@ def told(argument):
 
 @pytest.mark.parametrize("sku", ["H200", "B200"])
 @pytest.mark.parametrize("candidate", [COOPERATIVE, SWAPPED])
-@pytest.mark.parametrize("suffix", ["addmm", "addmm:bias=matrix", EVERY_KIND])
+@pytest.mark.parametrize("suffix", ["addmm", "addmm:bias=matrix", EVERY_KIND, "epilogue=mul(matrix.silu)+x"])
 def test_a_launch_passes_what_quack_passes(suffix, candidate, sku, arguments):
     from quack.epilogue import frontend
     from quack.gemm_runtime import host

@@ -75,6 +75,8 @@ def bench():
         "512x2880x2880:bf16:nt:epilogue=mul(row)",
         "512x2048x2048:bf16:nt:epilogue=mul(0.5).to(fp32)",
         "591x1032x1024:bf16:nn:addmm:epilogue=mul(column).add(matrix).mul(row).add(matrix2[fp32]).to(fp32)",
+        "2048x4096x1024:bf16:nt:addmm:epilogue=gelu+x",
+        "591x1032x1024:bf16:nt:epilogue=mul(matrix.silu).to(fp32)+x",
         "591x1032x1024:bf16:nt:addmm:bias=matrix:epilogue=maximum(matrix).sigmoid.mul(x)",
     ],
 )
