@@ -18,6 +18,7 @@ from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces.cute.runtime_packages import RUNTIME_PACKAGES
 from gemmtune.spaces.matmul_heuristics.model import prior_of
 from gemmtune.spaces.quack.autotuner_list import DEFAULT_SWIZZLE, listed
+from gemmtune.spaces.quack.operands import is_plain
 from gemmtune.spaces.quack.rules import runs, serves
 from gemmtune.spaces.quack.tiles import clustered_tile, modelled, operand_traffic, tile_order, transposed
 
@@ -37,7 +38,7 @@ _PARAMS = (
 
 
 class QuackGemmSpace(Space):
-    """Tile, cluster, schedule and swizzle of QuACK's plain GEMM.
+    """Tile, cluster, schedule and swizzle of QuACK's GEMM, with a bias and an epilogue in the kernel.
 
     The points cover the list of QuACK's autotuner (44 configs on sm_90, 196 on sm_100) and more that its kernels take.
     These are clusters of one and of four CTAs, two more swizzle sizes, and tiles of 64 rows and of few columns, which
@@ -95,7 +96,10 @@ class QuackGemmSpace(Space):
         """Return all that the binary depends on; sizes, strides and the number of clusters are its arguments."""
         problem = gemm(task.problem)
         dtypes = f"{problem.a_dtype}:{problem.b_dtype}:{problem.out_dtype}:{problem.acc_dtype}"
-        return f"{task.space}/{task.device.arch}/{dtypes}:{problem.a_layout}{problem.b_layout}/{config.digest}"
+        parts = [f"{dtypes}:{problem.a_layout}{problem.b_layout}"]
+        if not is_plain(problem):
+            parts.append(f"{problem.op}:{problem.bias}:{problem.epilogue}")
+        return "/".join((task.space, task.device.arch, *parts, config.digest))
 
     def build(self, task: Task, config: Config, folder: Path) -> Artifact:
         """Trace and cross-compile QuACK's kernel for the task's device."""
@@ -104,7 +108,7 @@ class QuackGemmSpace(Space):
         return build(self, task, config, folder)
 
     def deployed_call(self, artifact: Artifact, task: Task) -> list[Argument]:
-        """Return the operands, and the plain epilogue and schedule that the kernel was compiled for."""
+        """Return the operands, and the epilogue and schedule that the kernel was compiled for."""
         from gemmtune.spaces.quack.call import call_of
 
         return call_of(artifact, task)

@@ -1,16 +1,22 @@
 """Arguments of a compiled kernel's function, as data that a table can carry to a loader. Needs the standard library."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 __all__ = ["Argument", "binder"]
 
 Argument: TypeAlias = "str | int | Sequence[Argument] | None"
 """Argument of a kernel's function: a tensor or the stream by name, a number, None, or a tuple of such.
 
-Names are a, b, out, bias, stream and those of an epilogue's operands; `b.mT` is B with its last two dimensions
-exchanged.
+Names are those of a problem's arguments, and stream; `b.mT` is B with its last two dimensions exchanged, and `row.flat`
+is a vector with one dimension.
 """
+
+_VIEWS: Mapping[str, Callable[[Any], object]] = {
+    "": lambda tensor: tensor,
+    "mT": lambda tensor: tensor.mT,
+    "flat": lambda tensor: tensor.view(-1),
+}
 
 
 def binder(call: Sequence[Argument]) -> Callable[[Mapping[str, object]], tuple[object, ...]]:
@@ -26,11 +32,23 @@ def binder(call: Sequence[Argument]) -> Callable[[Mapping[str, object]], tuple[o
 
 
 def _maker(argument: Argument) -> Callable[[Mapping[str, object]], object]:
+    """Return a function that makes one argument; what needs no tensor is made once."""
+    if isinstance(argument, str):
+        name, _, suffix = argument.partition(".")
+        if suffix not in _VIEWS:
+            raise TypeError(f"{ascii(argument)[:100]} has a suffix that is none of {', '.join(filter(None, _VIEWS))}")
+        view = _VIEWS[suffix]
+        return (lambda named: view(named[name])) if suffix else (lambda named: named[name])
+    if isinstance(argument, Sequence):
+        makers = [_maker(each) for each in argument]
+        if _has_names(argument):
+            return lambda named: tuple(make(named) for make in makers)
+        constant = tuple(make({}) for make in makers)
+        return lambda named: constant
     if argument is None or type(argument) is int:
         return lambda named: argument
-    if isinstance(argument, str):
-        name, _, transposed = argument.partition(".")
-        return (lambda named: named[name].mT) if transposed else (lambda named: named[name])  # type: ignore[attr-defined]
-    if isinstance(argument, Sequence):
-        return binder(argument)
-    raise TypeError(f"{ascii(argument)[:100]} is no argument of a kernel: a name, a number, None, or a tuple of these")
+    raise TypeError(f"{ascii(argument)[:100]} is no argument of a kernel: a number, None, or a tuple of these")
+
+
+def _has_names(argument: Argument) -> bool:
+    return isinstance(argument, str) or (isinstance(argument, Sequence) and any(map(_has_names, argument)))

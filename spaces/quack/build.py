@@ -9,7 +9,9 @@ from unittest.mock import patch
 from cutlass import cute
 from quack import gemm as dispatch
 from quack import gemm_interface as interface
+from quack.epilogue import frontend
 from quack.gemm_config import GemmConfig
+from quack.gemm_runtime import host
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
@@ -20,6 +22,8 @@ from gemmtune.engine.seams.space import BuildError, Space
 from gemmtune.spaces.build_result import reason_of
 from gemmtune.spaces.cute.artifact import Compiled, save
 from gemmtune.spaces.cute.target import driver_of, operands_of
+from gemmtune.spaces.quack.epilogue import epilogue_plan
+from gemmtune.spaces.quack.operands import is_plain
 
 __all__ = ["build"]
 
@@ -48,9 +52,13 @@ def _compile(task: Task, config: Config) -> Compiled:
 
     Sizes and strides of its tensors are symbols; the problem's strides decide which dimensions are contiguous.
     """
+    problem = gemm(task.problem)
     quacks_config = GemmConfig(**config, device_capacity=task.device.capability[0])
     with _target(task.device):
-        *_, plan = interface.gemm_tuned.fn(*operands_of(gemm(task.problem)), config=quacks_config)
+        if is_plain(problem):
+            *_, plan = interface.gemm_tuned.fn(*operands_of(problem), config=quacks_config)
+        else:
+            plan = epilogue_plan(problem, quacks_config)
     compiled: Compiled = plan.compiled_fn
     return compiled
 
@@ -74,6 +82,9 @@ def _target(device: Device) -> Iterator[None]:
         patch.object(dispatch, "_compile_gemm", dispatch._compile_gemm.__wrapped__),
         patch.object(dispatch, "_gemm_plan_cache", {}),
         patch.object(dispatch, "run_gemm_plan", lambda *_, **__: None),
+        patch.object(frontend, "get_device_capacity", lambda _: device.capability),
+        patch.object(host, "get_max_active_clusters", lambda size, **_: device.max_active_clusters(size)),
+        patch.object(host, "_compile_gemm_epi", host._compile_gemm_epi.__wrapped__),
         patch.object(cute, "compile", compile_for),
     ):
         yield

@@ -1,10 +1,14 @@
 """Constraints of QuACK's kernels, each with its source in quack-kernels 0.6.5."""
 
+from functools import lru_cache
+
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.problem import DType, Op, gemm
+from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
+from gemmtune.engine.records.problem import DType, Op, Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.operand_rows import aligned
+from gemmtune.spaces.quack.operands import epilogue_tensors, further_outputs, product_of
 
 __all__ = ["runs", "serves"]
 
@@ -22,11 +26,12 @@ _WIDEST_PINGPONG = {64: 256, 128: 208, 192: 128}
 _WIDEST_COOPERATIVE = {64: 256, 128: 256, 192: 128, 256: 208}
 
 
+@lru_cache(maxsize=64)  # thousands of configs of a task are checked in a row
 def serves(task: Task) -> Verdict:
-    """Return whether any config of QuACK's plain GEMM can serve the task."""
+    """Return whether any config of QuACK's GEMM can serve the task."""
     problem = gemm(task.problem)
-    if problem.op is not Op.MM or problem.epilogue:
-        return Verdict.no("operation", f"quack_gemm runs a plain mm, not {problem.op} with epilogue {problem.epilogue}")
+    if problem.op not in (Op.MM, Op.ADDMM):
+        return Verdict.no("operation", f"quack_gemm runs mm and addmm, not {problem.op}")
     # `is_valid_dtypes` of GemmSm90 and GemmSm100, for operands of 16 bits.
     operands = (problem.a_dtype, problem.b_dtype)
     if operands not in ((DType.BF16,) * 2, (DType.FP16,) * 2) or problem.acc_dtype is not DType.FP32:
@@ -39,7 +44,25 @@ def serves(task: Task) -> Verdict:
         return Verdict.no("architecture", f"quack_gemm is for {' and '.join(_ARCHES)}, not for {task.device.arch}")
     # `GemmSm100.is_valid_tensor_alignment`; on both architectures the strides that `make_fake_gemm_tensors` in
     # quack/gemm_tvm_ffi_utils.py compiles in (`div_for_dtype`).
-    return aligned(problem, _TMA_BYTES, "TMA")
+    return aligned(product_of(problem), _TMA_BYTES, "TMA") and _takes_epilogue(problem)
+
+
+def _takes_epilogue(problem: Problem) -> Verdict:
+    """Return whether a kernel can load the epilogue's tensors, and store its outputs."""
+    for tensor in (*epilogue_tensors(problem), *further_outputs(problem).values()):
+        if tensor.shape is OperandShape.SCALAR or tensor.dtype == "bool" or tensor.transposed:
+            kind = f"{'transposed ' if tensor.transposed else ''}{tensor.shape} of {tensor.dtype}"
+            return Verdict.no(
+                "epilogue",
+                "quack_gemm loads row-major matrices, rows and columns of floats in its epilogue, not"
+                f" {tensor.name}, a {kind}",
+            )
+        # TMA copies tiles of a matrix; its strides are compiled in like those of the first output.
+        nbytes = problem.n * ELEMENT_BYTES[tensor.dtype]
+        if tensor.shape is OperandShape.MATRIX and nbytes % _TMA_BYTES:
+            reason = f"rows of {tensor.name} of {nbytes} B are no multiple of the {_TMA_BYTES} B that TMA needs"
+            return Verdict.no("alignment", reason)
+    return Verdict.yes()
 
 
 def runs(task: Task, config: Config) -> Verdict:

@@ -133,8 +133,24 @@ def test_alignment_agrees_with_quack(quack, layout, out_dtype):
 
 
 BREAKS = [
-    (f"{LARGE}:addmm", "H200", {}, "operation", "not addmm with epilogue none"),
-    (f"{LARGE}:epilogue=relu", "H200", {}, "operation", "not mm with epilogue relu"),
+    (f"2x{LARGE}:bmm", "H200", {}, "operation", "runs mm and addmm, not bmm"),
+    (
+        "512x1284x4096:bf16:nt:epilogue=mul(0.5).to(fp32)+x",
+        "H200",
+        {},
+        "alignment",
+        "rows of out2 of 2568 B are no multiple of the 16 B that TMA needs",
+    ),
+    (f"{LARGE}:epilogue=mul(scalar)", "H200", {}, "epilogue", "not scalar, a scalar of bf16"),
+    (f"{LARGE}:epilogue=add(matrix[t])", "B200", {}, "epilogue", "not matrix, a transposed matrix of bf16"),
+    (f"{LARGE}:epilogue=where(matrix[bool],0)", "H200", {}, "epilogue", "not matrix, a matrix of bool"),
+    (
+        "512x1284x4096:bf16:nt:epilogue=add(matrix).to(fp32)",
+        "H200",
+        {},
+        "alignment",
+        "rows of matrix of 2568 B are no multiple of the 16 B that TMA needs",
+    ),
     ("512x512x512:fp32:nt", "H200", {}, "dtypes", "not fp32 and fp32 accumulated in fp32"),
     (f"{LARGE}:b_dtype=fp16", "B200", {}, "dtypes", "not bf16 and fp16"),
     (f"{LARGE}:acc_dtype=fp16", "B200", {}, "dtypes", "accumulated in fp16"),
@@ -252,9 +268,42 @@ def test_one_binary_serves_every_size_of_an_architecture():
             ("2048x4096x4096:bf16:nn", "H200"),
             ("2048x4096x4096:bf16:tt", "H200"),
             (f"{LARGE}:out_dtype=fp32", "H200"),
+            (f"{LARGE}:addmm", "H200"),
+            (f"{LARGE}:addmm:bias=matrix", "H200"),
+            (f"{LARGE}:epilogue=relu", "H200"),
+            (f"{LARGE}:addmm:epilogue=relu", "H200"),
         ]
     ]
-    assert len({key, *others}) == 6
+    assert len({key, *others}) == 10
+    assert SPACE.artifact_key(task(f"{LARGE}:addmm"), Config(PLAIN)) == SPACE.artifact_key(
+        task(f"{DECODE}:addmm"), Config(PLAIN)
+    )
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        "addmm",
+        "addmm:bias=matrix",
+        "epilogue=add(matrix).mul(row).mul(column).add(matrix2[fp32])",
+        "addmm:epilogue=gelu.to(fp32)",
+    ],
+)
+@pytest.mark.parametrize("sku", ["H200", "B200"])
+def test_an_epilogue_leaves_seeds_and_features_as_they_are(sku, suffix):
+    plain, of = task(LARGE, sku), task(f"{LARGE}:{suffix}", sku)
+    assert SPACE.seeds(of) == SPACE.seeds(plain)
+    assert SPACE.features(of, Config(PLAIN)) == SPACE.features(plain, Config(PLAIN))
+
+
+def test_rows_of_the_output_are_aligned_by_the_type_that_is_stored():
+    problem = "512x1284x4096:bf16:nt:epilogue=mul(0.5)"
+    assert SPACE.check(task(f"{problem}.to(fp32)"), Config(PLAIN))
+    assert SPACE.check(task(problem), Config(PLAIN)).rule == "alignment"
+
+
+def test_the_model_estimates_an_epilogue_as_the_product(model):
+    assert SPACE.prior(task(f"{LARGE}:addmm:epilogue=gelu")).times_ns == SPACE.prior(task(LARGE)).times_ns
 
 
 @pytest.mark.parametrize("absent", ["quack-kernels", "nvidia-cutlass-dsl", "apache-tvm-ffi"])

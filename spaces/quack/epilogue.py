@@ -1,0 +1,88 @@
+"""QuACK's kernel with a problem's bias and epilogue in it. Imports torch, cutlass and quack."""
+
+from collections.abc import Mapping
+from inspect import Parameter, Signature
+from typing import Any
+
+import torch
+from quack.epilogue.frontend import EpiMod
+from quack.epilogue.ops import ColVecLoad, RowVecLoad, TileLoad
+from quack.gemm_config import GemmConfig
+from quack.gemm_runtime.host import GemmEpiPlan
+
+from gemmtune.engine.records.epilogue.terms import OperandShape
+from gemmtune.engine.records.problem import DType, Problem
+from gemmtune.spaces.cute.epilogue import computed
+from gemmtune.spaces.cute.target import operands_of
+from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, product_of
+
+__all__ = ["epilogue_mod", "epilogue_plan"]
+
+_LOADS = {OperandShape.MATRIX: TileLoad, OperandShape.ROW: RowVecLoad, OperandShape.COLUMN: ColVecLoad}
+
+
+def epilogue_plan(problem: Problem, config: GemmConfig) -> GemmEpiPlan:
+    """Compile the kernel, and return the plan of its launch.
+
+    Vectors have one dimension, because QuACK would require two-dimensional ones to be aligned along the first.
+    """
+    tensors = (*epilogue_tensors(problem), *further_outputs(problem).values())
+    return epilogue_mod(problem).gemm(
+        *operands_of(product_of(problem)),
+        epi_args={tensor.name: _shaped(problem, tensor) for tensor in tensors},
+        tile_M=config.tile_m,
+        tile_N=config.tile_n,
+        tile_K=config.tile_k,
+        cluster_M=config.cluster_m,
+        cluster_N=config.cluster_n,
+        pingpong=config.pingpong,
+        is_dynamic_persistent=config.is_dynamic_persistent,
+        max_swizzle_size=config.max_swizzle_size,
+        swap_ab=config.swap_ab,
+        b_kn=True,
+        _launch=False,
+    )
+
+
+def epilogue_mod(problem: Problem) -> EpiMod:
+    """Return the epilogue as QuACK takes it: a function, whose parameters are the tensors, and how each is loaded."""
+    elements = _Elements(problem)
+    names = ("D", *further_outputs(problem))
+
+    def stored(acc: Any, **values: Any) -> dict[str, Any]:  # noqa: ANN401 (Float32, or a pair of such)
+        return dict(zip(names, elements(acc, values), strict=True))
+
+    loads = {name: _LOADS[shape](name) for name, shape, *_ in epilogue_tensors(problem)}
+    named = [Parameter("acc", Parameter.POSITIONAL_OR_KEYWORD), *(Parameter(n, Parameter.KEYWORD_ONLY) for n in loads)]
+    stored.__signature__ = Signature(named)  # type: ignore[attr-defined]
+    return EpiMod(stored, outputs=names[1:], ops=loads)
+
+
+class _Elements:
+    """Elements of the output, from those of the product and of the epilogue's tensors."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._epilogue = problem.epilogue
+        self._tensors = epilogue_tensors(problem)
+        self._key = f"{problem.bias}:{problem.epilogue}"
+
+    def __quack_semantic_key__(self) -> object:
+        """Return all that the elements depend on, by which QuACK finds a kernel's class again."""
+        return self._key
+
+    def __call__(self, product: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 (as above)
+        """Return an element per output, or the two of a pair, as which QuACK computes on Blackwell."""
+        if isinstance(product, tuple):
+            pairs = ({name: value[lane] for name, value in values.items()} for lane in range(len(product)))
+            return tuple(zip(*map(self, product, pairs), strict=True))
+        biased = product + values["bias"] if "bias" in values else product
+        operands = {each.operand: values[each.name] for each in self._tensors if each.operand is not None}
+        return computed(self._epilogue, biased, operands)
+
+
+def _shaped(problem: Problem, tensor: EpilogueTensor) -> torch.Tensor:
+    """Return a tensor without memory, because compiling reads only its type, dimensions and strides."""
+    sizes = problem.shape_of(tensor.shape)
+    if tensor.shape is not OperandShape.MATRIX:
+        sizes = (max(sizes),)
+    return torch.empty(sizes, dtype=getattr(torch, DType(tensor.dtype).torch_name), device="meta")
