@@ -12,7 +12,7 @@ Names are those of a problem's arguments, and stream; `b.mT` is B with its last 
 is a vector with one dimension.
 """
 
-_VIEWS: Mapping[str, Callable[[Any], object]] = {
+_ARGUMENT_VIEWS: Mapping[str, Callable[[Any], object]] = {
     "": lambda tensor: tensor,
     "mT": lambda tensor: tensor.mT,
     "flat": lambda tensor: tensor.view(-1),
@@ -35,9 +35,11 @@ def _maker(argument: Argument) -> Callable[[Mapping[str, object]], object]:
     """Return a function that makes one argument; what needs no tensor is made once."""
     if isinstance(argument, str):
         name, _, suffix = argument.partition(".")
-        if suffix not in _VIEWS:
-            raise TypeError(f"{ascii(argument)[:100]} has a suffix that is none of {', '.join(filter(None, _VIEWS))}")
-        view = _VIEWS[suffix]
+        if suffix not in _ARGUMENT_VIEWS:
+            raise TypeError(
+                f"{ascii(argument)[:100]} has a suffix that is none of {', '.join(filter(None, _ARGUMENT_VIEWS))}"
+            )
+        view = _ARGUMENT_VIEWS[suffix]
         return (lambda named: view(named[name])) if suffix else (lambda named: named[name])
     if isinstance(argument, Sequence):
         makers = [_maker(each) for each in argument]
