@@ -51,7 +51,7 @@ class CuteExporter(Exporter):
     example = ("cute_gemm", _EXAMPLE)
 
     def export(self, table: Table) -> Mapping[str, str]:
-        """Export the best choice of each CuTe space that a row has; `left_out` counts the rows without one.
+        """Export the best choice of each CuTe space that a row of a plain mm has; `left_out` counts the other rows.
 
         Choices with other evidence or another protocol than the row's first choice are left out.
 
@@ -59,8 +59,7 @@ class CuteExporter(Exporter):
             The text of each file, by name.
 
         Raises:
-            TableError: dispatchers have no key for a row's problem, or one key for two rows. Or a config is not of its
-                space, or no row has a CuTe kernel.
+            TableError: two rows have one key, a config is not of its space, or no row of a plain mm has a CuTe kernel.
         """
         served = {space: _served(table, space) for space in KERNEL}
         left_out = {space: len(table.rows) - len(rows) for space, rows in served.items() if len(rows) < len(table.rows)}
@@ -68,8 +67,8 @@ class CuteExporter(Exporter):
             first = table.rows[0]
             there = ", ".join(sorted({choice.space for row in table.rows for choice in row.choices}))
             raise TableError(
-                f"{first.problem.name}: a CuTe dispatcher cannot run space {first.choices[0].space!r}, and no row has "
-                f"a choice of {' or '.join(KERNEL)} (choices are of {there}): tune with one of these spaces"
+                f"{first.problem.name}: a CuTe dispatcher cannot run space {first.choices[0].space!r}, and no row of a "
+                f"plain mm has a choice of {' or '.join(KERNEL)} (choices are of {there}): tune with one of them"
             )
         content = {
             "rounding_bound": ROUNDING_BOUND,
@@ -86,26 +85,21 @@ class CuteExporter(Exporter):
 
 
 def problem_key(problem: Problem) -> str:
-    """Return the key a dispatcher makes of its operands: `512x1024x256:bfloat16:bfloat16:bfloat16:float32:nt`.
-
-    Raises:
-        TableError: the problem is not a plain mm.
-    """
-    if problem.op is not Op.MM:
-        raise TableError(f"{problem.name}: the CuTe table is written for mm, not for {problem.op}: leave the row out")
-    if problem.epilogue:
-        raise TableError(f"{problem.name}: the CuTe table's keys know no epilogue={problem.epilogue}")
+    """Return the key a dispatcher makes of its operands: `512x1024x256:bfloat16:bfloat16:bfloat16:float32:nt`."""
     dtypes = (problem.a_dtype, problem.b_dtype, problem.out_dtype, problem.acc_dtype)
     names = [dtype.torch_name.replace("_", "") for dtype in dtypes]  # CUTLASS's names in lower case
     return ":".join((f"{problem.m}x{problem.n}x{problem.k}", *names, f"{problem.a_layout}{problem.b_layout}"))
 
 
 def _served(table: Table, space: str) -> list[tuple[Row, Row]]:
-    """Return the rows that have a choice of a space, each with a copy that has the choices of this space alone."""
+    """Return the rows of plain products that have a choice of a space, each with a copy that has these choices alone.
+
+    Dispatchers are asked for a product with a bias or an epilogue in other ways.
+    """
     found = []
     for row in table.rows:
         own = tuple(c for c in row.choices if c.space == space and terms(c) == terms(row.choices[0]))
-        if own:
+        if own and gemm(row.problem).op is Op.MM and not gemm(row.problem).epilogue:
             found.append((row, replace(row, choices=own)))
     return found
 
