@@ -107,7 +107,7 @@ class Run:
         self.skipped: list[str] = []
 
     def capture(self, wanted: list[Case]) -> None:
-        """Capture every case with the GPU hidden, several at once."""
+        """Capture every case with the GPU hidden, one per core."""
         hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
         def one(case: Case) -> None:
@@ -117,7 +117,7 @@ class Run:
                 self.result["captures"][case.name] = {"seconds": seconds, **report}
 
         began = time.monotonic()
-        with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(one, wanted))
         self.result["capture_seconds"] = self.result.get("capture_seconds", 0) + time.monotonic() - began
         self.save()
