@@ -1,9 +1,11 @@
 """Search one recorded landscape with a sampler."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import FeatureFunction, Search, SourceTask, no_features
@@ -12,7 +14,7 @@ from gemmtune.engine.scheduling.tuner import Tuner
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
-from gemmtune.engine.search.task_features import TaskFeatures, problem_features
+from gemmtune.engine.search.task_features import SM_COUNT, TaskFeatures, problem_features
 
 __all__ = ["LandscapeSearch"]
 
@@ -23,6 +25,7 @@ class LandscapeSearch:
     | the landscape names           | the sampler gets                                          |
     |-------------------------------|-----------------------------------------------------------|
     | a registered space and device | the space's seeds and config features, as in a campaign    |
+    | a problem and a known device  | the problem's features and the number of SMs              |
     | a problem alone               | the problem's features                                    |
     | neither                       | the parameters                                            |
     """
@@ -44,7 +47,7 @@ class LandscapeSearch:
             self.seeds = () if cold else tuple(config for config in space.seeds(task) if config in members)
             self.features = TaskFeatures(space, task)
         elif landscape.problem is not None:
-            constants = problem_features(landscape.problem)
+            constants = {**problem_features(landscape.problem), **_sm_count(landscape)}
             self.features = lambda config: constants
 
     @property
@@ -95,3 +98,11 @@ def _task(landscape: Landscape) -> Task | None:
     if landscape.problem is None or name not in registry.names(Space) or sku is None:
         return None
     return Task(landscape.problem, catalogue.device(sku), name)
+
+
+def _sm_count(landscape: Landscape) -> Mapping[str, float]:
+    """Return the device's number of SMs as a feature; nothing where the device is not known."""
+    try:
+        return {SM_COUNT: math.log2(catalogue.device(landscape.context.get("device", "")).sm_count)}
+    except DeviceError:
+        return {}

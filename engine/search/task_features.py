@@ -13,10 +13,12 @@ from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.space import Space
 
-__all__ = ["SIZE_PREFIX", "TaskFeatures", "feature_matrix", "problem_features"]
+__all__ = ["SIZE_PREFIX", "SM_COUNT", "TaskFeatures", "feature_matrix", "problem_features"]
 
 SIZE_PREFIX = "problem "
 """Beginning of the name of each feature that is a size of the workload."""
+SM_COUNT = "SMs"
+"""Name of the feature that is the number of streaming multiprocessors, a logarithm to base 2."""
 
 
 class TaskFeatures:
@@ -61,7 +63,7 @@ class TaskFeatures:
     @cached_property
     def _constants(self) -> Mapping[str, float]:
         device = self._task.device
-        sizes = {"SMs": math.log2(device.sm_count), "bandwidth": math.log2(device.memory_bandwidth_gb_s)}
+        sizes = {SM_COUNT: math.log2(device.sm_count), "bandwidth": math.log2(device.memory_bandwidth_gb_s)}
         return {**problem_features(self._task.problem), **sizes}
 
 

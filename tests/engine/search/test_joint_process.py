@@ -136,3 +136,49 @@ def test_sources_may_have_values_that_the_task_lacks():
     process = JointProcess.of(search)
     assert process is not None
     assert process.improvement().shape == (len(feasible),)
+
+
+class Waves:
+    """A GEMM kernel whose time is the number of waves of its tiles on a GPU of `sms` multiprocessors, times a tile."""
+
+    def __init__(self, m: int, n: int, sms: int = 100) -> None:
+        self.m, self.n, self.sms = m, n, sms
+
+    def trial(self, config: Config) -> Trial:
+        rows, columns, stages = (config.integer(name) for name in ("rows", "columns", "stages"))
+        waves = math.ceil(math.ceil(self.m / rows) * math.ceil(self.n / columns) / self.sms)
+        return Trial(config, Status.OK, waves * rows * columns * (1 + abs(stages - 4)))
+
+    def features(self, config: Config) -> dict[str, float]:
+        return {"problem m": math.log2(self.m), "problem n": math.log2(self.n), "SMs": math.log2(self.sms)}
+
+    def source(self, count: int) -> SourceTask:
+        drawn = np.random.default_rng(self.m + self.n).permutation(len(FEASIBLE))[:count]
+        return SourceTask(tuple(self.trial(FEASIBLE[i]) for i in drawn), self.features)
+
+
+@pytest.mark.parametrize("sms", [60, 100])
+def test_waves_of_tiles_are_expected_on_a_size_that_no_other_task_had(sms):
+    task = Waves(1024, 1280, sms)
+    history = [Waves(m, n, sms).source(16) for m, n in ((4096, 1024), (512, 640), (2048, 3000), (256, 5120))]
+    search = Search(PARAMS, FEASIBLE, (), 32, 0, features=task.features, history=tuple(history))
+    process = JointProcess.of(search)
+    assert process is not None
+    times = np.array([task.trial(config).score for config in FEASIBLE])
+    assert np.corrcoef(-process.improvement(), np.log(times))[0, 1] > 0.98
+
+
+def test_params_that_are_no_sides_of_tiles_are_left_out():
+    configs = [Config({"rows": r, "fast": f, "stages": s}) for r, f, s in product((16, 32), (True, False), (1, 2))]
+    search = Search(
+        (Param("rows", (16, 32)), Param("fast", (False, True)), Param("stages", (1, 2))),
+        tuple(configs),
+        (),
+        8,
+        0,
+        features=Waves(64, 64).features,
+        history=(SourceTask(tuple(Trial(c, Status.OK, 1.0) for c in configs), Waves(64, 32).features),),
+    )
+    process = JointProcess.of(search)
+    assert process is not None
+    assert process.improvement().shape == (8,)
