@@ -62,6 +62,7 @@ class Gpu:
             synchronize=lambda: None,
             mem_get_info=lambda: (1 << 25, 1 << 25),
             _sleep=lambda cycles: self.launch("sleep", cycles / CYCLES_A_US),
+            current_stream=lambda: SimpleNamespace(cuda_stream=0),
         )
 
     def enqueue(self, name, run):
@@ -81,7 +82,9 @@ def gpu(monkeypatch):
     empty = torch.empty
     fake = SimpleNamespace(cuda=gpu.cuda, empty=lambda size, dtype, device: empty(size, dtype=dtype), int8=torch.int8)
     host = SimpleNamespace(perf_counter=lambda: 0.0, sleep=lambda seconds: None)
-    for name, value in {"GPU": True, "torch": fake, "time": host, "COLD_BYTES": 1 << 20}.items():
+    driver = SimpleNamespace(cuLaunchKernel=lambda *_: gpu.launch("empty", 0.0))
+    answers = {"torch": fake, "time": host, "driver": driver, "_empty_kernel": lambda: None}
+    for name, value in {"GPU": True, "COLD_BYTES": 1 << 20, **answers}.items():
         monkeypatch.setattr(launches, name, value)
     gpu.clock = launches.Clock()
     return gpu

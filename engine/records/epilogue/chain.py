@@ -132,7 +132,7 @@ class OrderedEpilogue(NamedTuple):
     """Epilogue, whose outputs and operands are in the order of its text."""
     operands: tuple[Operand, ...]
     """Operands in the order of the text, with the numbers that they were given."""
-    places: tuple[int, ...]
+    output_numbers: tuple[int, ...]
     """Number of each given output among the epilogue's outputs."""
 
 
@@ -159,13 +159,13 @@ def _epilogue_of(outputs: tuple[Output, ...]) -> OrderedEpilogue:
         if not _reads_product(output.term):
             raise ValueError(f"epilogue {_output_text(output)!r} does not use the product")
     found = sorted(dict.fromkeys(given), key=_place)
-    places = tuple(map(found.index, given))
+    numbers = tuple(map(found.index, given))
     if found == [Output(Product())]:
-        return OrderedEpilogue(NO_EPILOGUE, (), places)
+        return OrderedEpilogue(NO_EPILOGUE, (), numbers)
     epilogue = Epilogue(tuple(_numbered(found)))
     if (count := len(epilogue.operations)) > MOST_OPERATIONS:
         raise ValueError(f"an epilogue of {count} operations is longer than {MOST_OPERATIONS}")
-    return OrderedEpilogue(epilogue, Epilogue(tuple(found)).operands, places)
+    return OrderedEpilogue(epilogue, Epilogue(tuple(found)).operands, numbers)
 
 
 def _output_text(output: Output) -> str:

@@ -100,7 +100,7 @@ def read_epilogue(product: Node) -> ReadEpilogue:
         if reader.is_read_elsewhere(computed):
             outputs.append(Output(Product(), reader.dtype(product)))
         found = ordered_epilogue(outputs)
-        places = tuple(zip(computed, found.places, strict=False))  # the product itself is the last output
+        places = tuple(zip(computed, found.output_numbers, strict=False))  # the product itself is the last output
         tensors = tuple(reader.tensors[operand] for operand in found.operands)
         return ReadEpilogue(found.epilogue, frozenset(reader.inlined), "", places, tensors)
     except (_UnreadableError, ValueError) as error:

@@ -84,11 +84,14 @@ def parse_kernels(value: object) -> dict[str, KernelBinary]:
         if not isinstance(fields["object"], str) or not isinstance(epilogue, str) or not isinstance(call, list):
             raise TypeError(f"{where} has no texts `object` and `epilogue` and list `call`")
         try:
-            binder(call)
             parse_epilogue(epilogue)
+        except ValueError:
+            raise ValueError(f"{where}.epilogue={shortened(epilogue)} is no epilogue") from None
+        try:
+            binder(call)
             binary = unpacked(fields["object"])
         except (TypeError, ValueError) as error:
-            raise type(error)(f"{where}: its `object`, `call` or `epilogue` is damaged: {error}") from None
+            raise type(error)(f"{where}: its `object` or `call` is damaged: {error}") from None
         if kernel_name(of_space[1], binary, call, layouts, epilogue) != name:
             raise ValueError(f"{where} is not the name of its object, call, layouts, epilogue: export the table again")
         packages = require_object(f"{where}.packages", fields["packages"])
