@@ -10,7 +10,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from gemmtune.engine.measure.operands.operand_memory import OperandMemory  # noqa: E402 (it imports torch)
 from gemmtune.engine.measure.operands.operand_sets import OperandSets  # noqa: E402 (as above)
-from gemmtune.engine.measure.problem_setup import ProblemSetup  # noqa: E402 (it imports torch)
+from gemmtune.engine.measure.problem_setup import _OPERAND_SHARES, ProblemSetup, _sizes  # noqa: E402 (as above)
 
 PROBLEM = Problem.parse("64x48x80")
 LEVEL = ReferenceLevel("torch 2.13.0", "GPU-0", 1000.0)
@@ -84,3 +84,12 @@ def test_an_unwritten_output_of_8_bit_operands_is_caught_on_every_launch(dtype, 
         f"48 of 3072 output elements {missing}",
         "",
     ]
+
+
+def test_however_many_kinds_of_values_there_are_their_regions_leave_a_quarter_of_the_memory(monkeypatch):
+    total, taken = 140 << 30, []
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (total - sum(taken), total))
+    for _ in range(10):
+        taken += _sizes(torch.device("cuda", 0), _OPERAND_SHARES)[:1]
+    assert taken[:2] == [total // 4] * 2
+    assert sum(taken) <= 0.75 * total
