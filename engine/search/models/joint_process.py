@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from gemmtune.engine.records.config import Config, Param, Value
 from gemmtune.engine.records.search import Search, SourceTask
+from gemmtune.engine.records.workload import OUTPUT_SIZES
 from gemmtune.engine.search.encoding import Encoding, values_by_name
 from gemmtune.engine.search.models import kernel
 from gemmtune.engine.search.models.coordinates import Reals, param_coordinates
@@ -229,7 +230,7 @@ def _nearest(search: Search, sources: Sequence[SourceTask]) -> tuple[list[Source
 
 
 def _waste(facts: Sequence[Mapping[str, float]], task: NDArray[np.intp], configs: Sequence[Config]) -> Reals:
-    """Return by how much full waves of tiles exceed an m x n output, per pair of parameters, shape (configs, pairs).
+    """Return by how much full waves of tiles exceed the output, per pair of parameters, shape (configs, pairs).
 
     Which parameters are the sides of a tile is unknown, so every ordered pair that may be is one column, a logarithm.
 
@@ -238,16 +239,16 @@ def _waste(facts: Sequence[Mapping[str, float]], task: NDArray[np.intp], configs
         task: index of each config's task in `facts`.
         configs: configs of the tasks.
     """
-    names = (f"{SIZE_PREFIX}m", f"{SIZE_PREFIX}n")
+    names = [SIZE_PREFIX + name for name in OUTPUT_SIZES]
     if not all(name in fact for fact in facts for name in names):
         return np.empty((len(configs), 0))
-    m, n = (np.array([round(2 ** fact[name]) for fact in facts])[task] for name in names)
+    height, width = (np.array([round(2 ** fact[name]) for fact in facts])[task] for name in names)
     sms = np.array([round(2 ** fact[SM_COUNT]) if SM_COUNT in fact else _DEFAULT_SMS for fact in facts])[task]
     sides = [np.array(values, np.float64) for values in values_by_name(configs).values() if _may_be_sides(values)]
     columns = []
     for rows, cols in permutations(sides, 2):
-        waves = np.ceil(np.ceil(m / rows) * np.ceil(n / cols) / sms)
-        columns.append(np.log(waves * sms * rows * cols / (m * n)))
+        waves = np.ceil(np.ceil(height / rows) * np.ceil(width / cols) / sms)
+        columns.append(np.log(waves * sms * rows * cols / (height * width)))
     return np.array(columns).reshape(-1, len(configs)).T / math.sqrt(max(len(columns), 1))
 
 
