@@ -38,9 +38,7 @@ _OPERAND_SHARES = (1 / 4, 1 / 8, 1 / 16, 1 / 32)  # to try per kind of values; s
 _KEPT_SHARE = 0.2  # that problems may hold outside the shared regions before the oldest is dropped
 _PROBLEM_SHARE = 0.1  # that the operand sets of one problem may span
 _MOST_OF_FREE_MEMORY = 0.5  # share of the free memory that one region takes at most, so that others find some
-_RESERVED_SHARE = (
-    0.25  # that no region takes: for what problems hold outside, their references, and the driver's graphs
-)
+_RESERVED_SHARE = 0.25  # that no region takes: for tensors outside of regions, references, and the driver's graphs
 
 
 class ProblemSetup:
