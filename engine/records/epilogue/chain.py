@@ -148,7 +148,7 @@ def epilogue_of(outputs: Iterable[Output]) -> Epilogue:
 
 
 def ordered_epilogue(outputs: Iterable[Output]) -> OrderedEpilogue:
-    """Return the epilogue of some outputs, and which of its parts are whose; raises like `epilogue_of`."""
+    """Return the epilogue of some outputs, with their operands and numbers in its order; raises like `epilogue_of`."""
     return _epilogue_of(tuple(outputs))
 
 

@@ -51,6 +51,16 @@ class OperandShape(StrEnum):
     SCALAR = "scalar"
     """One element for the whole output."""
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether each row of the output has elements of its own."""
+        return self in (OperandShape.MATRIX, OperandShape.COLUMN)
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether each column of the output has elements of its own."""
+        return self in (OperandShape.MATRIX, OperandShape.ROW)
+
 
 @dataclass(frozen=True, slots=True)
 class Product:

@@ -63,8 +63,7 @@ def _further(operand: Operand, problem: Problem, m: cute.SymInt, n: cute.SymInt)
     dtype = _TYPES[DType(operand.dtype or problem.out_dtype)]
     if operand.shape is OperandShape.MATRIX and not operand.transposed:
         return _matrix(dtype, m, n, 1)
-    rows = m if operand.shape in (OperandShape.MATRIX, OperandShape.COLUMN) else 1
-    columns = n if operand.shape in (OperandShape.MATRIX, OperandShape.ROW) else 1
+    rows, columns = m if operand.shape.has_rows else 1, n if operand.shape.has_columns else 1
     stride = (cute.sym_int64() if columns == 1 else 1, cute.sym_int64()) if rows is m else (cute.sym_int64(), 1)
     return cute.runtime.make_fake_tensor(dtype, (rows, columns), stride=stride, assumed_align=dtype.width // 8)
 

@@ -14,7 +14,7 @@ from cutlass import cute
 from cutlass.memory import SmemAllocator
 
 from gemmtune.engine.records.epilogue.chain import Epilogue
-from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
+from gemmtune.engine.records.epilogue.terms import Operand
 from gemmtune.spaces.cute.decode.tiling import Tiling
 from gemmtune.spaces.cute.epilogue import computed
 
@@ -47,9 +47,8 @@ class Behind:
 
 def _element(operand: Operand, tensor: cute.Tensor, row: cutlass.Int32, column: cutlass.Int32) -> Any:  # noqa: ANN401
     """Return the element of an epilogue's operand for an element of the output."""
-    of_row = operand.shape in (OperandShape.MATRIX, OperandShape.COLUMN)
-    of_column = operand.shape in (OperandShape.MATRIX, OperandShape.ROW)
-    return tensor[row if of_row else 0, column if of_column else 0].to(cutlass.Float32)
+    place = (row if operand.shape.has_rows else 0, column if operand.shape.has_columns else 0)
+    return tensor[place].to(cutlass.Float32)
 
 
 @cute.jit

@@ -18,7 +18,7 @@ from torch._inductor.utils import convert_shape_to_inductor
 from torch._inductor.virtualized import V
 from torch.fx import Node, map_arg
 
-from gemmtune.engine.records.epilogue.terms import Operand, OperandShape
+from gemmtune.engine.records.epilogue.terms import Operand
 from gemmtune.engine.tables.inductor.epilogues.graph_nodes import are_equal, shape_of, views_of
 from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary
 from gemmtune.engine.tables.inductor.kernels.extern import registered
@@ -111,9 +111,7 @@ def _operand_nodes(product: LoweredProduct) -> Sequence[tuple[Operand, Node]]:
 
 def _operand_sizes(operand: Operand, m: Any, n: Any) -> list[Any]:  # noqa: ANN401 (numbers, or sizes that torch computes with)
     """Return the two sizes of an operand, as `Problem.shape_of` does."""
-    has_rows = operand.shape in (OperandShape.MATRIX, OperandShape.COLUMN)
-    has_columns = operand.shape in (OperandShape.MATRIX, OperandShape.ROW)
-    return [m if has_rows else 1, n if has_columns else 1]
+    return [m if operand.shape.has_rows else 1, n if operand.shape.has_columns else 1]
 
 
 def _is_there(node: Node) -> bool:
