@@ -1,7 +1,7 @@
 """Bench of one model: all arms in one process, on this machine's GPU. Imports torch."""
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from gemmtune.engine.capture.inputs import InputSpec
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.measure.models.arms import ARMS
 from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain
-from gemmtune.engine.measure.models.rounds import captured_graphs, timed_rounds
+from gemmtune.engine.measure.models.rounds import timed_in_graphs, timed_rounds
 from gemmtune.engine.measure.models.running import (
     Prepared,
     RunnableArm,
@@ -97,11 +97,10 @@ def bench_model(
         torch.cuda.empty_cache()
     notify("timing " + ", ".join(ready))
     with torch._dynamo.config.patch(recompile_limit=64):
-        replays, refused = quietly(partial(captured_graphs, ready))
+        samples, refused = quietly(partial(timed_in_graphs, ready, seconds)) if ready else ({}, "no arm ran")
         if refused:
             notify(f"without CUDA graphs: {refused}")
-        calls: Mapping[str, Callable[[], object]] = replays or ready
-        samples = timed_rounds(calls, seconds) if calls else {}
+            samples = timed_rounds(ready, seconds)
     timed = tuple(replace(arm, samples_ns=samples.get(name, ())) for name, arm in found.items())
     return ModelBench(
         call if isinstance(call, str) else getattr(call, "__qualname__", type(call).__name__),
@@ -109,7 +108,7 @@ def bench_model(
         grad,
         device.name,
         torch.__version__,
-        bool(replays),
+        not refused,
         timed,
         gains(use, table) if use is not None else (),
     )

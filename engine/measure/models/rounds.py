@@ -7,11 +7,13 @@ from typing import Any
 
 import torch
 
-from gemmtune.engine.measure.models.running import RunnableArm
+from gemmtune.engine.measure.timing.cuda_graphs import EARLY_KERNELS, Graph, early_executables
 
-__all__ = ["captured_graphs", "timed_rounds"]
+__all__ = ["timed_in_graphs", "timed_rounds"]
 
 _CUDA: Any = torch.cuda  # streams and events have no types
+_CAPTURES = 4
+"""Graphs per arm, one after another: equal kernels in two graphs may differ by 4 % (experiments/epilogues)."""
 _WARM_CALLS = 3
 _LEAST_SAMPLE_MS = 2.0
 """Least time of a sample, so that the resolution of events does not count."""
@@ -20,29 +22,45 @@ _PAUSE_SECONDS = 0.002
 """Pause between samples, in which clocks recover alike for all arms."""
 
 
-def captured_graphs(arms: Mapping[str, RunnableArm]) -> tuple[dict[str, Callable[[], object]], str]:
-    """Return a replay of each arm's CUDA graph; without any and with the reason if one arm allows none."""
-    replays: dict[str, Callable[[], object]] = {}
-    for name, arm in arms.items():
-        try:
-            replays[name] = _replay(arm)
-        except Exception as error:  # the model's code, or what the driver refuses in a graph
-            torch.cuda.synchronize()
-            line = next(iter(str(error).splitlines()), "")
-            return {}, f"{name}: {type(error).__name__}: {line}"
-    return replays, ""
+def timed_in_graphs(
+    arms: Mapping[str, Callable[[], object]], seconds: float
+) -> tuple[dict[str, tuple[float, ...]], str]:
+    """Return the time per call in each round and arm, ns, in CUDA graphs; none and the reason if an arm allows none.
+
+    All arms are captured anew several times, every other time in reverse order, because a graph's time depends on where
+    its memory lies and on how many were made before it.
+    """
+    early = _early()
+    samples: dict[str, tuple[float, ...]] = dict.fromkeys(arms, ())
+    for turn in range(_CAPTURES):
+        graphs: dict[str, Callable[[], object]] = {}
+        for name in list(arms)[:: -1 if turn % 2 else 1]:
+            try:
+                graphs[name] = _replay(arms[name])
+            except Exception as error:  # the model's code, or what the driver refuses in a graph
+                torch.cuda.synchronize()
+                line = next(iter(str(error).splitlines()), "")
+                return {}, f"{name}: {type(error).__name__}: {line}"
+        for name, its in timed_rounds(graphs, seconds / _CAPTURES, 1 / _CAPTURES).items():
+            samples[name] += its
+        del graphs
+        torch.cuda.empty_cache()
+    del early
+    return samples, ""
 
 
-def timed_rounds(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, tuple[float, ...]]:
+def timed_rounds(
+    calls: Mapping[str, Callable[[], object]], seconds: float, share: float = 1
+) -> dict[str, tuple[float, ...]]:
     """Return the time per call in each round and arm, ns; every other round has the arms in reverse order.
 
-    At least 8 rounds are run, and further ones for `seconds` in all.
+    At least 8 rounds are run, and further ones for `seconds` in all, at most 200; `share` is of these bounds.
     """
     repeats = {name: _repeats(call) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     end = time.monotonic() + seconds
-    for number in range(_MOST_ROUNDS):
-        if number >= _LEAST_ROUNDS and time.monotonic() > end:
+    for number in range(round(_MOST_ROUNDS * share)):
+        if number >= _LEAST_ROUNDS * share and time.monotonic() > end:
             break
         order = list(calls) if number % 2 == 0 else list(calls)[::-1]
         for name in order:
@@ -51,7 +69,19 @@ def timed_rounds(calls: Mapping[str, Callable[[], object]], seconds: float) -> d
     return {name: tuple(its) for name, its in samples.items()}
 
 
-def _replay(arm: RunnableArm) -> Callable[[], object]:
+def _early() -> list[object]:
+    """Return executables that keep the place of a process's first ones, which run kernels faster."""
+    _CUDA._sleep(0)  # loads the kernel, which a capture must not
+
+    def enqueue() -> None:
+        for _ in range(EARLY_KERNELS):
+            _CUDA._sleep(0)
+
+    stream = _CUDA.Stream()
+    return list(early_executables(Graph(stream, enqueue), stream))
+
+
+def _replay(arm: Callable[[], object]) -> Callable[[], object]:
     stream = _CUDA.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -5,13 +5,10 @@ from collections.abc import Callable
 import torch
 
 from gemmtune.engine.measure.operands.operand_sets import BLOCK_SAMPLES, COLD_BYTES_PER_L2
-from gemmtune.engine.measure.timing.cuda_graphs import Executable, Graph
+from gemmtune.engine.measure.timing.cuda_graphs import EARLY_KERNELS, Graph, early_executables
 from gemmtune.engine.measure.timing.helper_kernels import HelperKernels, StreamBarrier
 
 __all__ = ["EventPair", "TimingContext"]
-
-_EARLY_EXECUTABLES, _EARLY_KERNELS = 64, 32
-"""Executables made first and never run, because kernels may run faster in the first ones, and kernels in each."""
 
 
 class EventPair:
@@ -47,8 +44,7 @@ class TimingContext:
         self.single_events = [EventPair(external=False) for _ in range(BLOCK_SAMPLES)]
         self.helpers.empty()
         self.helpers.evict()
-        early = self.capture(self._many_empty)
-        self._early = [Executable(early, self.main_stream) for _ in range(_EARLY_EXECUTABLES)]
+        self._early = early_executables(self.capture(self._many_empty), self.main_stream)
         torch.cuda.synchronize()
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
@@ -60,5 +56,5 @@ class TimingContext:
         return Graph(self.stream, enqueue)
 
     def _many_empty(self) -> None:
-        for _ in range(_EARLY_KERNELS):
+        for _ in range(EARLY_KERNELS):
             self.helpers.empty()
