@@ -15,20 +15,20 @@ from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.task_features import TaskFeatures
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes, shipped_searches
 
 __all__ = ["TaskHistory"]
 
 
 @dataclass(frozen=True, slots=True)
 class TaskHistory:
-    """Trials of other tasks of a space, from the database and from the shipped landscapes.
+    """Trials of other tasks of a space, from the database and from what ships with gemmtune.
 
     The campaign's own tasks are left out: a campaign that was killed then learns the same when it continues, and asks
     for the same configs. Its measurements serve later campaigns.
 
-    The shipped landscapes of the space and the GPU's kind are included where the executor measures times. An executor
-    that replays them would learn its own answers.
+    The shipped landscapes and searches of the space and the GPU's kind are included where the executor measures times.
+    An executor that replays landscapes would learn its own answers.
     """
 
     database: Database
@@ -76,7 +76,7 @@ class TaskHistory:
 
 def _shipped(task: Task) -> Iterator[SourceTask]:
     """Yield the shipped trials of the task's space on its kind of GPU."""
-    for path in embedded(task.space):
+    for path in (*embedded(task.space), *shipped_searches(task.space)):
         for landscape in read_landscapes(path):
             if (landscape.context["space"], landscape.context["device"]) == (task.space, task.device.sku):
                 recorded = LandscapeSearch(landscape)

@@ -22,15 +22,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 
 from gemmtune.engine.io.reading import read_bytes, text_pieces
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.store import recorded
+from gemmtune.engine.store import recorded, searched
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscapes import csv_reader, csv_writer, tuner_json
 
-__all__ = ["embedded", "read_landscapes", "write_landscapes"]
+__all__ = ["embedded", "read_landscapes", "shipped_searches", "write_landscapes"]
 
 
 def read_landscapes(path: str | os.PathLike[str]) -> tuple[Landscape, ...]:
@@ -63,9 +64,17 @@ def write_landscapes(path: str | os.PathLike[str], landscapes: Sequence[Landscap
 
 def embedded(space: str | None = None) -> tuple[Path, ...]:
     """Return the shipped landscape files, sorted by name; with `space`, those that hold a task of that space."""
-    entries = (Path(str(entry)) for entry in resources.files(recorded).iterdir())
-    files = sorted(path for path in entries if path.name.endswith(".csv.gz"))
-    return tuple(path for path in files if space is None or _holds(path, space))
+    return tuple(path for path in _shipped(recorded) if space is None or _holds(path, space))
+
+
+def shipped_searches(space: str) -> tuple[Path, ...]:
+    """Return the shipped files with what searches of a space measured, sorted by name; they lack most configs."""
+    return tuple(path for path in _shipped(searched) if _holds(path, space))
+
+
+def _shipped(package: ModuleType) -> list[Path]:
+    entries = (Path(str(entry)) for entry in resources.files(package).iterdir())
+    return sorted(path for path in entries if path.name.endswith(".csv.gz"))
 
 
 def _holds(path: Path, space: str) -> bool:

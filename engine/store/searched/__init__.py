@@ -1,0 +1,1 @@
+"""Measurements of searches, which ship with gemmtune; README.md beside this file says how each was made."""

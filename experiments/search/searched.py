@@ -1,0 +1,106 @@
+"""Make the shipped measurements of a search, and say what a later search gains from them. No GPU.
+
+    python experiments/search/searched.py --from MEASUREMENTS.db --space quack_gemm --out FILE.csv.gz
+    python experiments/search/searched.py --judge FILE.csv.gz
+
+Judged is the order in which the configs of each problem would come if the forest of `transfer` had learned from the
+others, beside the order in which the search asked for them. Left out of what it learns from are problems that share
+two of their three sizes with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import geometric_mean
+
+from gemmtune.engine.api.recording import landscape_from
+from gemmtune.engine.records.landscape import Landscape
+from gemmtune.engine.records.search import Search
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
+from gemmtune.engine.seams import registry
+from gemmtune.engine.search.models.transfer_model import predict_slowness
+from gemmtune.engine.search.task_features import feature_matrix
+from gemmtune.engine.store.database import Database
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
+
+EVALUATIONS = (1, 2, 4, 8)
+SHARED_SIZES = 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--from", dest="database", type=Path, help="database of a campaign")
+    parser.add_argument("--space", default="quack_gemm", help="space whose measurements are taken")
+    parser.add_argument("--out", type=Path, help="file to write")
+    parser.add_argument("--judge", type=Path, help="file to judge")
+    given = parser.parse_args()
+    if given.database:
+        write(given.database, given.space, given.out)
+    if given.judge:
+        print(json.dumps(judged(read_landscapes(given.judge)), indent=1))
+
+
+def write(database: Path, space: str, out: Path) -> None:
+    """Write the times of a space's configs, in the order in which they were measured."""
+    found = []
+    with Database.open(database, read_only=True) as store:
+        for task in store.tasks():
+            measurements = {m.config: m for m in store.measurements(task)}
+            if task.space == space and measurements:
+                order = sorted(measurements, key=lambda config: measurements[config].created_at)
+                found.append(landscape_from(task, registry.space(space), order, measurements))
+    bare = {"samples_ns": (), "resources": None, "build_seconds": None}
+    write_landscapes(out, [replace(x, points={c: replace(p, **bare) for c, p in x.points.items()}) for x in found])
+
+
+def judged(landscapes: Sequence[Landscape]) -> dict:
+    """Return the best time over the best of the first configs, with the configs as asked and as predicted."""
+    searches = [LandscapeSearch(landscape) for landscape in landscapes]
+    sources = [search.as_source([search.outcome(config) for config in search.feasible]) for search in searches]
+    found: dict[str, list[float]] = {}
+    for search in searches:
+        asked = search.feasible
+        problem = search.landscape.problem
+        others = [
+            source
+            for source, other in zip(sources, searches, strict=True)
+            if shared_sizes(problem, other.landscape.problem) < SHARED_SIZES
+        ]
+        question = Search(
+            params=search.landscape.params,
+            feasible=asked,
+            seeds=(),
+            budget=len(asked),
+            seed=0,
+            campaign_seed=0,
+            features=search.features,
+            history=tuple(others),
+        )
+        slowness = predict_slowness(question, feature_matrix(search.features, list(asked)))
+        predicted = [asked[place] for place in slowness.argsort(kind="stable")]
+        for name, order in (("asked", asked), ("predicted", predicted)):
+            times = [search.landscape.points[config].time_ns or float("inf") for config in order]
+            for evaluations in EVALUATIONS:
+                found.setdefault(f"{name} {evaluations}", []).append(min(times) / min(times[:evaluations]))
+    return {
+        name: {
+            "mean": round(geometric_mean(its), 4),
+            "worst": round(min(its), 3),
+            "off by 2 %": sum(x < 0.98 for x in its),
+        }
+        for name, its in found.items()
+    } | {"problems": len(searches), "configs": sum(len(search.feasible) for search in searches)}
+
+
+def shared_sizes(one, other) -> int:
+    """Return how many of a problem's three sizes the other has, too; each counts once."""
+    return sum((Counter((one.m, one.n, one.k)) & Counter((other.m, other.n, other.k))).values())
+
+
+if __name__ == "__main__":
+    main()
