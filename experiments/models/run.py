@@ -71,21 +71,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder for the campaign, the table and the results")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no further step after this time")
-    parser.add_argument("--models", help="models, with commas; by default llama alone below 10 minutes, else all")
-    parser.add_argument("--groups", help=f"groups, with commas, of {', '.join(GROUPS)}")
-    parser.add_argument("--arms", help="arms of the bench; by default all, without max-autotune below 10 minutes")
+    parser.add_argument("--models", default="llama,qwen3,moe_dense,bert,vit,whisper", help="models, with commas")
+    parser.add_argument("--groups", default=",".join(GROUPS), help="groups, with commas")
+    parser.add_argument("--arms", default="eager,compile,max-autotune,table", help="arms of the bench, with commas")
     parser.add_argument("--spaces", default=",".join(SPACES), help="spaces to search, with commas")
     parser.add_argument("--seconds", type=float, help="time of the search; by default a quarter of the minutes")
     parser.add_argument("--bench-seconds", type=float, default=BENCH_SECONDS, help="time of the rounds per case")
     parser.add_argument("--rehearse", action="store_true", help="capture only, as a machine without a GPU can")
     given = parser.parse_args()
-    is_short = given.minutes < 10
-    models = (given.models or ("llama" if is_short else "llama,qwen3,moe_dense,bert,vit,whisper")).split(",")
-    groups = (given.groups or ("decode 16,512 tokens" if is_short else ",".join(GROUPS))).split(",")
-    arms = given.arms or ("eager,compile,table" if is_short else "eager,compile,max-autotune,table")
+    models, groups = given.models.split(","), given.groups.split(",")
     wanted = [case for group in groups for case in cases() if case.model in models and case.group == group]
     given.out.mkdir(parents=True, exist_ok=True)
-    run = Run(given.out.resolve(), time.monotonic() + given.minutes * 60, arms)
+    run = Run(given.out.resolve(), time.monotonic() + given.minutes * 60, given.arms)
     run.capture([case for case in wanted if case.name not in run.result["captures"]])
     if not given.rehearse:
         if not run.result["tune"]:
