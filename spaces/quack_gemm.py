@@ -35,6 +35,8 @@ _PARAMS = (
     Param("is_dynamic_persistent", (False, True)),
     Param("max_swizzle_size", (4, 8, 16)),
 )
+_EPILOGUES = "2"
+"""Revision of what gemmtune computes in QuACK's epilogue; a kernel of another one is measured again."""
 
 
 class QuackGemmSpace(Space):
@@ -89,8 +91,9 @@ class QuackGemmSpace(Space):
         return {**clustered_tile(task, config).features(task), "group": math.log2(group)}
 
     def toolchain(self) -> Toolchain:
-        """Return the versions of QuACK, of CUTLASS's DSL, which compiles, and of TVM-FFI, which launches."""
-        return toolchain_of(*RUNTIME_PACKAGES, "quack-kernels", extra="cute")
+        """Return the versions of QuACK, of CUTLASS's DSL, which compiles, of TVM-FFI, and of our epilogues."""
+        versions = toolchain_of(*RUNTIME_PACKAGES, "quack-kernels", extra="cute").versions
+        return Toolchain(tuple(sorted((*versions, ("gemmtune-epilogues", _EPILOGUES)))))
 
     def artifact_key(self, task: Task, config: Config) -> str:
         """Return all that the binary depends on; sizes, strides and the number of clusters are its arguments."""

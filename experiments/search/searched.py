@@ -1,6 +1,6 @@
 """Make the shipped measurements of a search, and say what a later search gains from them. No GPU.
 
-    python experiments/search/searched.py --from MEASUREMENTS.db --space quack_gemm --out FILE.csv.gz
+    python experiments/search/searched.py --from MEASUREMENTS.db --space quack_gemm --without silu --out FILE.csv.gz
     python experiments/search/searched.py --judge FILE.csv.gz
 
 Judged is the order in which the configs of each problem would come if the forest of `transfer` had learned from the
@@ -36,22 +36,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--from", dest="database", type=Path, help="database of a campaign")
     parser.add_argument("--space", default="quack_gemm", help="space whose measurements are taken")
+    parser.add_argument("--without", default=" ", help="part of the names of problems to leave out")
     parser.add_argument("--out", type=Path, help="file to write")
     parser.add_argument("--judge", type=Path, help="file to judge")
     given = parser.parse_args()
     if given.database:
-        write(given.database, given.space, given.out)
+        write(given.database, given.space, given.without, given.out)
     if given.judge:
         print(json.dumps(judged(read_landscapes(given.judge)), indent=1))
 
 
-def write(database: Path, space: str, out: Path) -> None:
+def write(database: Path, space: str, without: str, out: Path) -> None:
     """Write the times of a space's configs, in the order in which they were measured."""
     found = []
     with Database.open(database, read_only=True) as store:
         for task in store.tasks():
             measurements = {m.config: m for m in store.measurements(task)}
-            if task.space == space and measurements:
+            if task.space == space and without not in task.problem.name and measurements:
                 order = sorted(measurements, key=lambda config: measurements[config].created_at)
                 found.append(landscape_from(task, registry.space(space), order, measurements))
     bare = {"samples_ns": (), "resources": None, "build_seconds": None}

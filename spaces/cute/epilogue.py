@@ -42,15 +42,20 @@ def _where(condition: Any, one: Float32, other: Float32) -> Float32:  # noqa: AN
     return Float32(cutlass.select_(condition, one, other))
 
 
+def _quotient(x: Float32, y: Float32) -> Float32:
+    """Return x / y within 2 units in the last place, as Triton does; the DSL's own division calls a function."""
+    return Float32(_math.div(x, y, full=True))
+
+
 def _sigmoid(x: Float32) -> Float32:
-    return Float32(Float32(1.0) / (Float32(1.0) + _math.exp(-x, fastmath=True)))
+    return _quotient(Float32(1.0), Float32(1.0) + _math.exp(-x, fastmath=True))
 
 
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "abs": _math.absf,
     "add": lambda x, y: x + y,
     "cos": _math.cos,
-    "div": lambda x, y: x / y,
+    "div": _quotient,
     "eq": lambda x, y: x == y,
     "erf": _math.erf,
     "exp": lambda x: _math.exp(x, fastmath=True),
@@ -69,7 +74,7 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "ne": lambda x, y: x != y,
     "neg": lambda x: -x,
     "pow": _math.pow,
-    "reciprocal": lambda x: Float32(1.0) / x,
+    "reciprocal": partial(_quotient, Float32(1.0)),
     "relu": lambda x: cute.arch.fmax(x, 0.0, nan=True),
     "rsqrt": _math.rsqrt,
     "sigmoid": _sigmoid,

@@ -139,7 +139,7 @@ def test_a_kernel_builds_on_a_cpu_without_the_driver_and_with_the_shared_memory_
     assert artifact.resources.shared_bytes == tiling.shared_bytes
     assert artifact.resources.threads == tiling.threads
     assert artifact.resources.spill_bytes == 0
-    assert ("gemmtune-decode-kernels", "3") in artifact.toolchain.versions
+    assert ("gemmtune-decode-kernels", "4") in artifact.toolchain.versions
 
 
 EPILOGUE_OF_ALL_OPERANDS = (
