@@ -30,6 +30,7 @@ class TaskFeatures:
     def __init__(self, space: Space, task: Task) -> None:
         self._space = space
         self._task = task
+        self._estimates: Mapping[Config, float] | None = None
         self._names: tuple[str, ...] = ()
         self._rows: dict[Config, NDArray[np.float64]] = {}
 
@@ -43,7 +44,7 @@ class TaskFeatures:
         new = [config for config in configs if config not in self._rows]
         if new:
             columns = dict(self._space.features_of(self._task, new))
-            if estimates := self._estimates:
+            if estimates := self._estimated():
                 slowest = max(estimates.values())  # stands for a config that the model does not know
                 columns["estimate"] = np.array([estimates.get(config, slowest) for config in new])
             columns |= {name: np.full(len(new), value) for name, value in self._constants.items()}
@@ -54,11 +55,12 @@ class TaskFeatures:
                 return rows
         return np.array([self._rows[config] for config in configs]).reshape(len(configs), len(self._names))
 
-    @cached_property
-    def _estimates(self) -> Mapping[Config, float]:
-        times = self._space.prior(self._task).times_ns
-        fastest = min(times.values(), default=1.0)
-        return {config: math.log2(time / fastest) for config, time in times.items()}
+    def _estimated(self) -> Mapping[Config, float]:
+        if self._estimates is None:  # a cached_property would let no two threads wait for their answers in Python 3.11
+            times = self._space.prior(self._task).times_ns
+            fastest = min(times.values(), default=1.0)
+            self._estimates = {config: math.log2(time / fastest) for config, time in times.items()}
+        return self._estimates
 
     @cached_property
     def _constants(self) -> Mapping[str, float]:
