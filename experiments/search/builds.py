@@ -1,18 +1,23 @@
 """Count the builds until a search is near the optimum. Usage: builds.py [--samplers transfer] [--seeds 6].
 
 Problems: the ten that ship, each with the records of the nine others; and the twelve that experiments/campaign-100
-swept, with the ten as history, as its campaign has them. A search may be compared with copies of the sampler that have
-other arguments, `MODULE:CLASS(argument=value)`.
+swept, with the ten as history, as its campaign has them. `--shipped` adds the searches that ship to each history. A
+search may be compared with copies of the sampler that have other arguments, `MODULE:CLASS(argument=value)`.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+from functools import cache
 
 import numpy as np
 from landscapes import fractions, thinned
 from unseen import SCENES, sampler, search
+
+from gemmtune.engine.records.search import SourceTask
+from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
+from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, shipped_searches
 
 BUDGETS = (4, 8, 12, 16, 20, 24, 32)
 """Builds after which a search is judged."""
@@ -27,6 +32,7 @@ def main() -> None:
     arguments.add_argument("--seeds", type=int, default=6)
     arguments.add_argument("--batch", type=int, default=8)
     arguments.add_argument("--thin", action="store_true", help="leave out 15 % of the configs")
+    arguments.add_argument("--shipped", action="store_true", help="add the shipped searches to each history")
     given = arguments.parse_args()
     for scene in given.scenes:
         for name in given.samplers:
@@ -42,12 +48,19 @@ def main() -> None:
 
 def one(scene: str, name: str, given: argparse.Namespace, seed: int) -> list[list[float]]:
     """Return the fraction of the optimum after each build, per problem."""
-    curves = []
+    curves, shipped = [], shipped_sources() if given.shipped else ()
     for task, history in SCENES[scene](random.Random(f"{scene}/{seed}"), given):
         searched = thinned(task, seed) if given.thin else task
-        trials = search(searched, sampler(name), BUDGETS[-1], seed, given.batch, history or ())
+        trials = search(searched, sampler(name), BUDGETS[-1], seed, given.batch, (*(history or ()), *shipped))
         curves.append(fractions(searched, trials, range(1, BUDGETS[-1] + 1)))
     return curves
+
+
+@cache
+def shipped_sources() -> tuple[SourceTask, ...]:
+    """Return what searches of `triton_mm` measured on other problems, from the files that ship."""
+    searches = [LandscapeSearch(x) for path in shipped_searches("triton_mm") for x in read_landscapes(path)]
+    return tuple(search.as_source([search.outcome(config) for config in search.feasible]) for search in searches)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,9 @@ _LEAF = 3
 _SHARE = 0.5
 """Share of the columns that each split chooses from, so that no column decides alone."""
 _MAX_TRIALS = 2000
-"""Largest number of trials to learn from, over all source tasks; more take longer and predict no better."""
+"""Number of trials to learn from, over all source tasks; more take longer and predict no better."""
+_LEAST_SHARE = 200
+"""Trials that each source task may contribute even so: whole landscapes count for little beside many short searches."""
 _MAX_TASKS = 125
 """Largest number of source tasks, the nearest in size; with more, each would contribute too few trials."""
 
@@ -46,7 +48,7 @@ def predict_slowness(search: Search, features: Reals) -> Reals | None:
     if not sources or not search.feasible:
         return None
     sources = _nearest(search, sources)
-    share = fair_share([len(source.trials) for source in sources], _MAX_TRIALS)
+    share = max(_LEAST_SHARE, fair_share([len(source.trials) for source in sources], _MAX_TRIALS))
     selected = [select_trials(source, share) for source in sources]
     trials = [trial for chosen, _ in selected for trial in chosen]
     configs = [[trial.config for trial in chosen] for chosen, _ in selected]
