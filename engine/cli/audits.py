@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.choices import Kind, completed
-from gemmtune.engine.cli.options import AsJson
+from gemmtune.engine.cli.choices import Kind
+from gemmtune.engine.cli.options import AsJson, named
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.report.progress.work import show_work
@@ -24,9 +24,7 @@ _TABLE_HELP = "A table (table.json) of the engine's layers: say what each entry 
 
 def audit(
     source: Annotated[str, typer.Argument(metavar="PATH|PACKAGE", help=_SOURCE_HELP)],
-    device: Annotated[
-        str | None, typer.Option(help=_DEVICE_HELP, metavar="NAME", autocompletion=completed(Kind.DEVICES))
-    ] = None,
+    device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP)] = None,
     triton: Annotated[str, typer.Option(help=_TRITON_HELP, metavar="VERSION")] = "",
     table: Annotated[Path | None, typer.Option(help=_TABLE_HELP)] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all findings as a page, too.")] = None,

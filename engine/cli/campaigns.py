@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.choices import Kind, completed, one_of
+from gemmtune.engine.cli.choices import Kind, one_of
 from gemmtune.engine.cli.options import (
     MARGIN_HELP,
     SAMPLER_HELP,
@@ -20,6 +20,7 @@ from gemmtune.engine.cli.options import (
     LockClocks,
     Problems,
     Replayed,
+    named,
 )
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.report.progress.work import show_work
@@ -56,31 +57,10 @@ def tune(
         list[str] | None,
         typer.Option(metavar="FILE.py:CLASS", help=_KERNEL_HELP, rich_help_panel="Problems"),
     ] = None,
-    space: Annotated[
-        list[str] | None,
-        typer.Option(help=_SPACE_HELP, metavar="NAME", autocompletion=completed(Kind.SPACES), rich_help_panel="Search"),
-    ] = None,
-    sampler: Annotated[
-        str | None,
-        typer.Option(
-            help=f"{SAMPLER_HELP} [default: transfer]",
-            metavar="NAME",
-            autocompletion=completed(Kind.SAMPLERS),
-            rich_help_panel="Search",
-        ),
-    ] = None,
-    pruner: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=_PRUNER_HELP, metavar="NAME", autocompletion=completed(Kind.PRUNERS), rich_help_panel="Search"
-        ),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            help=_OBJECTIVE_HELP, metavar="NAME", autocompletion=completed(Kind.OBJECTIVES), rich_help_panel="Search"
-        ),
-    ] = None,
+    space: Annotated[list[str] | None, named(Kind.SPACES, _SPACE_HELP, "Search")] = None,
+    sampler: Annotated[str | None, named(Kind.SAMPLERS, f"{SAMPLER_HELP} [default: transfer]", "Search")] = None,
+    pruner: Annotated[list[str] | None, named(Kind.PRUNERS, _PRUNER_HELP, "Search")] = None,
+    objective: Annotated[str | None, named(Kind.OBJECTIVES, _OBJECTIVE_HELP, "Search")] = None,
     budget: Annotated[
         int | None, typer.Option(min=1, help="Evaluations per task. [default: 64]", rich_help_panel="Limits")
     ] = None,
@@ -109,12 +89,7 @@ def tune(
     out: Annotated[
         Path, typer.Option(help="Folder for the table, its exports and the database.", rich_help_panel="Output")
     ] = Path("out"),
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help=_DEVICE_HELP, metavar="NAME", autocompletion=completed(Kind.DEVICES), rich_help_panel="Where"
-        ),
-    ] = None,
+    device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP, "Where")] = None,
     replay: Replayed = None,
     database: DatabaseUrl = None,
     fleet: Annotated[str, typer.Option(metavar="WHERE", help=_FLEET_HELP, rich_help_panel="Where")] = "local",

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.choices import Kind, completed, one_of
-from gemmtune.engine.cli.options import AsJson
+from gemmtune.engine.cli.choices import Kind, one_of
+from gemmtune.engine.cli.options import AsJson, named
 from gemmtune.engine.io.printing import print_notice
 from gemmtune.engine.measure.models.arms import ARMS
 from gemmtune.engine.report.progress.work import show_work
@@ -34,9 +34,7 @@ def capture(
     call: Annotated[str, typer.Argument(metavar="MODULE:CALL", help=f"{_CALL_HELP} {_FILE_HELP}")],
     input: Annotated[list[str] | None, typer.Option("--input", metavar="SPEC", help=_INPUT_HELP)] = None,  # noqa: A002
     grad: Annotated[bool, typer.Option("--grad", help="Capture the gradients, too.")] = False,
-    device: Annotated[
-        str | None, typer.Option(help=_DEVICE_HELP, metavar="NAME", autocompletion=completed(Kind.DEVICES))
-    ] = None,
+    device: Annotated[str | None, named(Kind.DEVICES, _DEVICE_HELP)] = None,
     out: Annotated[Path, typer.Option(help="The campaign file to write.")] = Path("problems.toml"),
     as_json: AsJson = False,
 ) -> None:

@@ -1,11 +1,11 @@
 """The options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from gemmtune.engine.cli.choices import completed_problem
+from gemmtune.engine.cli.choices import Kind, completed, completed_problem
 
 __all__ = [
     "MARGIN_HELP",
@@ -17,7 +17,14 @@ __all__ = [
     "LockClocks",
     "Problems",
     "Replayed",
+    "named",
 ]
+
+
+def named(kind: Kind, help: str, panel: str | None = None) -> Any:  # noqa: A002, ANN401 (names and type of typer)
+    """Return an option that takes the name of one of a kind, which a shell completes."""
+    return typer.Option(help=help, metavar="NAME", autocompletion=completed(kind), rich_help_panel=panel)
+
 
 PROBLEM_HELP = (
     "A problem, [BATCHx]MxNxK[:DTYPE[:LAYOUT[:OP]]][:dynamic_m=true], for example 2048x4096x4096:bf16:nt or "

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from gemmtune.engine.cli import output
-from gemmtune.engine.cli.choices import Kind, completed
-from gemmtune.engine.cli.options import SAMPLER_HELP, AsJson
+from gemmtune.engine.cli.choices import Kind
+from gemmtune.engine.cli.options import SAMPLER_HELP, AsJson, named
 from gemmtune.engine.io.printing import print_json, print_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.progress.work import show_work
@@ -30,9 +30,7 @@ Cold = Annotated[bool, typer.Option("--cold", help="Keep the recorded space's st
 
 def replay(
     files: Landscapes,
-    sampler: Annotated[
-        str, typer.Option(help=SAMPLER_HELP, metavar="NAME", autocompletion=completed(Kind.SAMPLERS))
-    ] = "transfer",
+    sampler: Annotated[str, named(Kind.SAMPLERS, SAMPLER_HELP)] = "transfer",
     budget: Annotated[int, typer.Option(min=1, help="Evaluations per search, failures included.")] = 64,
     seeds: Seeds = 10,
     batch: Batch = 1,
