@@ -18,10 +18,8 @@ from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.platform.releases import TORCH_VERSIONS
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import DType
-from gemmtune.engine.records.table import Table
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
@@ -30,7 +28,7 @@ from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear, layers_of
 
 if TYPE_CHECKING:
-    from gemmtune.engine.report.layout import Report
+    from gemmtune.engine.tables.inductor.products import Traced
 
 __all__ = ["describe_space", "doctor", "explain", "init", "list_choices"]
 
@@ -151,20 +149,22 @@ def explain(
     --call traces a callable with the installed torch.
     """
     with show_work("finding the graphs", quiet=as_json):
-        from gemmtune.engine.report.explain import explain_layer, explained_torch, layers_report
+        from gemmtune.engine.report.explain import explain_call, explain_layer, explained_torch, layers_report
         from gemmtune.engine.tables.table_file import read_table, require_device
 
         content = read_table(table) if table else None
         target = catalogue.device(device) if device else content.device if content else catalogue.device("H200")
         if content is not None:
             require_device(content, target)
+        version = torch or explained_torch()
         if call is not None:
-            report = _explained_call(call, input_sizes or [], dtype, torch, target, content, grad, padding)
+            traced = _traced(call, input_sizes or [], dtype, grad)
+            report = explain_call(call, traced, DType(dtype), version, target, content, shape_padding=padding)
         elif linear is not None:
             layer = Linear.parse(linear, dtype, weight_grad=grad, input_grad=input_grad)
-            report = explain_layer(layer, torch or explained_torch(), target, content, shape_padding=padding).report()
+            report = explain_layer(layer, version, target, content, shape_padding=padding).report()
         elif content is not None:
-            version, layers = torch or explained_torch(), layers_of(content, weight_grad=grad, input_grad=input_grad)
+            layers = layers_of(content, weight_grad=grad, input_grad=input_grad)
             report = layers_report([explain_layer(x, version, target, content, shape_padding=padding) for x in layers])
         else:
             raise UsageError(
@@ -173,17 +173,8 @@ def explain(
     output.show(report, as_json=as_json)
 
 
-def _explained_call(
-    call: str,
-    inputs: Sequence[str],
-    dtype: str,
-    torch: str | None,
-    target: Device,
-    table: Table | None,
-    grad: bool,
-    padding: bool,
-) -> Report:
-    from gemmtune.engine.report.explain import explain_call, explained_torch
+def _traced(call: str, inputs: Sequence[str], dtype: str, grad: bool) -> tuple[Traced, ...]:
+    """Return the graphs of a callable that is imported from this folder."""
     from gemmtune.engine.tables.inductor.products import trace
 
     if not inputs:
@@ -193,6 +184,4 @@ def _explained_call(
     if dtype not in PADDED_DTYPES:
         raise UsageError(f"the guards of {dtype} products are not known; known: {', '.join(PADDED_DTYPES)}")
     sys.path.insert(0, str(Path.cwd()))
-    version, kind = torch or explained_torch(), DType(dtype)
-    traced = trace(imported(call), inputs, kind, grad=grad)
-    return explain_call(call, traced, kind, version, target, table, shape_padding=padding)
+    return trace(imported(call), inputs, DType(dtype), grad=grad)
