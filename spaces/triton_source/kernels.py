@@ -1,6 +1,7 @@
 """Load cubins of Triton kernels and launch them one after the other. Imports torch and cuda.bindings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,14 @@ class TritonKernels:
             RuntimeError: the driver refuses a binary.
             torch.OutOfMemoryError: the kernels' own memory does not fit.
         """
-        facts, binaries = dict(artifact.launch), Path(artifact.path).read_bytes()
+        facts: dict[str, Any] = dict(artifact.launch)
+        binaries = Path(artifact.path).read_bytes()
         memory: dict[int, torch.Tensor] = {}
         self._kernels = []
         for number, launch in enumerate(launches):
-            size = int(facts[f"bytes_{number}"])
-            cubin, binaries = binaries[:size], binaries[size:]
-            entry, shared = str(facts[f"entry_{number}"]), int(facts[f"shared_{number}"])
-            scratch = int(facts[f"scratch_{number}"])
-            self._kernels.append(
-                _Kernel(launch, cubin, entry, shared, int(facts[f"threads_{number}"]), scratch, memory)
-            )
+            own = {name: facts[f"{name}_{number}"] for name in ("entry", "bytes", "shared", "threads", "scratch")}
+            cubin, binaries = binaries[: own["bytes"]], binaries[own["bytes"] :]
+            self._kernels.append(_Kernel(launch, cubin, own, memory))
 
     def __call__(self, *arguments: object) -> None:
         """Enqueue the launches on torch's current stream."""
@@ -51,14 +49,7 @@ class _Kernel:
     """One kernel, whose tensors are found in the call's arguments by their paths."""
 
     def __init__(
-        self,
-        launch: KernelLaunch,
-        cubin: bytes,
-        entry: str,
-        shared_bytes: int,
-        threads: int,
-        scratch_bytes: int,
-        memory: dict[int, torch.Tensor],
+        self, launch: KernelLaunch, cubin: bytes, facts: Mapping[str, Any], memory: dict[int, torch.Tensor]
     ) -> None:
         passed = launch.specialised().passed
         values: dict[str, int] = {}
@@ -76,12 +67,11 @@ class _Kernel:
             else:
                 assert value is not None
                 values[name] = value
-        if scratch_bytes:
-            self._memory.append(_bytes(scratch_bytes * launch.grid[0] * launch.grid[1] * launch.grid[2]))
+        if facts["scratch"]:
+            self._memory.append(_bytes(facts["scratch"] * prod(launch.grid)))
             values["scratch"] = self._memory[-1].data_ptr()
-        self._cubin = CubinKernel(
-            cubin, entry, launch.grid, threads, shared_bytes, passed, values, tuple(self._tensors)
-        )
+        block = facts["threads"], facts["shared"]
+        self._cubin = CubinKernel(cubin, facts["entry"], launch.grid, *block, passed, values, tuple(self._tensors))
 
     def launch(self, arguments: tuple[object, ...]) -> None:
         tensors = []
