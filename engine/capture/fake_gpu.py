@@ -11,7 +11,6 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -50,28 +49,11 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
         ToolchainMissing: this torch was built without CUDA, and in a way that allows no device of that name.
     """
     _allow_cuda_tensors()
-    properties = SimpleNamespace(
-        name=device.name,
-        gcnArchName=device.name,
-        major=device.capability[0],
-        minor=device.capability[1],
-        multi_processor_count=device.sm_count,
-        shared_memory_per_block=49152,
-        shared_memory_per_block_optin=device.shared_memory_per_block_bytes,
-        shared_memory_per_multiprocessor=device.shared_memory_per_sm_bytes,
-        regs_per_multiprocessor=device.registers_per_sm,
-        max_threads_per_multi_processor=device.max_threads_per_sm,
-        warp_size=device.warp_size,
-        L2_cache_size=device.l2_bytes,
-        total_memory=2**40,  # nothing is allocated, so no model may seem too large
-    )
     random_state = torch.zeros(0, dtype=torch.uint8, device="cpu")
     answers = {
         "torch.cuda.is_available": lambda: True,
         "torch.cuda.is_initialized": lambda: True,
         "torch.cuda.device_count": lambda: 1,
-        "torch.cuda.current_device": lambda: 0,
-        "torch.cuda.get_device_properties": lambda *_: properties,
         "torch.cuda.get_device_name": lambda *_: device.name,
         "torch.cuda.is_bf16_supported": lambda *_, **__: device.capability >= (8, 0),
         "torch.cuda.is_tf32_supported": lambda: device.capability >= (8, 0),

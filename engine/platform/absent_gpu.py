@@ -50,16 +50,22 @@ def target(device: Device) -> Iterator[None]:
 
 
 def _properties_of(device: Device) -> SimpleNamespace:
-    """Return torch's properties of an absent GPU, as far as Inductor's scheduler asks for them."""
+    """Return torch's properties of an absent GPU; its architecture's name is the GPU's, as in torch's own for CUDA."""
     major, minor = device.capability
     return SimpleNamespace(
         name=device.name,
-        gcnArchName=device.arch,
+        gcnArchName=device.name,
         major=major,
         minor=minor,
         multi_processor_count=device.sm_count,
-        warp_size=device.warp_size,
+        shared_memory_per_block=49152,
         shared_memory_per_block_optin=device.shared_memory_per_block_bytes,
+        shared_memory_per_multiprocessor=device.shared_memory_per_sm_bytes,
+        regs_per_multiprocessor=device.registers_per_sm,
+        max_threads_per_multi_processor=device.max_threads_per_sm,
+        warp_size=device.warp_size,
+        L2_cache_size=device.l2_bytes,
+        total_memory=2**40,  # nothing is allocated, so no model may seem too large
     )
 
 
