@@ -64,10 +64,4 @@ class MetaSource:
         """Return a tensor without memory."""
         return torch.empty(shape, dtype=dtype, device="meta")
 
-    def own(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        """Return a tensor without memory."""
-        return torch.empty(shape, dtype=dtype, device="meta")
-
-    def empty(self, dtype: torch.dtype, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        """Return a tensor without memory."""
-        return torch.empty(shape, dtype=dtype, device="meta")
+    own = empty = normal
