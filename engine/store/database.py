@@ -319,12 +319,9 @@ class Database:
         """Return every final of a problem, device and protocol, by time and then in insertion order."""
         columns = schema.finals.c
         statement = select(schema.finals).order_by(columns.created_at, columns.id)
-        if problem is not None:
-            statement = statement.where(columns.problem == problem)
-        if device is not None:
-            statement = statement.where(columns.device == device)
-        if protocol is not None:
-            statement = statement.where(columns.protocol == protocol)
+        for column, wanted in ((columns.problem, problem), (columns.device, device), (columns.protocol, protocol)):
+            if wanted is not None:
+                statement = statement.where(column == wanted)
         return list(self._reader.records(schema.finals, self._reader.rows(statement), rows.final_of))
 
     def number_of_finals(self) -> int:
