@@ -14,6 +14,8 @@ from gemmtune.engine.tables.serving.entries import FileEntries, entries_by_file
 __all__ = ["SglangExporter", "VllmExporter"]
 
 _GAINS = "gains.json"
+_LINEAR_FOLDER = "linear_configs"
+"""Folder for the files of linear layers, which are loaded from the engine's package alone."""
 _TILE = {"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1}
 _EXAMPLE = Config({**_TILE, "num_warps": 4, "num_stages": 3})
 _ORDER = (*_TILE, "num_warps", "num_stages", "SWAP_AB", "SPLIT_K")
@@ -25,8 +27,6 @@ _PLAIN = {"SWAP_AB": False, "SPLIT_K": 1}
 class _ServingExporter(Exporter):
     engine: ClassVar[Engine]
     """Engine that loads the files."""
-    linear_folder: ClassVar[str]
-    """Folder for the files of linear layers, which are loaded from the engine's package alone."""
     note: ClassVar[str]
     """Sentence that says where the files go."""
 
@@ -41,7 +41,7 @@ class _ServingExporter(Exporter):
         return {**written, _GAINS: _gains(table, files, self._path, self.note)}
 
     def _path(self, file: FileEntries) -> str:
-        return f"{self.linear_folder}/{file.name.text}" if file.name.kernel is Kernel.LINEAR else file.name.text
+        return f"{_LINEAR_FOLDER}/{file.name.text}" if file.name.kernel is Kernel.LINEAR else file.name.text
 
     def _text(self, file: FileEntries) -> str:
         """Return the file's JSON. Every key but vLLM's `triton_version` is a token count."""
@@ -62,7 +62,6 @@ class VllmExporter(_ServingExporter):
     spaces = ("vllm_moe", "vllm_moe_shipped", "vllm_block_fp8", "vllm_block_fp8_shipped")
     example = ("vllm_moe", _EXAMPLE)
     example_problems = tuple(f"vllm_moe:m{m}:e8:k2:h4096:n1792:bf16" for m in (1, 64, 4096))
-    linear_folder = "linear_configs"
     note = (
         "vLLM loads E=*.json from the folder that VLLM_TUNED_CONFIG_FOLDER names. Copy linear_configs/*.json into "
         "vllm/model_executor/layers/quantization/utils/configs of the installed package."
@@ -80,7 +79,6 @@ class SglangExporter(_ServingExporter):
     spaces = ("sglang_moe", "sglang_moe_shipped", "sglang_block_fp8", "sglang_block_fp8_shipped")
     example = ("sglang_moe", _EXAMPLE)
     example_problems = tuple(f"sglang_moe:m{m}:e8:k2:h4096:n1792:bf16" for m in (1, 64, 4096))
-    linear_folder = "linear_configs"
     note = (
         "SGLang loads configs/triton_*/E=*.json from the folder that SGLANG_MOE_CONFIG_DIR names. Copy "
         "linear_configs/*.json into sglang/kernels/ops/gemm/configs of the installed package."
