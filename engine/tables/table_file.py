@@ -40,6 +40,7 @@ _END = "\n}\n"
 _EVIDENCE = frozenset(Evidence)
 _LOSS = tuple[int, float]
 """Type of a pair of m and loss."""
+_is_record, _arguments = cache(is_dataclass), cache(get_args)
 
 
 def table_text(table: Table) -> str:
@@ -224,16 +225,6 @@ def _hints(kind: type) -> dict[str, Any]:
     """Return the types of a record's fields in the file; answers of one board and weights have no field."""
     kept = {f.name for f in fields(kind) if f.compare or f.name == "source"}
     return {name: hint for name, hint in get_type_hints(kind).items() if name in kept}
-
-
-@cache
-def _is_record(hint: Any) -> bool:  # noqa: ANN401 (a type)
-    return is_dataclass(hint)
-
-
-@cache
-def _arguments(hint: Any) -> tuple[Any, ...]:  # noqa: ANN401 (a type)
-    return get_args(hint)
 
 
 def _written(record: Any) -> dict[str, object]:  # noqa: ANN401 (a dataclass)
