@@ -6,12 +6,11 @@ from typing import Annotated, cast
 
 import typer
 
-from gemmtune.engine.cli.audits import audit
 from gemmtune.engine.cli.campaigns import record, tune
 from gemmtune.engine.cli.captures import bench, capture
 from gemmtune.engine.cli.descriptions import describe_space, doctor, explain, init, list_choices
 from gemmtune.engine.cli.help import Command
-from gemmtune.engine.cli.reports import report, table
+from gemmtune.engine.cli.reports import audit, report, table
 from gemmtune.engine.cli.studies import compare, replay
 from gemmtune.engine.cli.tables import diff, export, merge, show, status, verify, warmup
 from gemmtune.engine.io.printing import print_text

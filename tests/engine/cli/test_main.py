@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmtune.engine.cli import audits, campaigns, captures, descriptions, reports, studies, tables
+from gemmtune.engine.cli import campaigns, captures, descriptions, reports, studies, tables
 from gemmtune.engine.cli.commands import app
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.store.database import Database
@@ -117,7 +117,7 @@ def test_a_command_says_that_it_is_at_work_before_it_imports_and_reads(run, monk
     def show_work(doing: str, *, quiet: bool):
         raise UsageError(f"said: {doing}, {quiet}")
 
-    for module in (audits, campaigns, captures, descriptions, reports, studies, tables):
+    for module in (campaigns, captures, descriptions, reports, studies, tables):
         monkeypatch.setattr(module, "show_work", show_work)
     said = run(*arguments).err
     assert said.startswith("gemmtune: said: "), said
