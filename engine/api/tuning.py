@@ -1,7 +1,5 @@
 """Problems in, a table out: one call for a whole campaign."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

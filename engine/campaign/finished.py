@@ -1,7 +1,5 @@
 """Remember what finished searches asked, so that the same command does not ask their samplers again."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Build a table of everything that a database knows, without a campaign."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization

@@ -3,8 +3,6 @@
 A torch that was built without CUDA would take the product of matrices for every attention on a GPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Callables by their text, and models whose tensors have no data. Imports torch."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence

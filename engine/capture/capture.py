@@ -1,7 +1,5 @@
 """Capture the products of a callable, on this machine's GPU or for a device that need not be present. Imports torch."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Products that run outside of compiled graphs. Imports torch."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

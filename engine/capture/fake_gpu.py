@@ -4,8 +4,6 @@ Code that runs within `fake_gpu` sees what it would see on the device: tensors o
 Every tensor that it makes there has sizes and no data, so a model of any size fits. Small tensors on the CPU have data.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import math

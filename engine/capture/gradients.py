@@ -4,8 +4,6 @@ torch's engine asks the device of every tensor for its streams, so it cannot run
 walk the same graph and need none. They serve tensors without data, whose gradients have sizes and no values.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias

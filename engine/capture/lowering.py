@@ -5,8 +5,6 @@ the device, forward and backward, under the settings that a table needs. The gra
 interpreter: on tensors without data, or on a GPU.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 from collections import Counter

@@ -1,7 +1,5 @@
 """Captures from files: of `gemmtune_inductor.record`, and of PyTorch's TunableOp."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path

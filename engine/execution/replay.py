@@ -1,7 +1,5 @@
 """An executor that answers from recorded landscapes: no GPU, no compiler, equal answers every time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
