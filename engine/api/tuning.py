@@ -123,7 +123,8 @@ def tune(
     """
     base = read_plan(Path(campaign)) if campaign is not None else Plan()
     given: dict[str, Any] = {
-        "problems": _joined(base.problems, parse_problems(problems)),
+        # One that is in both keeps the weight of the campaign file.
+        "problems": (*base.problems, *(each for each in parse_problems(problems) if each not in base.problems)),
         "spaces": (space,) if isinstance(space, str) else tuple(space or ()),
         "sampler": sampler,
         "pruners": tuple(pruners or ()),
@@ -217,11 +218,6 @@ def _workloads(problem: ProblemLike) -> tuple[Workload, ...]:
     if file is None:
         raise UsageError(f"class {problem.__qualname__} is in no file, which builders read it from: put it into one")
     return expand_workloads(f"triton:{file}:{problem.__qualname__}")
-
-
-def _joined(filed: tuple[Workload, ...], named: tuple[Workload, ...]) -> tuple[Workload, ...]:
-    """Return the problems of the campaign file and those named beside it; one that is in both keeps its weight."""
-    return (*filed, *(problem for problem in named if problem not in filed))
 
 
 def _said(arguments: Mapping[str, Any]) -> dict[str, Any]:

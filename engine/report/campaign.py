@@ -7,7 +7,7 @@ from pathlib import Path
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Finding, Result
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.measurement import Evidence, Measurement, Status
+from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
 from gemmtune.engine.report.layout import (
@@ -65,7 +65,7 @@ def campaign_report(
             for finding, of in zip(findings, scored, strict=True)
         ],
         "damaged": result.damaged,
-        "failed_baselines": [_baseline_json(m) for m in lost],
+        "failed_baselines": [{"problem": m.task.problem, "status": m.status, "reason": m.reason} for m in lost],
         "notes": notes,
         "written": [str(path) for path in written],
     }
@@ -105,10 +105,6 @@ def campaign_report(
     if written:
         lines += ["written:", *(f"  {path}" for path in written)]
     return Report(record, [*sections, "\n".join(lines)])
-
-
-def _baseline_json(failure: Measurement) -> dict[str, str]:
-    return {"problem": failure.task.problem.name, "status": failure.status.value, "reason": failure.reason}
 
 
 def _columns(

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, fsum, log
+from itertools import accumulate
+from math import exp, fsum, inf, log
 
 from gemmtune.engine.measure.models.model_bench import ModelBench
 from gemmtune.engine.records.config import Config
@@ -116,7 +117,7 @@ def gather(
     Raises:
         StoreError: the database cannot be read.
     """
-    rows = sorted(table.rows, key=_weighted_time, reverse=True)[:DETAILED]
+    rows = sorted(table.rows, key=lambda row: row.problem.weight * row.choices[0].time_ns, reverse=True)[:DETAILED]
     optima = run.optima if run else {}
     problems = () if database is None else tuple(_problem(row, table, objective, database, optima) for row in rows)
     return CampaignRecord(table, objective, problems, run, benches)
@@ -132,10 +133,6 @@ def lead(row: Row) -> tuple[float, float, float] | None:
         return None
     base = row.baseline
     return base.time_ns / best.time_ns, base.low_ns / best.high_ns, base.high_ns / best.low_ns
-
-
-def _weighted_time(row: Row) -> float:
-    return row.problem.weight * row.choices[0].time_ns
 
 
 def _problem(
@@ -159,13 +156,8 @@ def _evaluation(m: Measurement, objective: Objective) -> Evaluation:
 
 def best_so_far(scores: Iterable[float | None]) -> list[float | None]:
     """Return the least score up to each evaluation; None before the first success."""
-    found: list[float | None] = []
-    best: float | None = None
-    for score in scores:
-        if score is not None and (best is None or score < best):
-            best = score
-        found.append(best)
-    return found
+    best = accumulate((inf if score is None else score for score in scores), min)
+    return [None if score == inf else score for score in best]
 
 
 def within(problem: ProblemRecord, fraction: float) -> int:

@@ -1,6 +1,7 @@
 """Reports of every file that gemmtune writes: `gemmtune show`."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -148,10 +149,7 @@ def _comparison_report(record: Mapping[str, Any]) -> Report:
 def _landscapes_report(found: tuple[Landscape, ...]) -> Report:
     lines, facts = [], []
     for each in found:
-        failures: dict[str, int] = {}
-        for point in each.points.values():
-            if point.status is not Status.OK:
-                failures[point.status.value] = failures.get(point.status.value, 0) + 1
+        failures = Counter(point.status.value for point in each.points.values() if point.status is not Status.OK)
         timed = [(point.time_ns, point.config) for point in each.points.values() if point.time_ns is not None]
         best_ns, config = min(timed, key=lambda pair: pair[0], default=(None, Config({})))
         near = sum(best_ns is not None and time_ns <= best_ns * 1.02 for time_ns, _ in timed)

@@ -39,7 +39,8 @@ class MoeSpace(EngineSpace):
     def params(self, task: Task) -> tuple[Param, ...]:
         """Return the parameters of the engine's own tuner, with tiles of 8 rows where vLLM's files have them."""
         rows, *others = TILE_PARAMS
-        return (Param(rows.name, (_FLAT, *rows.values)), *others) if self._hopper_fp8(task) else TILE_PARAMS
+        is_flat = task.device.capability == (9, 0) and self.layer(task).dtype is not MoeType.BF16
+        return (Param(rows.name, (_FLAT, *rows.values)), *others) if is_flat else TILE_PARAMS
 
     def check(self, task: Task, config: Config) -> Verdict:
         """Reject tiles that are clamped, of no use, or do not fit."""
@@ -75,9 +76,6 @@ class MoeSpace(EngineSpace):
         """Return whether the engine swaps A and B for this tile."""
         block_m, block_n, _ = tile(config)
         return self.layer(task).dtype is not MoeType.BF16 and moe_swaps(task.device.capability, block_m, block_n)
-
-    def _hopper_fp8(self, task: Task) -> bool:
-        return task.device.capability == (9, 0) and self.layer(task).dtype is not MoeType.BF16
 
     def layer(self, task: Task) -> MoeLayer:
         """Return the task's layer."""

@@ -102,8 +102,7 @@ def _goals(comparison: Comparison) -> Section:
 
 
 def _scores(comparison: Comparison) -> Section:
-    names = [*_MEAN, *comparison.landscapes] if len(comparison.landscapes) > 1 else comparison.landscapes
-    curves = [(name, [comparison.curve(arm, name) for arm in comparison.arms]) for name in names]
+    curves = [(name, [comparison.curve(arm, name) for arm in comparison.arms]) for name in _panels(comparison)]
     rows = [[name or "mean", *map(score_text, of)] for name, of in curves]
     text = (
         "Performance score P with its 95 % interval: 0 is random search, 1 the optimum from the start. A dash: the "

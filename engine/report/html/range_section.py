@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.table import RangeRow, Row
-from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.html.drawing import COLORS, PANELS, SERIES, canvas, plain_ticks, svg
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
@@ -26,8 +25,9 @@ def m_ranges(record: CampaignRecord) -> Section | None:
         return None
     pictures, sheet_rows = [], list[Sequence[Cell]]()
     families = [(key, list(of)) for key, of in groupby(record.table.ranges, key=lambda r: r.problem.series)]
-    for _, ranges in families[:PANELS]:
-        tuned = _tuned_rows(record.table.rows, ranges[0].problem)
+    for series, ranges in families[:PANELS]:
+        rows = (row for row in record.table.rows if row.problem.series == series)
+        tuned = sorted(rows, key=lambda row: row.problem.size)
         with canvas(3.2) as figure:
             axes = figure.subplots()
             _draw_ranges(axes, ranges, tuned)
@@ -57,11 +57,6 @@ def m_ranges(record: CampaignRecord) -> Section | None:
         f"them, crosses were held out. Hatched {size} have no measurement within a factor of two."
     )
     return Section(f"Ranges of {size}", text, pictures, Sheet(headers, sheet_rows, left))
-
-
-def _tuned_rows(rows: Iterable[Row], problem: Workload) -> list[Row]:
-    """Return the table's rows of one series, sorted by size."""
-    return sorted((r for r in rows if r.problem.series == problem.series), key=lambda r: r.problem.size)
 
 
 def _draw_ranges(axes: Axes, ranges: Sequence[RangeRow], tuned: Sequence[Row]) -> None:
