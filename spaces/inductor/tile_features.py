@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
+from gemmtune.spaces.operand_rows import operand_rows
 
 __all__ = ["Tiles", "tiled_features"]
 
@@ -50,7 +51,8 @@ class Tiles:
         waves = tiles / (device.sm_count * resident)
         busiest = -(-tiles // device.sm_count)
         together = np.minimum(resident, busiest)
-        alignment = math.gcd(problem.k * problem.a_dtype.itemsize, _VECTOR_BYTES)
+        loaded = operand_rows(problem)
+        alignment = math.gcd(loaded["A"].nbytes, loaded["B"].nbytes, _VECTOR_BYTES)
         return {
             "tiles per SM": _log2(tiles / device.sm_count),
             "blocks per SM": _log2(resident),
@@ -66,7 +68,7 @@ class Tiles:
             "shared memory": _log2(self.shared_bytes),
             "bytes in flight": _log2(together * self.shared_bytes),
             "warps together": _log2(together * self.warps),
-            "alignment of k": np.full(len(self.m), math.log2(alignment)),
+            "alignment of rows": np.full(len(self.m), math.log2(alignment)),
         }
 
     def _resident(self, task: Task, accumulators: Reals) -> Ints:

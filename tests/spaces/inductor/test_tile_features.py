@@ -34,14 +34,21 @@ def test_tiles_waves_and_traffic_of_a_prefill_problem():
     assert features["traffic of the busiest SM"] == pytest.approx(math.log2(2 * (128 + 256)))
     assert features["steps"] == 6.0
     assert features["accumulators per thread"] == 7.0
-    assert features["alignment of k"] == 4.0
+    assert features["alignment of rows"] == 4.0
 
 
 def test_unaligned_rows_change_a_feature():
     task = Task(Problem.parse("1024x1280x3420:bf16:nt"), H200, "triton_mm")
     features = features_of(task, 64, 64, 128, 4, 32768)
-    assert features["alignment of k"] == 3.0  # 6,840 B divide by 8, not by 16
+    assert features["alignment of rows"] == 3.0  # 6,840 B divide by 8, not by 16
     assert features["padding"] == pytest.approx(math.log2(27 * 128 / 3420))
+
+
+def test_rows_of_a_transposed_operand_lie_along_its_other_dimension():
+    task = Task(Problem.parse("1280x5120x1500:bf16:tn"), H200, "triton_mm")
+    assert features_of(task, 64, 64, 128, 4, 32768)["alignment of rows"] == 4.0
+    task = Task(Problem.parse("1280x30522x2048:bf16:nn"), H200, "triton_mm")
+    assert features_of(task, 64, 64, 128, 4, 32768)["alignment of rows"] == 2.0  # B's rows of 61,044 B
 
 
 def test_every_config_of_triton_mm_has_the_same_features_on_every_problem():
