@@ -63,11 +63,11 @@ def timed(jobs: list[MeasureJob], made: int) -> list[dict]:
     """Return the ns between events of the Triton kernel and of the vendor's, and the cost of events at setup."""
     from gemmtune.engine.measure.bench import Bench
     from gemmtune.engine.measure.protocols import protocol
-    from gemmtune.engine.measure.timing import timing_context
+    from gemmtune.engine.measure.timing import cuda_graphs
     from gemmtune.engine.measure.timing.kernel_timer import KernelTimer
     from gemmtune.engine.statistics import estimate
 
-    timing_context._EARLY_EXECUTABLES = made
+    cuda_graphs._EARLY_EXECUTABLES = made
     bench, rows = Bench(protocol("graph-cold-l2")), []
     kernels = {job.task: registry.space(job.task.space).load(job.artifact, job.task) for job in jobs}
 
