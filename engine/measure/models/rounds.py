@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from gemmtune.engine.measure.timing.cuda_graphs import EARLY_KERNELS, Graph, early_executables
+from gemmtune.engine.measure.timing.cuda_graphs import EARLY_KERNELS, Executable, Graph, early_executables
 
 __all__ = ["timed_in_graphs", "timed_rounds"]
 
@@ -41,7 +41,8 @@ def timed_in_graphs(
                 torch.cuda.synchronize()
                 line = next(iter(str(error).splitlines()), "")
                 return {}, f"{name}: {type(error).__name__}: {line}"
-        for name, its in timed_rounds(graphs, seconds / _CAPTURES, 1 / _CAPTURES).items():
+        bounds = _LEAST_ROUNDS // _CAPTURES, _MOST_ROUNDS // _CAPTURES
+        for name, its in timed_rounds(graphs, seconds / _CAPTURES, *bounds).items():
             samples[name] += its
         del graphs
         torch.cuda.empty_cache()
@@ -50,17 +51,17 @@ def timed_in_graphs(
 
 
 def timed_rounds(
-    calls: Mapping[str, Callable[[], object]], seconds: float, share: float = 1
+    calls: Mapping[str, Callable[[], object]], seconds: float, least: int = _LEAST_ROUNDS, most: int = _MOST_ROUNDS
 ) -> dict[str, tuple[float, ...]]:
     """Return the time per call in each round and arm, ns; every other round has the arms in reverse order.
 
-    At least 8 rounds are run, and further ones for `seconds` in all, at most 200; `share` is of these bounds.
+    At least `least` rounds are run, and further ones for `seconds` in all, up to `most`.
     """
     repeats = {name: _repeats(call) for name, call in calls.items()}
     samples: dict[str, list[float]] = {name: [] for name in calls}
     end = time.monotonic() + seconds
-    for number in range(round(_MOST_ROUNDS * share)):
-        if number >= _LEAST_ROUNDS * share and time.monotonic() > end:
+    for number in range(most):
+        if number >= least and time.monotonic() > end:
             break
         order = list(calls) if number % 2 == 0 else list(calls)[::-1]
         for name in order:
@@ -69,7 +70,7 @@ def timed_rounds(
     return {name: tuple(its) for name, its in samples.items()}
 
 
-def _early() -> list[object]:
+def _early() -> list[Executable]:
     """Return executables that keep the place of a process's first ones, which run kernels faster."""
     _CUDA._sleep(0)  # loads the kernel, which a capture must not
 
@@ -78,7 +79,7 @@ def _early() -> list[object]:
             _CUDA._sleep(0)
 
     stream = _CUDA.Stream()
-    return list(early_executables(Graph(stream, enqueue), stream))
+    return early_executables(Graph(stream, enqueue), stream)
 
 
 def _replay(arm: Callable[[], object]) -> Callable[[], object]:
