@@ -87,9 +87,9 @@ class LandscapeSearch:
         point = self.landscape.points[config]
         return Trial(config, point.status, point.time_ns)
 
-    def as_source(self, trials: Sequence[Trial]) -> SourceTask:
-        """Return trials of this landscape as history for another search."""
-        return SourceTask(tuple(trials), self.features)
+    def as_source(self, trials: Sequence[Trial] | None = None) -> SourceTask:
+        """Return trials of this landscape, by default all that it has, as history for another search."""
+        return SourceTask(tuple(map(self.outcome, self.feasible) if trials is None else trials), self.features)
 
 
 def _task(landscape: Landscape) -> Task | None:

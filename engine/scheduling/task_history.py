@@ -79,5 +79,4 @@ def _shipped(task: Task) -> Iterator[SourceTask]:
     for path in (*embedded(task.space), *shipped_searches(task.space)):
         for landscape in read_landscapes(path):
             if (landscape.context["space"], landscape.context["device"]) == (task.space, task.device.sku):
-                recorded = LandscapeSearch(landscape)
-                yield recorded.as_source([recorded.outcome(config) for config in recorded.feasible])
+                yield LandscapeSearch(landscape).as_source()

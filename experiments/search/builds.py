@@ -59,8 +59,8 @@ def one(scene: str, name: str, given: argparse.Namespace, seed: int) -> list[lis
 @cache
 def shipped_sources() -> tuple[SourceTask, ...]:
     """Return what searches of `triton_mm` measured on other problems, from the files that ship."""
-    searches = [LandscapeSearch(x) for path in shipped_searches("triton_mm") for x in read_landscapes(path)]
-    return tuple(search.as_source([search.outcome(config) for config in search.feasible]) for search in searches)
+    files = shipped_searches("triton_mm")
+    return tuple(LandscapeSearch(landscape).as_source() for file in files for landscape in read_landscapes(file))
 
 
 if __name__ == "__main__":

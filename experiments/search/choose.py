@@ -139,7 +139,7 @@ class Study:
         chosen = [landscape for landscape in h200() if landscape.name in CHOSEN_ON]
         self._bare = [LandscapeSearch(landscape, cold=True) for landscape in chosen]
         self._tasks = [LandscapeSearch(landscape) for landscape in chosen]
-        self._records = [task.as_source([task.outcome(config) for config in task.feasible]) for task in self._tasks]
+        self._records = [task.as_source() for task in self._tasks]
         files = foreign_files(foreign) if foreign else {}
         self._foreign = {name: ForeignTask(path) for name, path in files.items() if name in CHOSEN_ON}
 

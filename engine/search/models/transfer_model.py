@@ -22,9 +22,9 @@ _LEAF = 3
 _SHARE = 0.5
 """Share of the columns that each split chooses from, so that no column decides alone."""
 _MAX_TRIALS = 2000
-"""Number of trials to learn from, over all source tasks; more take longer and predict no better."""
+"""Number of trials to learn from, over all source tasks, unless each may contribute more."""
 _LEAST_SHARE = 200
-"""Trials that each source task may contribute even so: whole landscapes count for little beside many short searches."""
+"""Trials that a source task may contribute in any case; else landscapes count for little beside many short searches."""
 _MAX_TASKS = 125
 """Largest number of source tasks, the nearest in size; with more, each would contribute too few trials."""
 
