@@ -1,11 +1,11 @@
-"""Make the shipped measurements of a search, and say what a later search gains from them. No GPU.
+"""Write what a search measured to a file that ships, and judge what later searches gain from it. Needs no GPU.
 
     python experiments/search/searched.py --from MEASUREMENTS.db --space quack_gemm --without silu --out FILE.csv.gz
     python experiments/search/searched.py --judge FILE.csv.gz
 
-Judged is the order in which the configs of each problem would come if the forest of `transfer` had learned from the
-others, beside the order in which the search asked for them. Left out of what it learns from are problems that share
-two of their three sizes with it.
+`--judge` compares two orders of each problem's configs: the order in which the search asked for them, and that in which
+the forest of `transfer` expects them after it has learned from the other problems. Problems that share two of their
+three sizes with the judged one teach nothing.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def timed_rounds(
 
 
 def _early() -> list[Executable]:
-    """Return executables that keep the place of a process's first ones, which run kernels faster."""
+    """Make executables that time nothing before those that do, and return them; see `early_executables`."""
     _CUDA._sleep(0)  # loads the kernel, which a capture must not
 
     def enqueue() -> None:
