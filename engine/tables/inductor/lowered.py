@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
+from torch._inductor.ir import Buffer, FlexibleLayout, MutableBox
 from torch._inductor.kernel.bmm import aten_bmm
 from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm
 from torch._inductor.kernel_inputs import MMKernelInputs
@@ -97,7 +98,9 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
         return f"{op_name}: two products of {m}x{n}x{k} and their sum in one call; rows are for one product"
     if op_name not in _ATEN:
         return f"{op_name}: tables have rows of mm, addmm and bmm"
-    dtypes, sizes, strides = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted(), kernel_inputs.strides_hinted()
+    dtypes, sizes = kernel_inputs.dtypes(), kernel_inputs.shapes_hinted()
+    operands = zip(kernel_inputs.nodes(), sizes, kernel_inputs.strides_hinted(), strict=True)
+    strides = [_strides(node, size, stride) for node, size, stride in operands]
     if len({*dtypes, kernel_inputs.out_dtype()}) > 1:
         names = ", ".join(str(each).removeprefix("torch.") for each in (*dtypes, kernel_inputs.out_dtype()))
         return f"{op_name}: operands and output have several dtypes: {names}"
@@ -126,6 +129,23 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     node = V.graph.current_node
     read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
     return LoweredProduct(m, hint, ":".join(parts), count_k, read)
+
+
+def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[int]:  # noqa: ANN401 (Inductor's)
+    """Return the strides that an operand will have: Inductor may yet order it as what it is computed from.
+
+    The padding of a large transposed weight is such an operand.
+    """
+    while isinstance(node, MutableBox):
+        node = node.data
+    is_open = isinstance(node, Buffer) and isinstance(node.layout, FlexibleLayout)
+    order = getattr(node, "get_fill_order", lambda: None)() if is_open else None
+    if not order:
+        return stride
+    found, step = [0] * len(size), 1
+    for place in order:
+        found[place], step = step, step * size[place]
+    return found
 
 
 def _layout(size: Sequence[int], stride: Sequence[int]) -> str:

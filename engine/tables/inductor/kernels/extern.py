@@ -6,6 +6,7 @@ or called, once per GPU.
 """
 
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -71,13 +72,16 @@ class _Launcher:
 
         Inputs are the bias if there is one, a, b, and the epilogue's operands in the order of its text. Several outputs
         lie one behind the other in `out`. ATen runs where an operand's address or row is no multiple of 16 bytes, which
-        only the launch can tell.
+        only the launch can tell; a warning says so.
         """
         first = len(inputs) - len(self._names)
         (*bias, a, b), further = inputs[:first], inputs[first:]
         outputs = out.unbind() if len(self._epilogue.outputs) > 1 else (out,)
         added = _one_row(bias[0]) if bias else outputs[0]
         if not (_reads(a, self._a) and _reads(b, self._b) and self._reads_further(added, further, out)):
+            needs = f"{self._kernel.name} reads rows at multiples of 16 bytes, {self._kernel.layouts} in memory"
+            found = f"an operand is not so, of strides {a.stride()} and {b.stride()}"
+            warnings.warn(f"gemmtune's kernel {needs}; {found}: ATen runs", stacklevel=2)
             product = torch.addmm(bias[0], a, b) if bias else torch.mm(a, b)
             values = computed_by_torch(self._epilogue, product.float(), further)
             for output, value in zip(outputs, values, strict=True):

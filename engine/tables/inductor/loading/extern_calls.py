@@ -28,7 +28,22 @@ if TYPE_CHECKING:
     from torch._inductor.ir import ChoiceCaller, Layout, TensorBox
     from torch._inductor.kernel_inputs import KernelInputs
 
-__all__ = ["compute_epilogue", "extern_choice", "why_not_computed"]
+__all__ = ["compute_epilogue", "extern_choice", "fix_layouts", "keep_values", "why_not_computed"]
+
+
+def keep_values() -> None:
+    """Let the graph that is lowered keep its nodes' values, which an epilogue may read after their last reader.
+
+    Of `silu(x @ a) * (x @ b)`, silu is lowered before the second product, whose epilogue reads the first one.
+    """
+    getattr(V.graph, "user_to_last_uses", {}).clear()
+
+
+def fix_layouts(nodes: Sequence[Any]) -> None:
+    """Give operands the layouts by which the row was found, and let nothing change them any more."""
+    for node in nodes:
+        with suppress(NotImplementedError):  # of constants, which have a layout
+            as_storage_and_layout(node, freeze=True)
 
 
 def extern_choice(
@@ -43,9 +58,7 @@ def extern_choice(
         layout: layout of the output; by default the product's.
     """
     nodes = [*kernel_inputs.nodes(), *further]
-    for node in nodes:
-        with suppress(NotImplementedError):  # of constants, which have a layout
-            as_storage_and_layout(node, freeze=True)
+    fix_layouts(nodes)
     layout = layout or kernel_inputs.output_layout(flexible=False)
     choice: ChoiceCaller = registered(kernel).bind(nodes, layout)  # type: ignore[no-untyped-call]
     return choice

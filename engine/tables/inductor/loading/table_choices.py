@@ -20,7 +20,13 @@ from gemmtune.engine.tables.inductor.kernels.binary import difference
 from gemmtune.engine.tables.inductor.kernels.extern import link
 from gemmtune.engine.tables.inductor.loader_rows import InductorTable, ProductRow
 from gemmtune.engine.tables.inductor.loading.dynamic_rows import dynamic_row
-from gemmtune.engine.tables.inductor.loading.extern_calls import compute_epilogue, extern_choice, why_not_computed
+from gemmtune.engine.tables.inductor.loading.extern_calls import (
+    compute_epilogue,
+    extern_choice,
+    fix_layouts,
+    keep_values,
+    why_not_computed,
+)
 from gemmtune.engine.tables.inductor.lowered import (
     AtenChoices,
     LoweredProduct,
@@ -48,7 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRITON_TEMPLATES", "TableChoices", "changed_templates"]
 
-_LOGIC = 8  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 9  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 _NAMED = 3  # problems that a warning names
@@ -105,6 +111,7 @@ class TableChoices(AtenChoices):
         device = kernel_inputs.device()
         if device.type != "cuda":
             return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
+        keep_values()
         found = lowered_product(kernel_inputs, op_name)
         product = found if isinstance(found, LoweredProduct) else None
         row = None if product is None or self._is_other_gpu(device) else self._find(product)
@@ -289,6 +296,7 @@ class TableChoices(AtenChoices):
 
         This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results.
         """
+        fix_layouts(kernel_inputs.nodes())
         tuned = {**row.kwargs, "EVEN_K": k % row.kwargs["BLOCK_K"] == 0}
         made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
         if made is None:

@@ -99,7 +99,9 @@ def main(export, cases):
         for row in rows
         if row.first == case["m"] == row.last
     }
-    report["unaligned"] = {case["name"]: called(by_case[case["name"]], case, 1) for case in static}
+    report["unaligned"], report["unaligned_warnings"] = with_warnings(
+        lambda: {case["name"]: called(by_case[case["name"]], case, 1) for case in static}
+    )
     gemmtune_inductor.uninstall()
     json.dump(report, sys.stdout)
 

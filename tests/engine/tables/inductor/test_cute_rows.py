@@ -152,6 +152,8 @@ def test_without_the_options_a_warning_says_what_to_pass(report):
 
 def test_operands_that_the_kernel_cannot_load_go_to_aten(report):
     assert report["unaligned"] == {MM: True, ADDMM: True}
+    assert len(report["unaligned_warnings"]) == 2
+    assert "reads rows at multiples of 16 bytes, nt in memory" in report["unaligned_warnings"][0]
 
 
 def test_a_kernel_that_does_not_build_refuses_the_export_with_its_problem(exported):

@@ -205,7 +205,7 @@ def calls(code):
     """Return the names of the kernels that are called in their place, with the number of their inputs."""
     found = re.findall(r"extern_kernels\.(\w+)\((.*), out=", code)
     return [
-        (name.rsplit("_", 1)[0] if "gemmtune" in name else name, len(re.findall(r"\b(?:buf\d+|[xwrs]_1)\b", inputs)))
+        (name.rsplit("_", 1)[0] if "gemmtune" in name else name, len(re.findall(r"\b(?:buf\d+|[xwvrs]_1)\b", inputs)))
         for name, inputs in found
     ]
 
@@ -243,6 +243,11 @@ class TestABinaryWithAnEpilogue:
             _, report, code = kernels(behind, cute_row(f"{PRODUCT}:epilogue=add(matrix).relu"))
         assert ("mm", 2) in calls(code)
         assert "next choice" in report
+
+    def test_reads_a_product_that_all_else_has_read(self, kernels):
+        rows = row(PRODUCT, "aten", {}), cute_row(f"{PRODUCT}:epilogue=mul(matrix.silu)", "quack_gemm", QUACK)
+        kinds, report, code = kernels(two_products, *rows)
+        assert (kinds, calls(code)) == ([], [("mm", 2), ("gemmtune_quack_gemm", 3)]), report
 
     def test_is_only_for_rows_of_its_epilogue(self, tmp_path):
         table = replace(example_table(), rows=(cute_row(f"{PRODUCT}:epilogue=relu"),), ranges=())
