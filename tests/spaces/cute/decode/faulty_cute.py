@@ -8,6 +8,7 @@ import cutlass
 from cutlass import const_expr, cute
 
 from gemmtune.engine.records.config import Config, Param
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.verdict import Verdict
 from gemmtune.spaces.cute.artifact import save
@@ -68,6 +69,8 @@ class FaultyCuteSpace(CuteGemvSpace):
 
     def build(self, task, config, folder):
         started, problem = time.perf_counter(), gemm(task.problem)
-        kernel = FaultyKernel(config["fault"], self.tiling(problem, config), cutlass.BFloat16, "none", False)
+        kernel = FaultyKernel(
+            config["fault"], self.tiling(problem, config), cutlass.BFloat16, "none", NO_EPILOGUE, False
+        )
         compiled = building._compile(kernel, problem, task.device.arch)
         return save(self, task, config, compiled, folder, (), started)

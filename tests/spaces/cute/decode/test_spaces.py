@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gemmtune.engine.records import catalogue
@@ -171,3 +173,13 @@ def test_a_config_beyond_the_hardware_fails_to_build_with_its_reason(tmp_path):
     task = Task(Problem.parse("3x512x8192"), catalogue.device("H200"), "cute_gemv")
     with pytest.raises(BuildError, match="shared memory"):
         registry.space("cute_gemv").build(task, Config(GEMV | {"k_unroll": 4, "num_stages": 16}), tmp_path)
+
+
+def test_the_kernels_that_are_to_fail_on_a_gpu_are_built(tmp_path, monkeypatch):
+    pytest.importorskip("cutlass", reason="nvidia-cutlass-dsl is not installed")
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    from faulty_cute import FAULTS, FaultyCuteSpace
+
+    task = Task(Problem.parse("3x96x4096"), catalogue.device("H200"), "faulty_cute")
+    built = {fault: FaultyCuteSpace().build(task, Config({"fault": fault}), tmp_path).digest for fault in FAULTS}
+    assert len({*built.values()}) == len(FAULTS) - 1  # two have no fault
