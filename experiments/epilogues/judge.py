@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import FunctionType
 
 import torch
 import torch._dynamo
@@ -62,11 +63,12 @@ def judged(case: Case, loaders: dict) -> dict:
     calls = max(len(sets), 8)
     right = case.epilogue.function(*(tensor.double() for tensor in sets[0]))
     functions, facts = {}, {}
+    torch._dynamo.reset()
     for arm in ARMS:
         if arm != "library" and arm not in loaders:
             continue
         try:
-            functions[arm], facts[arm] = compiled(case, sets[0], right, loaders.get(arm))
+            functions[arm], facts[arm] = compiled(case, arm, sets[0], right, loaders.get(arm))
         except Exception as error:
             facts[arm] = {"failed": f"{type(error).__name__}: {error}"[:500]}
     graphs = [(arm, captured(functions[arm], sets, calls)) for _ in range(GRAPHS) for arm in functions]
@@ -90,14 +92,18 @@ def judged(case: Case, loaders: dict) -> dict:
     return {"case": case.name, "problem": case.problem, "us": us, "us_of_graphs": of_graphs, "facts": facts}
 
 
-def compiled(case: Case, inputs, right, table):
-    """Return a case's compiled function, and what it is made of."""
-    torch._dynamo.reset()
+def compiled(case: Case, arm: str, inputs, right, table):
+    """Return a case's compiled function, and what it is made of.
+
+    Each arm has code of its own. Of two functions with one code, Dynamo would run what it compiled last for both.
+    """
     counters.clear()
 
-    def function(*tensors):
+    def of_any_arm(*tensors):
         return case.epilogue.function(*tensors)
 
+    code = of_any_arm.__code__.replace(co_name=arm)
+    function = FunctionType(code, globals(), arm, closure=of_any_arm.__closure__)
     if table is None:
         call = torch.compile(function, fullgraph=True, dynamic=False)
     else:

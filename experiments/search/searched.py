@@ -1,7 +1,9 @@
 """Write what a search measured to a file that ships, and judge what later searches gain from it. Needs no GPU.
 
-    python experiments/search/searched.py --from MEASUREMENTS.db --space quack_gemm --without silu --out FILE.csv.gz
+    python experiments/search/searched.py --from CAMPAIGN.db --space quack_gemm [--beside OLD.csv.gz] --out FILE.csv.gz
     python experiments/search/searched.py --judge FILE.csv.gz
+
+Problems of campaign-100, which judges searches, are left out. Those that OLD has stay as they are there.
 
 `--judge` compares two orders of each problem's configs: the order in which the search asked for them, and that in which
 the forest of `transfer` expects them after it has learned from the other problems. Problems that share two of their
@@ -20,6 +22,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 from gemmtune.engine.api.recording import landscape_from
+from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
@@ -29,6 +32,7 @@ from gemmtune.engine.search.task_features import feature_matrix
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes, write_landscapes
 
+CAMPAIGN_100 = Path(__file__).parents[1] / "campaign-100" / "campaign.toml"
 EVALUATIONS = (1, 2, 4, 8)
 SHARED_SIZES = 2
 
@@ -37,27 +41,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--from", dest="database", type=Path, help="database of a campaign")
     parser.add_argument("--space", default="quack_gemm", help="space whose measurements are taken")
-    parser.add_argument("--without", default="^$", help="regular expression of problems to leave out")
+    parser.add_argument("--without", default="^$", help="regular expression of further problems to leave out")
     parser.add_argument("--out", type=Path, help="file to write")
+    parser.add_argument("--beside", type=Path, help="file whose problems are kept as they are")
     parser.add_argument("--judge", type=Path, help="file to judge")
     given = parser.parse_args()
     if given.database:
-        write(given.database, given.space, given.without, given.out)
+        old = read_landscapes(given.beside) if given.beside else ()
+        new = measured(given.database, given.space, given.without, {landscape.problem.name for landscape in old})
+        write_landscapes(given.out, sorted((*old, *new), key=lambda landscape: landscape.problem.name))
     if given.judge:
         print(json.dumps(judged(read_landscapes(given.judge)), indent=1))
 
 
-def write(database: Path, space: str, without: str, out: Path) -> None:
-    """Write the times of a space's configs, in the order in which they were measured."""
+def measured(database: Path, space: str, without: str, known: set[str]) -> list[Landscape]:
+    """Return the times of a space's configs, in the order in which they were measured."""
+    known = known | {problem.name for problem in read_plan(CAMPAIGN_100).problems}
     found = []
     with Database.open(database, read_only=True) as store:
         for task in store.tasks():
             measurements = {m.config: m for m in store.measurements(task)}
-            if task.space == space and measurements and not re.search(without, task.problem.name):
+            name = task.problem.name
+            if task.space == space and measurements and name not in known and not re.search(without, name):
                 order = sorted(measurements, key=lambda config: measurements[config].created_at)
                 found.append(landscape_from(task, registry.space(space), order, measurements))
     bare = {"samples_ns": (), "resources": None, "build_seconds": None}
-    write_landscapes(out, [replace(x, points={c: replace(p, **bare) for c, p in x.points.items()}) for x in found])
+    return [replace(x, points={c: replace(p, **bare) for c, p in x.points.items()}) for x in found]
 
 
 def judged(landscapes: Sequence[Landscape]) -> dict:
