@@ -6,7 +6,8 @@ event nodes. The fixed cost of events is measured on an empty kernel and subtrac
 Times depend on the executable graph. All kernels of a workload therefore share a few executables, and so does the empty
 kernel. Kernels with clusters cannot share them. Finals compare both sorts of kernels, so there each kernel gets
 executables of its own. Finals time short kernels in runs of several launches between two events, which share the cost
-of events. See experiments/measurement.
+of events. An empty kernel stands between two launches of a run, since some kernels let their successor start early, and
+no model launches one kernel behind itself. See experiments/measurement.
 """
 
 from collections import deque
@@ -36,7 +37,7 @@ _LEAST_NS = 32.0  # one tick of event times: no kernel takes less
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive launches between two events."""
+    """Launches between two events, with an empty kernel between two of them."""
 
     launches: int
     """Number of launches in the run."""
@@ -131,8 +132,9 @@ class TimingSetup:
     def _enqueue_block(self, kernel: Kernel, first: int, launches: int) -> None:
         stream = self.context.stream
         self._lead_in.join(stream)
+        empty = self.context.helpers.empty
         for i, (events, reference) in enumerate(zip(self.context.kernel_events, self._references, strict=True)):
-            events.around(_launches(kernel, self.sets.kernel, first + i * launches, launches), stream)
+            events.around(_launches(kernel, self.sets.kernel, first + i * launches, launches, empty), stream)
             reference.join(stream)
 
     def _launch_empty(self, *_: object) -> None:
@@ -218,12 +220,23 @@ class KernelTimer:
         self._blocks.clear()
 
 
-def _launches(kernel: Kernel, sets: Sequence[Operands], first: int, count: int = 1) -> Callable[[], None]:
-    """Return a function that enqueues `count` launches, on the operand sets from `first` on, cyclically."""
-    arguments = [sets[number % len(sets)].arguments for number in range(first, first + count)]
+def _launches(
+    kernel: Kernel,
+    sets: Sequence[Operands],
+    first: int,
+    count: int = 1,
+    between: Callable[[], None] = lambda: None,
+) -> Callable[[], None]:
+    """Return a function that enqueues `count` launches, on the operand sets from `first` on, cyclically.
+
+    `between` is called between two of them.
+    """
+    head, *tail = [sets[number % len(sets)].arguments for number in range(first, first + count)]
 
     def enqueue() -> None:
-        for each in arguments:
+        kernel(*head)
+        for each in tail:
+            between()
             kernel(*each)
 
     return enqueue
