@@ -196,7 +196,7 @@ def campaign(given: argparse.Namespace, gpus: int, configs: int) -> dict[str, ob
     """Run the campaign with so many configs in work per GPU; return its account."""
     scheduler._CONFIGS_PER_WORKER = configs
     named = read_plan(given.plan) if given.plan else Plan(problems=PROBLEMS)
-    plan = Plan(problems=named.problems, spaces=named.spaces, budget=given.budget)
+    plan = Plan(problems=named.problems, spaces=named.spaces, budget=given.budget, batch=given.batch)
     device, clock = catalogue.device("H200"), Clock(given.slower)
     toolchains = {name: registry.space(name).toolchain() for name in ("aten", *plan.spaces)}
     provenance = measured_provenance(toolchains, registry.objective("latency").protocol)
@@ -283,6 +283,7 @@ def main() -> None:
     parser.add_argument("--configs", type=int, nargs="+", default=[scheduler._CONFIGS_PER_WORKER], help="in work a GPU")
     parser.add_argument("--plan", type=Path, help="campaign file: its problems and spaces (default: those of run.py)")
     parser.add_argument("--budget", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=8, help="configs that the sampler is asked for at once")
     parser.add_argument("--build-seconds", type=float, default=0.5, help="mean; 0.6 to 1.4 times, and of 2 %% thrice")
     parser.add_argument("--gpu-seconds", type=float, default=0.008)
     parser.add_argument("--setup-seconds", type=float, default=0.12)
