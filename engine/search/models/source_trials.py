@@ -12,7 +12,7 @@ from gemmtune.engine.search.task_features import SIZE_PREFIX
 
 __all__ = ["fair_share", "has_new_fact", "select_trials", "usable_sources"]
 
-_MIN_TRIALS = 8
+_MIN_TRIALS = 4
 """Smallest number of trials of a source task."""
 _MAX_SLOWNESS = 3.0
 """Cap on the natural logarithm of a time over its task's best time; a failure counts as the cap."""
