@@ -156,7 +156,8 @@ def relative_error(found: Sequence[torch.Tensor], expected: Sequence[torch.Tenso
 
 
 def quietly(call: Callable[[], Any]) -> Any:  # noqa: ANN401 (what the call returns)
-    """Call without the warnings of torch that concern no user of the bench."""
+    """Call with the loader's warnings alone; torch's concern no user of the bench."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        warnings.filterwarnings("default", message="gemmtune's ")
         return call()
