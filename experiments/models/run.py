@@ -114,7 +114,7 @@ class Run:
                 self.result["captures"][case.name] = {"seconds": seconds, **report}
 
         began = time.monotonic()
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             list(pool.map(one, wanted))
         self.result["capture_seconds"] = self.result.get("capture_seconds", 0) + time.monotonic() - began
         self.save()
