@@ -66,8 +66,8 @@ def main() -> None:
     second = machines.add_node(num_cpus=1)
     machines.wait_for_nodes()
     remover = Remover(lambda: machines.remove_node(second, allow_graceful=False))
-    executor = SimulatedExecutor(
-        landscapes, Cluster(machines.address), workers=1, seconds=0.02, binary_bytes=1000, notify=remover.on_notice
+    executor = SimulatedExecutor(  # long jobs: the loss of an actor is seen by a job that it has
+        landscapes, Cluster(machines.address), workers=1, seconds=0.1, binary_bytes=1000, notify=remover.on_notice
     )
     table, held = tuned(executor, landscapes, folder / "disturbed.db", [remover])
     machines.shutdown()
