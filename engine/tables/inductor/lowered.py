@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
-from torch._inductor.ir import Buffer, FlexibleLayout, MutableBox
+from torch._inductor.ir import ComputedBuffer, FlexibleLayout, MutableBox
 from torch._inductor.kernel.bmm import aten_bmm
 from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm
 from torch._inductor.kernel_inputs import MMKernelInputs
@@ -134,18 +134,12 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
 def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[int]:  # noqa: ANN401 (Inductor's)
     """Return the strides that an operand will have: Inductor may yet order it as what it is computed from.
 
-    The padding of a large transposed weight is such an operand.
+    A large transposed weight with padding is such an operand.
     """
     while isinstance(node, MutableBox):
         node = node.data
-    is_open = isinstance(node, Buffer) and isinstance(node.layout, FlexibleLayout)
-    order = getattr(node, "get_fill_order", lambda: None)() if is_open else None
-    if not order:
-        return stride
-    found, step = [0] * len(size), 1
-    for place in order:
-        found[place], step = step, step * size[place]
-    return found
+    order = node.get_fill_order() if isinstance(node, ComputedBuffer) else None  # none once its layout is fixed
+    return [int(step) for step in FlexibleLayout.fill_ordered(size, order)] if order else stride
 
 
 def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
