@@ -95,7 +95,7 @@ def judged(case: Case, loaders: dict) -> dict:
 def compiled(case: Case, arm: str, inputs, right, table):
     """Return a case's compiled function, and what it is made of.
 
-    Each arm has code of its own. Of two functions with one code, Dynamo would run what it compiled last for both.
+    Each arm has code of its own, for Dynamo would run what it compiled last for all functions of one code.
     """
     counters.clear()
 

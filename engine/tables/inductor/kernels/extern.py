@@ -80,8 +80,9 @@ class _Launcher:
         added = _one_row(bias[0]) if bias else outputs[0]
         if not (_reads(a, self._a) and _reads(b, self._b) and self._reads_further(added, further, out)):
             needs = f"{self._kernel.name} reads rows at multiples of 16 bytes, {self._kernel.layouts} in memory"
-            found = f"an operand is not so, of strides {a.stride()} and {b.stride()}"
-            warnings.warn(f"gemmtune's kernel {needs}; {found}: ATen runs", stacklevel=2)
+            found = f"one of the operands, whose strides are {a.stride()} and {b.stride()}, has others"
+            way = "align the operands, or capture and tune the model again"
+            warnings.warn(f"gemmtune's kernel {needs}, but {found}, so ATen runs: {way}", stacklevel=2)
             product = torch.addmm(bias[0], a, b) if bias else torch.mm(a, b)
             values = computed_by_torch(self._epilogue, product.float(), further)
             for output, value in zip(outputs, values, strict=True):

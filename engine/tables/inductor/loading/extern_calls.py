@@ -34,7 +34,7 @@ __all__ = ["compute_epilogue", "extern_choice", "fix_layouts", "keep_values", "w
 def keep_values() -> None:
     """Let the graph that is lowered keep its nodes' values, which an epilogue may read after their last reader.
 
-    Of `silu(x @ a) * (x @ b)`, silu is lowered before the second product, whose epilogue reads the first one.
+    In `silu(x @ a) * (x @ b)` silu is lowered before the second product, whose epilogue reads the first one.
     """
     getattr(V.graph, "user_to_last_uses", {}).clear()
 

@@ -1,4 +1,4 @@
-"""What a timed run enqueues."""
+"""Launches of a timed run."""
 
 from __future__ import annotations
 
