@@ -17,13 +17,14 @@ import time
 import warnings
 from pathlib import Path
 from types import FunctionType
+from unittest import mock
 
 import torch
 import torch._dynamo
 import torch._inductor.config
 from cases import Case, cases
 from torch._dynamo.utils import counters
-from torch._inductor.utils import run_and_get_code
+from torch._inductor.graph import GraphLowering
 
 ARMS = ("library", "table", "sweep")
 COLD_BYTES, MOST_SETS = 256e6, 48
@@ -71,7 +72,8 @@ def judged(case: Case, loaders: dict) -> dict:
             functions[arm], facts[arm] = compiled(case, arm, sets[0], right, loaders.get(arm))
         except Exception as error:
             facts[arm] = {"failed": f"{type(error).__name__}: {error}"[:500]}
-    graphs = [(arm, captured(functions[arm], sets, calls)) for _ in range(GRAPHS) for arm in functions]
+    with torch.compiler.set_stance("fail_on_recompile"):
+        graphs = [(arm, captured(functions[arm], sets, calls)) for _ in range(GRAPHS) for arm in functions]
     times = [[] for _ in graphs]
     for number in range(ROUNDS):
         for place in range(len(graphs)) if number % 2 else reversed(range(len(graphs))):
@@ -95,9 +97,11 @@ def judged(case: Case, loaders: dict) -> dict:
 def compiled(case: Case, arm: str, inputs, right, table):
     """Return a case's compiled function, and what it is made of.
 
-    Each arm has code of its own, for Dynamo would run what it compiled last for all functions of one code.
+    Each arm has code of its own, for Dynamo would run what it compiled last for all functions of one code. torch's
+    `run_and_get_code` would forget what the arms before were compiled to.
     """
     counters.clear()
+    sources = []
 
     def of_any_arm(*tensors):
         return case.epilogue.function(*tensors)
@@ -111,7 +115,8 @@ def compiled(case: Case, arm: str, inputs, right, table):
         call = torch.compile(function, fullgraph=True, dynamic=False, options=table.options())
     began = time.perf_counter()
     try:
-        out, sources = run_and_get_code(call, *inputs)
+        with mock.patch.object(GraphLowering, "save_output_code", sources.append):
+            out = call(*inputs)
         uses = [str(use) for use in table.report().counts] if table else []
     finally:
         if table is not None:
