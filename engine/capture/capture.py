@@ -1,7 +1,7 @@
 """Capture the products of a callable, on this machine's GPU or for a device that need not be present. Imports torch."""
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -86,13 +86,18 @@ def capture_products(
     )
 
 
-def run_backward(output: object) -> None:
-    """Run the gradients of an output: of its `loss` if it has one, else of all its tensors."""
+def run_backward(
+    output: object, gradients: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]] | None = None
+) -> None:
+    """Run the gradients of an output: of its `loss` if it has one, else of all its tensors.
+
+    `gradients` gives the gradient of each of these tensors; 1 by default.
+    """
     loss = getattr(output, "loss", None)
     leaves = [loss] if isinstance(loss, torch.Tensor) else tree_leaves(output)
     wanted = [each for each in leaves if isinstance(each, torch.Tensor) and each.requires_grad]
     if wanted:
-        torch.autograd.backward(wanted, [torch.ones_like(each) for each in wanted])
+        torch.autograd.backward(wanted, gradients(wanted) if gradients else [torch.ones_like(each) for each in wanted])
 
 
 def _arguments(

@@ -55,7 +55,7 @@ def bench_model(
         UsageError: the callable cannot be built, or fails without torch.compile.
     """
     prepared = _prepared(call, inputs, grad=grad)
-    expected: list[torch.Tensor] | None = None
+    expected: list[list[torch.Tensor]] | None = None
     ready: dict[str, RunnableArm] = {}
     found: dict[str, ArmTimes] = {}
     use: TableUse | None = None
