@@ -92,6 +92,9 @@ class Scheduler:
             GemmtuneError: the executor has nothing left to measure with.
             StoreError: the database refused.
         """
+        first = {search.task.space: search for search in reversed(self._waiting)}
+        for search in first.values():
+            search.begin()  # the executor opens with the first config, and waits for imports that go on meanwhile
         more = self._submit_batches()
         while more or self._active or (self._finals and self._finals.open):
             self._collect(0.0 if more else _WAIT_SECONDS)

@@ -84,25 +84,28 @@ class TaskSearch:
     @property
     def tuner(self) -> Tuner:
         """State machine of the search; the first use begins the search."""
-        if self._tuner is None:
-            from gemmtune.engine.search.task_features import TaskFeatures  # imports NumPy
+        return self._tuner or self.begin()
 
-            configs = tuple(self._configs())
-            members = set(configs)
-            seeds = () if self.sampler is ExhaustiveSampler else self.space.seeds(self.task)  # it ignores them
-            own_seed = hashlib.sha256(f"{self._seed}/{self.task.key}".encode()).digest()[:4]
-            search = Search(
-                params=self.space.params(self.task),
-                feasible=configs,
-                seeds=tuple(config for config in seeds if config in members),
-                budget=self.budget,
-                seed=int.from_bytes(own_seed, "big"),
-                campaign_seed=self._seed,
-                objectives=self.objectives,
-                features=TaskFeatures(self.space, self.task),
-                history=self._history(self.task) if self.sampler.learns else (),
-            )
-            self._tuner = Tuner(self.sampler(search), self.budget, self._batch)
+    def begin(self) -> Tuner:
+        """Make the tuner. The first one of a space may take seconds: its sampler imports libraries, and learns."""
+        from gemmtune.engine.search.task_features import TaskFeatures  # imports NumPy
+
+        configs = tuple(self._configs())
+        members = set(configs)
+        seeds = () if self.sampler is ExhaustiveSampler else self.space.seeds(self.task)  # it ignores them
+        own_seed = hashlib.sha256(f"{self._seed}/{self.task.key}".encode()).digest()[:4]
+        search = Search(
+            params=self.space.params(self.task),
+            feasible=configs,
+            seeds=tuple(config for config in seeds if config in members),
+            budget=self.budget,
+            seed=int.from_bytes(own_seed, "big"),
+            campaign_seed=self._seed,
+            objectives=self.objectives,
+            features=TaskFeatures(self.space, self.task),
+            history=self._history(self.task) if self.sampler.learns else (),
+        )
+        self._tuner = Tuner(self.sampler(search), self.budget, self._batch)
         return self._tuner
 
     def close(self) -> None:

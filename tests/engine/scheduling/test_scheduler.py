@@ -223,6 +223,19 @@ def test_a_budget_is_at_most_what_is_feasible():
     assert [search.budget for search in searches(budget=10**9)] == [30] * 6
 
 
+def test_the_first_sampler_of_each_space_learns_before_the_executor_opens(database):
+    made, slow = [], [Task(task.problem, H200, "slow") for task in TASKS[:2]]
+
+    class Learner(InOrder):
+        def __init__(self, search):
+            super().__init__(search)
+            made.append((len(made), len(executor.submitted)))
+
+    executor = ScriptedExecutor()
+    scheduled(database, executor, searches([*TASKS[:2], *slow], sampler=Learner))
+    assert [submitted > 0 for _, submitted in made] == [False, False, True, True]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_completion_changes_nothing(tmp_path, seed):
     tables = []
