@@ -1,0 +1,143 @@
+"""List the kernels of one step with torch.compile and with a table, and how long each takes. Needs the table's GPU.
+
+    python kernels.py --table FOLDER/table --cases whisper-training,qwen3-512-tokens --out kernels.json
+
+`bench` tells how long a step takes, and rows tell what each kernel takes by itself. Here every kernel is timed within
+the step, by CUPTI, in CUDA graphs of both arms that are replayed in turn. Products are told apart by their place in the
+step: a kernel that both arms run is the same work, and what lies between two such kernels is compared as a whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from run import Case, cases
+from torch.profiler import ProfilerActivity, profile
+
+from gemmtune.engine.capture.inputs import parse_inputs
+from gemmtune.engine.measure.models.bench_model import _prepared
+from gemmtune.engine.measure.models.rounds import _replay
+from gemmtune.engine.measure.models.running import cold, compiled_arm
+from gemmtune.engine.tables.inductor import loader
+
+ROUNDS, REPLAYS = 6, 5
+ARMS = ("compile", "table")
+
+
+class Span(NamedTuple):
+    """Kernels between two that both arms run, or one that both run."""
+
+    compile: tuple[str, ...]
+    table: tuple[str, ...]
+    compile_us: float
+    table_us: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--table", type=Path, required=True, help="folder of the table")
+    parser.add_argument("--cases", required=True, help="names of cases of run.py, with commas")
+    parser.add_argument("--out", type=Path, required=True, help="file for the spans of all cases")
+    given = parser.parse_args()
+    named = {case.name: case for case in cases()}
+    found = {}
+    for name in given.cases.split(","):
+        spans = list(compared(*traced(named[name], given.table)))
+        found[name] = [span._asdict() for span in spans]
+        given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        torch.cuda.empty_cache()
+        print(f"{name}: torch.compile {total(spans, 2):.1f} µs in kernels, table {total(spans, 3):.1f}")
+        differing = [span for span in spans if span.compile != span.table]
+        same = [span for span in spans if span.compile == span.table]
+        print(f"  kernels of both: {total(same, 2):.1f}, {total(same, 3):.1f}")
+        for span in sorted(differing, key=lambda span: span.compile_us - span.table_us):
+            print(
+                f"  {span.compile_us:8.2f} {' + '.join(span.compile)} | {span.table_us:8.2f} {' + '.join(span.table)}"
+            )
+
+
+def traced(case: Case, table: Path) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
+    """Return the kernels of a step per arm, in order, with the median time of each, µs."""
+    torch._dynamo.reset()
+    prepared = _prepared(case.options[0], parse_inputs(case.inputs)[0], grad=case.grad)
+    graphs = {}
+    prepared.arm(prepared.call)()
+    for name in ARMS:
+        with cold():
+            if name == "table":
+                loader.install(table / "inductor" / "inductor_table.json")
+            try:
+                arm = compiled_arm(prepared, name, loader.options() if name == "table" else {})
+                arm()
+            finally:
+                if name == "table":
+                    loader.uninstall()
+        with torch.compiler.set_stance("fail_on_recompile"):
+            graphs[name] = _replay(arm)
+    steps: dict[str, list[list[tuple[str, float]]]] = {name: [] for name in ARMS}
+    for number in range(ROUNDS):
+        for name in ARMS[:: -1 if number % 2 else 1]:
+            graphs[name]()
+            steps[name] += kernels_of(graphs[name])
+    return tuple(medians(steps[name]) for name in ARMS)
+
+
+def kernels_of(replay) -> list[list[tuple[str, float]]]:
+    """Return the kernels of each replay, in the order in which they began, with their times, µs."""
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        for _ in range(REPLAYS):
+            replay()
+        torch.cuda.synchronize()
+    events = [
+        (event.start_ns(), event.name(), event.duration_ns() / 1e3)
+        for event in seen.profiler.kineto_results.events()
+        if event.device_type() == torch.autograd.DeviceType.CUDA
+    ]
+    ran = [(name, us) for _, name, us in sorted(events)]
+    count, rest = divmod(len(ran), REPLAYS)
+    if rest or not count:
+        raise RuntimeError(f"{len(ran)} kernels of {REPLAYS} equal replays were seen: some are missing")
+    return [ran[place : place + count] for place in range(0, len(ran), count)]
+
+
+def medians(steps: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
+    """Return each kernel's short name with the median of its times over the steps."""
+    return [(shortened(its[0][0]), statistics.median(us for _, us in its)) for its in zip(*steps, strict=True)]
+
+
+def shortened(name: str) -> str:
+    """Return a kernel's name without its arguments and Inductor's running number, at most 60 characters."""
+    return re.sub(r"[<(].*|_\d+$", "", name.removeprefix("void "))[:60]
+
+
+def compared(one: Sequence[tuple[str, float]], other: Sequence[tuple[str, float]]) -> Iterator[Span]:
+    """Yield the spans of two lists of kernels, in order."""
+    names = [[name for name, _ in kernels] for kernels in (one, other)]
+    for tag, begin, end, first, last in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
+        pieces = [(begin, end, first, last)]
+        if tag == "equal":
+            pieces = [(begin + i, begin + i + 1, first + i, first + i + 1) for i in range(end - begin)]
+        for a, b, c, d in pieces:
+            yield Span(
+                tuple(names[0][a:b]),
+                tuple(names[1][c:d]),
+                sum(us for _, us in one[a:b]),
+                sum(us for _, us in other[c:d]),
+            )
+
+
+def total(spans: Sequence[Span], place: int) -> float:
+    """Return the sum of one column."""
+    return sum(span[place] for span in spans)
+
+
+if __name__ == "__main__":
+    main()
