@@ -1,8 +1,8 @@
 """Space of NVIDIA's CuTe GEMMs: the operators that the dispatcher of nvidia-cutlass-operators calls."""
 
 from collections.abc import Mapping
-from functools import partial
-from math import gcd
+from functools import lru_cache, partial
+from math import gcd, log2
 from pathlib import Path
 
 from gemmtune.engine.platform.versions import toolchain_of
@@ -115,14 +115,16 @@ class CuteGemmSpace(Space):
         return prior_of(task, self._feasible(task), partial(_modelled, task))
 
     def features(self, task: Task, config: Config) -> Mapping[str, float]:
-        """Return how clusters and tiles fit the problem and the GPU."""
+        """Return how clusters and tiles fit the problem and the GPU, and the logarithm of the estimated time."""
         rows, columns = config.integer("mma_tiler_m"), config.integer("mma_tiler_n")
         cluster_m, cluster_n = config.integer("cluster_shape_m"), config.integer("cluster_shape_n")
         if config["use_2cta_instrs"]:
             rows //= 2
         if config["operator"] == _SWAPPED:
             rows, columns, cluster_m, cluster_n = columns, rows, cluster_n, cluster_m
-        return ClusteredTile(rows, columns, cluster_m, cluster_n).features(task)
+        tile = ClusteredTile(rows, columns, cluster_m, cluster_n).features(task)
+        estimates, slowest = _estimates(task)
+        return {**tile, "estimate": estimates.get(config, slowest)}
 
     def toolchain(self) -> Toolchain:
         """Return the versions of the DSL, which compiles, of the registry, and of TVM-FFI, which launches."""
@@ -158,6 +160,15 @@ class CuteGemmSpace(Space):
 
     def _feasible(self, task: Task) -> list[Config]:
         return [config for config in self.points(task) if self.check(task, config)]
+
+
+@lru_cache(maxsize=256)
+def _estimates(task: Task) -> tuple[Mapping[Config, float], float]:
+    """Return log2 of each config's estimated time over the best, and the slowest, which stands for all others."""
+    times = CuteGemmSpace().prior(task).times_ns
+    fastest = min(times.values(), default=1.0)
+    found = {config: log2(time / fastest) for config, time in times.items()}
+    return found, max(found.values(), default=0.0)
 
 
 def _config(operator: str, tile_m: int, tile_n: int, cluster_m: int, cluster_n: int, pair: bool) -> Config:

@@ -22,7 +22,7 @@ SM_COUNT = "SMs"
 
 
 class TaskFeatures:
-    """Features of one task's configs: the space's features, the prior's estimate, the problem and the device.
+    """Features of one task's configs: the space's features, the problem and the device.
 
     Each config is computed once and cached, since the searches of a campaign ask for the same configs again.
     """
@@ -30,12 +30,11 @@ class TaskFeatures:
     def __init__(self, space: Space, task: Task) -> None:
         self._space = space
         self._task = task
-        self._estimates: Mapping[Config, float] | None = None
         self._names: tuple[str, ...] = ()
         self._rows: dict[Config, NDArray[np.float64]] = {}
 
     def __call__(self, config: Config) -> Mapping[str, float]:
-        """Return one config's features by name; sizes and estimated times are logarithms to base 2."""
+        """Return one config's features by name; sizes are logarithms to base 2."""
         [row] = self.matrix([config]).tolist()
         return dict(zip(self._names, row, strict=True))
 
@@ -44,9 +43,6 @@ class TaskFeatures:
         new = [config for config in configs if config not in self._rows]
         if new:
             columns = dict(self._space.features_of(self._task, new))
-            if estimates := self._estimated():
-                slowest = max(estimates.values())  # stands for a config that the model does not know
-                columns["estimate"] = np.array([estimates.get(config, slowest) for config in new])
             columns |= {name: np.full(len(new), value) for name, value in self._constants.items()}
             self._names = tuple(columns)
             rows = np.stack(list(columns.values()), axis=1)
@@ -54,13 +50,6 @@ class TaskFeatures:
             if len(new) == len(configs):
                 return rows
         return np.array([self._rows[config] for config in configs]).reshape(len(configs), len(self._names))
-
-    def _estimated(self) -> Mapping[Config, float]:
-        if self._estimates is None:  # a cached_property would let no two threads wait for their answers in Python 3.11
-            times = self._space.prior(self._task).times_ns
-            fastest = min(times.values(), default=1.0)
-            self._estimates = {config: math.log2(time / fastest) for config, time in times.items()}
-        return self._estimates
 
     @cached_property
     def _constants(self) -> Mapping[str, float]:

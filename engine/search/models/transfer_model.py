@@ -1,7 +1,6 @@
 """Prediction of a task's times from the measurements of other tasks, by trees."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 
 import numpy as np
@@ -51,9 +50,11 @@ def predict_slowness(search: Search, features: Reals) -> Reals | None:
     share = max(_LEAST_SHARE, fair_share([len(source.trials) for source in sources], _MAX_TRIALS))
     selected = [select_trials(source, share) for source in sources]
     trials = [trial for chosen, _ in selected for trial in chosen]
-    configs = [[trial.config for trial in chosen] for chosen, _ in selected]
-    with ThreadPoolExecutor() as pool:  # a feature may be the answer of another process, such as nvMatmulHeuristics
-        source_features = np.vstack(list(pool.map(feature_matrix, [source.features for source in sources], configs)))
+    of_sources = (
+        feature_matrix(source.features, [trial.config for trial in chosen])
+        for source, (chosen, _) in zip(sources, selected, strict=True)
+    )
+    source_features = np.vstack(list(of_sources))
     names = list(search.features(search.feasible[0]))
     if has_new_fact(names, source_features, features):
         return None

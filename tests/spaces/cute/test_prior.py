@@ -64,3 +64,14 @@ def test_every_config_the_model_knows_has_a_time(sku, estimated):
     shape_of = partial(_modelled, task(sku))
     operator = next(iter(estimated))
     assert times_ns[shape_of(config(operator, *wide))] < 0.6 * times_ns[shape_of(config(operator, *narrow))]
+
+
+@needs_package
+def test_a_feature_is_the_estimated_time_over_the_best():
+    space, of = CuteGemmSpace(), task("H200")
+    times_ns = space.prior(of).times_ns
+    best, slowest = min(times_ns, key=times_ns.get), max(times_ns, key=times_ns.get)
+    unknown = next(c for c in space.points(of) if space.check(of, c) and c not in times_ns)
+    estimates = [space.features(of, each)["estimate"] for each in (best, slowest, unknown)]
+    assert estimates[0] == 0
+    assert estimates[1] == estimates[2] > 1
