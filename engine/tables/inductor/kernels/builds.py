@@ -1,14 +1,13 @@
-"""Binaries of a table's CuTe kernels, built in child processes, because an exporter imports no compiler."""
+"""Binaries of a table's CuTe kernels, built in processes of their own, because an exporter imports no compiler."""
 
 import os
-import pickle
-import subprocess
-import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
+from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import gemm
@@ -17,39 +16,61 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
 
-__all__ = ["Built", "build_here", "built_kernels"]
+__all__ = ["Built", "built_kernels"]
 
 Built: TypeAlias = tuple[str, dict[str, object]]
 """Name of a kernel, and its entry in the table."""
-_WORKER = "gemmtune.engine.tables.inductor.kernels.worker"
-_SECONDS = 600
+_Wanted: TypeAlias = tuple[Task, Config]
+_SECONDS = 600.0
 
 
-def built_kernels(wanted: Iterable[tuple[Task, Config]]) -> dict[tuple[Task, Config], Built]:
+def built_kernels(wanted: Iterable[_Wanted]) -> dict[_Wanted, Built]:
     """Build each kernel on this machine's CPUs, and return its name and entry.
 
     Raises:
         TableError: a kernel does not build, or its compiler is not installed; the message names the problem.
     """
     jobs = list(dict.fromkeys(wanted))
+    found: dict[_Wanted, Built] = {}
     if not jobs:
-        return {}
-    workers = min(len(os.sched_getaffinity(0)), len(jobs))
-    shares = [jobs[number::workers] for number in range(workers)]
-    found: dict[tuple[Task, Config], Built] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / str(number) for number in range(workers)]
-        children = [_start(share, file) for share, file in zip(shares, files, strict=True)]
-        for share, file, child in zip(shares, files, children, strict=True):
-            _, errors = child.communicate(timeout=_SECONDS)
-            if child.returncode:
-                last = (errors.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
-                raise TableError(f"the kernels of a table cannot be built: {last[:500]}")
-            found |= zip(share, pickle.loads(file.read_bytes()), strict=True)  # noqa: S301 (our child's)
+        return found
+    spaces = dict.fromkeys(task.space for task, _ in jobs)
+    pool: ProcessPool[_Wanted, Built | str] = ProcessPool(
+        _builder,
+        min(len(os.sched_getaffinity(0)), len(jobs)),
+        _SECONDS,
+        preload=[__name__, *dict.fromkeys(module for name in spaces for module in registry.space(name).preload)],
+        environment={"CUDA_VISIBLE_DEVICES": ""},
+        name="the builders of the export",
+        describe=lambda job: f"the build of {job[0].key} {job[1]}",
+    )
+    with closing(pool):
+        for job in jobs:
+            pool.submit(job)
+        while pool.pending:
+            wait_for_any([pool], _SECONDS)
+            for outcome in pool.collect():
+                if not isinstance(outcome.result, tuple):
+                    raise TableError(f"the kernels of a table cannot be built: {outcome.result or outcome.reason}")
+                found[outcome.job] = outcome.result
     return found
 
 
-def build_here(task: Task, config: Config) -> Built:
+def _builder() -> Callable[[_Wanted], Built | str]:
+    """Return what a process does with a job: it returns the kernel, or why there is none."""
+
+    def build(job: _Wanted) -> Built | str:
+        try:
+            return _build(*job)
+        except TableError as error:
+            return str(error)
+        except Exception as error:  # a compiler fails in any way
+            return f"{job[0].problem.name}: {type(error).__name__}: {error}"[:500]
+
+    return build
+
+
+def _build(task: Task, config: Config) -> Built:
     """Build one kernel in this process.
 
     Raises:
@@ -73,19 +94,3 @@ def build_here(task: Task, config: Config) -> Built:
         "epilogue": epilogue,
         "packages": {name: its for name, its in artifact.toolchain.versions if name in space.needs},
     }
-
-
-def _start(share: Sequence[tuple[Task, Config]], file: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    child = subprocess.Popen(  # noqa: S603 (this Python)
-        [sys.executable, "-m", _WORKER, str(file)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=environment,
-    )
-    assert child.stdin is not None
-    child.stdin.write(pickle.dumps(list(share)))
-    child.stdin.close()
-    child.stdin = None  # or `communicate` would write to it
-    return child
