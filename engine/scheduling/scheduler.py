@@ -92,10 +92,11 @@ class Scheduler:
             GemmtuneError: the executor has nothing left to measure with.
             StoreError: the database refused.
         """
-        first = {search.task.space: search for search in reversed(self._waiting)}
-        for search in first.values():
-            search.begin()  # the executor opens with the first config, and waits for imports that go on meanwhile
-        more = self._submit_batches()
+        first_of_space = {search.task.space: search for search in reversed(self._waiting)}
+        more = self._submit_batches()  # the executor's processes start with the first config, and import for seconds
+        for search in first_of_space.values():
+            if search in self._waiting:
+                search.begin()
         while more or self._active or (self._finals and self._finals.open):
             self._collect(0.0 if more else _WAIT_SECONDS)
             more = self._submit_batches()

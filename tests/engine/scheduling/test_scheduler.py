@@ -223,17 +223,23 @@ def test_a_budget_is_at_most_what_is_feasible():
     assert [search.budget for search in searches(budget=10**9)] == [30] * 6
 
 
-def test_the_first_sampler_of_each_space_learns_before_the_executor_opens(database):
-    made, slow = [], [Task(task.problem, H200, "slow") for task in TASKS[:2]]
+def test_the_first_sampler_of_each_space_learns_before_the_executor_is_waited_for(database):
+    slow, collected, made = [Task(task.problem, H200, "slow") for task in TASKS[:3]], [], []
 
     class Learner(InOrder):
         def __init__(self, search):
             super().__init__(search)
-            made.append((len(made), len(executor.submitted)))
+            made.append((len(executor.submitted) > 0, len(collected)))
 
-    executor = ScriptedExecutor()
+    class Executor(ScriptedExecutor):
+        def collect(self, timeout_seconds):
+            collected.append(timeout_seconds)
+            return super().collect(timeout_seconds)
+
+    executor = Executor()
     scheduled(database, executor, searches([*TASKS[:2], *slow], sampler=Learner))
-    assert [submitted > 0 for _, submitted in made] == [False, False, True, True]
+    assert made[:2] == [(False, 0), (True, 0)]
+    assert all(collects for _, collects in made[2:])
 
 
 @pytest.mark.parametrize("seed", range(5))
