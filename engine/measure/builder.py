@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from gemmtune.engine.processes.child_process import start_context
+from gemmtune.engine.processes.child_process import NO_GPU, start_context
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
@@ -19,8 +19,6 @@ from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.space import BuildError
 
 __all__ = ["BuildFailure", "BuildJob", "SharedBuilds", "builder_pool", "prepare_builders"]
-
-_NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}  # a build must not depend on the GPU that happens to be there
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def prepare_builders(spaces: Sequence[str]) -> None:
     Raises:
         UnknownPlugin: there is no such space; nothing is started.
     """
-    start_context(_preload(spaces), _NO_GPU)
+    start_context(_imports(spaces), NO_GPU)
 
 
 def builder_pool(
@@ -66,8 +64,8 @@ def builder_pool(
         partial(_Builder, folder),
         size,
         deadline_seconds,
-        preload=_preload(spaces),
-        environment=_NO_GPU,
+        preload=_imports(spaces),
+        environment=NO_GPU,
         name="the builders",
         attempts=2,  # a process may die without its job being the cause
         describe=lambda job: f"the build of {job.task.key} {job.config}",
@@ -75,8 +73,8 @@ def builder_pool(
     )
 
 
-def _preload(spaces: Sequence[str]) -> list[str]:
-    return [__name__, *dict.fromkeys(module for name in spaces for module in registry.space(name).preload)]
+def _imports(spaces: Sequence[str]) -> list[str]:
+    return [__name__, *registry.preload(spaces)]
 
 
 class _Builder:

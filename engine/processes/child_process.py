@@ -19,12 +19,15 @@ from typing import Generic, TypeVar
 
 from gemmtune.engine.processes.scratch import process_folder
 
-__all__ = ["ChildProcess", "Context", "Event", "Last", "Message", "start_context"]
+__all__ = ["NO_GPU", "ChildProcess", "Context", "Event", "Last", "Message", "start_context"]
 
 R = TypeVar("R")
 
 Context = ForkServerContext | SpawnContext
 """Start method of a process."""
+
+NO_GPU: Mapping[str, str] = {"CUDA_VISIBLE_DEVICES": ""}
+"""Environment of a builder: a build must not depend on the GPU that happens to be there."""
 
 _FIRST_IMPORT = "gemmtune.engine.processes.preload_without_gc"
 """First module that the fork server imports."""

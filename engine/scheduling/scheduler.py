@@ -93,7 +93,8 @@ class Scheduler:
             StoreError: the database refused.
         """
         first_of_space = {search.task.space: search for search in reversed(self._waiting)}
-        more = self._submit_batches()  # the executor's processes start with the first config, and import for seconds
+        more = self._submit_batches()
+        # The executor's processes started with the first config. They import for seconds, and samplers learn meanwhile.
         for search in first_of_space.values():
             if search in self._waiting:
                 search.begin()

@@ -19,7 +19,7 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.seams.workload import WorkloadKind
 
-__all__ = ["exporter", "look_up", "name_of", "names", "objective", "pruner", "sampler", "space", "workload"]
+__all__ = ["exporter", "look_up", "name_of", "names", "objective", "preload", "pruner", "sampler", "space", "workload"]
 
 _Plugin = TypeVar("_Plugin")
 
@@ -54,6 +54,11 @@ def name_of(sampler: type[Sampler]) -> str:
 def space(name: str) -> Space:
     """Create the space of that name; raises like `look_up`."""
     return _create(Space, name)  # type: ignore[type-abstract]
+
+
+def preload(spaces: Iterable[str]) -> list[str]:
+    """Return the modules that builders of these spaces import beforehand, each once; raises like `look_up`."""
+    return list(dict.fromkeys(module for name in spaces for module in space(name).preload))
 
 
 def objective(name: str) -> Objective:

@@ -50,11 +50,11 @@ def predict_slowness(search: Search, features: Reals) -> Reals | None:
     share = max(_LEAST_SHARE, fair_share([len(source.trials) for source in sources], _MAX_TRIALS))
     selected = [select_trials(source, share) for source in sources]
     trials = [trial for chosen, _ in selected for trial in chosen]
-    of_sources = (
+    of_each = [
         feature_matrix(source.features, [trial.config for trial in chosen])
         for source, (chosen, _) in zip(sources, selected, strict=True)
-    )
-    source_features = np.vstack(list(of_sources))
+    ]
+    source_features = np.vstack(of_each)
     names = list(search.features(search.feasible[0]))
     if has_new_fact(names, source_features, features):
         return None

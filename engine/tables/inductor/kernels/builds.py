@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias
 
+from gemmtune.engine.processes.child_process import NO_GPU
 from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import TableError
@@ -34,13 +35,12 @@ def built_kernels(wanted: Iterable[_Wanted]) -> dict[_Wanted, Built]:
     found: dict[_Wanted, Built] = {}
     if not jobs:
         return found
-    spaces = dict.fromkeys(task.space for task, _ in jobs)
     pool: ProcessPool[_Wanted, Built | str] = ProcessPool(
         _builder,
         min(len(os.sched_getaffinity(0)), len(jobs)),
         _SECONDS,
-        preload=[__name__, *dict.fromkeys(module for name in spaces for module in registry.space(name).preload)],
-        environment={"CUDA_VISIBLE_DEVICES": ""},
+        preload=[__name__, *registry.preload(task.space for task, _ in jobs)],
+        environment=NO_GPU,
         name="the builders of the export",
         describe=lambda job: f"the build of {job[0].key} {job[1]}",
     )
@@ -57,35 +57,23 @@ def built_kernels(wanted: Iterable[_Wanted]) -> dict[_Wanted, Built]:
 
 
 def _builder() -> Callable[[_Wanted], Built | str]:
-    """Return what a process does with a job: it returns the kernel, or why there is none."""
-
-    def build(job: _Wanted) -> Built | str:
-        try:
-            return _build(*job)
-        except TableError as error:
-            return str(error)
-        except Exception as error:  # a compiler fails in any way
-            return f"{job[0].problem.name}: {type(error).__name__}: {error}"[:500]
-
-    return build
+    return _built
 
 
-def _build(task: Task, config: Config) -> Built:
-    """Build one kernel in this process.
-
-    Raises:
-        TableError: it does not build, or no loader can launch the space's kernels.
-    """
-    space, problem = registry.space(task.space), gemm(task.problem)
+def _built(job: _Wanted) -> Built | str:
+    """Build one kernel in this process; return why there is none if it does not build, or no loader can launch it."""
+    (task, config), problem = job, gemm(job[0].problem)
+    space = registry.space(task.space)
     with tempfile.TemporaryDirectory() as folder:
         try:
             artifact = space.build(task, config, Path(folder))
-        except BuildError as error:
-            raise TableError(f"{problem.name}: {task.space} {config} does not build: {error}") from None
+        except Exception as error:  # a compiler fails in any way
+            reason = str(error) if isinstance(error, BuildError) else f"{type(error).__name__}: {error}"
+            return f"{problem.name}: {task.space} {config} does not build: {reason}"[:500]
         binary = Path(artifact.path).read_bytes()
     call = space.deployed_call(artifact, task)
     if call is None:
-        raise TableError(f"{problem.name}: kernels of {task.space} run only with gemmtune itself")
+        return f"{problem.name}: kernels of {task.space} run only with gemmtune itself"
     layouts, epilogue = f"{problem.a_layout}{problem.b_layout}", str(problem.epilogue)
     return kernel_name(task.space, binary, call, layouts, epilogue), {
         "object": packed(binary),
