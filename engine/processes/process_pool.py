@@ -125,15 +125,14 @@ class ProcessPool(Generic[J, R]):
         sends_ahead: bool = False,
         notify: Notify = log_notice,
     ) -> None:
-        """Start the processes, or with a preload prepare to.
+        """Start the processes; with a preload they start with the first `collect`.
 
         Args:
             make_handler: picklable; called in each process before its first job.
             size: number of processes, at least 1.
             deadline_seconds: run time after which a job's process is killed; time in the queue does not count.
-            preload: modules that a server imports once, from which the processes are forked, with the first `collect`.
-                Without any, processes are spawned, as those that use CUDA must be. The first pool with a preload
-                chooses the server's imports.
+            preload: modules that a server imports once, from which the processes are forked. Without any, processes
+                are spawned, as those that use CUDA must be. The first pool with a preload chooses the server's imports.
             environment: variables that are set in each process before `make_handler` runs.
             start_seconds: time that a process may take to get ready, and to acknowledge a job.
             name: what the processes run on, for messages, for example "GPU 0".

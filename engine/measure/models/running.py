@@ -153,7 +153,7 @@ def peak_bytes(arm: RunnableArm) -> int:
 def relative_error(found: Sequence[Sequence[torch.Tensor]], expected: Sequence[Sequence[torch.Tensor]]) -> float:
     """Return the largest ratio of a difference's norm to the norm of the expected tensors, by group of tensors.
 
-    Gradients are one group: those that cancel out, as of a key's bias, are rounding errors, and differ by as much.
+    Gradients are one group. Some, such as that of a key's bias, are rounding errors, which differ in any two programs.
 
     Raises:
         ValueError: the numbers of tensors or their sizes differ.
