@@ -196,9 +196,8 @@ class Run:
         ratios = []
         for name, bench in self.result["benches"].items():
             arms = {arm["arm"]: arm for arm in bench["arms"]}
-            times = [
-                f"{arms[arm]['time_ns'] / 1e6:.3f}" if arms[arm]["time_ns"] else "-" for arm in self.arms.split(",")
-            ]
+            timed = {arm: its["time_ns"] / 1e6 for arm, its in arms.items() if its["time_ns"]}
+            times = [f"{timed[arm]:.3f}" if arm in timed else "-" for arm in self.arms.split(",")]
             ratio = (arms.get("table") or {}).get("over_compile")
             ratios += [ratio["factor"]] if ratio else []
             misses = sum(product["outcome"] == "miss" for product in bench["products"])
