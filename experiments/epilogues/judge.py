@@ -21,10 +21,12 @@ from unittest import mock
 
 import torch
 import torch._dynamo
+import torch._functorch.config
 import torch._inductor.config
 from cases import Case, cases
 from torch._dynamo.utils import counters
 from torch._inductor.graph import GraphLowering
+from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
 ARMS = ("library", "table", "sweep")
 COLD_BYTES, MOST_SETS = 256e6, 48
@@ -36,7 +38,8 @@ REST_SECONDS = 2e-3
 def main(folder: Path, seconds: float, names: list[str]) -> None:
     ends, known = time.monotonic() + seconds, {case.name: case for case in cases()}
     torch._dynamo.config.recompile_limit = 10_000
-    torch._inductor.config.force_disable_caches = True
+    torch._inductor.config.fx_graph_cache = False
+    torch._functorch.config.enable_autograd_cache = False
     loaders = {arm: loader(folder / arm, arm) for arm in ARMS[1:] if (folder / arm).exists()}
     results = []
     for name in names:
@@ -98,10 +101,16 @@ def compiled(case: Case, arm: str, inputs, right, table):
     """Return a case's compiled function, and what it is made of.
 
     Each arm has code of its own, for Dynamo would run what it compiled last for all functions of one code. torch's
-    `run_and_get_code` would forget what the arms before were compiled to.
+    `run_and_get_code` would forget what the arms before were compiled to. Inductor times two or more configs of each
+    pointwise kernel in its first call and keeps the choice beside the kernel's source, so arms of one source share it.
     """
     counters.clear()
-    sources = []
+    sources, ran = [], []
+    run = CachingAutotuner.run
+
+    def noted(self, *arguments, **settings):
+        ran.append(self)
+        return run(self, *arguments, **settings)
 
     def of_any_arm(*tensors):
         return case.epilogue.function(*tensors)
@@ -115,7 +124,8 @@ def compiled(case: Case, arm: str, inputs, right, table):
         call = torch.compile(function, fullgraph=True, dynamic=False, options=table.options())
     began = time.perf_counter()
     try:
-        with mock.patch.object(GraphLowering, "save_output_code", sources.append):
+        keeping = mock.patch.object(GraphLowering, "save_output_code", sources.append)
+        with keeping, mock.patch.object(CachingAutotuner, "run", noted):
             out = call(*inputs)
         uses = [str(use) for use in table.report().counts] if table else []
     finally:
@@ -131,8 +141,15 @@ def compiled(case: Case, arm: str, inputs, right, table):
         "error": float((out.double() - right).norm() / right.norm()),
         "benchmarks": benchmarks,
         "uses": uses,
+        "pointwise": [chosen(kernel) for kernel in ran if "triton_poi" in kernel.inductor_meta.get("kernel_name", "")],
     }
     return call, facts
+
+
+def chosen(kernel: CachingAutotuner) -> str:
+    """Return the config that a kernel runs with."""
+    config = kernel.launchers[0].config
+    return f"{config.kwargs} num_warps={config.num_warps}"
 
 
 def captured(function, sets, calls: int):

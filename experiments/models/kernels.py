@@ -2,9 +2,10 @@
 
     python kernels.py --table FOLDER/table --cases whisper-training,qwen3-512-tokens --out kernels.json
 
-`bench` tells how long a step takes, and rows tell what each kernel takes by itself. Here every kernel is timed within
-the step, by CUPTI, in CUDA graphs of both arms that are replayed in turn. Products are told apart by their place in the
-step: a kernel that both arms run is the same work, and what lies between two such kernels is compared as a whole.
+`bench` tells how long a step takes, and rows tell what each kernel takes by itself. CUPTI times every kernel within the
+step here, and the pause until the next one begins, in CUDA graphs of both arms that are replayed in turn. Products are
+told apart by their place in the step: a kernel that both arms run is the same work, and what lies between two such
+kernels is compared as a whole.
 """
 
 from __future__ import annotations
@@ -32,6 +33,15 @@ ROUNDS, REPLAYS = 6, 5
 ARMS = ("compile", "table")
 
 
+class Kernel(NamedTuple):
+    """One kernel of a step."""
+
+    name: str
+    us: float
+    pause_us: float
+    """Time from its end to the beginning of the next one; negative if that begins earlier."""
+
+
 class Span(NamedTuple):
     """Kernels between two that both arms run, or one that both run."""
 
@@ -39,6 +49,8 @@ class Span(NamedTuple):
     table: tuple[str, ...]
     compile_us: float
     table_us: float
+    compile_pause_us: float
+    table_pause_us: float
 
 
 def main() -> None:
@@ -54,18 +66,20 @@ def main() -> None:
         found[name] = [span._asdict() for span in spans]
         given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         torch.cuda.empty_cache()
-        print(f"{name}: torch.compile {total(spans, 2):.1f} µs in kernels, table {total(spans, 3):.1f}")
+        print(
+            f"{name}: torch.compile {total(spans, 2):.1f} µs in kernels, {total(spans, 4):.1f} between them;", end=" "
+        )
+        print(f"table {total(spans, 3):.1f} and {total(spans, 5):.1f}")
         differing = [span for span in spans if span.compile != span.table]
         same = [span for span in spans if span.compile == span.table]
-        print(f"  kernels of both: {total(same, 2):.1f}, {total(same, 3):.1f}")
+        print("  kernels of both: {:.1f}, {:.1f} and {:.1f}, {:.1f}".format(*(total(same, at) for at in (2, 4, 3, 5))))
         for span in sorted(differing, key=lambda span: span.compile_us - span.table_us):
-            print(
-                f"  {span.compile_us:8.2f} {' + '.join(span.compile)} | {span.table_us:8.2f} {' + '.join(span.table)}"
-            )
+            ones = f"{span.compile_us:8.2f} {span.compile_pause_us:6.2f} {' + '.join(span.compile)}"
+            print(f"  {ones} | {span.table_us:8.2f} {span.table_pause_us:6.2f} {' + '.join(span.table)}")
 
 
-def traced(case: Case, table: Path) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
-    """Return the kernels of a step per arm, in order, with the median time of each, µs."""
+def traced(case: Case, table: Path) -> tuple[list[Kernel], list[Kernel]]:
+    """Return the kernels of a step per arm, in order, with the medians of their times."""
     torch._dynamo.reset()
     prepared = _prepared(case.options[0], parse_inputs(case.inputs)[0], grad=case.grad)
     graphs = {}
@@ -82,7 +96,7 @@ def traced(case: Case, table: Path) -> tuple[list[tuple[str, float]], list[tuple
                     loader.uninstall()
         with torch.compiler.set_stance("fail_on_recompile"):
             graphs[name] = _replay(arm)
-    steps: dict[str, list[list[tuple[str, float]]]] = {name: [] for name in ARMS}
+    steps: dict[str, list[list[Kernel]]] = {name: [] for name in ARMS}
     for number in range(ROUNDS):
         for name in ARMS[:: -1 if number % 2 else 1]:
             graphs[name]()
@@ -90,27 +104,40 @@ def traced(case: Case, table: Path) -> tuple[list[tuple[str, float]], list[tuple
     return tuple(medians(steps[name]) for name in ARMS)
 
 
-def kernels_of(replay) -> list[list[tuple[str, float]]]:
-    """Return the kernels of each replay, in the order in which they began, with their times, µs."""
+def kernels_of(replay) -> list[list[Kernel]]:
+    """Return the kernels of each replay, in the order in which they began. The last one of a replay has no pause."""
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
         for _ in range(REPLAYS):
             replay()
         torch.cuda.synchronize()
-    events = [
-        (event.start_ns(), event.name(), event.duration_ns() / 1e3)
+    events = sorted(
+        (event.start_ns(), event.name(), event.duration_ns())
         for event in seen.profiler.kineto_results.events()
         if event.device_type() == torch.autograd.DeviceType.CUDA
-    ]
-    ran = [(name, us) for _, name, us in sorted(events)]
-    count, rest = divmod(len(ran), REPLAYS)
+    )
+    count, rest = divmod(len(events), REPLAYS)
     if rest or not count:
-        raise RuntimeError(f"{len(ran)} kernels of {REPLAYS} equal replays were seen: some are missing")
-    return [ran[place : place + count] for place in range(0, len(ran), count)]
+        raise RuntimeError(f"{len(events)} kernels of {REPLAYS} equal replays were seen: some are missing")
+    steps = []
+    for place in range(0, len(events), count):
+        its = events[place : place + count]
+        ends = [began + ns for began, _, ns in its]
+        begins = [began for began, _, _ in its[1:]] + ends[-1:]
+        pauses = [(begin - end) / 1e3 for end, begin in zip(ends, begins, strict=True)]
+        steps.append([Kernel(name, ns / 1e3, pause) for (_, name, ns), pause in zip(its, pauses, strict=True)])
+    return steps
 
 
-def medians(steps: Sequence[Sequence[tuple[str, float]]]) -> list[tuple[str, float]]:
-    """Return each kernel's short name with the median of its times over the steps."""
-    return [(shortened(its[0][0]), statistics.median(us for _, us in its)) for its in zip(*steps, strict=True)]
+def medians(steps: Sequence[Sequence[Kernel]]) -> list[Kernel]:
+    """Return each kernel with a short name and the medians of its times over the steps."""
+    return [
+        Kernel(
+            shortened(its[0].name),
+            statistics.median(kernel.us for kernel in its),
+            statistics.median(kernel.pause_us for kernel in its),
+        )
+        for its in zip(*steps, strict=True)
+    ]
 
 
 def shortened(name: str) -> str:
@@ -118,9 +145,9 @@ def shortened(name: str) -> str:
     return re.sub(r"[<(].*|_\d+$", "", name.removeprefix("void "))[:60]
 
 
-def compared(one: Sequence[tuple[str, float]], other: Sequence[tuple[str, float]]) -> Iterator[Span]:
+def compared(one: Sequence[Kernel], other: Sequence[Kernel]) -> Iterator[Span]:
     """Yield the spans of two lists of kernels, in order."""
-    names = [[name for name, _ in kernels] for kernels in (one, other)]
+    names = [[kernel.name for kernel in kernels] for kernels in (one, other)]
     for tag, begin, end, first, last in SequenceMatcher(None, *names, autojunk=False).get_opcodes():
         pieces = [(begin, end, first, last)]
         if tag == "equal":
@@ -129,8 +156,10 @@ def compared(one: Sequence[tuple[str, float]], other: Sequence[tuple[str, float]
             yield Span(
                 tuple(names[0][a:b]),
                 tuple(names[1][c:d]),
-                sum(us for _, us in one[a:b]),
-                sum(us for _, us in other[c:d]),
+                sum(kernel.us for kernel in one[a:b]),
+                sum(kernel.us for kernel in other[c:d]),
+                sum(kernel.pause_us for kernel in one[a:b]),
+                sum(kernel.pause_us for kernel in other[c:d]),
             )
 
 
