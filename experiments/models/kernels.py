@@ -1,4 +1,4 @@
-"""List the kernels of one step with torch.compile and with a table, and how long each takes. Needs the table's GPU.
+"""List the kernels of one step in two arms of the bench, and how long each takes. Needs the table's GPU.
 
     python kernels.py --table FOLDER/table --cases whisper-training,qwen3-512-tokens --out kernels.json
 
@@ -24,13 +24,13 @@ from run import Case, cases
 from torch.profiler import ProfilerActivity, profile
 
 from gemmtune.engine.capture.inputs import parse_inputs
+from gemmtune.engine.measure.models.arms import TABLE_ARMS
 from gemmtune.engine.measure.models.bench_model import _prepared
 from gemmtune.engine.measure.models.rounds import _replay
 from gemmtune.engine.measure.models.running import cold, compiled_arm
 from gemmtune.engine.tables.inductor import loader
 
 ROUNDS, REPLAYS = 6, 5
-ARMS = ("compile", "table")
 
 
 class Kernel(NamedTuple):
@@ -45,63 +45,69 @@ class Kernel(NamedTuple):
 class Span(NamedTuple):
     """Kernels between two that both arms run, or one that both run."""
 
-    compile: tuple[str, ...]
-    table: tuple[str, ...]
-    compile_us: float
-    table_us: float
-    compile_pause_us: float
-    table_pause_us: float
+    first: tuple[Kernel, ...]
+    second: tuple[Kernel, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether both arms run the same kernels here."""
+        return [kernel.name for kernel in self.first] == [kernel.name for kernel in self.second]
+
+    @property
+    def saved_us(self) -> float:
+        """Time that the second arm saves here."""
+        return sum(kernel.us for kernel in self.first) - sum(kernel.us for kernel in self.second)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, required=True, help="folder of the table")
     parser.add_argument("--cases", required=True, help="names of cases of run.py, with commas")
+    parser.add_argument("--arms", default="compile,table", help="two arms of gemmtune bench, with a comma")
     parser.add_argument("--out", type=Path, required=True, help="file for the spans of all cases")
     given = parser.parse_args()
+    arms = tuple(given.arms.split(","))
     named = {case.name: case for case in cases()}
     found = {}
     for name in given.cases.split(","):
-        spans = list(compared(*traced(named[name], given.table)))
-        found[name] = [span._asdict() for span in spans]
+        spans = list(compared(*traced(named[name], arms, given.table)))
+        found[name] = [
+            {arm: [kernel._asdict() for kernel in its] for arm, its in zip(arms, span, strict=True)} for span in spans
+        ]
         given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         torch.cuda.empty_cache()
-        print(
-            f"{name}: torch.compile {total(spans, 2):.1f} µs in kernels, {total(spans, 4):.1f} between them;", end=" "
-        )
-        print(f"table {total(spans, 3):.1f} and {total(spans, 5):.1f}")
-        differing = [span for span in spans if span.compile != span.table]
-        same = [span for span in spans if span.compile == span.table]
-        print("  kernels of both: {:.1f}, {:.1f} and {:.1f}, {:.1f}".format(*(total(same, at) for at in (2, 4, 3, 5))))
-        for span in sorted(differing, key=lambda span: span.compile_us - span.table_us):
-            ones = f"{span.compile_us:8.2f} {span.compile_pause_us:6.2f} {' + '.join(span.compile)}"
-            print(f"  {ones} | {span.table_us:8.2f} {span.table_pause_us:6.2f} {' + '.join(span.table)}")
+        same = [span for span in spans if span.is_same]
+        for place, arm in enumerate(arms):
+            whole, common = (total([kernel for span in its for kernel in span[place]]) for its in (spans, same))
+            print(f"{name}, {arm}: {whole}; the same kernels in both arms {common}")
+        for span in sorted(set(spans) - set(same), key=lambda span: span.saved_us):
+            print(f"  {span.saved_us:8.2f} " + " | ".join(" + ".join(map(text, its)) for its in span))
 
 
-def traced(case: Case, table: Path) -> tuple[list[Kernel], list[Kernel]]:
+def traced(case: Case, arms: Sequence[str], table: Path) -> tuple[list[Kernel], list[Kernel]]:
     """Return the kernels of a step per arm, in order, with the medians of their times."""
     torch._dynamo.reset()
     prepared = _prepared(case.options[0], parse_inputs(case.inputs)[0], grad=case.grad)
     graphs = {}
     prepared.arm(prepared.call)()
-    for name in ARMS:
+    for name in arms:
         with cold():
-            if name == "table":
+            if name in TABLE_ARMS:
                 loader.install(table / "inductor" / "inductor_table.json")
             try:
-                arm = compiled_arm(prepared, name, loader.options() if name == "table" else {})
+                arm = compiled_arm(prepared, name)
                 arm()
             finally:
-                if name == "table":
+                if name in TABLE_ARMS:
                     loader.uninstall()
         with torch.compiler.set_stance("fail_on_recompile"):
             graphs[name] = _replay(arm)
-    steps: dict[str, list[list[Kernel]]] = {name: [] for name in ARMS}
+    steps: dict[str, list[list[Kernel]]] = {name: [] for name in arms}
     for number in range(ROUNDS):
-        for name in ARMS[:: -1 if number % 2 else 1]:
+        for name in arms[:: -1 if number % 2 else 1]:
             graphs[name]()
             steps[name] += kernels_of(graphs[name])
-    return tuple(medians(steps[name]) for name in ARMS)
+    return tuple(medians(steps[name]) for name in arms)
 
 
 def kernels_of(replay) -> list[list[Kernel]]:
@@ -153,19 +159,17 @@ def compared(one: Sequence[Kernel], other: Sequence[Kernel]) -> Iterator[Span]:
         if tag == "equal":
             pieces = [(begin + i, begin + i + 1, first + i, first + i + 1) for i in range(end - begin)]
         for a, b, c, d in pieces:
-            yield Span(
-                tuple(names[0][a:b]),
-                tuple(names[1][c:d]),
-                sum(kernel.us for kernel in one[a:b]),
-                sum(kernel.us for kernel in other[c:d]),
-                sum(kernel.pause_us for kernel in one[a:b]),
-                sum(kernel.pause_us for kernel in other[c:d]),
-            )
+            yield Span(tuple(one[a:b]), tuple(other[c:d]))
 
 
-def total(spans: Sequence[Span], place: int) -> float:
-    """Return the sum of one column."""
-    return sum(span[place] for span in spans)
+def total(kernels: Sequence[Kernel]) -> str:
+    """Return the time in some kernels, and that between each and the next."""
+    return f"{sum(k.us for k in kernels):.1f} µs, and {sum(k.pause_us for k in kernels):.1f} between kernels"
+
+
+def text(kernel: Kernel) -> str:
+    """Return a kernel with its time and the pause behind it."""
+    return f"{kernel.name} {kernel.us:.2f} {kernel.pause_us:.2f}"
 
 
 if __name__ == "__main__":

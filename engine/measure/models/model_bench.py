@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 
-from gemmtune.engine.measure.models.arms import BASE
+from gemmtune.engine.measure.models.arms import BASE, TABLE_ARMS
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import estimate, location_interval
 
@@ -94,7 +94,7 @@ class ModelBench:
     arms: tuple[ArmTimes, ...]
     """Arms, in the order of `ARMS`."""
     products: tuple[ProductGain, ...] = ()
-    """Products of the arm with the table."""
+    """Products of the arm with the table; they are the same in both of its arms."""
 
     def arm(self, name: str) -> ArmTimes | None:
         """Return an arm that has times; None if it failed or was not asked for."""
@@ -110,8 +110,8 @@ class ModelBench:
 
     @property
     def fastest(self) -> str | None:
-        """Name of the fastest arm but the table's; None if no other has times."""
-        times = {arm.arm: arm.time.time_ns for arm in self.arms if arm.arm != "table" and arm.time is not None}
+        """Name of the fastest arm without the table; None if none has times."""
+        times = {arm.arm: arm.time.time_ns for arm in self.arms if arm.arm not in TABLE_ARMS and arm.time is not None}
         return min(times, key=lambda name: times[name], default=None)
 
 

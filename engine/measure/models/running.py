@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from gemmtune.engine.capture.calls import Call, models_of
 from gemmtune.engine.capture.capture import run_backward
+from gemmtune.engine.tables.inductor import loader
 
 __all__ = [
     "FirstCall",
@@ -30,9 +31,11 @@ __all__ = [
     "relative_error",
 ]
 
-_OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "compile": {},
-    "max-autotune": {"mode": "max-autotune-no-cudagraphs"},  # every arm gets its CUDA graph from the bench
+_ARGUMENTS: Mapping[str, Callable[[], dict[str, Any]]] = {
+    "compile": dict,
+    "max-autotune": lambda: {"mode": "max-autotune-no-cudagraphs"},  # every arm gets its CUDA graph from the bench
+    "table": lambda: {"options": loader.options()},
+    "table+pointwise": lambda: {"options": loader.options(max_autotune_pointwise=True)},
 }
 _RECOMPILES = 64
 
@@ -111,12 +114,11 @@ class FirstCall:
     """Kernels that Inductor benchmarked."""
 
 
-def compiled_arm(prepared: Prepared, name: str, options: Mapping[str, Any]) -> RunnableArm:
-    """Return an arm that is not compiled yet; `options` are those of the table's arm."""
+def compiled_arm(prepared: Prepared, name: str) -> RunnableArm:
+    """Return an arm that is not compiled yet."""
     if name == "eager":
         return prepared.arm(prepared.call)
-    arguments = {"options": dict(options)} if name == "table" else _OPTIONS[name]
-    return prepared.arm(torch.compile(prepared.call, **arguments))
+    return prepared.arm(torch.compile(prepared.call, **_ARGUMENTS[name]()))
 
 
 @contextlib.contextmanager

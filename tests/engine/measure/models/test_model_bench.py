@@ -36,6 +36,11 @@ def test_an_arm_is_compared_with_torch_compile_and_the_fastest_other_is_named():
     assert found.fastest in ("eager", "compile")
 
 
+def test_the_fastest_other_arm_has_no_table():
+    found = bench(ArmTimes("eager", SLOW), ArmTimes("table", FAST), ArmTimes("table+pointwise", FAST))
+    assert found.fastest == "eager"
+
+
 def test_an_arm_that_failed_has_a_reason_and_no_ratio():
     found = bench(ArmTimes("compile", SLOW), ArmTimes("table", failure="RuntimeError: out of memory"))
     assert found.ratio("table") is None
