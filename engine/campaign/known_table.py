@@ -43,12 +43,11 @@ def known_table(
         wanted = f"device {device} is not in the database" if device else "name the device of the table"
         raise UsageError(f"{wanted}; measured: {skus}")
     (found,) = devices
-    found = next((each for each in catalogue.devices() if each == found), found)  # with the sources of its figures
     of_problem: dict[Workload, list[Task]] = {}
     for task in tasks:
         of_problem.setdefault(task.problem, []).append(task)
     rankings = (_ranking(database, found, objective, its) for its in of_problem.values())
-    return build_table(found, name, filter(None, rankings), margin=margin)
+    return build_table(catalogue.known(found), name, filter(None, rankings), margin=margin)
 
 
 def _ranking(database: Database, device: Device, objective: Objective, tasks: Sequence[Task]) -> Ranking | None:

@@ -1,8 +1,9 @@
 """Check the results of CUDA driver calls, and set up functions as Triton does. Needs cuda-bindings."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cuda.bindings import driver
+if TYPE_CHECKING:
+    from cuda.bindings import driver
 
 __all__ = ["checked", "prefer_shared_memory"]
 
@@ -14,17 +15,19 @@ def checked(result: tuple[Any, ...]) -> Any:  # noqa: ANN401 (cuda.bindings has 
         RuntimeError: the call failed; the message is the driver's name of the error.
     """
     status, *values = result
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise RuntimeError(f"CUDA driver: {status.name if isinstance(status, driver.CUresult) else status}")
+    if int(status):
+        raise RuntimeError(f"CUDA driver: {getattr(status, 'name', status)}")
     return values[0] if values else None
 
 
-def prefer_shared_memory(function: driver.CUfunction, device: int) -> None:
+def prefer_shared_memory(function: "driver.CUfunction", device: int) -> None:
     """Prefer shared memory, as Triton's loader and Inductor's launcher do (triton/backends/nvidia/driver.c).
 
     The preference leaves little L1, which copies of less than 16 bytes go through, so it changes the time of some
     kernels much: see experiments/launch-preference. The kernel must be timed as production launches it.
     """
+    from cuda.bindings import driver
+
     attribute = driver.CUfunction_attribute
     optin = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     limit = checked(driver.cuDeviceGetAttribute(optin, device))

@@ -3,17 +3,36 @@
 The answer is that of `cutlass.utils.HardwareInfo.get_max_active_clusters`, which CuTe's dispatchers call.
 """
 
-from cuda.bindings import driver
+from functools import cache
 
 from gemmtune.engine.platform.cuda_driver import checked
 
-__all__ = ["CLUSTER_SIZES", "active_clusters"]
+__all__ = ["CLUSTER_SIZES", "active_clusters", "clusters_at_once"]
 
 CLUSTER_SIZES = (1, 2, 4, 8, 16)
 """Cluster sizes to ask about, in thread blocks."""
 
 _PTX = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty() { ret; }\n"
 _THREADS = 128
+
+
+@cache
+def clusters_at_once(device: int, blocks: int) -> int:
+    """Return the number of clusters of so many blocks that a GPU runs at once, one block per SM; asked once.
+
+    Args:
+        device: number of the GPU among those that the process sees.
+        blocks: blocks of a cluster, one of CLUSTER_SIZES.
+
+    Raises:
+        RuntimeError: the GPU runs no such clusters, or the driver does not answer.
+    """
+    from cuda.bindings import driver
+
+    found = dict(active_clusters(checked(driver.cuDeviceGet(device))))
+    if blocks not in found:
+        raise RuntimeError(f"GPU {device} runs no clusters of {blocks} blocks; it runs {sorted(found)}")
+    return found[blocks]
 
 
 def active_clusters(handle: object) -> tuple[tuple[int, int], ...]:
@@ -24,6 +43,8 @@ def active_clusters(handle: object) -> tuple[tuple[int, int], ...]:
     Raises:
         RuntimeError: the driver does not answer.
     """
+    from cuda.bindings import driver
+
     context = checked(driver.cuDevicePrimaryCtxRetain(handle))
     try:
         checked(driver.cuCtxPushCurrent(context))
@@ -36,6 +57,8 @@ def active_clusters(handle: object) -> tuple[tuple[int, int], ...]:
 
 
 def _query(handle: object) -> tuple[tuple[int, int], ...]:
+    from cuda.bindings import driver
+
     module = checked(driver.cuModuleLoadData(_PTX))
     try:
         kernel = checked(driver.cuModuleGetFunction(module, b"empty"))
@@ -54,6 +77,8 @@ def _query(handle: object) -> tuple[tuple[int, int], ...]:
 
 def _clusters(kernel: object, size: int, shared_bytes: int) -> int:
     """Return the number of active clusters of this size; 0 if the GPU cannot run one."""
+    from cuda.bindings import driver
+
     attribute = driver.CUlaunchAttribute()
     attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     value = driver.CUlaunchAttributeValue()

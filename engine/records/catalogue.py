@@ -9,7 +9,7 @@ from importlib.resources import files
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError
 
-__all__ = ["by_name", "device", "devices"]
+__all__ = ["by_name", "device", "devices", "known"]
 
 _LIMITS_SOURCE = "CUDA Programming Guide, technical specifications per compute capability"
 
@@ -34,6 +34,11 @@ def device(sku: str) -> Device:
 def by_name(name: str) -> Device | None:
     """Return the device whose driver reports that name, such as `NVIDIA H200`, or None if it is unknown."""
     return next((d for d in devices() if d.name == name), None)
+
+
+def known(device: Device) -> Device:
+    """Return the catalogue's equal device, which has sources and active clusters; the device itself without one."""
+    return next((each for each in devices() if each == device), device)
 
 
 def _fold(sku: str) -> str:

@@ -3,13 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Argument", "binder"]
+__all__ = ["CLUSTERS", "Argument", "binder"]
+
+CLUSTERS = "clusters"
+"""Name of the number of clusters that the GPU of a launch runs at once; `clusters.4` is that of clusters of 4 blocks.
+
+It belongs to a board and not to a table: boards of one model differ.
+"""
 
 Argument: TypeAlias = "str | int | Sequence[Argument] | None"
 """Argument of a kernel's function: a tensor or the stream by name, a number, None, or a tuple of such.
 
-Names are those of a problem's arguments, and stream; `b.mT` is B with its last two dimensions exchanged, and `row.flat`
-is a vector with one dimension.
+Names are those of a problem's arguments, stream, and clusters; `b.mT` is B with its last two dimensions exchanged, and
+`row.flat` is a vector with one dimension.
 """
 
 _ARGUMENT_VIEWS: Mapping[str, Callable[[Any], object]] = {
@@ -19,16 +25,34 @@ _ARGUMENT_VIEWS: Mapping[str, Callable[[Any], object]] = {
 }
 
 
-def binder(call: Sequence[Argument]) -> Callable[[Mapping[str, object]], tuple[object, ...]]:
+def binder(
+    call: Sequence[Argument], active_clusters: Callable[[int], int]
+) -> Callable[[Mapping[str, object]], tuple[object, ...]]:
     """Return a function that makes the arguments of one launch from the named tensors.
 
-    binder(["a", "b.mT", "out", [None, 4]])({"a": a, "b": b, "out": out}) == (a, b.mT, out, (None, 4))
+    binder(["a", "b.mT", [None, "clusters.2"]], {2: 66}.get)({"a": a, "b": b}) == (a, b.mT, (None, 66))
+
+    Args:
+        call: arguments, see `Argument`.
+        active_clusters: returns the clusters of so many blocks that the GPU runs at once; asked here, not per launch.
 
     Raises:
         TypeError: a part of the call is neither text, number, None nor a sequence of such.
+        ValueError: the number of blocks of a cluster is no integer.
+        Exception: `active_clusters` raised it.
     """
-    makers = [_maker(argument) for argument in call]
+    makers = [_maker(_counted(argument, active_clusters)) for argument in call]
     return lambda named: tuple(make(named) for make in makers)
+
+
+def _counted(argument: Argument, active_clusters: Callable[[int], int]) -> Argument:
+    """Return an argument with the numbers of clusters in the place of their names."""
+    if isinstance(argument, str):
+        name, _, blocks = argument.partition(".")
+        return active_clusters(int(blocks)) if name == CLUSTERS else argument
+    if isinstance(argument, Sequence):
+        return [_counted(each, active_clusters) for each in argument]
+    return argument
 
 
 def _maker(argument: Argument) -> Callable[[Mapping[str, object]], object]:

@@ -18,6 +18,7 @@ from typing import Any, get_args, get_type_hints
 
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.artifact import Toolchain
+from gemmtune.engine.records.catalogue import known
 from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, ProblemError, TableError, UnknownPlugin
@@ -134,7 +135,8 @@ def _table_of(text: str) -> Table:
         raise TableError("edited after it was written: its sha256 does not match; export it again")
     table: Table = _read(Table, {name: record[name] for name in names}, "the table")
     _refuse_duplicates(row.problem for row in table.rows)
-    return replace(table, ranges=tuple(_ordered(table.ranges)))
+    device = replace(table.device, active_clusters=known(table.device).active_clusters)
+    return replace(table, device=device, ranges=tuple(_ordered(table.ranges)))
 
 
 def require_device(table: Table, device: Device) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from cutlass import cute
 
+from gemmtune.engine.platform.occupancy import clusters_at_once
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.task import Task
@@ -97,7 +98,7 @@ class CuteKernel:
             Exception: the object cannot be linked.
         """
         self._function = load(artifact.path)
-        self._arguments, self._names = binder(call), names
+        self._arguments, self._names = binder(call, _clusters_here), names
         self._takes_stream = "stream" in call  # else TVM-FFI hands torch's to the kernel
 
     def __call__(self, *tensors: torch.Tensor) -> None:
@@ -111,6 +112,11 @@ class CuteKernel:
     def close(self) -> None:
         """Drop the function, which unloads the cubin."""
         del self._function
+
+
+def _clusters_here(blocks: int) -> int:
+    """Return the number of clusters that torch's current GPU runs at once."""
+    return clusters_at_once(torch.cuda.current_device(), blocks)
 
 
 def _dynamic_shared_bytes(module: str) -> int:

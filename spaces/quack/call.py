@@ -4,7 +4,7 @@ from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.seams.kernel_call import Argument
+from gemmtune.engine.seams.kernel_call import CLUSTERS, Argument
 from gemmtune.spaces.quack.operands import EpilogueTensor, epilogue_tensors, further_outputs, is_plain
 
 __all__ = ["call_of"]
@@ -25,8 +25,7 @@ def call_of(artifact: Artifact, task: Task) -> list[Argument]:
     problem, launch = gemm(task.problem), dict(artifact.launch)
     # quack.tile_scheduler.TileSchedulerOptions (0.6.5): clusters, raster order (compiled in), swizzle size; then
     # semaphore, permutation and all-gather, which a GEMM with a static or hardware scheduler lacks.
-    clusters = task.device.max_active_clusters(int(launch["cluster_size"]))
-    scheduler = (clusters, None, int(launch["max_swizzle_size"]), None, None, None)
+    scheduler = (f"{CLUSTERS}.{launch['cluster_size']}", None, int(launch["max_swizzle_size"]), None, None, None)
     operands = ("a", "b", "out")
     if launch["swap_ab"]:
         operands = ("b.mT", "a", "out.mT") if is_plain(problem) else ("b", "a", "out")

@@ -81,6 +81,13 @@ def test_a_driver_value_replaces_the_formula_and_does_not_change_equality():
     assert board == device
 
 
+def test_a_device_is_known_by_its_figures():
+    device = catalogue.device("H200")
+    assert catalogue.known(replace(device, active_clusters=(), source="a file")) is device
+    other = replace(device, sku="H200-NVL")
+    assert catalogue.known(other) is other
+
+
 @EVERY_DEVICE
 def test_the_driver_values_are_plausible(device: Device):
     for size, clusters in device.active_clusters:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
@@ -79,6 +80,11 @@ def test_a_written_table_is_read_back_unchanged(tmp_path):
     assert table.device.source == "a test"
     assert [row.problem.weight for row in table.rows] == [2.5, 1.0]
     assert [p.name for p in tmp_path.iterdir()] == ["table.json"]
+
+
+def test_a_table_that_was_read_knows_how_many_clusters_its_gpu_runs():
+    table = replace(TABLE, device=catalogue.device("H200"))
+    assert dict(parse_table(table_text(table), "x").device.active_clusters)[4] == 30
 
 
 def test_the_text_is_canonical():

@@ -50,7 +50,7 @@ def arguments():
         artifact = type("Built", (), {"launch": tuple(launch.items())})
         operands = make_operands(task.problem, torch.device("cpu"))
         named = dict(zip(task.problem.argument_names, operands.arguments, strict=True))
-        return binder(call_of(artifact, task))(named), named
+        return binder(call_of(artifact, task), task.device.max_active_clusters)(named), named
 
     return of
 

@@ -67,7 +67,10 @@ def passed():
         launch = {name: int(config[name]) for name in ("swap_ab", "max_swizzle_size")}
         launch["cluster_size"] = config["cluster_m"] * config["cluster_n"]
         artifact = Artifact("", task.space, "", "", tuple(launch.items()), None, 0.0, Toolchain(()))
-        with patch.object(binary, "load", lambda _: lambda *arguments: ours.extend(arguments)):
+        with (
+            patch.object(binary, "load", lambda _: lambda *arguments: ours.extend(arguments)),
+            patch.object(binary, "_clusters_here", device.max_active_clusters),
+        ):
             SPACE.load(artifact, task)(a, b, out)
         with (
             patch.object(interface, "get_device_capacity", lambda _: device.capability),

@@ -88,7 +88,7 @@ def parse_kernels(value: object) -> dict[str, KernelBinary]:
         except ValueError:
             raise ValueError(f"{where}.epilogue={shortened(epilogue)} is no epilogue") from None
         try:
-            binder(call)
+            binder(call, int)
             binary = unpacked(fields["object"])
         except (TypeError, ValueError) as error:
             raise type(error)(f"{where}: its `object` or `call` is damaged: {error}") from None

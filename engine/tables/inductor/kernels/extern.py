@@ -7,14 +7,16 @@ or called, once per GPU.
 
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch._inductor.select_algorithm import ExternKernelChoice, extern_kernels
 
+from gemmtune.engine.platform.occupancy import clusters_at_once
 from gemmtune.engine.platform.torch_epilogue import computed_by_torch
 from gemmtune.engine.records.epilogue.terms import OperandShape
 from gemmtune.engine.records.epilogue.text import parse_epilogue
@@ -25,6 +27,8 @@ __all__ = ["link", "registered"]
 
 _OPERAND_ALIGNMENT = 15  # bits that are 0 in an address that is a multiple of 16
 _KERNEL_FUNCTION = "kernel"
+_Launch: TypeAlias = tuple[Callable[..., None], Callable[[Mapping[str, object]], tuple[object, ...]]]
+"""Function of a kernel on one GPU, and what makes its arguments from named tensors."""
 
 
 def registered(kernel: KernelBinary) -> ExternKernelChoice:
@@ -60,8 +64,7 @@ class _Launcher:
     def __init__(self, kernel: KernelBinary) -> None:
         self.__name__ = kernel.name
         self._kernel = kernel
-        self._bind = binder(kernel.call)
-        self._functions: dict[int, Callable[..., None]] = {}
+        self._launches: dict[int, _Launch] = {}
         self._a, self._b = (1 if layout == "n" else 0 for layout in kernel.layouts)
         self._epilogue = parse_epilogue(kernel.epilogue)
         self._names = [operand.name for operand in self._epilogue.operands]
@@ -92,19 +95,21 @@ class _Launcher:
         named = {"a": a, "b": b, "bias": added, "stream": torch._C._cuda_getCurrentRawStream(device)}
         named.update(zip(self._outputs, outputs, strict=True))
         named.update(zip(self._names, further, strict=True))
-        (self._functions.get(device) or self.link(device))(*self._bind(named))
+        function, bind = self._launches.get(device) or self.link(device)
+        function(*bind(named))
         return out
 
-    def link(self, device: int) -> Callable[..., None]:
-        """Return the kernel's function on a GPU; it is linked once per GPU, by the first thread that asks.
+    def link(self, device: int) -> _Launch:
+        """Return the kernel's function on a GPU, and what makes its arguments; the first thread that asks links it.
 
         Raises:
-            Exception: the packages are missing, or cannot link the object.
+            Exception: the packages are missing, or cannot link the object, or the GPU runs no such clusters.
         """
         with _kernels_lock:
-            if device not in self._functions:
-                self._functions[device] = _link_object(self._kernel)
-            return self._functions[device]
+            if device not in self._launches:
+                bind = binder(self._kernel.call, partial(clusters_at_once, device))
+                self._launches[device] = _link_object(self._kernel), bind
+            return self._launches[device]
 
     def _reads_further(self, added: torch.Tensor, further: Sequence[torch.Tensor], out: torch.Tensor) -> bool:
         """Return whether the kernel can read the other matrices; where n allows, it may read 16 bytes at once."""

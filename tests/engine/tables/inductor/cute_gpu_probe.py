@@ -60,6 +60,9 @@ def main(export, which):
     def addmm(x, w, bias):
         return torch.nn.functional.linear(x, w, bias)
 
+    x4000 = operand(4000, K)
+    errors["clusters"] = error(mm(x4000, w), x4000, w.t())
+
     x8 = operand(8, K)
     errors["addmm"] = error(addmm(x8, w, bias), x8, w.t(), bias)
 

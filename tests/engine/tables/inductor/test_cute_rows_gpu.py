@@ -31,6 +31,9 @@ pytestmark = [
 ]
 
 GEMV = {"outputs_per_warp": 2, "warps_n": 1, "warps_k": 4, "split_k": 2, "k_unroll": 1, "num_stages": 4}
+CLUSTERS_OF_FOUR = {"tile_m": 64, "tile_n": 32, "cluster_m": 2, "cluster_n": 2, "max_swizzle_size": 8} | dict.fromkeys(
+    ("pingpong", "swap_ab", "is_dynamic_persistent"), False
+)
 SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 4, "k_unroll": 2, "num_stages": 4, "share_a": False}
 
 
@@ -52,6 +55,7 @@ def reports(tmp_path_factory):
         row("8x96x4096:bf16:nt", "cute_splitk", SPLIT_K | {"use_pdl": True}),
         row("8x96x4096:bf16:nt:epilogue=silu.mul(matrix)", "cute_splitk", SPLIT_K | {"use_pdl": True}),
         row("1x96x4096:bf16:nt:addmm:epilogue=gelu.to(fp32)", "cute_gemv", GEMV | {"use_pdl": False}),
+        row("4000x96x4096:bf16:nt", "quack_gemm", CLUSTERS_OF_FOUR),
     )
     split_k = choice("cute_splitk", SPLIT_K | {"use_pdl": False})
     ranges = tuple(
@@ -82,7 +86,7 @@ def test_every_way_of_running_is_right_and_nothing_is_benchmarked(reports):
     wrong = {way: error for way, error in first["errors"].items() if not error < 8e-3}
     assert wrong == {}
     assert first["benchmarks"] == {}
-    ways = {"mm", "addmm", "backward", "graph", "cudagraph trees", "threads", "unaligned"}
+    ways = {"mm", "addmm", "backward", "graph", "cudagraph trees", "threads", "unaligned", "clusters"}
     assert ways | {"epilogue", "unaligned epilogue", "bias, gelu, fp32", "dynamic epilogue 5"} <= set(first["errors"])
 
 
@@ -100,7 +104,7 @@ def test_all_products_but_those_beyond_the_range_run_rows(reports):
         "1x96x4096:bf16:nt:addmm:epilogue=gelu.to(fp32)",
         f"{of_range}:epilogue=add(matrix).mul(row)",
     }
-    plain = {"1x96x4096:bf16:nt", "8x96x4096:bf16:nt:addmm", "8x96x4096:bf16:nt", of_range}
+    plain = {"1x96x4096:bf16:nt", "8x96x4096:bf16:nt:addmm", "8x96x4096:bf16:nt", "4000x96x4096:bf16:nt", of_range}
     assert of_rows == plain | with_epilogues
     assert not [use for use in uses if "apart" in use["detail"]]
     others = [use for use in uses if use["outcome"] != "row"]
