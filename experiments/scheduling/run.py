@@ -41,7 +41,8 @@ def campaigns():
         backend = replayed_backend(plan, landscapes)
         searched = [search for search in backend.searches(plan) if search.task.space == "triton_mm"]
         yield [
-            (scores_of(search, backend.executor), search.feasible, backend.optimum(search.task)) for search in searched
+            (scores_of(search, backend.executor), search.tuner.feasible, backend.optimum(search.task))
+            for search in searched
         ]
 
 
@@ -122,6 +123,13 @@ def by_root_of_weight(campaign, weights, spent, open_):
     return min(open_, key=lambda i: spent[i] / math.sqrt(weights[i]))
 
 
+def by_root_of_time(campaign, weights, spent, open_):
+    def time(i):
+        return weights[i] * min(ok(campaign[i][0][: spent[i]]), default=math.inf)
+
+    return min(open_, key=lambda i: spent[i] / math.sqrt(time(i)))
+
+
 def total_of(weights, times):
     return sum(weight * time for weight, time in zip(weights, times, strict=True))
 
@@ -132,6 +140,7 @@ ORDERS = {
     "gain": by_gain,
     "weight": by_weight,
     "root of weight": by_root_of_weight,
+    "root of weight and time": by_root_of_time,
 }
 
 
