@@ -1,8 +1,7 @@
 """Build every binary of the CuTe spaces once. Usage: build.py OUT ARGUMENTS; run.py starts it.
 
-Needs no GPU. The binaries are stored in OUT/artifacts, like the shared builds of a campaign, and the sweep finds them
-there. QuACK's max_swizzle_size is an argument of the launch, but part of the space's key. A binary is therefore stored
-under the key of each value.
+Needs no GPU. The binaries are stored in OUT/artifacts, like the shared builds of a campaign. QuACK's max_swizzle_size
+is an argument of the launch, but part of the space's key. A binary is therefore stored under the key of each value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measure every candidate, then hold a mixed final per problem. Usage: sweep.py OUT ARGUMENTS; run.py starts it.
 
-Candidates go through builders, worker, screening and database, as in a campaign. Binaries of build.py are not built
-again, and measurements in the database are not repeated.
+Candidates go through builders, worker, screening and database, as in a campaign. Measurements in the database are not
+repeated.
 """
 
 from __future__ import annotations
@@ -37,9 +37,7 @@ def main() -> None:
             picks[task] = pick
         chosen = tuple(dict.fromkeys((*thinned(configs, given["limit"]), *([pick] if pick else ()))))
         searches.append(exhaustive_search(task, registry.space(task.space), chosen))
-    executor, library = LocalExecutor(SPACES, objective.protocol), out / "artifacts/shared"
-    if library.exists():
-        Path(executor._folder.name, "shared").symlink_to(library.resolve())  # where its builders look first
+    executor = LocalExecutor(SPACES, objective.protocol)
     with closing(executor), Database.open(out / "measurements.db") as store, show_progress(quiet=False) as callbacks:
         began = time.perf_counter()
         Scheduler(searches, executor, store, objective, callbacks, hold_finals=False).run()
