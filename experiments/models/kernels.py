@@ -80,7 +80,7 @@ def main() -> None:
         for place, arm in enumerate(arms):
             whole, common = (total([kernel for span in its for kernel in span[place]]) for its in (spans, same))
             print(f"{name}, {arm}: {whole}; the same kernels in both arms {common}")
-        for span in sorted(set(spans) - set(same), key=lambda span: span.saved_us):
+        for span in sorted((span for span in spans if not span.is_same), key=lambda span: span.saved_us):
             print(f"  {span.saved_us:8.2f} " + " | ".join(" + ".join(map(text, its)) for its in span))
 
 
