@@ -2,8 +2,8 @@
 
 import uuid
 from dataclasses import replace
-from functools import cache
 
+from gemmtune.engine.platform.occupancy import active_clusters
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 
@@ -77,14 +77,9 @@ def _read(handle: object, name: str) -> Device:
     )
 
 
-@cache
 def _clusters() -> tuple[tuple[int, int], ...]:
-    """Return the active clusters of the first visible GPU; empty if the driver refuses. Asked once per process."""
-    from cuda.bindings import driver
-
-    from gemmtune.engine.platform.occupancy import active_clusters
-
+    """Return the active clusters of the first visible GPU; empty if the driver refuses."""
     try:
-        return active_clusters(driver.cuDeviceGet(0)[1])
+        return active_clusters(0)
     except RuntimeError:
         return ()

@@ -16,35 +16,34 @@ _PTX = b".version 7.8\n.target sm_90\n.address_size 64\n.visible .entry empty() 
 _THREADS = 128
 
 
-@cache
-def clusters_at_once(device: int, blocks: int) -> int:
-    """Return the number of clusters of so many blocks that a GPU runs at once, one block per SM; asked once.
+def clusters_at_once(gpu: int, blocks: int) -> int:
+    """Return the number of clusters of so many blocks that a GPU runs at once, one block per SM.
 
     Args:
-        device: number of the GPU among those that the process sees.
+        gpu: number of the GPU among those that the process sees.
         blocks: blocks of a cluster, one of CLUSTER_SIZES.
 
     Raises:
         RuntimeError: the GPU runs no such clusters, or the driver does not answer.
     """
-    from cuda.bindings import driver
-
-    found = dict(active_clusters(checked(driver.cuDeviceGet(device))))
+    found = dict(active_clusters(gpu))
     if blocks not in found:
-        raise RuntimeError(f"GPU {device} runs no clusters of {blocks} blocks; it runs {sorted(found)}")
+        raise RuntimeError(f"GPU {gpu} runs no clusters of {blocks} blocks; it runs {sorted(found)}")
     return found[blocks]
 
 
-def active_clusters(handle: object) -> tuple[tuple[int, int], ...]:
-    """Return (cluster size, active clusters) for each of CLUSTER_SIZES that the GPU runs, at one block per SM.
+@cache
+def active_clusters(gpu: int) -> tuple[tuple[int, int], ...]:
+    """Return (cluster size, active clusters) for each of CLUSTER_SIZES that a GPU runs, at one block per SM.
 
-    The handle is a CUdevice of compute capability 9.0 or later; earlier GPUs have no clusters.
+    The GPU, by its number, has compute capability 9.0 or later; earlier ones have no clusters. CUDA is initialised.
 
     Raises:
         RuntimeError: the driver does not answer.
     """
     from cuda.bindings import driver
 
+    handle = checked(driver.cuDeviceGet(gpu))
     context = checked(driver.cuDevicePrimaryCtxRetain(handle))
     try:
         checked(driver.cuCtxPushCurrent(context))

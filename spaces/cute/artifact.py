@@ -95,7 +95,7 @@ class CuteKernel:
             names: names of the tensors of a launch, see `Problem.argument_names`.
 
         Raises:
-            Exception: the object cannot be linked.
+            Exception: the object cannot be linked, or the GPU runs no clusters of the kernel's size.
         """
         self._function = load(artifact.path)
         self._arguments, self._names = binder(call, _clusters_here), names
