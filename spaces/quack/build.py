@@ -12,6 +12,7 @@ from quack import gemm_interface as interface
 from quack.epilogue import frontend
 from quack.gemm_config import GemmConfig
 from quack.gemm_runtime import host
+from quack.gemm_sm90 import GemmSm90
 
 from gemmtune.engine.records.artifact import Artifact
 from gemmtune.engine.records.config import Config
@@ -26,6 +27,9 @@ from gemmtune.spaces.quack.epilogue import epilogue_plan
 from gemmtune.spaces.quack.operands import is_plain
 
 __all__ = ["build"]
+
+_FEWEST_STAGES = 2
+"""Stages of A and B in shared memory: `GemmSm90.mma` of quack-kernels 0.6.5 waits for the next before it frees one."""
 
 
 def build(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
@@ -73,7 +77,15 @@ def _target(device: Device) -> Iterator[None]:
     def compile_for(*args: object, options: str, **more: object) -> object:
         return compiler(*args, options=f"{options} --gpu-arch {device.arch}", **more)
 
-    compiler = cute.compile
+    def stages_of(kind: type[GemmSm90], /, *args: object, **more: object) -> tuple[int, int, int]:
+        stages: tuple[int, int, int] = compute_stages(kind, *args, **more)
+        if stages[0] < _FEWEST_STAGES:
+            raise ValueError(
+                f"shared memory holds {stages[0]} stages of A and B, and the kernel hangs below {_FEWEST_STAGES}"
+            )
+        return stages
+
+    compiler, compute_stages = cute.compile, GemmSm90._compute_stages.__func__
     with (
         driver_of(device),
         patch.object(interface, "get_device_capacity", lambda _: device.capability),
@@ -86,5 +98,6 @@ def _target(device: Device) -> Iterator[None]:
         patch.object(host, "get_max_active_clusters", lambda size, **_: device.max_active_clusters(size)),
         patch.object(host, "_compile_gemm_epi", host._compile_gemm_epi.__wrapped__),
         patch.object(cute, "compile", compile_for),
+        patch.object(GemmSm90, "_compute_stages", classmethod(stages_of)),
     ):
         yield

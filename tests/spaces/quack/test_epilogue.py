@@ -13,6 +13,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.kernel_call import binder
+from gemmtune.engine.seams.space import BuildError
 from gemmtune.spaces.quack.call import call_of
 from gemmtune.spaces.quack_gemm import QuackGemmSpace
 
@@ -139,3 +140,11 @@ def test_a_launch_passes_what_quack_passes(suffix, candidate, sku, arguments):
         )
     assert len(theirs) == 9
     assert [told(argument) for argument in ours] == [told(argument) for argument in theirs]
+
+
+@pytest.mark.parametrize("candidate", [config(128, 256, 2, 1), config(256, 128, 2, 1, swap_ab=True)])
+def test_a_kernel_with_one_stage_of_a_and_b_is_refused(candidate, tmp_path):
+    task = Task(Problem.parse(f"591x1032x1024:bf16:nn:{EVERY_KIND}"), catalogue.device("H200"), "quack_gemm")
+    assert SPACE.check(task, candidate)
+    with pytest.raises(BuildError, match="1 stages of A and B, and the kernel hangs below 2"):
+        SPACE.build(task, candidate, tmp_path)
