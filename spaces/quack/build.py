@@ -71,7 +71,8 @@ def _compile(task: Task, config: Config) -> Compiled:
 def _target(device: Device) -> Iterator[None]:
     """Answer QuACK's questions about the GPU from the Device record, disable its caches, and skip the launch.
 
-    QuACK's cache of compiled kernels would grow with every config, and on disk it would outlive the process.
+    QuACK's cache of compiled kernels would grow with every config, and on disk it would outlive the process. A kernel
+    with too few stages is refused, because it hangs.
     """
 
     def compile_for(*args: object, options: str, **more: object) -> object:
@@ -80,9 +81,7 @@ def _target(device: Device) -> Iterator[None]:
     def stages_of(kind: type[GemmSm90], /, *args: object, **more: object) -> tuple[int, int, int]:
         stages: tuple[int, int, int] = compute_stages(kind, *args, **more)
         if stages[0] < _FEWEST_STAGES:
-            raise ValueError(
-                f"shared memory holds {stages[0]} stages of A and B, and the kernel hangs below {_FEWEST_STAGES}"
-            )
+            raise ValueError(f"shared memory holds {stages[0]} of the {_FEWEST_STAGES} needed stages of A and B")
         return stages
 
     compiler, compute_stages = cute.compile, GemmSm90._compute_stages.__func__
