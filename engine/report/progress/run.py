@@ -87,7 +87,7 @@ class RunRecorder(CampaignState):
 
     def run(self, command: str, optima: Mapping[str, float]) -> Run:
         """Return the record of the run so far."""
-        counts = self.new, self.done - self.new, self.finals
+        counts = self.new, self.known, self.finals
         load = tuple(self._samples)
         return Run(command, self._started_at, round(self.seconds, 1), *counts, optima, load)
 

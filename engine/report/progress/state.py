@@ -52,8 +52,8 @@ class CampaignState(Callback):
     unit: str  # unit of the scores
     clock: Callable[[], float]  # monotonic clock, in seconds
     total: int = 0  # evaluations all searches may spend; a search that ends early gives up its rest
-    done: int = 0  # evaluations that are done, with those the database answered
     new: int = 0  # evaluations this run measured itself
+    known: int = 0  # evaluations the database answered
     tasks: int = 0  # searches that have begun or will
     ended: int = 0  # searches that have ended
     finals: int = 0  # finals that were held
@@ -87,7 +87,6 @@ class CampaignState(Callback):
         problem = self.problems.pop(task.problem, None) or ProblemState()
         self.problems[task.problem] = problem
         problem.done += 1
-        self.done += 1
         self._spent[task] = self._spent.get(task, 0) + 1
         if measurement.status is not Status.OK:
             self.failures[measurement.status.value] += 1
@@ -95,7 +94,9 @@ class CampaignState(Callback):
             problem.baseline = score if problem.baseline is None else min(score, problem.baseline)
         elif score is not None:
             problem.best = score if problem.best is None else min(score, problem.best)
-        if not known:
+        if known:
+            self.known += 1
+        else:
             self.new += 1
             now = self.clock()
             self._recent.append(now)
@@ -130,6 +131,11 @@ class CampaignState(Callback):
             self.workers.setdefault(name, WorkerState())
         for name, worker in self.workers.items():
             worker.lost = name not in load.workers
+
+    @property
+    def done(self) -> int:
+        """Evaluations that are done, with those the database answered."""
+        return self.new + self.known
 
     @property
     def seconds(self) -> float:
@@ -189,11 +195,10 @@ class CampaignState(Callback):
     @property
     def summary(self) -> str:
         """One line on the whole campaign."""
-        known = self.done - self.new
         parts = [
             f"{count(self.new, 'evaluation')} in {duration(self.seconds)}",
             f"{self.new / max(self.seconds, 1e-3):.1f}/s",
-            *([f"{known} known"] if known else []),
+            *([f"{self.known} known"] if self.known else []),
             f"{self.ended} of {count(self.tasks, 'task')} done",
             *([count(self.finals, "final")] if self.finals else []),
             *([f"failed: {self.failures_text}"] if self.failures else []),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 
 import pytest
@@ -64,6 +65,30 @@ def test_problem_text_has_the_best_and_its_gain_over_the_baseline(state):
     assert list(state.problems) == [Problem(1, 1, 1), PROBLEM]  # the problem measured last comes last
     of = state.problems[PROBLEM]
     assert (of.done, of.total, of.tasks) == (4, 65, 2)
+
+
+def test_a_stop_at_any_line_makes_no_new_evaluation_a_known_one(state):
+    for line in range(100):
+        left = line
+
+        def trace(frame, event, _):
+            nonlocal left
+            left -= event == "line"
+            if left < 0:
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            state.on_measurement(MEASURED, 9e4, known=False)
+        except KeyboardInterrupt:
+            assert (state.known, state.done) == (0, state.new), line
+        else:
+            break
+        finally:
+            sys.settrace(before)
+    assert line > 10
 
 
 def test_rate_of_the_last_half_minute_gives_the_time_left(state, clock):
