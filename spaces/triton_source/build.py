@@ -88,13 +88,14 @@ def _constant(value: object) -> object:
 
 @cache
 def _module(source: str) -> ModuleType:
-    """Return the module of a text; Triton reads the source of a kernel from a file, so the file stays."""
+    """Return the module of a text, imported from a file because Triton reads a kernel's source from one, at once."""
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-    file = Path(tempfile.mkdtemp(prefix="gemmtune-kernels-")) / f"kernels_{digest}.py"
-    file.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with tempfile.TemporaryDirectory(prefix="gemmtune-kernels-") as folder:
+        file = Path(folder) / f"kernels_{digest}.py"
+        file.write_text(source, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(file.stem, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
     return module
