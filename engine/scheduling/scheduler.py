@@ -79,7 +79,7 @@ class Scheduler:
         self._started = now()
         self._most_in_work = _CONFIGS_PER_WORKER * self._gpus
         self._waiting = deque(searches)  # searches that have not begun
-        self._ready = TaskPriority(searches, self._most_in_work)  # searches with a batch to submit
+        self._ready = TaskPriority(searches)  # searches with a batch to submit
         self._active: dict[Task, TaskSearch] = {}  # searches with a submitted batch
         self._complete: deque[TaskSearch] = deque()  # searches whose whole batch has its results
 
@@ -190,7 +190,6 @@ class Scheduler:
         while len(search.results) == len(search.batch):
             if search.batch:
                 search.tuner.tell([trial_of(search.results[config], self._objective) for config in search.batch])
-                self._ready.subtract(len(search.batch))
             search.results = {}
             search.batch = []
             regret = self._limits.regret
@@ -222,7 +221,6 @@ class Scheduler:
         search.close()
         self._rivals.end(search)
         self._complete.extend(self._rivals.free(search))
-        self._ready.subtract(search.budget - search.tuner.evaluations)
         for callback in self._callbacks:
             callback.on_search_end(search, reason)
         if self._finals is not None:

@@ -340,17 +340,6 @@ def test_a_heavier_task_gets_its_batches_earlier(tmp_path, monkeypatch):
     assert thirds[0] >= 40 > thirds[1]
 
 
-def test_no_task_is_left_to_end_alone(database, monkeypatch):
-    """The lightest task begins in time: when its batches, one after another, last as long as all that is left."""
-    monkeypatch.setattr(scheduler, "_CONFIGS_PER_WORKER", 8)
-    least = Task(Problem(1, 64, 64, weight=1e-9), H200, "toy")
-    executor = ScriptedExecutor(at_a_time=1)
-    scheduled(database, executor, searches((least, *MANY[1:]), batch=4, budget=24))
-    others = [place for place, (task, _) in enumerate(executor.submitted) if task != least]
-    assert executor.submitted[80:440].count(least) == 0
-    assert others[-1] >= 480 - 4 * 4  # by weight alone its last five batches would be the last
-
-
 def test_the_executor_is_collected_between_two_asks(database):
     """Samplers take their time, and a builder that is done must not wait for all of them."""
     executor = ScriptedExecutor(at_a_time=2)
