@@ -31,11 +31,6 @@ class Surrogate:
         self._used: list[int] = []
         self._fitted = 0
 
-    @property
-    def outcomes(self) -> int:
-        """Number of outcomes told so far."""
-        return len(self._outcomes)
-
     def tell(self, positions: Sequence[int], outcomes: Sequence[float]) -> None:
         """Add the outcomes of the configs at `positions`; NaN stands for a failure."""
         self._evaluated.extend(positions)
