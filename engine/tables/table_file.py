@@ -5,7 +5,6 @@ Each record is an object of its fields, written and checked by their types.
 
 import hashlib
 import json
-import operator
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import fields, is_dataclass, replace
 from functools import cache, lru_cache
@@ -60,23 +59,7 @@ def table_sha256(table: Table) -> str:
     Raises:
         TableError: two rows are for one problem, or a number is not finite.
     """
-    return _written_sha256.get(_Same(table)) or _hash(_content(table))
-
-
-class _Same:
-    """A table in memory, equal to a table whose fields are the same objects: comparing those takes no time."""
-
-    def __init__(self, table: Table) -> None:
-        self._fields = tuple(getattr(table, name) for name in _hints(Table))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and all(map(operator.is_, self._fields, other._fields))
-
-    def __hash__(self) -> int:
-        return hash(tuple(map(id, self._fields)))
-
-
-_written_sha256: dict[_Same, str] = {}  # of the table that was written last, which is then exported
+    return _hash(_content(table))
 
 
 def write_table(path: Path, table: Table) -> Table:
@@ -88,13 +71,9 @@ def write_table(path: Path, table: Table) -> Table:
         TableError: `read_table` would refuse the file.
         UsageError: the folder is missing or not writable.
     """
-    unsealed = _dump(_content(table))
-    sha256 = _sha256(unsealed)
-    text = _sealed(unsealed, sha256)
+    text = table_text(table)
     read = parse_table(text, f"cannot write {path}")
     write_whole(path, text.encode())
-    _written_sha256.clear()
-    _written_sha256[_Same(read)] = sha256
     return read
 
 
