@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.verify import Verified, open_executor
 from gemmtune.engine.campaign.verify import verify as measure_again
-from gemmtune.engine.records.table import SHIP_MARGIN
+from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.tables import verify_report
 from gemmtune.engine.scheduling.callbacks import Callback, notify
@@ -52,7 +53,7 @@ class VerifyResult:
 def verify(
     table: Table | str | os.PathLike[str],
     *,
-    margin: float = SHIP_MARGIN,
+    margin: float | None = None,
     backend: LandscapeSource | Sequence[LandscapeSource] = "auto",
     builders: int | None = None,
     callbacks: Sequence[Callback] = (),
@@ -65,18 +66,21 @@ def verify(
 
     Args:
         table: a table or its file.
-        margin: lead over the vendor library that a row needs to ship another kernel, as a fraction.
+        margin: lead over the vendor library that a row needs to ship another kernel, as a fraction; by default the
+            table's.
         backend: "auto" for this machine's GPU, which must be the table's; landscapes or their files to answer instead.
         builders: builder processes; by default one per core, less one.
         callbacks: followers of the measurements.
-        database: file or URL of the measurements; by default measurements.db in `out`, else in a new temporary folder.
+        database: file or URL of the measurements; those that it holds are not made again. By default measurements.db
+            in `out`, which is renamed at the end, so that a verification that was stopped goes on and the next one
+            measures again; else in a new temporary folder.
         out: folder for the repaired table.json and report.html; by default nothing is written but the database.
 
     Raises:
         DeviceError: there is no GPU here, or it is not the table's.
         TableError: the table's file cannot be read.
         LandscapeError: the landscapes cannot be read.
-        UsageError: `out` cannot be written.
+        UsageError: `margin` is no fraction, or `out` cannot be written.
 
     Example:
         >>> import gemmtune as gt
@@ -86,11 +90,15 @@ def verify(
         True
     """
     content = table if isinstance(table, Table) else read_table(table)
+    margin = content.margin if margin is None else checked_fraction(margin, "margin", least=0)
     recorded, _ = sources_of(backend)
     executor = open_executor(content, landscapes=recorded, builders=builders, notify=partial(notify, callbacks))
     folder = None if out is None else Path(out)
-    with closing(executor), Database.open(database_url(database, folder)) as store:
+    url = database_url(database, folder)
+    with closing(executor), Database.open(url) as store:
         result = VerifyResult(measure_again(content, margin, executor, store, callbacks))
+    if database is None:
+        Path(url).rename(Path(url).with_name(f"measured-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}.db"))
     if folder is not None:
         from gemmtune.engine.report.html.change_pages import verify_html  # matplotlib takes a while to import
 

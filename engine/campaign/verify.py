@@ -23,7 +23,6 @@ from gemmtune.engine.seams.executor import Executor
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.tables.portfolio import LossLimits, Pick, Portfolio
 from gemmtune.engine.tables.ranges import RangeLimits, build_ranges, loss_at
 from gemmtune.engine.tables.ranking import Ranking, rank
 from gemmtune.engine.tables.rows import build_table
@@ -141,17 +140,12 @@ def verify(
         CheckedRange(row, tuple(_check(of_problem.get(p), p, row.choice, margin) for p in _sizes(row, table)))
         for row in table.ranges
     )
-    picks = tuple(
-        Pick(c.problem, c.choice.space, c.choice.config, c.choice.config, c.loss or 0.0, c.loss or 0.0)
-        for c in checks
-        if c.holds and c.choice.space != c.problem.baseline_space
-    )
     rebuilt = build_table(
         table.device,
         table.objective,
         (ranking for ranking in rankings if ranking.problem in with_row),
         margin=margin,
-        portfolio=Portfolio(LossLimits(), picks),
+        pinned={check.problem: (check.choice.space, check.choice.config) for check in checks if check.holds},
     )
     return Verified(checks, ranged, replace(rebuilt, ranges=_repaired_ranges(ranged, rankings, with_row, margin)))
 

@@ -18,7 +18,6 @@ from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, TableError, ToolchainMissing, UsageError
-from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.files import write_whole
@@ -59,7 +58,7 @@ def show(
 def verify(
     table: Annotated[Path, typer.Argument(help="The table (table.json).")],
     out: Annotated[Path, typer.Option(help="Folder for the repaired table and the database.")] = Path("verified"),
-    margin: Annotated[float, typer.Option(help=MARGIN_HELP)] = SHIP_MARGIN,
+    margin: Annotated[float | None, typer.Option(help=f"{MARGIN_HELP} [default: the table's]")] = None,
     replay: Replayed = None,
     database: DatabaseUrl = None,
     builders: Builders = None,
@@ -68,8 +67,9 @@ def verify(
     """Measure a table's rows again, after an upgrade or elsewhere.
 
     Times the contenders of every row and writes OUT/table.json with the new times; a row that does not hold is replaced
-    by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. The exit
-    status is 1 if a row or a range does not hold.
+    by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. What was
+    measured is kept in OUT. With --database, what that database holds is not measured again. The exit status is 1 if a
+    row or a range does not hold.
     """
     with show_work(f"reading {table}", quiet=as_json):
         from gemmtune.engine.api.table import read_table

@@ -1,8 +1,9 @@
 """Rows of a table: the choice that production should run for each problem, made from rankings."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 
+from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.table import SHIP_MARGIN, Choice, Row, Table
@@ -22,12 +23,14 @@ def build_table(
     *,
     margin: float = SHIP_MARGIN,
     portfolio: Portfolio | None = None,
+    pinned: Mapping[Workload, tuple[str, Config]] | None = None,
     choices: int = 3,
 ) -> Table:
     """Build a table with one row per ranking.
 
     - The fastest choice comes first if it beats the baseline beyond the noise and by the margin. Otherwise the baseline
       comes first. A portfolio's config comes before the others of its space.
+    - A pinned choice, a space and a config that its problem's ranking has, comes first whatever else holds.
     - A choice that ties with the fastest and may ship comes first if its kernel needs fewer packages in production. A
       portfolio's config is left as it is.
     - A row has the first `choices` choices, and the best of every further space, for consumers that run one space.
@@ -43,7 +46,7 @@ def build_table(
     measured_at = ""
     drivers: set[str] = set()
     for ranking in rankings:
-        rows.append(_row(ranking, margin, portfolio, choices))
+        rows.append(_row(ranking, margin, portfolio, (pinned or {}).get(ranking.problem), choices))
         measured_at = max(measured_at, ranking.measured_at)
         drivers.update(ranking.drivers)
     rows.sort(key=lambda row: row.problem.name)
@@ -68,10 +71,14 @@ def unserved(table: Table, measurements: Iterable[Measurement]) -> tuple[Workloa
     return tuple(sorted({m.task.problem for m in measurements} - served, key=lambda p: p.name))
 
 
-def _row(ranking: Ranking, margin: float, portfolio: Portfolio | None, limit: int) -> Row:
+def _row(
+    ranking: Ranking, margin: float, portfolio: Portfolio | None, pinned: tuple[str, Config] | None, limit: int
+) -> Row:
     fastest, baseline, final = ranking.fastest, ranking.baseline, ranking.final if ranking.led_by_final else None
     ordered = _picked_first(ranking, portfolio) if portfolio else list(ranking.contenders)
-    if baseline is not None and not ranking.may_ship(fastest, margin):
+    if pinned is not None:
+        ordered.sort(key=lambda c: (c.choice.space, c.choice.config) != pinned)
+    elif baseline is not None and not ranking.may_ship(fastest, margin):
         ordered = [baseline, *(c for c in ordered if c is not baseline)]
     elif portfolio is None:
         first = _with_fewest_needs(ranking, margin)

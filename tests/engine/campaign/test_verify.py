@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import sys
 from dataclasses import replace
@@ -96,3 +98,47 @@ def test_a_choice_that_does_not_work_any_more_does_not_hold(run, table):
 def write_table_at(folder, table):
     Path(folder).mkdir()
     write_table(Path(folder) / "table.json", table)
+
+
+def test_a_second_verification_measures_again(run, table):
+    assert run("verify", "out/table.json", *recorded())[0] == 0
+    status, out = run("verify", "out/table.json", *slower(table.rows[0].choices[0].config))
+    assert status == 1
+    assert "1 row of 2 hold" in out
+    assert len(list(Path("verified").glob("measured-*.db"))) == 2
+    assert not Path("verified/measurements.db").exists()
+
+
+def test_a_row_that_holds_keeps_its_choice_whatever_the_margin(run, table):
+    status, out = run("verify", "out/table.json", "--margin", "0.15", *recorded())
+    assert status == 0
+    assert "2 rows of 2 hold" in out
+    kept = [(row.choices[0].space, row.choices[0].config) for row in read_table_at("verified").rows]
+    assert kept == [(row.choices[0].space, row.choices[0].config) for row in table.rows]
+
+
+@pytest.mark.parametrize("margin", ["5", "-0.5", "nan"])
+def test_a_margin_that_is_no_fraction_is_refused_before_anything_is_measured(run, table, margin):
+    status, _ = run("verify", "out/table.json", f"--margin={margin}", *recorded())
+    assert status == 2
+    assert not Path("verified").exists()
+
+
+def slower(config):
+    """Write the recorded landscapes with twice the times of a config at the problem of DECODE."""
+    arguments = []
+    for path in embedded():
+        with gzip.open(path, "rt", newline="") as file:
+            header, *rows = csv.reader(file)
+        place = {name: header.index(name) for name in header}
+        for row in rows:
+            same = all(name in place and row[place[name]] == str(value) for name, value in config.items())
+            if same and row[:3] == ["16", "4096", "4096"]:
+                row[place["time_us"]] = str(2 * float(row[place["time_us"]]))
+                times = row[place["times_us"]].split(";")
+                row[place["times_us"]] = ";".join(str(2 * float(time)) for time in times)
+        copy = Path(path.name.removesuffix(".gz"))
+        with copy.open("w", newline="") as file:
+            csv.writer(file).writerows([header, *rows])
+        arguments += ["--replay", str(copy)]
+    return arguments
