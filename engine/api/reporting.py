@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.campaign.known_table import known_table
+from gemmtune.engine.io.numbers import checked_fraction
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.table import Table as TableRecord
@@ -88,8 +89,10 @@ def table_of_database(
 
     Raises:
         StoreError: the database cannot be read.
-        UsageError: no measurement is of `device`, or the database has several devices and none is named.
+        UsageError: `margin` is no fraction, no measurement is of `device`, the database has several devices and none is
+            named, or its replays were recorded with another cache state than the objective's.
     """
+    checked_fraction(margin, "margin", least=0)
     return Table.of(known_table(database, registry.objective(objective), objective, margin=margin, device=device))
 
 

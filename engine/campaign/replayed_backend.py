@@ -7,12 +7,13 @@ from itertools import chain, islice
 from pathlib import Path
 
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
+from gemmtune.engine.campaign.cache_state import require_cache_state
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.replay import LandscapeIndex, ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import LandscapeError, UsageError
+from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import Task
@@ -22,9 +23,6 @@ from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
 __all__ = ["completed", "read_all", "recorded_device", "recorded_feasible", "replayed_backend"]
-
-_OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
-"""Objective that recordings allow, by the cache state that their protocol's name contains."""
 
 
 def replayed_backend(
@@ -182,19 +180,9 @@ def _check_objective(plan: Plan, task: Task, configs: Iterable[Config], answers:
     Raises:
         UsageError: the protocol's cache state or what it reads differs.
     """
-    objective, protocol = plan.plugins.objective, answers.protocol(task)
-    recorded, wanted = _cache(protocol), _cache(objective.protocol)
-    if recorded and wanted and recorded != wanted:
-        raise UsageError(
-            f"objective {plan.objective} times with protocol {objective.protocol}, and {task.key} was recorded with "
-            f"{protocol}: measure on a GPU, or minimise {_OBJECTIVES[recorded]}"
-        )
+    objective = plan.plugins.objective
+    require_cache_state(objective, plan.objective, answers.protocol(task), task.key)
     measurements = (answers.recorded(task, config) for config in configs)
     first = next((found for found in measurements if found.status is Status.OK), None)
     if first is not None:
         objective.scores(first)  # raises where the measurement lacks what the objective reads
-
-
-def _cache(name: str) -> str:
-    """Return the cache state in a protocol's name; empty where the name tells none."""
-    return next((cache for cache in _OBJECTIVES if cache in name), "")

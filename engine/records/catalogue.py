@@ -31,6 +31,11 @@ def device(sku: str) -> Device:
         raise DeviceError(f"no device {sku!r}; known: {', '.join(d.sku for d in devices())}") from None
 
 
+def same_sku(one: str, other: str) -> bool:
+    """Return whether two texts name one sku, ignoring what `device` ignores."""
+    return _fold(one) == _fold(other)
+
+
 def by_name(name: str) -> Device | None:
     """Return the device whose driver reports that name, such as `NVIDIA H200`, or None if it is unknown."""
     return next((d for d in devices() if d.name == name), None)
