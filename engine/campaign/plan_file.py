@@ -79,7 +79,7 @@ def read_plan(path: Path) -> Plan:
         plan = _plan(content, path.parent)
     except UsageError as error:
         raise UsageError(f"campaign {path}: {error}") from None
-    if not content or content.get("problems") == []:
+    if not content or (not plan.problems and {"problem", "problems"} & set(content)):
         raise UsageError(f"campaign {path} has no problems; name some, or leave it out to tune the recorded ones")
     return plan
 
@@ -110,6 +110,8 @@ def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
     )
     for table in tables:
         listed = _kind(table).listed
+        if table.get(listed) == []:
+            raise UsageError(f"{listed}=[] names no size; name some, or leave the problem out")
         problems += _problems(table, listed, table.get(listed, ""))
         held_out += _problems(table, listed, table.get("hold_out", []))
     return Plan(problems=problems, held_out=held_out, limits=limits, **given)

@@ -64,7 +64,7 @@ def _tasks(
         for name in plan.plugins.spaces
     }
     problems = plan.problems or tuple(dict.fromkeys(p for name in plan.spaces for p in recorded[name]))
-    problems += plan.held_out
+    problems = tuple(dict.fromkeys((*problems, *plan.held_out)))
     if not problems:
         names = ", ".join(sorted({landscape.context["space"] for landscape in landscapes})) or "nothing"
         way_out = _nothing(plan.spaces[0]).removeprefix("nothing")

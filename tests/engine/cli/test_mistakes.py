@@ -36,6 +36,8 @@ DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
         (["--regret", "5"], ["regret=5 is 500%", "for 5 % write 0.05"]),
         (["--margin", "-0.1"], ["margin=-0.1", "from 0 on"]),
         (["empty.toml"], ["empty.toml has no problems", "name some"]),
+        (["none.toml"], ["none.toml has no problems", "name some"]),
+        (["no_m.toml"], ["campaign no_m.toml: m=[] names no size", "leave the problem out"]),
         (["typo.toml"], ["unknown key 'bugdet'; did you mean budget?"]),
         (["text.toml"], ["campaign text.toml: m='16' is not an integer"]),
         (["--out", "empty.toml"], ["cannot write to empty.toml: File exists; name another folder"]),
@@ -47,6 +49,8 @@ DECODE, MIDDLE = "16x4096x4096:bf16:nt", "128x2880x2880:bf16:nt"
 )
 def test_a_mistake_is_refused_with_the_way_out(run, refusal, arguments, said):
     Path("empty.toml").write_text("# nothing yet\n")
+    Path("none.toml").write_text("budget = 2\nproblem = []\n")
+    Path("no_m.toml").write_text("[[problem]]\nm = []\nn = 4096\nk = 4096\n")
     Path("typo.toml").write_text("bugdet = 4\n")
     Path("text.toml").write_text('[[problem]]\nm = "16"\nn = 4096\nk = 4096\n')
     Path("options.toml").write_text('database = "all.db"\n')

@@ -175,6 +175,14 @@ def test_ranges_of_m_are_made_shown_and_exported(run, tmp_path, refusal):
     refusal(run("tune", "--problem", DECODE, "--hold-out", large), "there are no ranges to check")
 
 
+def test_a_recorded_problem_that_is_held_out_is_tuned_for_no_row(run, tmp_path):
+    ran = run("tune", "--ranges", "--hold-out", DECODE, "--budget", "2", "--no-report")
+    assert sum(line.startswith(DECODE) for line in ran.out.splitlines()) == 1
+    names = [row.problem.name for row in read_table(tmp_path / "out/table.json").rows]
+    assert len(names) == 9
+    assert DECODE not in names
+
+
 def test_a_portfolio_of_recorded_problems_has_fewer_configs_within_the_losses_asked_for(run, tmp_path):
     recorded = {x.name: x for x in read_landscapes(embedded("triton_mm")[0])}
     problems = ["1x6144x4096:bf16:nt", DECODE, "16x28672x4096:bf16:nt"]
