@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,18 +69,30 @@ def _json_report(path: Path) -> Report:
     if "rounding_bound" in fields:
         return _cute_report(path)
     if "landscapes" in fields and "courses" in fields:
-        return _comparison_report(fields)
+        return _checked_report(path, _comparison_report, fields)
     if path.name == RUN_FILE and (run := read_run(path.parent)) is not None:
         return Report(fields, [_run_text(run)])
     if "cache" in fields or "results" in fields:
         return _landscapes_report(read_landscapes(path))
     if fields and all("+" in key and isinstance(rows, list) for key, rows in fields.items()):
-        return _lookup_report(fields)
+        return _checked_report(path, _lookup_report, fields)
     from gemmtune.engine.report.tables import table_report  # imports NumPy, which a database needs not
 
     table, run = read_table(path), read_run(path.parent)
     notes = [f"written by gemmtune {fields['gemmtune']}", *([_run_text(run)] if run is not None else [])]
     return table_report(table, notes)
+
+
+def _checked_report(path: Path, report: Callable[[Mapping[str, Any]], Report], record: Mapping[str, Any]) -> Report:
+    """Return the report of a file that carries no hash of its content.
+
+    Raises:
+        TableError: the file lacks what the report shows.
+    """
+    try:
+        return report(record)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise TableError(f"{path} is damaged, or no file of gemmtune: {type(error).__name__}: {error}") from None
 
 
 def _run_text(run: Run) -> str:

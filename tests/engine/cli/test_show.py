@@ -123,6 +123,12 @@ def test_show_sorts_and_filters(run, tuned, refusal):
     refusal(run("show", table, "--json", "--filter", "x"), "--json prints all")
 
 
+@pytest.mark.parametrize("text", ['{"a+b": [1]}', '{"landscapes": [], "courses": [{}]}'])
+def test_a_file_that_lacks_what_is_shown_is_refused(run, tmp_path, refusal, text):
+    (tmp_path / "odd.json").write_text(text)
+    refusal(run("show", "odd.json"), "odd.json is damaged, or no file of gemmtune")
+
+
 def test_a_folder_without_a_campaign_is_refused(run, tmp_path, refusal):
     (tmp_path / "nothing").mkdir()
     refusal(run("show", "nothing"), "nothing holds neither table.json nor measurements.db")
