@@ -2,13 +2,16 @@
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["make_folder", "write_all"]
+__all__ = ["left_behind", "make_folder", "write_all"]
+
+_NAMED = 3  # files that a notice names
 
 
 def make_folder(folder: Path) -> None:
@@ -32,3 +35,13 @@ def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
     for name, body in files.items():
         write_whole(folder / name, body.encode() if isinstance(body, str) else body)
     return [folder / name for name in files]
+
+
+def left_behind(folder: Path, written: Collection[Path]) -> str:
+    """Return a line on the files below a consumer's folder that were not written now; empty where there are none."""
+    others = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc" and path not in written]
+    if not others:
+        return ""
+    names = [*sorted(str(path.relative_to(folder)) for path in others)[:_NAMED], *["..."] * (len(others) > _NAMED)]
+    is_are = "is" if len(others) == 1 else "are"
+    return f"{count(len(others), 'file')} in {folder} {is_are} not of this table: {', '.join(names)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.api.output_folder import make_folder
+from gemmtune.engine.api.output_folder import left_behind, make_folder
 from gemmtune.engine.api.reporting import REPORT_FILE, update_report
 from gemmtune.engine.api.table import Table
 from gemmtune.engine.campaign.plan import Plan
@@ -166,19 +166,23 @@ def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], l
     """Export to every consumer of the tuned spaces.
 
     Returns:
-        The files, a line per consumer that got nothing, and the names of those among them whose exporter is broken.
+        The files, a line per consumer that refused the table or has files of an earlier one, and the names of those
+        whose exporter is broken.
     """
     written, refusals, broken = list[Path](), list[str](), list[str]()
     tuned = {choice.space for row in table.rows for choice in row.choices}
     kinds = {row.problem.kind for row in table.rows}
     for name in registry.names(Exporter):
+        files: list[Path] = []
         try:
             exporter = registry.exporter(name)
             runs = not kinds or not kinds.isdisjoint(exporter.workloads)
             if runs and (not exporter.spaces or not tuned.isdisjoint(exporter.spaces)):
-                written += table.export(name, out)
+                files = table.export(name, out)
         except (ContractError, TableError) as error:
-            old = f"; {out / name} is of an earlier table" if (out / name).exists() else ""
-            refusals.append(f"not exported to {name}: {error}{old}")
+            refusals.append(f"not exported to {name}: {error}")
             broken += [name] if isinstance(error, ContractError) else []
+        written += files
+        if others := left_behind(out / name, files):
+            refusals.append(others)
     return written, refusals, broken

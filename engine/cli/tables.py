@@ -15,7 +15,7 @@ from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
 from gemmtune.engine.cli.stopping import Stopped
 from gemmtune.engine.io.importing import imported
-from gemmtune.engine.io.printing import print_text
+from gemmtune.engine.io.printing import print_notice, print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, TableError, ToolchainMissing, UsageError
 from gemmtune.engine.report.progress.work import show_work
@@ -131,13 +131,17 @@ def export(
 ) -> None:
     """Write a table as the files that its consumer loads."""
     with show_work(f"exporting {table}", quiet=False):
+        from gemmtune.engine.api.output_folder import left_behind
         from gemmtune.engine.api.table import read_table
 
         content = read_table(table)
         if device is not None:
             content.require_device(catalogue.device(device))
-        written = content.export(to, out or table.parent, estimated=estimated)
+        folder = out or table.parent
+        written = content.export(to, folder, estimated=estimated)
     print_text("\n".join(map(str, written)))
+    if others := left_behind(folder / to, written):
+        print_notice(f"gemmtune: {others}")
 
 
 def warmup(

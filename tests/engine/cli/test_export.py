@@ -19,6 +19,16 @@ def test_export_writes_what_tune_wrote(run, tuned, tmp_path):
         assert (tmp_path / "exported" / name).read_bytes() == (tuned / "out" / name).read_bytes()
 
 
+def test_export_names_the_files_that_an_earlier_table_left(run, tuned, tmp_path):
+    folder = tmp_path / "exported/inductor"
+    (folder / "__pycache__").mkdir(parents=True)
+    for name in ("__pycache__/gemmtune_inductor.pyc", "a.json", "b.json", "c.json", "d.json", "lookup_table.json"):
+        (folder / name).touch()
+    ran = run("export", tuned / "out/table.json", "--out", "exported")
+    assert ran.err == "gemmtune: 4 files in exported/inductor are not of this table: a.json, b.json, c.json, ...\n"
+    assert (ran.status, (folder / "a.json").exists()) == (0, True)
+
+
 def test_estimated_rows_are_exported_only_when_asked_for(run, tuned, tmp_path, refusal):
     table = read_table(tuned / "out/table.json")
     rows = [
