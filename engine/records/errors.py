@@ -13,6 +13,7 @@ __all__ = [
     "StoreError",
     "TableError",
     "ToolchainMissing",
+    "UnknownDefinition",
     "UnknownPlugin",
     "UsageError",
 ]
@@ -32,6 +33,10 @@ class UnknownPlugin(UsageError):  # noqa: N818 -- the name says what is wrong
 
 class ProblemError(UsageError):
     """A problem's text or fields are malformed or out of bounds."""
+
+
+class UnknownDefinition(ProblemError):  # noqa: N818 -- the name says what is wrong
+    """The user's code that describes a workload was not read in this process, which may know the workload by name."""
 
 
 class DeviceError(UsageError):

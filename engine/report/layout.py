@@ -13,7 +13,7 @@ from textwrap import wrap
 from gemmtune.engine.io.printing import visible
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import GemmtuneError, UsageError
+from gemmtune.engine.records.errors import GemmtuneError, UnknownDefinition, UsageError
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
@@ -149,11 +149,10 @@ def json_fields(record: object, *names: str) -> dict[str, object]:
 
 
 def config_text(task: Task, config: Config | None) -> str:
-    """Return `BLOCK_M=128 BLOCK_N=64 …`, in the order of the space's params if it is installed; a dash for None."""
+    """Return `BLOCK_M=128 BLOCK_N=64 …`, in the order of the space's params if they are known; a dash for None."""
     if config is None:
         return "-"
-    space = _space(task.space)
-    order = [param.name for param in space.params(task)] if space else []
+    order = _param_names(task)
     names = [*(name for name in order if name in config), *(name for name in config if name not in order)]
     return " ".join(f"{name}={config[name]}" for name in names)
 
@@ -275,6 +274,15 @@ def _lines(headers: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence
         cells = (f"{cell:{align}{width}}" for cell, align, width in zip(row, aligns, widths, strict=True))
         lines.append(_GAP.join(cells).rstrip())
     return lines
+
+
+def _param_names(task: Task) -> list[str]:
+    """Return the names of the space's params; none if it is not installed, or the user's code was not read."""
+    space = _space(task.space)
+    try:
+        return [param.name for param in space.params(task)] if space else []
+    except UnknownDefinition:
+        return []
 
 
 @cache

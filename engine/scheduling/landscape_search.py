@@ -1,11 +1,11 @@
 """Search one recorded landscape with a sampler."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import DeviceError
+from gemmtune.engine.records.errors import DeviceError, UnknownDefinition
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import FeatureFunction, Search, SourceTask, no_features
@@ -24,7 +24,8 @@ class LandscapeSearch:
 
     | the landscape names           | the sampler gets                                          |
     |-------------------------------|-----------------------------------------------------------|
-    | a registered space and device | the space's seeds and config features, as in a campaign    |
+    | a registered space and device | the space's seeds and config features, as in a campaign;   |
+    |                               | no seeds where they are in a user's file that was not read |
     | a problem and a known device  | the problem's features and the number of SMs              |
     | a problem alone               | the problem's features                                    |
     | neither                       | the parameters                                            |
@@ -39,12 +40,11 @@ class LandscapeSearch:
         self.landscape = landscape
         self.feasible = tuple(c for c, point in landscape.points.items() if point.status is not Status.INVALID)
         task = _task(landscape)
-        members = set(self.feasible)
         self.seeds: tuple[Config, ...] = ()
         self.features: FeatureFunction = no_features
         if task is not None:
             space = registry.space(task.space)
-            self.seeds = () if cold else tuple(config for config in space.seeds(task) if config in members)
+            self.seeds = () if cold else _recorded_seeds(space, task, set(self.feasible))
             self.features = TaskFeatures(space, task)
         elif landscape.problem is not None:
             constants = {**problem_features(landscape.problem), **_sm_count(landscape)}
@@ -98,6 +98,14 @@ def _task(landscape: Landscape) -> Task | None:
     if landscape.problem is None or name not in registry.names(Space) or sku is None:
         return None
     return Task(landscape.problem, catalogue.device(sku), name)
+
+
+def _recorded_seeds(space: Space, task: Task, recorded: Set[Config]) -> tuple[Config, ...]:
+    """Return the space's seeds that were recorded; none where the user's code that has them was not read."""
+    try:
+        return tuple(config for config in space.seeds(task) if config in recorded)
+    except UnknownDefinition:
+        return ()
 
 
 def _sm_count(landscape: Landscape) -> Mapping[str, float]:

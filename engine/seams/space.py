@@ -50,6 +50,9 @@ class Space(ABC):
     process on a CPU; `load` and the launchable run in the worker process that owns the GPU. An instance is stateless
     and picklable: its answers depend only on the arguments.
 
+    A space whose answers are in a user's code raises `UnknownDefinition` where that code was not read. Reports and
+    replays then go on without params and seeds.
+
     Example:
         >>> import gemmtune as gt
         >>> from gemmtune.engine.records import catalogue, task

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.errors import ProblemError, UnknownDefinition
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
@@ -263,7 +263,8 @@ def definition_of(workload: Workload) -> Definition:
     """Return the class of a case, loaded from its file.
 
     Raises:
-        ProblemError: the workload is of another kind, its file is not known here, or has changed since.
+        UnknownDefinition: no file of the workload was read in this process.
+        ProblemError: the workload is of another kind, or its file has changed since.
     """
     if not isinstance(workload, KernelCase):
         raise ProblemError(f"{workload.name} is a workload of kind {workload.kind}, and this needs an own kernel")
@@ -271,7 +272,7 @@ def definition_of(workload: Workload) -> Definition:
         known = _loaded.get((workload.kernel, workload.source))
         if known is None:
             way_out = f"name triton:FILE.py:{workload.kernel}"
-            raise ProblemError(f"{workload.name}: no file of this kernel was read here; {way_out}")
+            raise UnknownDefinition(f"{workload.name}: no file of this kernel was read here; {way_out}")
         return known
     found = _definition(Path(workload.file), workload.kernel)
     if found.source != workload.source:
