@@ -14,11 +14,12 @@ __all__ = ["TunedConfigs", "load"]
 
 
 class TunedConfigs(dict[tuple[object, ...], Any]):
-    """Configs by the autotuner's key; at another value of the size `position`, those of the nearest tuned value."""
+    """Configs by the autotuner's key; a key that differs in one size alone may get those of the nearest tuned value."""
 
-    def __init__(self, configs: dict[tuple[object, ...], Any], position: int | None) -> None:
+    def __init__(self, configs: dict[tuple[object, ...], Any], positions: dict[tuple[object, ...], int]) -> None:
+        """Take the tuned configs, and by key the position of the size that may differ, for those that have one."""
         super().__init__(configs)
-        self._tuned, self._position = dict(configs), position
+        self._positions = positions
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(key) or self._nearest(key) is not None
@@ -28,11 +29,14 @@ class TunedConfigs(dict[tuple[object, ...], Any]):
         return super().__getitem__(key if near is None else near)
 
     def _nearest(self, key: Any) -> tuple[object, ...] | None:  # noqa: ANN401 (numbers and texts)
-        at = self._position
-        if at is None or not isinstance(key, tuple):
+        if not isinstance(key, tuple):
             return None
-        alike = [each for each in self._tuned if each[:at] + each[at + 1 :] == key[:at] + key[at + 1 :]]
-        return min(alike, key=lambda each: (abs(each[at] - key[at]), each[at]), default=None)
+        alike = [
+            (abs(each[at] - key[at]), each[at], each)
+            for each, at in self._positions.items()
+            if each[:at] + each[at + 1 :] == key[:at] + key[at + 1 :]
+        ]
+        return min(alike, default=(0, 0, None))[2]
 
 
 def load(kernel: Any, path: str | Path | None = None, *, device: str | None = None) -> int:  # noqa: ANN401
@@ -54,16 +58,19 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     if present != table["device"]["name"]:
         raise ValueError(f"the table is for {table['device']['name']}, not {present}: tune on this GPU")
     sha256 = source_sha256(kernel)
-    found = next((each for each in table["kernels"] if each["source_sha256"] == sha256), None)
-    if found is None:
+    found = [each for each in table["kernels"] if each["source_sha256"] == sha256]  # one per class of the kernel
+    if not found:
         known = ", ".join(f"{each['kernel']} ({each['source_sha256'][:12]})" for each in table["kernels"])
         raise ValueError(f"the kernel's source is {sha256[:12]}, and the table has {known}: tune it again")
-    keys = [name for name in kernel.keys if name in found["arguments"]]
-    configs = {}
-    for row in found["rows"]:
-        key = (*(row["arguments"][name] for name in keys), *row["dtypes"])
-        configs[key] = triton.Config(row["kwargs"], **row["options"])
-    kernel.cache = TunedConfigs(configs, keys.index(found["nearest"]) if found["nearest"] in keys else None)
+    configs, positions = {}, {}
+    for entry in found:
+        keys = [name for name in kernel.keys if name in entry["arguments"]]
+        for row in entry["rows"]:
+            key = (*(row["arguments"][name] for name in keys), *row["dtypes"])
+            configs[key] = triton.Config(row["kwargs"], **row["options"])
+            if entry["nearest"] in keys:
+                positions[key] = keys.index(entry["nearest"])
+    kernel.cache = TunedConfigs(configs, positions)
     if len(kernel.configs) == 1:  # an autotuner with one config never looks into its cache
         kernel.configs = [*kernel.configs, *kernel.configs]
-    return len(found["rows"])
+    return sum(len(entry["rows"]) for entry in found)

@@ -26,6 +26,17 @@ from gemmtune.engine.testing.exporter_conformance import example_table
 
 EXAMPLES = Path(__file__).parents[4] / "docs/examples/own_kernel"
 TUNED = Config({"ROWS": 4, "STEPS": 2, "num_warps": 8, "num_stages": 3})
+CLASSES = """
+
+class SoftmaxFp32(Softmax):
+    cases = {"attention": {"rows": 2048, "columns": 1024}, "narrow": {"rows": 4096, "columns": 512}}
+    nearest = "columns"
+
+    def arguments(self, case, make):
+        found = super().arguments(case, make)
+        tensors = {name: make.empty(found[name].shape, torch.float32) for name in ("out", "x")}
+        return {**found, **tensors}
+"""
 
 
 def row(problem, config, space="triton_kernel"):
@@ -62,8 +73,8 @@ def kernel(monkeypatch):
     return found
 
 
-def launch(kernel, rows, columns):
-    x = torch.empty((rows, columns), dtype=torch.bfloat16, device="meta")
+def launch(kernel, rows, columns, dtype=torch.bfloat16):
+    x = torch.empty((rows, columns), dtype=dtype, device="meta")
     kernel[(1,)](torch.empty_like(x), x, rows, columns, COLUMNS=triton.next_power_of_2(columns))
     return {name: kernel.launched[-1][name] for name in ("ROWS", "STEPS", "num_warps", "num_stages")}
 
@@ -90,6 +101,26 @@ def test_the_nearest_of_several_sizes_serves(tmp_path, cases, kernel):
     loader.load(kernel, device="NVIDIA H200")
     found = [launch(kernel, rows, 1024)["ROWS"] for rows in (1, 1024, 2559, 2561, 10000, 10300, 1 << 20)]
     assert found == [1, 1, 1, 2, 2, 8, 8]
+
+
+def test_every_class_of_a_kernel_is_loaded_with_its_own_nearest_size(tmp_path, cases, kernel):
+    file = tmp_path / "softmaxes.py"
+    file.write_text((EXAMPLES / "softmax.py").read_text() + CLASSES)
+    wide, narrow = expand_workloads(f"triton:{file}:SoftmaxFp32")
+    configs = [Config({**TUNED, "ROWS": rows}) for rows in (1, 2, 4, 8)]
+    loader = exported(tmp_path, map(row, [*cases, wide, narrow], configs))
+    entries = json.loads((tmp_path / "triton_table.json").read_text())["kernels"]
+    assert [(each["kernel"], each["nearest"]) for each in entries] == [
+        ("Softmax", "n_rows"),
+        ("SoftmaxFp32", "n_columns"),
+    ]
+    assert entries[0]["source_sha256"] == entries[1]["source_sha256"]
+    assert loader.load(kernel, device="NVIDIA H200") == 4
+    bf16 = [launch(kernel, *sizes)["ROWS"] for sizes in ((32768, 1024), (4096, 8192), (100, 8192))]
+    fp32 = [launch(kernel, *sizes, torch.float32)["ROWS"] for sizes in ((2048, 1024), (4096, 512), (4096, 100))]
+    assert (bf16, fp32, kernel.benchmarked) == ([1, 2, 2], [4, 8, 8], [])
+    launch(kernel, 1000, 1024, torch.float32)  # in fp32, the number of rows must be a tuned one
+    assert kernel.benchmarked
 
 
 def test_a_row_of_the_default_loads_the_default(tmp_path, cases, kernel):
