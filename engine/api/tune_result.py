@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,6 +60,8 @@ class TuneResult:
     """Record of the run, for the page."""
     kept: tuple[Row, ...] = ()
     """Rows of other problems that the folder's earlier table had; they are rows of `table`, too."""
+    outdated: tuple[Row, ...] = ()
+    """Rows of the folder's earlier table that were dropped, because the user edited the class that describes them."""
     written: list[Path] = field(default_factory=list)
     """Files of the last `save`."""
     notes: list[str] = field(default_factory=list)
@@ -91,13 +94,12 @@ class TuneResult:
     @property
     def report(self) -> Report:
         """The report behind `summary`, as text and as JSON."""
-        notes = list(self.notes)
+        notes = []
         if self.kept:
-            names = ", ".join(row.problem.name for row in self.kept[:5]) + (", ..." if len(self.kept) > 5 else "")
-            notes.insert(
-                0, f"kept {count(len(self.kept), 'earlier row')} of other problems ({names}); --replace drops them"
-            )
-        return campaign_report(self.plan, self.device, self.campaign, notes, self.written)
+            notes.append(f"kept {_earlier(self.kept, 'other problems')}; --replace drops them")
+        if self.outdated:
+            notes.append(f"dropped {_earlier(self.outdated, 'a class before its edit')}")
+        return campaign_report(self.plan, self.device, self.campaign, [*notes, *self.notes], self.written)
 
     def summary(self, width: int | None = None) -> str:
         """Return a line per task, what ships and which files were written, in at most `width` columns."""
@@ -160,6 +162,12 @@ class TuneResult:
     def __repr__(self) -> str:
         """Name the device and the number of rows; the database's URL may hold a password."""
         return f"TuneResult({self.device.sku}, rows={len(self.rows)})"
+
+
+def _earlier(rows: Sequence[Row], of: str) -> str:
+    """Return how many earlier rows there are, with the names of the first."""
+    names = ", ".join(row.problem.name for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
+    return f"{count(len(rows), 'earlier row')} of {of} ({names})"
 
 
 def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], list[str]]:

@@ -168,11 +168,12 @@ def tune(
             found = execute(plan, opened, store, callbacks)
             run = recorder.run(command, _optima(found.findings))
             kept: tuple[Row, ...] = ()
+            outdated: tuple[Row, ...] = ()
             if earlier is not None:
                 tuned = {*plan.held_out, *(each.task.problem for each in opened.tasks)}
-                table, kept = with_earlier(found.table, earlier, tuned)
+                table, kept, outdated = with_earlier(found.table, earlier, tuned)
                 found = replace(found, table=table)
-            result = TuneResult(plan, opened.device, found, url, run, kept)
+            result = TuneResult(plan, opened.device, found, url, run, kept, outdated)
             if folder is not None:
                 result.save_with(folder, store, report=report)
     return result

@@ -75,6 +75,14 @@ class Workload(ABC):
         return self.kind
 
     @property
+    def described_by(self) -> tuple[str, str]:
+        """User's code that describes the workload, and a hash of its text; both empty where no such code does.
+
+        Tuning workloads of the code as it is now drops the rows of its other hashes from a table.
+        """
+        return "", ""
+
+    @property
     def range_size(self) -> str:
         """Name of the size that a range of a row spans, such as m or tokens; by default none, and no range is built."""
         return ""

@@ -31,17 +31,29 @@ def read_earlier(path: Path, device: Device, objective: str) -> Table | None:
     return found
 
 
-def with_earlier(table: Table, earlier: Table, tuned: Set[Workload]) -> tuple[Table, tuple[Row, ...]]:
-    """Return the table with the rows and ranges of an earlier one that it lacks, and the rows that were kept.
+def with_earlier(table: Table, earlier: Table, tuned: Set[Workload]) -> tuple[Table, tuple[Row, ...], tuple[Row, ...]]:
+    """Return the table with the rows and ranges of an earlier one that it lacks, the rows kept, and those outdated.
 
     Kept rows stay as they are, whatever margin they were made with; the margin of the table is that of the new rows.
-    Earlier rows of the problems that were `tuned` now are dropped, whether there is a new one or not.
+    Earlier rows of the problems that were `tuned` now are dropped, whether there is a new one or not. Outdated rows are
+    dropped, too: the user edited the code that describes them, and tuned it now.
     """
-    kept = tuple(row for row in earlier.rows if row.problem not in tuned)
+    sources = {problem.described_by for problem in tuned}
+    codes = {code for code, _ in sources if code}
+
+    def outdated(problem: Workload) -> bool:
+        return problem.described_by[0] in codes and problem.described_by not in sources
+
+    names = {problem.name for problem in tuned}
+    others = [row for row in earlier.rows if row.problem.name not in names]
+    dropped = tuple(row for row in others if outdated(row.problem))
+    kept = tuple(row for row in others if not outdated(row.problem))
     gemms = {row.problem.series for row in table.ranges}
-    ranges = (*table.ranges, *(row for row in earlier.ranges if row.problem.series not in gemms))
+    old = (row for row in earlier.ranges if row.problem.series not in gemms and not outdated(row.problem))
+    ranges = (*table.ranges, *old)
     rows = sorted((*table.rows, *kept), key=lambda row: row.problem.name)
     ordered = sorted(ranges, key=lambda row: (row.problem.series.name, row.first))
     newest = max(table.measured_at, earlier.measured_at if kept else "")
     drivers = tuple(sorted({*table.drivers, *(earlier.drivers if kept else ())}))
-    return replace(table, rows=tuple(rows), ranges=tuple(ordered), measured_at=newest, drivers=drivers), kept
+    merged = replace(table, rows=tuple(rows), ranges=tuple(ordered), measured_at=newest, drivers=drivers)
+    return merged, kept, dropped

@@ -90,6 +90,11 @@ class KernelCase(Workload):
         return f"triton:{self.kernel}@{self.source}"
 
     @property
+    def described_by(self) -> tuple[str, str]:
+        """Class with its kernel, and the hash that an edit of `arguments` or `grid` changes, too."""
+        return f"triton:{self.kernel}@{self.kernel_sha256}", self.source
+
+    @property
     def range_size(self) -> str:
         """Size that the exported table may match by the nearest value."""
         return self.nearest

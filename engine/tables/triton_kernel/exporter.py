@@ -37,14 +37,22 @@ class TritonExporter(Exporter):
         """Return the table and its loader.
 
         Raises:
-            TableError: a row is not of an own Triton kernel.
+            TableError: a row is not of an own Triton kernel, or two rows are for equal launches and have other configs.
         """
+        launches: dict[tuple[str, str, str], Row] = {}
         kernels: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
         for row in table.rows:
             if row.choices[0].space not in self.spaces:
                 raise TableError(f"{row.problem.name}: space {row.choices[0].space!r} is no own Triton kernel")
             fields = row.problem.to_fields()
             kernels[fields["kernel"], fields["kernel_sha256"]].append(row)
+            alike = launches.setdefault((fields["kernel_sha256"], fields["scalars"], fields["dtypes"]), row)
+            if _config(alike) != _config(row):
+                raise TableError(
+                    f"{alike.problem.name} and {row.problem.name} launch one kernel with equal integers and types, and "
+                    "have other configs: pass the kernel an integer that tells them apart, or drop one of the rows, "
+                    "with tune --replace if it is an earlier one"
+                )
         content = {
             "schema": SCHEMA,
             "gemmtune": version("gemmtune"),
@@ -71,21 +79,22 @@ def _kernel(name: str, sha256: str, rows: list[Row]) -> dict[str, object]:
 
 
 def _row(row: Row) -> dict[str, object]:
-    fields, choice = row.problem.to_fields(), row.choices[0]
-    config = dict(choice.config) or _default(row, fields)
+    fields, config = row.problem.to_fields(), _config(row)
     return {
         "arguments": _integers(fields["scalars"]),
         "dtypes": fields["dtypes"].split(","),
         "kwargs": {name: value for name, value in config.items() if name not in _OPTIONS},
         "options": {name: value for name, value in config.items() if name in _OPTIONS},
-        "facts": {"problem": row.problem.name, "regret_bound": row.regret_bound, **_facts(choice)},
+        "facts": {"problem": row.problem.name, "regret_bound": row.regret_bound, **_facts(row.choices[0])},
     }
 
 
-def _default(row: Row, fields: Mapping[str, str]) -> dict[str, object]:
-    if not fields["default"]:
+def _config(row: Row) -> Config:
+    """Return the config that a row ships; of the default's space, the one that the case says."""
+    config, default = row.choices[0].config, row.problem.to_fields()["default"]
+    if not config and not default:
         raise TableError(f"{row.problem.name}: the row ships the default config, and the case does not say it")
-    return dict(Config.from_json(fields["default"]))
+    return config or Config.from_json(default)
 
 
 def _facts(choice: Choice) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -62,6 +63,13 @@ def landscape(case, name):
     return Landscape(case.name, "", space.params(task), points, case, context)
 
 
+def record(folder, name):
+    """Write the landscapes of a class in the folder's file."""
+    cases = expand_workloads(f"triton:{folder / 'scales.py'}:{name}")
+    for space in SPACES:
+        write_landscapes(folder / f"{name}_{space}.csv.gz", [landscape(case, space) for case in cases])
+
+
 def options(folder, name):
     replays = (("--replay", folder / f"{name}_{space}.csv.gz") for space in SPACES)
     return "--kernel", f"{folder / 'scales.py'}:{name}", *(part for each in replays for part in each)
@@ -73,9 +81,7 @@ def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     (folder / "scales.py").write_text(SCALES)
     for name in ("ScaleBf16", "ScaleFp32"):
-        cases = expand_workloads(f"triton:{folder / 'scales.py'}:{name}")
-        for space in SPACES:
-            write_landscapes(folder / f"{name}_{space}.csv.gz", [landscape(case, space) for case in cases])
+        record(folder, name)
     recorded = [str(folder / f"ScaleBf16_{space}.csv.gz") for space in SPACES]
     gt.tune(f"triton:{folder / 'scales.py'}:ScaleBf16", backend=recorded, budget=8, out=folder / "out", report=False)
     return folder
@@ -127,6 +133,24 @@ def test_another_class_is_tuned_into_its_folder(run, made):
     triton_kernel._loaded.clear()
     differing = run("diff", before, "out/table.json")
     assert (differing.status, differing.out.count("added"), differing.out.count(BEST)) == (1, 2, 2)
+
+
+def test_an_edited_class_drops_its_earlier_rows(run, made, tmp_path):
+    edited = tmp_path / "edited"
+    edited.mkdir()
+    (edited / "scales.py").write_text(SCALES.replace("triton.cdiv(case", "1 * triton.cdiv(case"))
+    record(edited, "ScaleBf16")
+    before = read_table(Path("out/table.json")).rows
+    assert run("tune", *options(made, "ScaleFp32"), "--budget", "8", "--out", "out").status == 0
+    again = run("tune", *options(edited, "ScaleBf16"), "--budget", "8", "--out", "out")
+    assert again.status == 0, again.err
+    assert "kept 2 earlier rows of other problems (triton:ScaleFp32@" in again.out
+    assert f"dropped 2 earlier rows of a class before its edit ({before[0].problem.name}" in again.out
+    found = [row.problem for row in read_table(Path("out/table.json")).rows]
+    assert len(found) == 4
+    assert not {row.problem for row in before} & {*found}
+    exported = json.loads(Path("out/triton/triton_table.json").read_text())["kernels"]
+    assert {row["facts"]["problem"] for entry in exported for row in entry["rows"]} == {each.name for each in found}
 
 
 def test_a_gemm_is_tuned_into_its_folder(run, small):

@@ -252,7 +252,7 @@ def test_the_table_names_each_driver_that_measured_a_row_and_keeps_those_of_earl
     assert build(first, second).drivers == ("580.95.05",)
     assert build(first, replace(third, config=Config({"x": 1}))).drivers == ("575.51", "580.95.05")
     assert build(second).drivers == ()
-    table, _ = with_earlier(build(first), build(other), {first.task.problem})
+    table, *_ = with_earlier(build(first), build(other), {first.task.problem})
     assert table.drivers == ("570.1", "580.95.05")
     assert parse_table(table_text(table), "t") == table
 
@@ -264,7 +264,7 @@ def test_a_replayed_table_has_no_date():
 def test_kept_rows_bring_their_date_and_not_their_margin():
     new = build(ok("aten", around(100)), margin=0.02)
     other = ok("aten", around(100), problem="64x64x64:bf16:nt", created_at="2026-11-22T12:00:00Z")
-    table, kept = with_earlier(new, build(other, margin=0.1), {new.rows[0].problem})
+    table, kept, _ = with_earlier(new, build(other, margin=0.1), {new.rows[0].problem})
     assert (len(kept), table.margin, table.measured_at) == (1, 0.02, "2026-11-22")
 
 

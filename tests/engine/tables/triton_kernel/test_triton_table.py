@@ -174,6 +174,15 @@ def test_a_table_of_kernels_reads_back_as_it_was_written(tmp_path, cases):
     assert read_table(tmp_path / "table.json").rows[0].problem.weight == 4
 
 
+def test_rows_that_the_loader_cannot_tell_apart_are_refused_unless_they_run_alike(tmp_path, cases):
+    renamed = replace(cases[0], kernel="OtherSoftmax")
+    assert exported(tmp_path, [row(cases[0], TUNED), row(renamed, TUNED)])
+    with pytest.raises(TableError, match=r"triton:Softmax@.* and triton:OtherSoftmax@.* launch one kernel with equal"):
+        exported(tmp_path, [row(cases[0], TUNED), row(renamed, Config({**TUNED, "ROWS": 1}))])
+    other_types = replace(renamed, dtypes=("torch.float32",) * 2)
+    assert exported(tmp_path, [row(cases[0], TUNED), row(other_types, Config({**TUNED, "ROWS": 1}))])
+
+
 def test_rows_of_gemms_are_refused_by_name():
     with pytest.raises(TableError, match="16x4096x4096:bf16:nt: space 'aten' is no own Triton kernel"):
         TritonExporter().export(example_table())
