@@ -17,6 +17,7 @@ from torch._inductor.select_algorithm import ExternKernelChoice
 from torch._inductor.utils import use_aten_gemm_kernels
 from torch._inductor.virtualized import V
 
+from gemmtune.engine.tables.inductor.epilogues.graph_nodes import are_equal, name_of
 from gemmtune.engine.tables.inductor.epilogues.reader import PLAIN, ReadEpilogue, read_epilogue
 from gemmtune.engine.tables.inductor.table_use import DTYPE_NAMES
 
@@ -38,6 +39,8 @@ __all__ = [
 Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
 """Kernel that Inductor offers: a template to render, or one of ATen's."""
 
+_BIAS = {"addmm": 0, "convolution": 2}
+"""Places of the bias among the arguments of the graph's operators that are lowered to an addmm."""
 _ATEN = {"mm": aten_mm, "addmm": aten_addmm, "bmm": aten_bmm}
 
 
@@ -112,10 +115,14 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     if op_name == "addmm":
         if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
             return "addmm: alpha or beta is not 1"
-        bias = _bias(sizes[0], strides[0])
+        size, stride = _bias_in_graph() or (sizes[0], strides[0])
+        bias = _bias(size, stride, m, kernel_inputs.mnk_hinted()[1])
+        if not bias:
+            shown = f"sizes {_text(size)} and strides {_text(stride)}"
+            return f"addmm: the bias, {shown}, is neither a row nor a matrix of rows"
     layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
-    if "" in (bias, *layouts):
+    if "" in layouts:
         return f"{op_name}: an operand of {hint}x{count_n}x{count_k} is neither row-major nor transposed"
     dtype = str(dtypes[0]).removeprefix("torch.")
     if dtype == "float32" and (precision := torch.backends.cuda.matmul.fp32_precision) not in ("ieee", "none"):
@@ -154,11 +161,29 @@ def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
     return {(columns, 1): "n", (1, rows): "t"}.get((stride[-2], stride[-1]), lone)
 
 
-def _bias(size: Sequence[int], stride: Sequence[int]) -> str:
-    """Return `vector` for one row, expanded or not; `matrix` for contiguous rows; empty for other strides."""
-    if len(size) == 1 or stride[0] == 0:
-        return "vector" if stride[-1] == 1 else ""
-    return "matrix" if tuple(stride) == (size[1], 1) else ""
+def _bias_in_graph() -> tuple[Sequence[Any], Sequence[Any]] | None:
+    """Return sizes and strides of the bias as the graph has it, None where it does not say.
+
+    Torch asks several times for one addmm: with the bias, and with the bias expanded to all rows, which may be a copy.
+    """
+    node = V.graph.current_node
+    if not isinstance(node, torch.fx.Node) or name_of(node) not in _BIAS:
+        return None
+    bias = node.args[_BIAS[name_of(node)]]
+    value = bias.meta.get("val") if isinstance(bias, torch.fx.Node) else None
+    return (tuple(value.shape), tuple(value.stride())) if isinstance(value, torch.Tensor) else None
+
+
+def _bias(size: Sequence[Any], stride: Sequence[Any], m: Any, n: int) -> str:  # noqa: ANN401 (a number or an expression)
+    """Return `vector` for one row, expanded or not; `matrix` for contiguous rows; empty for anything else."""
+    if n != 1 and not (are_equal(size[-1], n) and are_equal(stride[-1], 1)):
+        return ""
+    lone = len(size) == 1 or are_equal(stride[0], 0) or (are_equal(size[0], 1) and m != 1)
+    return "vector" if lone else "matrix" if are_equal(stride[0], n) else ""
+
+
+def _text(numbers: Sequence[Any]) -> str:
+    return "x".join(map(str, numbers))
 
 
 def is_autotuning() -> bool:
