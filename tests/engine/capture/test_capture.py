@@ -106,6 +106,11 @@ def test_an_open_m_has_its_range_and_products_of_its_own_at_one():
     assert "1x1024x256:bf16:nt" in names(found)
 
 
+def test_an_open_size_keeps_the_epilogues_behind_views():
+    found = captured("models:mlp", "bf16[2,t:2..512,256]")
+    assert [product.epilogues for product in found.products] == [(("gelu_tanh", 1),), (("add(matrix)", 1),)]
+
+
 def test_products_outside_of_graphs_are_counted_and_named():
     found = captured("models:broken", "bf16[64,64]")
     assert names(found) == {"64x64x64:bf16:nn": 2}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch.fx import Node
+from torch._inductor import config
+from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 __all__ = [
@@ -45,6 +47,8 @@ REDUCTIONS = frozenset(("sum", "mean", "amax", "amin", "max", "min", "argmax", "
     ("softmax", "_softmax", "_log_softmax", "prepare_softmax_online"),
 )
 """Operators with a kernel that takes the pointwise operations around it."""
+_stored: WeakKeyDictionary[Graph, frozenset[str]] = WeakKeyDictionary()
+"""Names by `_stored_for_reads` of the graphs that were asked for."""
 
 
 def inlined_into(output: Node, elementwise: dict[Node, None]) -> Iterator[Node]:
@@ -72,15 +76,59 @@ def is_tensor(node: Node) -> bool:
 
 
 def is_forced(node: Node) -> bool:
+    """Return whether Inductor stores a pointwise node: what reads it inlines nothing, or it reads many tensors."""
+    return _is_read_whole(node) or node.name in _stored_for_reads(node.graph)
+
+
+def _is_read_whole(node: Node) -> bool:
     """Return whether the graph returns a node, or a kernel reads it that inlines nothing, maybe through views."""
     for user in node.users:
         name = name_of(user)
         if name in _VIEWS:
-            if is_forced(user):
+            if _is_read_whole(user):
                 return True
         elif not is_pointwise(user) and name not in _INLINED and name not in REDUCTIONS:
             return True
     return False
+
+
+def _stored_for_reads(graph: Graph) -> frozenset[str]:
+    """Return the names of the pointwise nodes that the graph's lowering stores for the number of tensors they read.
+
+    Inductor asks after each node, also after a view of one: with several users it allows fewer reads. Its limit on the
+    number of operations is left out.
+    """
+    if graph not in _stored:
+        _stored[graph] = _read_too_much(graph)
+    return _stored[graph]
+
+
+def _read_too_much(graph: Graph) -> frozenset[str]:
+    of_several_users = config.realize_reads_threshold
+    default = getattr(config, "_realize_acc_reads_threshold_default", 8)
+    of_one: int = config.realize_acc_reads_threshold or default
+    reads: dict[str, frozenset[str]] = {}  # of the nodes that are inlined where they are used
+    found = set()
+
+    def read(node: Node) -> frozenset[str]:
+        base = base_of(node)
+        if base.name in reads:
+            return reads[base.name]
+        views = [view.name for view in views_of(node) if name_of(view) not in RESHAPES]
+        return frozenset([":".join((base.name, *views[:1]))]) if shape_of(base) else frozenset()
+
+    for node in graph.nodes:
+        inlines = is_pointwise(node) or name_of(node) in _INLINED
+        if inlines:
+            reads[node.name] = frozenset[str]().union(*map(read, node.all_input_nodes))
+        base = base_of(node).name
+        if base not in reads:
+            continue
+        too_much = len(reads[base]) > (of_several_users if len(node.users) > 1 else of_one)
+        if too_much or (inlines and is_pointwise(node) and _is_read_whole(node)):
+            del reads[base]
+            found.update([base] if too_much else [])
+    return frozenset(found)
 
 
 def views_of(node: Node) -> Iterator[Node]:

@@ -5,7 +5,8 @@
 The rules are those of torch/_inductor/graph.py, ir.py and scheduler.py, 2.11 to 2.15:
 
 * Pointwise operations are inlined into those that use them. One becomes an output of the epilogue, a tensor of its
-  own, if the graph returns it. So it does if a kernel that inlines nothing reads it, such as another product.
+  own, if the graph returns it. So it does if a kernel that inlines nothing reads it, such as another product, and if it
+  reads more tensors than Inductor's settings allow.
 * An output is fused if it reads the product element by element. Every other tensor that it reads must exist without the
   product.
 * A reduction over the columns takes the pointwise operations around it into its own kernel, so then nothing is fused.
@@ -228,7 +229,8 @@ class _Reader:
             self.inlined.add(node.name)
             return _number(node.args[-1]), 1
         if name_of(node) in RESHAPES and (mine or not is_tensor(base_of(node))):
-            (read,) = node.all_input_nodes
+            read = node.args[0]  # sizes that are known at run time are inputs of a reshape, too
+            assert isinstance(read, Node)
             if not are_equal(math.prod(shape_of(read)), math.prod(space)):
                 raise _UnreadableError(f"{name_of(node)} of a value that is broadcast")
             self.inlined.add(node.name)

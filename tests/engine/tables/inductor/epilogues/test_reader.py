@@ -145,6 +145,17 @@ def test_an_output_of_two_products_belongs_to_the_last_one():
     assert (str(first.epilogue), str(second.epilogue)) == ("none", "mul(matrix.silu)")
 
 
+def test_a_value_with_two_users_is_stored_from_five_reads_on():
+    def two_users(x, w, v, r, t, row, *more):
+        value = sum(more, x @ w.t() + r + t.t() + row)
+        return value.neg() + x @ v.t(), value.sigmoid()
+
+    inlined = read(lambda x, w, v, r, t, row, **_: two_users(x, w, v, r, t, row))[1]
+    assert str(inlined.epilogue) == "add(matrix.add(matrix2).add(matrix3[t]).add(row).neg)"
+    stored = read(lambda x, w, v, r, t, row, column, **_: two_users(x, w, v, r, t, row, column))[1]
+    assert str(stored.epilogue) == "add(matrix[fp32].neg).to(fp32)"
+
+
 def test_a_dynamic_size_changes_no_epilogue():
     (found,) = read(lambda x, w, r, row, **_: F.silu(x @ w.t()) * r + row, mode="symbolic")
     assert str(found.epilogue) == "silu.mul(matrix).add(row)"
