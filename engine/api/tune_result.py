@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from gemmtune.engine.campaign.result import Result
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ContractError, TableError, UsageError
 from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.campaign import campaign_report
 from gemmtune.engine.report.layout import Report, count
@@ -25,6 +26,7 @@ from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.store.files import write_whole
+from gemmtune.engine.tables.earlier import with_earlier
 from gemmtune.engine.tables.table_file import write_table
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ class TuneResult:
     run: Run | None = None
     """Record of the run, for the page."""
     kept: tuple[Row, ...] = ()
-    """Rows of other problems that the folder's earlier table had; they are rows of `table`, too."""
+    """Rows of the folder's earlier table of problems that were not measured now; they are rows of `table`, too."""
     outdated: tuple[Row, ...] = ()
     """Rows of the folder's earlier table that were dropped, because the user edited the class that describes them."""
     written: list[Path] = field(default_factory=list)
@@ -95,8 +97,13 @@ class TuneResult:
     def report(self) -> Report:
         """The report behind `summary`, as text and as JSON."""
         notes = []
-        if self.kept:
-            notes.append(f"kept {_earlier(self.kept, 'other problems')}; --replace drops them")
+        searched = {found.problem for found in self.campaign.findings}
+        others = [row for row in self.kept if row.problem not in searched]
+        unmeasured = [row for row in self.kept if row.problem in searched]
+        if others:
+            notes.append(f"kept {_earlier(others, 'other problems')}; --replace drops them")
+        if unmeasured:
+            notes.append(f"kept {_earlier(unmeasured, 'problems without a measurement now')}; --replace drops them")
         if self.outdated:
             notes.append(f"dropped {_earlier(self.outdated, 'a class before its edit')}")
         return campaign_report(self.plan, self.device, self.campaign, [*notes, *self.notes], self.written)
@@ -124,6 +131,15 @@ class TuneResult:
             }
             for found in self.campaign.findings
         )
+
+    def join(self, earlier: TableRecord | None) -> None:
+        """Add the rows that an earlier table has of problems without a measurement in this campaign."""
+        if earlier is None:
+            return
+        measured = {found.problem for found in self.campaign.findings if found.evaluations}
+        tuned = {*measured, *self.plan.held_out, *(row.problem for row in self.rows)}
+        table, self.kept, self.outdated = with_earlier(self.campaign.table, earlier, tuned)
+        self.campaign = replace(self.campaign, table=table)
 
     def save(self, folder: str | os.PathLike[str], *, report: bool = True) -> list[Path]:
         """Write table.json, its exports for each consumer of the tuned spaces, report.html and summary.txt.

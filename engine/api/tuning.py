@@ -22,14 +22,14 @@ from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.campaign.result import Finding
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError
-from gemmtune.engine.records.table import Row
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.progress.run import RunRecorder
 from gemmtune.engine.scheduling.callbacks import Callback, notify
 from gemmtune.engine.seams.kinds import expand_workloads
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.tables.earlier import read_earlier, with_earlier
+from gemmtune.engine.store.files import locked
+from gemmtune.engine.tables.earlier import read_earlier
 from gemmtune.engine.tables.portfolio import LossLimits
 from gemmtune.engine.tables.ranges import RangeLimits
 
@@ -158,24 +158,20 @@ def tune(
     )
     callbacks = [*callbacks, recorder]
     with closing(opened):
-        earlier = None
         if folder is not None and not replace_table:
-            earlier = read_earlier(folder / TABLE_FILE, opened.device, plan.objective)
+            read_earlier(folder / TABLE_FILE, opened.device, plan.objective)  # refuses a table that none can join
         url = database_url(database, folder)
         with Database.open(url, notify=partial(notify, callbacks)) as store:
             for note in opened.notes:
                 notify(callbacks, note)
             found = execute(plan, opened, store, callbacks)
             run = recorder.run(command, _optima(found.findings))
-            kept: tuple[Row, ...] = ()
-            outdated: tuple[Row, ...] = ()
-            if earlier is not None:
-                tuned = {*plan.held_out, *(each.task.problem for each in opened.tasks)}
-                table, kept, outdated = with_earlier(found.table, earlier, tuned)
-                found = replace(found, table=table)
-            result = TuneResult(plan, opened.device, found, url, run, kept, outdated)
+            result = TuneResult(plan, opened.device, found, url, run)
             if folder is not None:
-                result.save_with(folder, store, report=report)
+                with locked(folder):  # of campaigns that end together, each keeps the rows of the others
+                    if not replace_table:
+                        result.join(read_earlier(folder / TABLE_FILE, opened.device, plan.objective))
+                    result.save_with(folder, store, report=report)
     return result
 
 

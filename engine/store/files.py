@@ -1,16 +1,18 @@
 """Write files whole or not at all, and name what they hold."""
 
+import fcntl
 import os
 import secrets
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
 
 from gemmtune.engine.records.errors import UsageError
 
-__all__ = ["file_stem", "write_whole"]
+__all__ = ["file_stem", "locked", "write_whole"]
 
 _STALE_SECONDS = 3600.0
 """Age at which a hidden file is stale; writing takes seconds."""
@@ -19,6 +21,18 @@ _STALE_SECONDS = 3600.0
 def file_stem(file: Path) -> str:
     """Return `conv_a100` for `folder/conv_a100.csv.gz`: the name of a task that has no other."""
     return file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".json")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes that lock the folder waiting, where its file system can lock."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def write_whole(path: Path, content: bytes) -> None:

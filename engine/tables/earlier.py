@@ -35,7 +35,7 @@ def with_earlier(table: Table, earlier: Table, tuned: Set[Workload]) -> tuple[Ta
     """Return the table with the rows and ranges of an earlier one that it lacks, the rows kept, and those outdated.
 
     Kept rows stay as they are, whatever margin they were made with; the margin of the table is that of the new rows.
-    Earlier rows of the problems that were `tuned` now are dropped, whether there is a new one or not. Outdated rows are
+    Earlier rows of the problems that were `tuned` now are dropped, also where nothing works any more. Outdated rows are
     dropped, too: the user edited the code that describes them, and tuned it now.
     """
     sources = {problem.described_by for problem in tuned}

@@ -181,3 +181,17 @@ def test_a_product_with_an_epilogue_is_replayed_and_exported(tmp_path):
     exported = json.loads((tmp_path / "out/inductor/inductor_table.json").read_text())
     assert list(exported["rows"]) == ["mm:bfloat16:nt:1x4096x4096:none:static:silu.mul(matrix)"]
     assert json.loads((tmp_path / "out/inductor/lookup_table.json").read_text()) == {}
+
+
+def test_of_two_campaigns_that_share_a_folder_each_keeps_the_rows_of_the_other(tmp_path):
+    class TunesMeanwhile(gt.Callback):
+        ended = False
+
+        def on_search_end(self, search, reason):
+            if not self.ended:
+                self.ended = True
+                gt.tune(MIDDLE, backend=RECORDED, budget=2, out=tmp_path, report=False)
+
+    result = gt.tune(DECODE, backend=RECORDED, budget=2, out=tmp_path, report=False, callbacks=[TunesMeanwhile()])
+    assert [row.problem.name for row in gt.read_table(tmp_path / "table.json").rows] == [MIDDLE, DECODE]
+    assert [row.problem.name for row in result.kept] == [MIDDLE]

@@ -120,6 +120,15 @@ def test_problems_beside_a_campaign_file_add_to_it(run):
     assert [task["problem"] for task in record["tasks"]] == [DECODE, MIDDLE]
 
 
+def test_a_campaign_without_a_measurement_keeps_the_rows_of_its_problems(run):
+    assert run("tune", "--problem", DECODE, "--budget", "2", "--no-report").status == 0
+    before = read_table(Path("out/table.json"))
+    Path("out/measurements.db").unlink()
+    ran = run("tune", "--problem", DECODE, "--budget", "2", "--no-report", "--seconds", "0.000001")
+    assert f"kept 1 earlier row of problems without a measurement now ({DECODE}); --replace drops them" in ran.out
+    assert read_table(Path("out/table.json")).rows == before.rows
+
+
 def test_a_second_campaign_keeps_the_rows_of_the_first_ones_problems(run, refusal):
     arguments = ("--budget", "2", "--no-report")
     first = run("tune", "--problem", DECODE, *arguments)
