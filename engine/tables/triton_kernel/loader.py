@@ -48,7 +48,8 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
         device: name of the GPU; by default that of torch's current one.
 
     Raises:
-        ValueError: the table is for another GPU, or has no rows for this source of the kernel.
+        ValueError: the table is for another GPU, has no rows for this source of the kernel, or has two configs for one
+            key of the autotuner.
     """
     table = json.loads(Path(path or Path(__file__).with_name("triton_table.json")).read_text(encoding="utf-8"))
     import torch
@@ -62,15 +63,27 @@ def load(kernel: Any, path: str | Path | None = None, *, device: str | None = No
     if not found:
         known = ", ".join(f"{each['kernel']} ({each['source_sha256'][:12]})" for each in table["kernels"])
         raise ValueError(f"the kernel's source is {sha256[:12]}, and the table has {known}: tune it again")
-    configs, positions = {}, {}
+    rows: dict[tuple[object, ...], Any] = {}
+    positions = {}
     for entry in found:
         keys = [name for name in kernel.keys if name in entry["arguments"]]
         for row in entry["rows"]:
             key = (*(row["arguments"][name] for name in keys), *row["dtypes"])
-            configs[key] = triton.Config(row["kwargs"], **row["options"])
+            _require_alike(rows.setdefault(key, row), row, kernel.keys)
             if entry["nearest"] in keys:
                 positions[key] = keys.index(entry["nearest"])
+    configs = {key: triton.Config(row["kwargs"], **row["options"]) for key, row in rows.items()}
     kernel.cache = TunedConfigs(configs, positions)
     if len(kernel.configs) == 1:  # an autotuner with one config never looks into its cache
         kernel.configs = [*kernel.configs, *kernel.configs]
     return sum(len(entry["rows"]) for entry in found)
+
+
+def _require_alike(one: Any, other: Any, keys: list[str]) -> None:  # noqa: ANN401 (rows of the table)
+    """Refuse two rows with one key of the autotuner and different configs."""
+    if (one["kwargs"], one["options"]) != (other["kwargs"], other["options"]):
+        apart = [name for name, value in one["arguments"].items() if other["arguments"].get(name) != value]
+        raise ValueError(
+            f"{one['facts']['problem']} and {other['facts']['problem']} have one key of the autotuner "
+            f"({', '.join(keys) or 'no argument'}) and two configs: add {' or '.join(apart)} to its key"
+        )

@@ -156,6 +156,18 @@ def test_the_loader_refuses_another_source_and_another_gpu(tmp_path, cases, kern
     assert loader.load(module(other_configs).softmax_kernel, device="NVIDIA H200") == 1
 
 
+def test_two_configs_for_one_key_of_the_autotuner_are_refused(tmp_path, cases, kernel):
+    rows = [row(cases[0].resized(size), Config({**TUNED, "ROWS": size // 1024})) for size in (1024, 4096)]
+    loader = exported(tmp_path, rows)
+    kernel.keys = ["n_columns"]
+    with pytest.raises(
+        ValueError, match=r"have one key of the autotuner \(n_columns\) and two .* add n_rows to its key"
+    ):
+        loader.load(kernel, device="NVIDIA H200")
+    kernel.keys = ["n_rows"]
+    assert loader.load(kernel, device="NVIDIA H200") == 2
+
+
 def test_the_loader_needs_nothing_of_gemmtune(tmp_path, cases):
     exported(tmp_path, [row(cases[0], TUNED)])
     text = (tmp_path / "gemmtune_triton.py").read_text()
