@@ -15,6 +15,9 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "_
 class EagerProducts(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
     """Counter of the products that torch runs one by one, such as those behind a graph break."""
 
+    supports_higher_order_operators = True
+    """Whether torch hands operators such as flex_attention and cond to this mode, rather than refuse them."""
+
     def __init__(self, is_compiled: Callable[[], bool]) -> None:
         """Count products while `is_compiled` says that no graph is traced or run."""
         super().__init__()  # type: ignore[no-untyped-call] # as above

@@ -16,6 +16,7 @@ import torch
 from torch._guards import CompileContext
 from torch._inductor.fx_passes.joint_graph import UniformValueConstantFolder
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils._triton import has_triton
@@ -76,9 +77,15 @@ def fake_gpu(device: Device) -> Iterator[FakeTensorMode]:
         has_triton.cache_clear()  # it keeps its answer about this machine
         stack.callback(has_triton.cache_clear)
         stack.enter_context(attention_of_a_gpu())
-        mode = stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        mode = stack.enter_context(_fake_mode())
         stack.enter_context(_DataOnCpu())  # type: ignore[no-untyped-call] # torch's, untyped
         yield mode
+
+
+def _fake_mode() -> FakeTensorMode:
+    """Return a mode in which sizes are numbers; its shape environment is what while_loop's rule asks for."""
+    shapes = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=shapes, static_shapes=True)
 
 
 def _allow_cuda_tensors() -> None:
@@ -124,6 +131,9 @@ def _convert(module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Te
 
 class _DataOnCpu(TorchDispatchMode):  # type: ignore[no-untyped-call] # torch's, untyped
     """Give data to small tensors on the CPU, whose values a model may read while it is built or called."""
+
+    supports_higher_order_operators = True
+    """Whether torch hands operators such as flex_attention and cond to this mode, rather than refuse them."""
 
     @classmethod
     def is_infra_mode(cls) -> bool:

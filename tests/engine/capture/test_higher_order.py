@@ -1,0 +1,92 @@
+"""Products beside flex_attention, a user's Triton kernel, torch.cond and while_loop, for an H200 that is not here."""
+
+from __future__ import annotations
+
+import pytest
+
+import gemmtune as gt
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+triton = pytest.importorskip("triton", reason="triton is not installed")
+
+from torch._higher_order_ops.while_loop import while_loop  # noqa: E402 (torch is there)
+from torch.nn.attention.flex_attention import flex_attention  # noqa: E402 (as above)
+from triton import language as tl  # noqa: E402 (triton is there)
+
+pytestmark = [pytest.mark.slow(12), pytest.mark.filterwarnings("ignore:::torch")]  # torch warns of itself
+
+SQUARE = "bf16[64,64]"
+
+
+class Attention(torch.nn.Module):
+    """Projection to queries, keys and values, flex_attention of four heads, and the projection of its output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(64, 192, bias=False), torch.nn.Linear(64, 64, bias=False)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (4, 16)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        return self.out(flex_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+@triton.jit
+def double(source, target, block: tl.constexpr):
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    tl.store(target + at, tl.load(source + at) * 2)
+
+
+def doubled(x, weight):
+    y = x @ weight
+    z = torch.empty_like(y)
+    double[(4,)](y, z, block=1024)
+    return z @ weight
+
+
+def either(x, one, other):
+    return torch.cond(x.sum() > 3, lambda a, b, _: a @ b, lambda a, _, c: a @ c, (x, one, other))
+
+
+def repeated(x, weight):
+    first = torch.zeros((), dtype=torch.int64, device=x.device)
+    return while_loop(lambda i, _: i < 4, lambda i, y: (i + 1, y @ weight), (first, x))[1]
+
+
+def captured(call, *inputs, **options):
+    return gt.capture(call, *inputs, device="H200", **options)
+
+
+def names(found):
+    return {product.problem.name: product.count for product in found.products}
+
+
+def unseen(found):
+    return [(work.operation, work.reason, work.count) for work in found.unseen]
+
+
+def test_flex_attention_is_a_kernel_of_its_own_beside_its_layers():
+    found = captured(Attention().bfloat16(), "bf16[2,128,64]")
+    assert names(found) == {"256x192x64:bf16:nt": 1, "256x64x64:bf16:nt": 1}
+    assert unseen(found) == [("flex_attention", "a library's kernel", 1)]
+
+
+def test_the_gradient_of_flex_attention_is_a_kernel_of_its_own_too():
+    found = captured(Attention().bfloat16(), "bf16[2,128,64]", grad=True)
+    assert sum(names(found).values()) == 6
+    assert {name for name, _, _ in unseen(found)} == {"flex_attention", "flex_attention_backward"}
+
+
+def test_a_users_triton_kernel_is_named_beside_the_products():
+    found = captured(doubled, SQUARE, SQUARE)
+    assert names(found) == {"64x64x64:bf16:nn": 2}
+    assert unseen(found) == [("triton_kernel_wrapper_functional", "a library's kernel", 1)]
+
+
+def test_both_branches_of_a_condition_count_as_run():
+    found = captured(either, SQUARE, SQUARE, SQUARE)
+    assert (names(found), unseen(found)) == ({"64x64x64:bf16:nn": 2}, [])
+
+
+def test_the_body_of_a_loop_counts_as_run_once():
+    found = captured(repeated, SQUARE, SQUARE)
+    assert (names(found), unseen(found)) == ({"64x64x64:bf16:nn": 1}, [])
