@@ -1,5 +1,6 @@
 """Captures from files: of `gemmtune_inductor.record`, and of PyTorch's TunableOp."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,8 @@ RECORD_SUFFIXES = (".jsonl", ".csv")
 
 _TUNABLE_TYPES = {"BFloat16": "bf16", "Half": "fp16", "float": "fp32", "tf32": "tf32"}
 _TUNABLE_OPS = {"GemmTunableOp": "mm", "GemmStridedBatchedTunableOp": "bmm", "GemmAndBiasTunableOp": "addmm"}
+_EMPTY = re.compile(r"([0-9]+x)*0+(x[0-9]+)*(:.*)?")
+"""Name of a product with a size of 0, as `record` of gemmtune 0.1.0 wrote it."""
 _NO_ROW = "tables have rows of mm, addmm and bmm with one type of 16 or 32 bits"
 
 
@@ -79,14 +82,17 @@ def _lowered(lines: Iterable[tuple[int, str]]) -> Iterator[CapturedProduct | Uns
             yield CapturedProduct(entry.problem, times, entry.m, entry.first, entry.last, entry.step, chains)
 
 
-def _product(fields: Mapping[str, object]) -> CapturedProduct:
-    """Return a recorded product.
+def _product(fields: Mapping[str, object]) -> CapturedProduct | Unseen:
+    """Return a recorded product; one with a size of 0 is no problem.
 
     Raises:
         UsageError: a field is malformed.
         ValueError: its epilogue is.
     """
-    problem, chain = Problem.parse(_text(fields, "problem")), _text(fields, "epilogue")
+    name, chain = _text(fields, "problem"), _text(fields, "epilogue")
+    if _EMPTY.fullmatch(name):
+        return Unseen(name, "the product is empty", 1)
+    problem = Problem.parse(name)
     product = CapturedProduct(problem, 1, epilogues=((chain, 1.0),) if chain else ())
     if problem.dynamic_m:
         last = None if fields.get("last") is None else _integer(fields, "last")

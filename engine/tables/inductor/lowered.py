@@ -111,6 +111,8 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     *batch, _, _ = kernel_inputs.mat1mat2()[0].get_size()
     if any(getattr(size, "free_symbols", None) for size in (n, k, *batch)):
         return f"{op_name}: n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
+    if 0 in (m, n, k, *batch):
+        return f"{op_name}: the product of {m}x{n}x{k} is empty"
     bias = "none"
     if op_name == "addmm":
         if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):

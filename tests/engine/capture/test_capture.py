@@ -98,6 +98,15 @@ def test_a_sum_of_two_gradients_is_named_with_its_sizes():
     assert "two products of 16x64x128" in work.reason
 
 
+def test_an_empty_product_is_no_problem_beside_others():
+    found = captured(lambda a, b: (a[:0] @ b, a @ b, a[:, :0] @ b[:0]), "bf16[8,16]", "bf16[16,32]")
+    assert names(found) == {"8x32x16:bf16:nn": 1}
+    assert [(work.operation, work.reason) for work in found.unseen] == [
+        ("mm", "the product of 0x32x16 is empty"),
+        ("mm", "the product of 8x32x0 is empty"),
+    ]
+
+
 def test_an_open_m_has_its_range_and_products_of_its_own_at_one():
     found = captured("models:mlp", "bf16[m:1..512,256]")
     up = found.products[0]

@@ -45,6 +45,14 @@ def test_tune_takes_a_record_as_a_campaign(tmp_path):
     assert (spread[0].m, spread[-1].m) == (8, 8192)
 
 
+@pytest.mark.parametrize("name", ["0x64x32:bf16:nt", "16x0x32:bf16:nt:addmm", "0x16x64x32:bf16:nt:bmm"])
+def test_a_recorded_product_with_a_size_of_0_is_named_and_not_tuned(tmp_path, name):
+    empty = {"type": "product", "process": "a", "graph": 1, "problem": name, **PRODUCT}
+    found = gt.capture(str(written(tmp_path / "problems.jsonl", [*LINES, empty])))
+    assert [product.problem.name for product in found.products] == ["16x64x32:bf16:nt"]
+    assert (name, "the product is empty", 10) in [(work.operation, work.reason, work.count) for work in found.unseen]
+
+
 def test_a_line_that_is_being_written_is_left_out(tmp_path):
     path = written(tmp_path / "problems.jsonl", LINES)
     with path.open("a", encoding="utf-8") as file:
