@@ -1,4 +1,4 @@
-"""Choice of attention's kernel as torch makes it on a CUDA GPU. Imports torch.
+"""Choice of attention's kernel as torch makes it on a CUDA GPU, and sizes of a layer's fast path. Imports torch.
 
 A torch that was built without CUDA would take the product of matrices for every attention on a GPU.
 """
@@ -15,6 +15,7 @@ _ATEN = torch.ops.aten
 _BACKENDS: Any = torch.backends.cuda  # its functions have no types
 _LIBRARY: Any = torch.library.Library
 _NAME = "scaled_dot_product_attention"
+_LAYER = "_transformer_encoder_layer_fwd"
 _KEYS = ("AutogradCUDA", "CUDA")
 _LARGEST_HEAD = 256  # flash attention's; a multiple of 8 after padding
 _MASK_ALIGNMENT = 16
@@ -27,6 +28,8 @@ def attention_of_a_gpu() -> Iterator[None]:
     try:
         for key in _KEYS:
             library.impl(_NAME, _attention, key)
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{_LAYER}", "Meta"):
+            library.impl(_LAYER, _layer, "Meta")
         yield
     finally:
         library._destroy()
@@ -75,6 +78,11 @@ def _attention(
         query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )
     return cast("torch.Tensor", found[0])
+
+
+def _layer(source: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+    """Return the output of an encoder layer on its fast path, whose kernel torch otherwise runs to know its sizes."""
+    return torch.empty_like(source)
 
 
 def _is_fused(

@@ -132,8 +132,7 @@ class Lowering:
     def _lower(self, module: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:  # noqa: ANN401 (torch's protocol)
         """Lower one graph, forward or backward, and return a function that runs it by torch's interpreter."""
         whole, graph = copy.deepcopy(module), _Graph()
-        calls: Counter[str] = library_calls(module)
-        graph.unseen += [Unseen(name, "a library's kernel", count) for name, count in calls.items()]
+        graph.unseen += [Unseen(*call, count) for call, count in library_calls(module).items()]
         self._graphs.append(graph)
         self._current = graph
         with V.set_choices_handler(RecordingChoices(self, only_aten=True)):

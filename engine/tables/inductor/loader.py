@@ -150,6 +150,7 @@ def record(path: str | Path) -> None:
         _end_recording()
         handler = virtualized.V.choices
         _recordings.append(ProductFile(path))
+        _recordings[0].watch()
         restore()
         activate(handler if isinstance(handler, TableChoices) else RecordingChoices(_recordings[0]))
 

@@ -49,8 +49,16 @@ __all__ = [
     "span_of",
 ]
 
-_LIBRARY_CALLS = ("grouped_mm", "convolution", "dot_product", "int4pack", "cudnn_attention", "_rnn", "lstm")
+_LIBRARY_CALLS = (
+    *("grouped_mm", "int4pack", "int8pack", "semi_structured", ".addbmm", "_addmm_activation", "._trilinear"),
+    *("dot_product", "cudnn_attention", "_flash_attention", "_efficient_attention"),
+    *("convolution", "_rnn", "lstm"),
+)
 """Parts of names of ATen's operations that multiply matrices and are no product to Inductor."""
+_FAST_PATH = ("_transformer_encoder_layer_fwd", "_native_multi_head_attention")
+"""Parts of names of ATen's operations that run a whole layer or attention with its projections."""
+_PRODUCTS = tuple(f"aten.{name}." for name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "vdot"))
+"""Beginnings of names of ATen's products, which Inductor takes for its own unless their numbers are complex."""
 _COMPILED = (
     "aten",
     "prims",
@@ -142,17 +150,26 @@ def epilogue_text(node: Any) -> str:  # noqa: ANN401 (torch's)
     return str(found.epilogue) if found.epilogue else ""
 
 
-def library_calls(module: torch.fx.GraphModule) -> Counter[str]:
-    """Return the calls in a graph that run a library's or a user's kernel and are no product to Inductor."""
-    found: Counter[str] = Counter()
-    for node in module.graph.nodes:
-        if node.op != "call_function":
-            continue
-        name = str(node.target)
-        space = name.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else "_operator"
-        if any(part in name for part in (*_LIBRARY_CALLS, *_KERNELS)) or space not in _COMPILED:
-            found[name] += 1
-    return found
+def library_calls(module: torch.fx.GraphModule) -> Counter[tuple[str, str]]:
+    """Return the calls in a graph that run a library's or a user's kernel and are no product to Inductor.
+
+    A call has the operation's name and the reason why no row serves it. Branches and bodies of loops count once.
+    """
+    graphs = [each.graph for each in module.modules() if isinstance(each, torch.fx.GraphModule)]
+    nodes = [node for graph in graphs for node in graph.nodes if node.op == "call_function"]
+    return Counter((str(node.target), reason) for node in nodes if (reason := _why_library(node)))
+
+
+def _why_library(node: torch.fx.Node) -> str:
+    """Return why no row serves a call that is no product to Inductor; empty for Inductor's own code and products."""
+    name, value = str(node.target), node.meta.get("val")
+    if any(part in name for part in _FAST_PATH):
+        return "a library's kernel for all products; torch.backends.mha.set_fastpath_enabled(False) gives them rows"
+    if name.startswith(_PRODUCTS) and isinstance(value, torch.Tensor) and value.is_complex():
+        return f"tables have no rows of {str(value.dtype).removeprefix('torch.')}"
+    space = name.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else "_operator"
+    is_library = any(part in name for part in (*_LIBRARY_CALLS, *_KERNELS)) or space not in _COMPILED
+    return "a library's kernel" if is_library else ""
 
 
 class ProductFile:
@@ -164,19 +181,14 @@ class ProductFile:
         self._lock = Lock()
         self._numbers: WeakKeyDictionary[object, int] = WeakKeyDictionary()
         self._graphs = 0
+        self._unwatch: Callable[[], None] = lambda: None
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else None
         self._write("start", torch=torch.__version__, device=device)
 
     def add(self, product: LoweredProduct | str, node: Any, graph: Any) -> None:  # noqa: ANN401 (torch's)
         """Append a product of a graph, or the operation and why it is no problem."""
         with self._lock:
-            number = self._numbers.get(graph)
-            if number is None:
-                self._graphs += 1
-                number = self._numbers[graph] = self._graphs
-                for operation, count in _calls_of(graph).items():
-                    self._write("unseen", graph=number, operation=operation, reason="a library's kernel", count=count)
-                _count_runs(graph, self._runs_of(number))
+            number = self._number_of(graph)
         if isinstance(product, str):
             operation, _, reason = product.partition(": ")
             self._write("unseen", graph=number, operation=operation, reason=reason, count=1)
@@ -187,9 +199,40 @@ class ProductFile:
             span = {"first": first, "last": last, "step": divisor(product.m)}
             self._write("product", graph=number, problem=name, epilogue=chain, m=str(product.m), **span)
 
+    def watch(self) -> None:
+        """Take the calls of every graph that Inductor lowers from now on, of graphs without a product, too."""
+        from torch._inductor.graph import GraphLowering
+
+        run: Any = GraphLowering.run
+
+        def watched(graph: Any, *inputs: Any) -> Any:  # noqa: ANN401 (Inductor's)
+            if getattr(graph, "parent", None) is None and _calls_of(graph):
+                with self._lock:
+                    self._number_of(graph)
+            return run(graph, *inputs)
+
+        def unwatch() -> None:
+            if GraphLowering.run is watched:
+                GraphLowering.run = run  # type: ignore[method-assign] # a method
+
+        GraphLowering.run = watched  # type: ignore[assignment, method-assign] # torch's has no names
+        self._unwatch = unwatch
+
     def close(self) -> None:
         """Close the file; products that are lowered later raise OSError."""
+        self._unwatch()
         os.close(self._file)
+
+    def _number_of(self, graph: Any) -> int:  # noqa: ANN401 (Inductor's GraphLowering)
+        """Return the number of a graph, whose calls of libraries are written when it is new. Callers hold the lock."""
+        number = self._numbers.get(graph)
+        if number is None:
+            self._graphs += 1
+            number = self._numbers[graph] = self._graphs
+            for (operation, reason), count in _calls_of(graph).items():
+                self._write("unseen", graph=number, operation=operation, reason=reason, count=count)
+            _count_runs(graph, self._runs_of(number))
+        return number
 
     def _runs_of(self, number: int) -> _Runs:
         return _Runs(lambda runs: self._write("runs", graph=number, runs=runs))
@@ -216,7 +259,7 @@ class _Runs:
         self._report(runs)
 
 
-def _calls_of(graph: Any) -> Counter[str]:  # noqa: ANN401 (Inductor's GraphLowering)
+def _calls_of(graph: Any) -> Counter[tuple[str, str]]:  # noqa: ANN401 (Inductor's GraphLowering)
     module = getattr(graph, "module", None)
     return library_calls(module) if isinstance(module, torch.fx.GraphModule) else Counter()
 

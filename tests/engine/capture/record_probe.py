@@ -34,11 +34,13 @@ def main(folder: str) -> None:
     options = {"shape_padding": False, "fx_graph_cache": False, "compile_threads": 1}
     with fake_gpu(catalogue.device("H200")), patch.object(GraphLowering, "compile_to_module", module_of):
         with GPU:
-            model = Mlp().bfloat16()
-        compiled = torch.compile(model, options=options)
+            model, convolution = Mlp().bfloat16(), torch.nn.Conv2d(16, 32, 3).bfloat16()
+            inputs, images = torch.empty(16, 256, dtype=torch.bfloat16), torch.empty(2, 16, 8, 8, dtype=torch.bfloat16)
+        compiled, without_product = (torch.compile(each, options=options) for each in (model, convolution))
         with torch.no_grad():
             for _ in range(CALLS):
-                compiled(torch.empty(16, 256, dtype=torch.bfloat16, device=GPU))
+                compiled(inputs)
+                without_product(images)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -98,6 +98,37 @@ def test_a_sum_of_two_gradients_is_named_with_its_sizes():
     assert "two products of 16x64x128" in work.reason
 
 
+def test_a_layer_on_its_fast_path_is_named_with_the_way_to_its_products(monkeypatch):
+    layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).bfloat16()
+    (work,) = captured(layer, "bf16[2,16,64]").unseen
+    assert work.operation == "aten._transformer_encoder_layer_fwd.default"
+    assert "torch.backends.mha.set_fastpath_enabled(False)" in work.reason
+    monkeypatch.setattr(torch.backends.mha, "_is_fastpath_enabled", False)
+    assert len(names(captured(layer, "bf16[2,16,64]"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "inputs", "operation"),
+    [
+        (lambda a, b: torch.addbmm(a, b, b), ("bf16[16,16]", "bf16[2,16,16]"), "aten.addbmm.default"),
+        (torch.nn.functional.bilinear, ("bf16[8,16]", "bf16[8,16]", "bf16[32,16,16]"), "aten._trilinear.default"),
+        (lambda a, b: torch.complex(a, a) @ torch.complex(b, b), ("fp32[8,16]", "fp32[16,4]"), "aten.mm.default"),
+    ],
+)
+def test_a_product_that_inductor_leaves_to_a_library_is_named(call, inputs, operation):
+    found = captured(call, *inputs)
+    assert (names(found), [work.operation for work in found.unseen]) == ({}, [operation])
+
+
+def test_a_convolution_in_a_branch_is_named():
+    filters = torch.nn.functional.conv2d
+    found = captured(
+        lambda x, w: torch.cond(x.sum() > 3, lambda y, v: filters(y, v, padding=1), lambda y, _: y.sin(), (x, w)),
+        *("bf16[1,16,8,8]", "bf16[16,16,3,3]"),
+    )
+    assert [work.operation for work in found.unseen] == ["aten.convolution.default"]
+
+
 def test_an_empty_product_is_no_problem_beside_others():
     found = captured(lambda a, b: (a[:0] @ b, a @ b, a[:, :0] @ b[:0]), "bf16[8,16]", "bf16[16,32]")
     assert names(found) == {"8x32x16:bf16:nn": 1}

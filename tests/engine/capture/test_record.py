@@ -26,4 +26,7 @@ def test_a_killed_program_leaves_its_products_with_their_runs(probe, tmp_path):
         "16x256x1024:bf16:nt:addmm": 5,
     }
     assert [dict(product.epilogues) for product in found.products] == [{"gelu_tanh": 5}, {"add(matrix)": 5}]
+    assert [(work.operation, work.count) for work in found.unseen] == [
+        ("aten.convolution.default", 5)
+    ]  # a graph of its own
     assert len(read_plan(tmp_path / "problems.jsonl").problems) == 2
