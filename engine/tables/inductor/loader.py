@@ -135,8 +135,11 @@ def record(path: str | Path) -> None:
     but for replays of CUDA graphs. Graphs of torch's caches are compiled again, since a cached graph shows no product.
 
     `torch.compile(options=gemmtune_inductor.options())` lowers the products that a table will serve, but without a
-    table it benchmarks each. Where there is none yet, set `options={"shape_padding": False}` alone: then large products
-    are padded by the rule that a table follows, so that the file names what the table will serve.
+    table it benchmarks each. Where there is none yet, let the vendor library compute them all:
+
+        options = {**gemmtune_inductor.options(), "max_autotune_gemm_backends": "ATEN"}
+
+    Inductor then makes and pads the products that a table will serve, and times no template.
 
     Args:
         path: file to append to; it is created if it does not exist.
