@@ -1,6 +1,6 @@
 """A model in, its products out: what a table has to serve."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gemmtune.engine.capture.captured import Captured
@@ -67,11 +67,9 @@ def capture(
     specs = iter(described)
     given = [next(specs) if isinstance(each, str) else each for each in inputs]
     ranges = list(sizes)
-    for (position, dimension), span in (dynamic or {}).items():
-        given[position] = _opened(given, position, dimension)
-        if len(span) != 2 or not 1 <= span[0] < span[1]:
-            raise UsageError(f"dynamic gives size {dimension} of input {position} the range {span}; write (1, 4096)")
-        ranges.append(OpenSize(_size_name(position, dimension), *span))
+    for at, span in _spans(dynamic or {}):
+        given[at[0]] = _opened(given, *at)
+        ranges.append(OpenSize(_size_name(*at), *span))
     return capture_products(
         call,
         given,
@@ -80,6 +78,27 @@ def capture(
         device=wanted,
         is_present=here is not None and here.name == wanted.name,
     )
+
+
+def _spans(dynamic: Mapping[tuple[int, int], tuple[int, int]]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Yield the positions and the range of each open size.
+
+    Raises:
+        UsageError: positions or a range have another form.
+    """
+    if not isinstance(dynamic, Mapping):
+        raise UsageError(f"dynamic={str(dynamic)[:80]} is no dict; write {{(0, 1): (1, 4096)}}: input 0, its size 1")
+    for at, span in dynamic.items():
+        if not _is_pair(at):
+            raise UsageError(f"dynamic names {str(at)[:80]}; write the positions of an input and of its size, (0, 1)")
+        if not _is_pair(span) or not 1 <= span[0] < span[1]:
+            shown = str(span)[:80]
+            raise UsageError(f"dynamic gives size {at[1]} of input {at[0]} the range {shown}; write (1, 4096)")
+        yield (at[0], at[1]), (span[0], span[1])
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, Sequence) and len(value) == 2 and all(type(each) is int for each in value)
 
 
 def _opened(inputs: list[object], position: int, dimension: int) -> InputSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ _FORM = "[NAME=]DTYPE[SIZE,...], for example bf16[16,2048], tokens=int64[1,512]%
 _TEXT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>\w+)\[(?P<sizes>[^\]]*)\](?:%(?P<below>[0-9]{1,18}))?")
 _SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::(?P<first>[0-9]{1,18})\.\.(?P<last>[0-9]{1,18}))?")
 _MOST_SIZE = 2**31 - 1
+_MOST_BELOW = {"int8": 2**7, "uint8": 2**8, "int16": 2**15}  # of the other types: _MOST_SIZE
+_MOST_BYTES = 2**63 - 1
 _ALIGNMENT = 16
 
 
@@ -66,11 +69,29 @@ class InputSpec:
         return f"{name}{dtype}[{','.join(map(str, self.sizes))}]{below}"
 
     def make(self, sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
-        """Return a tensor for these open sizes: normal numbers, integers as the text says, true for bool."""
+        """Return a tensor for these open sizes: normal numbers, integers as the text says, true for bool.
+
+        Raises:
+            UsageError: the tensor is too large for torch, or cannot be made on the device.
+        """
         import torch
 
         shape = [size if isinstance(size, int) else sizes[size] for size in self.sizes]
         dtype: torch.dtype = getattr(torch, self.dtype)
+        if math.prod(shape) * dtype.itemsize > _MOST_BYTES:
+            raise UsageError(
+                f"input {self} has {math.prod(shape):.3g} elements, more than a tensor can: give smaller sizes"
+            )
+        try:
+            return self._made(shape, dtype, device)
+        except RuntimeError as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+            way = "; give smaller sizes" if "memory" in reason else ""
+            raise UsageError(f"input {self} cannot be made on {device}: {reason}{way}") from error
+
+    def _made(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        import torch
+
         if dtype.is_floating_point:
             return torch.randn(shape, dtype=dtype, device=device)
         if dtype is torch.bool:
@@ -84,10 +105,14 @@ def parse_inputs(texts: Sequence[str]) -> tuple[tuple[InputSpec, ...], tuple[Ope
     """Return the inputs that texts describe, and their open sizes.
 
     Raises:
-        UsageError: a text is malformed, or two give one size different ranges.
+        UsageError: a text is malformed, or two have one name, or give one size different ranges.
     """
     found: dict[str, OpenSize | None] = {}
     specs = tuple(_parsed(text, found) for text in texts)
+    names = [spec.name for spec in specs if spec.name]
+    if twice := [name for name in names if names.count(name) > 1]:
+        its = ", ".join(str(spec) for spec in specs if spec.name == twice[0])
+        raise UsageError(f"inputs {its} have one name: each argument is given once, by its own name")
     if unknown := [name for name, its in found.items() if its is None]:
         raise UsageError(f"size {unknown[0]!r} has no range: write {unknown[0]}:1..4096 where it first stands")
     return specs, tuple(size for size in found.values() if size is not None)
@@ -118,10 +143,11 @@ def _parsed(text: str, found: dict[str, OpenSize | None]) -> InputSpec:
     dtype = _DTYPES.get(whole["dtype"], whole["dtype"])
     if dtype not in _DTYPES.values():
         raise UsageError(f"input {text!r}: dtype {whole['dtype']!r} is not one of {', '.join(_DTYPES)}")
-    sizes = [_size(part, text, found) for part in whole["sizes"].split(",") if part]
+    sizes = [_size(part, text, found) for part in whole["sizes"].split(",")] if whole["sizes"] else []
     below = None if whole["below"] is None else int(whole["below"])
-    if below is not None and (dtype.startswith(("float", "bfloat", "bool")) or not 1 <= below <= _MOST_SIZE):
-        raise UsageError(f"input {text!r}: %{below} bounds integers, from 1 to {_MOST_SIZE}")
+    most = _MOST_BELOW.get(dtype, _MOST_SIZE)
+    if below is not None and (dtype.startswith(("float", "bfloat", "bool")) or not 1 <= below <= most):
+        raise UsageError(f"input {text!r}: %{below} bounds integers, from 1 to {most}")
     return InputSpec(whole["name"] or "", dtype, tuple(sizes), below)
 
 
@@ -130,6 +156,8 @@ def _size(part: str, text: str, found: dict[str, OpenSize | None]) -> int | str:
         if len(part) > len(str(_MOST_SIZE)) or not 1 <= int(part) <= _MOST_SIZE:
             raise UsageError(f"input {text[:200]!r}: size {part[:80]} is not from 1 to {_MOST_SIZE}")
         return int(part)
+    if not part:
+        raise UsageError(f"input {text[:200]!r}: a size is missing; one comma parts two sizes, as in bf16[16,32]")
     named = _SIZE.fullmatch(part)
     if named is None:
         raise UsageError(f"input {text[:200]!r}: size {part!r} is no number and no NAME:FIRST..LAST; commas part sizes")

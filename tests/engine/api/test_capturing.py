@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import gemmtune as gt
@@ -13,10 +15,21 @@ pytest.importorskip("triton", reason="triton is not installed")
 pytestmark = pytest.mark.filterwarnings("ignore:::torch")  # torch warns of itself
 
 
-@pytest.mark.parametrize("span", [(4096, 1), (0, 16), (16,)])
+@pytest.mark.parametrize("span", [(4096, 1), (0, 16), (16,), (1, 2.5), 5, "ab"])
 def test_an_open_size_needs_a_first_and_a_greater_last_value(span):
-    with pytest.raises(UsageError, match=r"the range \(.*\); write \(1, 4096\)"):
+    with pytest.raises(UsageError, match=rf"the range {re.escape(str(span))}; write \(1, 4096\)"):
         gt.capture(torch.nn.Linear(8, 8), torch.empty(4, 8), dynamic={(0, 0): span}, device="H200")
+
+
+@pytest.mark.parametrize("dynamic", [{0: (1, 20)}, {(0, 0, 0): (1, 20)}, {(0, "m"): (1, 20)}, [(0, 0)], 5])
+def test_open_sizes_are_named_by_two_positions(dynamic):
+    with pytest.raises(UsageError, match=r"write (the positions of an input and of its size, \(0, 1\)|\{\(0, 1\): )"):
+        gt.capture(torch.nn.Linear(8, 8), torch.empty(4, 8), dynamic=dynamic, device="H200")
+
+
+def test_a_tensor_that_is_too_large_is_refused_by_its_text():
+    with pytest.raises(UsageError, match="give smaller sizes"):
+        gt.capture(torch.nn.Linear(8, 8), "bf16[2147483647,2147483647,2147483647]", device="H200")
 
 
 def test_what_cannot_be_called_is_refused_by_its_text():

@@ -38,8 +38,35 @@ def test_a_model_is_called_between_the_ends_of_a_range_and_at_both():
         ("bf16[m:4..4]", "is no range"),
         ("bf16[2-3]", "no number and no NAME:FIRST..LAST"),
         ("bf16[2]%7", "%7 bounds integers"),
+        ("int8[2]%1000", "%1000 bounds integers, from 1 to 128"),
+        ("bf16[16,,32]", "a size is missing"),
+        ("bf16[16,32,]", "a size is missing"),
     ],
 )
 def test_a_wrong_text_is_refused_with_what_was_meant(text, part):
     with pytest.raises(UsageError, match=part.replace("[", r"\[")):
         parse_inputs([text])
+
+
+def test_two_inputs_of_one_name_are_refused():
+    with pytest.raises(UsageError, match=r"x=bf16\[16,16\], x=bf16\[32,32\] have one name"):
+        parse_inputs(["x=bf16[16,16]", "bf16[8,8]", "x=bf16[32,32]"])
+
+
+def test_a_text_without_sizes_is_a_number():
+    (spec,), _ = parse_inputs(["bf16[]"])
+    assert spec.sizes == ()
+
+
+def test_a_tensor_that_torch_cannot_hold_is_refused_with_its_text():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    (spec,), _ = parse_inputs(["bf16[2147483647,2147483647,2147483647]"])
+    with pytest.raises(UsageError, match=r"bf16\[2147483647,.* more than a tensor can: give smaller sizes"):
+        spec.make({}, torch.device("cpu"))
+
+
+def test_a_tensor_that_does_not_fit_on_the_device_is_refused_with_its_text():
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    (spec,), _ = parse_inputs(["bool[m:1..2147483647,2147483647]"])
+    with pytest.raises(UsageError, match=r"bool\[m,2147483647\] cannot be made on cpu: .*memory.*; give smaller sizes"):
+        spec.make({"m": 2**31 - 1}, torch.device("cpu"))
