@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from gemmtune.engine.campaign.cache_state import require_cache_state
+from gemmtune.engine.campaign.replayed_backend import require_cache_state
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device

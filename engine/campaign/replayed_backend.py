@@ -7,22 +7,32 @@ from itertools import chain, islice
 from pathlib import Path
 
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
-from gemmtune.engine.campaign.cache_state import require_cache_state
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.replay import LandscapeIndex, ReplayExecutor
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
-from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.records.errors import LandscapeError, UsageError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams.executor import Executor
+from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.enumeration import membership
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 
-__all__ = ["completed", "read_all", "recorded_device", "recorded_feasible", "replayed_backend"]
+__all__ = [
+    "completed",
+    "read_all",
+    "recorded_device",
+    "recorded_feasible",
+    "replayed_backend",
+    "require_cache_state",
+]
+
+_OBJECTIVES = {"cold-l2": "latency", "warm-l2": "latency_warm"}
+"""Objective that recordings allow, by the cache state that their protocol's name contains."""
 
 
 def replayed_backend(
@@ -186,3 +196,27 @@ def _check_objective(plan: Plan, task: Task, configs: Iterable[Config], answers:
     first = next((found for found in measurements if found.status is Status.OK), None)
     if first is not None:
         objective.scores(first)  # raises where the measurement lacks what the objective reads
+
+
+def require_cache_state(objective: Objective, name: str, protocol: str, recording: str) -> None:
+    """Refuse an objective of another cache state than was recorded; a protocol's name may tell none.
+
+    Args:
+        objective: what is minimised.
+        name: name of the objective.
+        protocol: protocol of the recording.
+        recording: what was recorded, for the message.
+
+    Raises:
+        UsageError: the cache states differ.
+    """
+    recorded, wanted = _state(protocol), _state(objective.protocol)
+    if recorded and wanted and recorded != wanted:
+        raise UsageError(
+            f"objective {name} times with protocol {objective.protocol}, and {recording} was recorded with "
+            f"{protocol}: measure on a GPU, or minimise {_OBJECTIVES[recorded]}"
+        )
+
+
+def _state(protocol: str) -> str:
+    return next((state for state in _OBJECTIVES if state in protocol), "")

@@ -28,7 +28,14 @@ from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.tables.inductor.loader import options
 from gemmtune.engine.tables.inductor.loading.padding import should_pad
 from gemmtune.engine.tables.inductor.lowered import LoweredProduct
-from gemmtune.engine.tables.inductor.recorder import RecordingChoices, divisor, epilogue_text, library_calls, span_of
+from gemmtune.engine.tables.inductor.recorder import (
+    LIBRARY,
+    RecordingChoices,
+    divisor,
+    epilogue_text,
+    library_calls,
+    span_of,
+)
 from gemmtune.engine.tables.inductor.table_use import problem_name
 
 __all__ = ["Lowering"]
@@ -43,6 +50,8 @@ class _Graph:
 
     products: list[CapturedProduct] = field(default_factory=list)
     unseen: list[Unseen] = field(default_factory=list)
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Calls of kernels of others, by operation and reason; less those that were lowered to products."""
     runs: int = 0
     """Runs in the current call of the model."""
 
@@ -98,6 +107,8 @@ class Lowering:
             operation, _, reason = product.partition(": ")
             self._current.unseen.append(Unseen(operation, reason, 1))
             return
+        if isinstance(node, torch.fx.Node):
+            self._current.calls[str(node.target), LIBRARY] -= 1  # a 1x1 convolution
         problem = Problem.parse(problem_name(product.key, product.hint))
         chain = epilogue_text(node)
         found = CapturedProduct(problem, 1, epilogues=((chain, 1),) if chain else ())
@@ -131,12 +142,12 @@ class Lowering:
 
     def _lower(self, module: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:  # noqa: ANN401 (torch's protocol)
         """Lower one graph, forward or backward, and return a function that runs it by torch's interpreter."""
-        whole, graph = copy.deepcopy(module), _Graph()
-        graph.unseen += [Unseen(*call, count) for call, count in library_calls(module).items()]
+        whole, graph = copy.deepcopy(module), _Graph(calls=library_calls(module))
         self._graphs.append(graph)
         self._current = graph
         with V.set_choices_handler(RecordingChoices(self, only_aten=True)):
             compile_fx.compile_fx_inner(module, inputs, **settings)
+        graph.unseen += [Unseen(*call, count) for call, count in graph.calls.items() if count > 0]
 
         def run(arguments: list[Any]) -> Any:  # noqa: ANN401 (torch's protocol)
             graph.runs += 1

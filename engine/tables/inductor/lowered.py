@@ -113,15 +113,9 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
         return f"{op_name}: n, k or the batch is dynamic"  # with another k, EVEN_K would be wrong
     if 0 in (m, n, k, *batch):
         return f"{op_name}: the product of {m}x{n}x{k} is empty"
-    bias = "none"
-    if op_name == "addmm":
-        if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
-            return "addmm: alpha or beta is not 1"
-        size, stride = _bias_in_graph() or (sizes[0], strides[0])
-        bias = _bias(size, stride, m, kernel_inputs.mnk_hinted()[1])
-        if not bias:
-            shown = f"sizes {_text(size)} and strides {_text(stride)}"
-            return f"addmm: the bias, {shown}, is neither a row nor a matrix of rows"
+    bias, reason = _bias_of(kernel_inputs, sizes[0], strides[0]) if op_name == "addmm" else ("none", "")
+    if reason:
+        return f"addmm: {reason}"
     layouts = [_layout(size, stride) for size, stride in zip(sizes[-2:], strides[-2:], strict=True)]
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
     if "" in layouts:
@@ -161,6 +155,17 @@ def _layout(size: Sequence[int], stride: Sequence[int]) -> str:
         return ""
     lone = "n" if rows == 1 and stride[-1] == 1 else ""
     return {(columns, 1): "n", (1, rows): "t"}.get((stride[-2], stride[-1]), lone)
+
+
+def _bias_of(kernel_inputs: MMKernelInputs, size: Sequence[Any], stride: Sequence[Any]) -> tuple[str, str]:
+    """Return an addmm's bias, or why no row describes it; `size` and `stride` are the bias's as torch asks now."""
+    if (kernel_inputs.get_scalar("alpha"), kernel_inputs.get_scalar("beta")) != (1, 1):
+        return "", "alpha or beta is not 1"
+    size, stride = _bias_in_graph() or (size, stride)
+    if bias := _bias(size, stride, kernel_inputs.mnk_symbolic()[0], kernel_inputs.mnk_hinted()[1]):
+        return bias, ""
+    shown = f"sizes {_text(size)} and strides {_text(stride)}"
+    return "", f"the bias, {shown}, is neither a row nor a matrix of rows"
 
 
 def _bias_in_graph() -> tuple[Sequence[Any], Sequence[Any]] | None:

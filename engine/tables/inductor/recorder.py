@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch._inductor.kernel_inputs import KernelInputs
 
 __all__ = [
+    "LIBRARY",
     "ProductFile",
     "ProductSink",
     "RecordingChoices",
@@ -49,6 +50,8 @@ __all__ = [
     "span_of",
 ]
 
+LIBRARY = "a library's kernel"
+"""Reason why no row serves a call of a kernel that is neither Inductor's nor a product's."""
 _LIBRARY_CALLS = (
     *("grouped_mm", "int4pack", "int8pack", "semi_structured", ".addbmm", "_addmm_activation", "._trilinear"),
     *("dot_product", "cudnn_attention", "_flash_attention", "_efficient_attention"),
@@ -169,7 +172,7 @@ def _why_library(node: torch.fx.Node) -> str:
         return f"tables have no rows of {str(value.dtype).removeprefix('torch.')}"
     space = name.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else "_operator"
     is_library = any(part in name for part in (*_LIBRARY_CALLS, *_KERNELS)) or space not in _COMPILED
-    return "a library's kernel" if is_library else ""
+    return LIBRARY if is_library else ""
 
 
 class ProductFile:

@@ -146,6 +146,15 @@ def test_an_open_m_has_its_range_and_products_of_its_own_at_one():
     assert "1x1024x256:bf16:nt" in names(found)
 
 
+def test_a_convolution_of_1x1_is_a_product_and_no_other_work():
+    layers = torch.nn.Sequential(
+        torch.nn.Conv2d(16, 32, 3), torch.nn.ReLU(), torch.nn.Conv2d(32, 8, 1), torch.nn.ReLU()
+    )
+    found = captured(layers, "fp32[2,16,10,10]")
+    assert names(found) == {"128x8x32:fp32:nt:addmm": 1}
+    assert [(work.operation, work.count) for work in found.unseen] == [("aten.convolution.default", 1)]
+
+
 def test_an_open_size_keeps_the_epilogues_behind_views():
     found = captured("models:mlp", "bf16[2,t:2..512,256]")
     assert [product.epilogues for product in found.products] == [(("gelu_tanh", 1),), (("add(matrix)", 1),)]

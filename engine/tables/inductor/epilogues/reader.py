@@ -86,6 +86,8 @@ def read_epilogue(product: Node) -> ReadEpilogue:
     Args:
         product: node of an mm, addmm or bmm in a graph that Inductor lowers; its `meta` has the fake tensor `val`.
     """
+    if name_of(product) == "convolution":  # one of 1x1 is lowered to a product, whose views nothing here follows
+        return PLAIN
     if name_of(product) not in PRODUCTS:
         return ReadEpilogue(None, frozenset(), f"{name_of(product) or product.op} is no product")
     if getattr(torch._inductor.config, "emulate_precision_casts", False):
