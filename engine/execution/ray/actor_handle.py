@@ -40,6 +40,8 @@ class _Ticket(Generic[J]):
     job: J
     ends: int = 0
     """Times that the actor ended while it had the job."""
+    start: int = 0
+    """Number of the actor's start that the job was sent to."""
 
 
 class ActorHandle(Generic[J, R]):
@@ -60,6 +62,7 @@ class ActorHandle(Generic[J, R]):
         self._wake = wake
         self._notify = notify
         self._ends = 0
+        self._starts = 0
         self._waiting: deque[_Ticket[J]] = deque()
         self._sent: list[_Ticket[J]] = []
         self._replies: deque[tuple[_Ticket[J] | None, Future[Reply]]] = deque()  # other threads add replies
@@ -117,6 +120,7 @@ class ActorHandle(Generic[J, R]):
 
     def _await_start(self) -> None:
         self._size = 0
+        self._starts += 1
         self._start_deadline = time.monotonic() + _START_SECONDS
         self._listen(None, self._actor.begin.remote())
 
@@ -127,6 +131,7 @@ class ActorHandle(Generic[J, R]):
             if (suspect and self._sent) or any(each.ends == _MOST_ENDS_PER_JOB - 1 for each in self._sent):
                 return
             ticket = self._waiting.popleft()
+            ticket.start = self._starts
             self._sent.append(ticket)
             self._listen(ticket, self._actor.run.remote(pack_job(ticket.job)))
 
@@ -157,7 +162,7 @@ class ActorHandle(Generic[J, R]):
             self._lost = GemmtuneError(f"{self._name} is lost: {_description(error)}")
         elif ticket is None:  # it was called too soon after an end
             self._listen(None, self._actor.begin.remote())
-        elif self._size:  # the first call of several that end with their actor
+        elif ticket.start == self._starts:  # the first call of several that end with their actor, in any order
             self._ends += 1
             self._notify(f"{self._name}: its actor ended ({first_line(error)})")
             self._await_start()

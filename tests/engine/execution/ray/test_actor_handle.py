@@ -115,6 +115,23 @@ def test_the_jobs_of_an_actor_that_ends_run_again_in_order_with_a_notice(machine
     assert machine.actor.running == ["a", "b", "c"]
 
 
+def test_a_call_that_fails_after_the_next_start_is_no_further_end(machine):
+    handle = begun(machine, machine.handle())
+    for job in "ab":
+        handle.submit(job)
+    first, late = (future for _, future in machine.actor.calls)
+    machine.actor.calls.clear()
+    first.set_exception(ENDED)
+    assert handle.collect() == []
+    begun(machine, handle)
+    assert machine.actor.running == ["a"]
+    late.set_exception(ENDED)
+    assert handle.collect() == []
+    assert len(machine.notices) == 1
+    assert handle.size == 1
+    assert machine.actor.running == ["a", "b"]
+
+
 def test_a_job_that_has_met_two_ends_runs_alone_and_is_dropped_at_the_third(machine):
     handle = begun(machine, machine.handle())
     for job in "ab":
