@@ -85,7 +85,6 @@ class TableChoices(AtenChoices):
         self._table, self._policy, self._miss, self._recordings = table, policy, miss, recordings
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
         self._messages: set[str] = set()
-        self._asked_for_aten: tuple[object, bool] = (None, False)
         self._unrunnable = {
             name: reason
             for name, kernel in table.kernels.items()
@@ -106,25 +105,7 @@ class TableChoices(AtenChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None = None,
     ) -> list[ChoiceCaller]:
-        """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices.
-
-        An autotuned addmm is asked for ATen first and for templates later: one of the two answers, and only one.
-        """
-        choices = self._choices(kernel_inputs, templates, op_name, kwarg_overrides)
-        for_aten, for_templates = is_for_aten(op_name, templates), is_for_templates(op_name, templates)
-        if for_aten and not for_templates:
-            self._asked_for_aten = (V.graph.current_node, bool(choices))
-        elif for_templates and not for_aten and self._asked_for_aten == (V.graph.current_node, bool(choices)):
-            return [] if choices else self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
-        return choices
-
-    def _choices(
-        self,
-        kernel_inputs: KernelInputs,
-        templates: list[Template],
-        op_name: str,
-        kwarg_overrides: dict[str, dict[str, Any]] | None,
-    ) -> list[ChoiceCaller]:
+        """Return one choice per product; on devices other than CUDA GPUs, Inductor's own choices."""
         for recording in self._recordings:
             see(recording, kernel_inputs, templates, op_name)
         device = kernel_inputs.device()
