@@ -168,7 +168,7 @@ def tune(
             run = recorder.run(command, _optima(found.findings))
             result = TuneResult(plan, opened.device, found, url, run)
             if folder is not None:
-                with locked(folder):  # of campaigns that end together, each keeps the rows of the others
+                with locked(folder):  # campaigns that end together keep each other's rows
                     if not replace_table:
                         result.join(read_earlier(folder / TABLE_FILE, opened.device, plan.objective))
                     result.save_with(folder, store, report=report)

@@ -25,7 +25,7 @@ def known_table(
 ) -> Table:
     """Return the table of every problem that has an ok measurement, without ranges of m.
 
-    Of a task that several toolchains built, the measurements of the newest toolchain count, by evidence and protocol.
+    Where several toolchains built a task, the newest one's measurements count, by evidence and protocol.
 
     Args:
         database: the measurements.

@@ -67,9 +67,9 @@ def verify(
     """Measure a table's rows again, after an upgrade or elsewhere.
 
     Times the contenders of every row and writes OUT/table.json with the new times; a row that does not hold is replaced
-    by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. What was
-    measured is kept in OUT. With --database, what that database holds is not measured again. The exit status is 1 if a
-    row or a range does not hold.
+    by its best contender. A row holds if its choice works and is at most 2 % slower than the best contender. OUT keeps
+    the measurements. With --database, nothing is measured again that DB holds. The exit status is 1 if a row or a range
+    does not hold.
     """
     with show_work(f"reading {table}", quiet=as_json):
         from gemmtune.engine.api.table import read_table

@@ -118,14 +118,13 @@ def _read_too_much(graph: Graph) -> frozenset[str]:
         return frozenset([":".join((base.name, *views[:1]))]) if shape_of(base) else frozenset()
 
     for node in graph.nodes:
-        inlines = is_pointwise(node) or name_of(node) in _INLINED
-        if inlines:
+        if is_pointwise(node) or name_of(node) in _INLINED:
             reads[node.name] = frozenset[str]().union(*map(read, node.all_input_nodes))
         base = base_of(node).name
         if base not in reads:
             continue
         too_much = len(reads[base]) > (of_several_users if len(node.users) > 1 else of_one)
-        if too_much or (inlines and is_pointwise(node) and _is_read_whole(node)):
+        if too_much or (is_pointwise(node) and _is_read_whole(node)):
             del reads[base]
             found.update([base] if too_much else [])
     return frozenset(found)
