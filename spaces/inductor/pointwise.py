@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.artifact import Artifact
@@ -25,7 +26,8 @@ __all__ = ["PRODUCT", "PointwiseKernels", "build_pointwise"]
 
 PRODUCT = "product"
 """Name of the tensor that the vendor library writes and the first pointwise kernel reads."""
-_LAUNCHES = 8  # of each variant of a kernel, to choose among them
+_LAUNCHES = 100  # of each variant of a kernel, to choose among them
+_L2_SIZES = 4  # bytes written before each of these launches, over those of L2
 
 
 def build_pointwise(space: Space, task: Task, config: Config, folder: Path) -> Artifact:
@@ -115,19 +117,26 @@ class PointwiseKernels:
 
 
 def _fastest(variants: Sequence[CubinKernel], tensors: Sequence[torch.Tensor]) -> CubinKernel:
-    """Time the variants, close all but the fastest, and return that one."""
+    """Time the variants by themselves on a cold L2, as Inductor does, close all but the fastest, and return that one.
+
+    Launches back to back would tell nothing about short kernels: the CPU takes longer to launch one than it runs.
+    """
     import torch
 
+    evicting = torch.empty(
+        _L2_SIZES * torch.cuda.get_device_properties().L2_cache_size, dtype=torch.uint8, device="cuda"
+    )
     times = []
     for kernel in variants:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         kernel(*tensors)
-        start.record()
-        for _ in range(_LAUNCHES):
+        pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(_LAUNCHES)]  # type: ignore[no-untyped-call]
+        for start, end in pairs:
+            evicting.zero_()
+            start.record()
             kernel(*tensors)
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
+            end.record()
+        pairs[-1][1].synchronize()
+        times.append(median(start.elapsed_time(end) for start, end in pairs))
     best = times.index(min(times))
     for kernel in (*variants[:best], *variants[best + 1 :]):
         kernel.close()
