@@ -25,6 +25,7 @@ from gemmtune.engine.measure.models.running import (
     quietly,
     relative_error,
 )
+from gemmtune.engine.measure.models.shared_choices import SharedChoices
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.table import Table
@@ -59,6 +60,7 @@ def bench_model(
     ready: dict[str, RunnableArm] = {}
     found: dict[str, ArmTimes] = {}
     use: TableUse | None = None
+    choices = SharedChoices()
     torch._dynamo.reset()
     try:
         quietly(prepared.arm(prepared.call))  # loads the vendor library, and allocates
@@ -67,7 +69,7 @@ def bench_model(
     for name in (each for each in ARMS if each in arms):
         notify(f"{name}: first call")
         try:
-            with cold():
+            with cold(), choices.kept():
                 if name in TABLE_ARMS:
                     loader.install(loader_file)
                 try:
@@ -88,6 +90,7 @@ def bench_model(
                 first.kernel_benchmarks,
                 peak_bytes(arm),
                 relative_error(results, expected),
+                shared_kernels=choices.taken,
             )
             ready[name] = arm
             del results

@@ -29,6 +29,8 @@ class ArmTimes:
     """Most device memory that one call holds beyond parameters and inputs, bytes."""
     error: float = 0.0
     """Norm of the difference from eager's outputs and gradients over their norm."""
+    shared_kernels: int = 0
+    """Kernels that Inductor had chosen a config for in an earlier arm, and that run with it here, too."""
     failure: str = ""
     """Reason why the arm has no times; empty if it has."""
 

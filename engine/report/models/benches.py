@@ -20,6 +20,8 @@ def bench_report(bench: ModelBench) -> Report:
     sections: list[str | Grid] = [head, _arms(bench)]
     failed = [f"{arm.arm} failed: {arm.failure}" for arm in bench.arms if arm.failure]
     sections += ["\n".join(failed)] if failed else []
+    shared = [f"{arm.arm} {arm.shared_kernels}" for arm in bench.arms if arm.shared_kernels]
+    sections += [f"kernels with the config that an earlier arm chose: {', '.join(shared)}"] if shared else []
     if bench.products:
         sections += [_products(bench), _sums(bench)]
     record = {

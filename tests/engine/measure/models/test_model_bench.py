@@ -62,6 +62,13 @@ def test_a_product_gains_its_rows_lead_as_often_as_it_was_compiled():
     assert record["arms"][1]["over_compile"]["factor"] == pytest.approx(2)
 
 
+def test_a_report_says_how_many_kernels_run_as_in_an_earlier_arm():
+    report = bench_report(bench(ArmTimes("compile", SLOW), ArmTimes("table", FAST, shared_kernels=12)))
+    assert "an earlier arm chose: table 12" in report.to_text()
+    assert report.to_json()["arms"][1]["shared_kernels"] == 12
+    assert "an earlier arm" not in bench_report(bench(ArmTimes("compile", SLOW))).to_text()
+
+
 def test_a_bench_is_read_back_as_it_was_and_stands_in_the_report(tmp_path):
     gain = ProductGain("16x64x64:bf16:nt", 4, "row", "triton::mm", 3000.0, 2500.0)
     found = bench(ArmTimes("compile", SLOW), ArmTimes("table", failure="RuntimeError: no"), products=(gain,))
