@@ -4,6 +4,7 @@
     python experiments/search/searched.py --judge FILE.csv.gz
 
 Problems of campaign-100, which judges searches, are left out. Those that OLD has stay as they are there.
+Of a long search 48 configs are kept.
 
 `--judge` compares two orders of each problem's configs: the order in which the search asked for them, and that in which
 the forest of `transfer` expects them after it has learned from the other problems. Problems that share two of their
@@ -27,6 +28,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.search import Search
 from gemmtune.engine.scheduling.landscape_search import LandscapeSearch
 from gemmtune.engine.seams import registry
+from gemmtune.engine.search.models.source_trials import select_trials
 from gemmtune.engine.search.models.transfer_model import predict_slowness
 from gemmtune.engine.search.task_features import feature_matrix
 from gemmtune.engine.store.database import Database
@@ -42,13 +44,15 @@ def main() -> None:
     parser.add_argument("--from", dest="database", type=Path, help="database of a campaign")
     parser.add_argument("--space", default="quack_gemm", help="space whose measurements are taken")
     parser.add_argument("--without", default="^$", help="regular expression of further problems to leave out")
+    parser.add_argument("--most", type=int, default=48, help="trials per problem: the fastest half, others spread")
     parser.add_argument("--out", type=Path, help="file to write")
     parser.add_argument("--beside", type=Path, help="file whose problems are kept as they are")
     parser.add_argument("--judge", type=Path, help="file to judge")
     given = parser.parse_args()
     if given.database:
         old = read_landscapes(given.beside) if given.beside else ()
-        new = measured(given.database, given.space, given.without, {landscape.problem.name for landscape in old})
+        known = {landscape.problem.name for landscape in old}
+        new = [fewer(x, given.most) for x in measured(given.database, given.space, given.without, known)]
         write_landscapes(given.out, sorted((*old, *new), key=lambda landscape: landscape.problem.name))
     if given.judge:
         print(json.dumps(judged(read_landscapes(given.judge)), indent=1))
@@ -67,6 +71,13 @@ def measured(database: Path, space: str, without: str, known: set[str]) -> list[
                 found.append(landscape_from(task, registry.space(space), order, measurements))
     bare = {"samples_ns": (), "resources": None, "build_seconds": None}
     return [replace(x, points={c: replace(p, **bare) for c, p in x.points.items()}) for x in found]
+
+
+def fewer(landscape: Landscape, most: int) -> Landscape:
+    """Return a landscape with at most `most` configs, those that a model would learn from."""
+    chosen, _ = select_trials(LandscapeSearch(landscape).as_source(), most)
+    kept = {trial.config for trial in chosen}
+    return replace(landscape, points={c: point for c, point in landscape.points.items() if c in kept})
 
 
 def judged(landscapes: Sequence[Landscape]) -> dict:
