@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
@@ -38,8 +37,8 @@ class SharedChoices:
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """Run one arm: Inductor chooses what earlier arms chose, and what it chooses anew is kept for the next ones."""
-        choose: Any = CachingAutotuner.autotune_to_one_config
-        bench: Any = CachingAutotuner.bench
+        kernels: Any = CachingAutotuner
+        choose, bench = kernels.autotune_to_one_config, kernels.bench
         self.taken = 0
         new: dict[_Key, str] = {}
 
@@ -57,11 +56,11 @@ class SharedChoices:
             its = float(bench(kernel, launcher, *args, **kwargs))
             return its if self._wanted in (None, str(launcher.config)) else its * _BEHIND
 
-        with (
-            mock.patch.object(CachingAutotuner, "autotune_to_one_config", chosen),
-            mock.patch.object(CachingAutotuner, "bench", timed),
-        ):
+        kernels.autotune_to_one_config, kernels.bench = chosen, timed
+        try:
             yield
+        finally:
+            kernels.autotune_to_one_config, kernels.bench = choose, bench
         self._chosen = new | self._chosen
 
 
