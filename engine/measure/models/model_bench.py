@@ -30,7 +30,7 @@ class ArmTimes:
     error: float = 0.0
     """Norm of the difference from eager's outputs and gradients over their norm."""
     shared_kernels: int = 0
-    """Kernels that Inductor had chosen a config for in an earlier arm, and that run with it here, too."""
+    """Kernels for which Inductor took the config that an earlier arm chose."""
     failure: str = ""
     """Reason why the arm has no times; empty if it has."""
 
