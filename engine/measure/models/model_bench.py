@@ -1,6 +1,6 @@
 """Times of one model in several arms, and what they say of each other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, log
 
@@ -113,8 +113,17 @@ class ModelBench:
     @property
     def fastest(self) -> str | None:
         """Name of the fastest arm without the table; None if none has times."""
-        times = {arm.arm: arm.time.time_ns for arm in self.arms if arm.arm not in TABLE_ARMS and arm.time is not None}
-        return min(times, key=lambda name: times[name], default=None)
+        return _fastest(arm for arm in self.arms if arm.arm not in TABLE_ARMS)
+
+    @property
+    def fastest_with_table(self) -> str | None:
+        """Name of the fastest arm with the table; None if none has times."""
+        return _fastest(arm for arm in self.arms if arm.arm in TABLE_ARMS)
+
+
+def _fastest(arms: Iterable[ArmTimes]) -> str | None:
+    times = {arm.arm: arm.time.time_ns for arm in arms if arm.time is not None}
+    return min(times, key=lambda name: times[name], default=None)
 
 
 def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:

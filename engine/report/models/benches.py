@@ -18,6 +18,7 @@ def bench_report(bench: ModelBench) -> Report:
     how = "in CUDA graphs" if bench.in_graphs else "without CUDA graphs"
     head = f"{bench.call}({', '.join(bench.inputs)}), {what}, on {bench.device}, torch {bench.torch}, {how}"
     sections: list[str | Grid] = [head, _arms(bench)]
+    sections += _verdict(bench)
     failed = [f"{arm.arm} failed: {arm.failure}" for arm in bench.arms if arm.failure]
     sections += ["\n".join(failed)] if failed else []
     shared = [f"{arm.arm} {arm.shared_kernels}" for arm in bench.arms if arm.shared_kernels]
@@ -40,6 +41,26 @@ def bench_report(bench: ModelBench) -> Report:
         "fastest_other": bench.fastest,
     }
     return Report(record, sections)
+
+
+def _verdict(bench: ModelBench) -> list[str]:
+    """Return which arm to run, in a line; nothing without an arm with the table and one without."""
+    best, other = bench.fastest_with_table, bench.fastest
+    ratio = bench.ratio(best, other) if best and other else None
+    if best is None or other is None or ratio is None:
+        return []
+    if ratio.low > 1:
+        line = f"{best} is the fastest: {ratio.factor:.3f} times as fast as {other}"
+    elif ratio.high < 1:
+        line = f"{other} is the fastest: {1 / ratio.factor:.3f} times as fast as {best}"
+    else:
+        line = f"{best} and {other} are the fastest, and equal within the noise"
+    asked = [arm.arm for arm in bench.arms]
+    if ratio.low <= 1 and other == "max-autotune" and "table+pointwise" not in asked:
+        line += f"; it tunes the other kernels, too, as the table does with --arms {','.join(asked)},table+pointwise"
+    elif best == "table+pointwise" and ratio.high >= 1:
+        line += "; compile with gemmtune_inductor.options(max_autotune_pointwise=True)"
+    return [line]
 
 
 def _arms(bench: ModelBench) -> Grid:

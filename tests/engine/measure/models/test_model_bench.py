@@ -41,6 +41,39 @@ def test_the_fastest_other_arm_has_no_table():
     assert found.fastest == "eager"
 
 
+MIDDLE = tuple(1e6 * (1.5 + number * 3 / 40) for number in range(10))
+NOISY = tuple(time * (1.1 if number % 2 else 0.9) for number, time in enumerate(MIDDLE))
+
+
+@pytest.mark.parametrize(
+    ("times", "line"),
+    [
+        ({"compile": SLOW, "table": FAST}, "table is the fastest: 2.000 times as fast as compile\n"),
+        ({"compile": FAST, "table": SLOW}, "compile is the fastest: 2.000 times as fast as table\n"),
+        ({"compile": NOISY, "table": MIDDLE}, "table and compile are the fastest, and equal within the noise\n"),
+        (
+            {"compile": SLOW, "max-autotune": FAST, "table": MIDDLE},
+            "max-autotune is the fastest: 1.500 times as fast as table; it tunes the other kernels, too, as the table "
+            "does with --arms compile,max-autotune,table,table+pointwise",
+        ),
+        (
+            {"max-autotune": MIDDLE, "table": MIDDLE, "table+pointwise": FAST},
+            "table+pointwise is the fastest: 1.500 times as fast as max-autotune; compile with "
+            "gemmtune_inductor.options(max_autotune_pointwise=True)",
+        ),
+        ({"max-autotune": FAST, "table": SLOW, "table+pointwise": MIDDLE}, "1.500 times as fast as table+pointwise\n"),
+    ],
+)
+def test_a_report_says_which_arm_is_the_fastest(times, line):
+    found = bench(*(ArmTimes(name, samples) for name, samples in times.items()))
+    assert line in bench_report(found).to_text() + "\n"
+
+
+def test_without_an_arm_of_either_kind_no_arm_is_called_the_fastest():
+    for name in ("compile", "table"):
+        assert "fastest" not in bench_report(bench(ArmTimes(name, FAST))).to_text()
+
+
 def test_an_arm_that_failed_has_a_reason_and_no_ratio():
     found = bench(ArmTimes("compile", SLOW), ArmTimes("table", failure="RuntimeError: out of memory"))
     assert found.ratio("table") is None
