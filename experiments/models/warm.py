@@ -18,6 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from run import PTXAS
+
 CALLS = (("compile", ""), ("table+pointwise", "save"), ("table+pointwise", "load"))
 
 
@@ -37,6 +39,8 @@ def main() -> None:
                 shutil.rmtree(cache, ignore_errors=True)
                 code = f"import warm; warm.first({name!r}, {arm!r}, {what!r}, {str(table)!r}, {str(artifacts)!r})"
                 environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+                if PTXAS.is_file():  # as in run.py
+                    environment.setdefault("TRITON_PTXAS_PATH", str(PTXAS))
                 command = [sys.executable, "-c", code]
                 done = subprocess.run(
                     command, cwd=Path(__file__).parent, env=environment, check=True, stdout=subprocess.PIPE, text=True
