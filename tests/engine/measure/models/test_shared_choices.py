@@ -171,3 +171,4 @@ def test_inductors_own_kernels_take_the_choice_of_an_earlier_arm(arm):
     assert shared == 1
     assert timed > 1
     assert again > 1
+    assert again == timed or arm == "max-autotune"  # a descent's steps depend on the times that it sees
