@@ -10,9 +10,11 @@ from torch._inductor import choices as inductor_choices
 from torch._inductor import virtualized
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import custom_backend_passes, init_backend_registration
+from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.fx_passes import pad_mm
 
+from gemmtune.engine.tables.inductor.loading.large_kernels import generated, tuned_if_large
 from gemmtune.engine.tables.inductor.loading.padding import benchmarked, should_pad
 from gemmtune.engine.tables.inductor.loading.table_choices import TableChoices
 from gemmtune.engine.tables.inductor.recorder import RecordingChoices
@@ -37,6 +39,7 @@ _NAME = "gemmtune"
 _register = getattr(inductor_choices, "register_inductor_choices", None)
 _unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
 _installs = count(1)
+_kernels: Any = TritonKernel
 _replaced: list[tuple[str, Any]] = []  # at most one: the name and the default that install replaced
 
 
@@ -63,6 +66,8 @@ def activate(handler: TableChoices | RecordingChoices) -> None:
         custom_backend_passes[_NAME] = _CacheTag(handler.uuid())
     copyreg.pickle(torch.memory_format, _name_in_torch)
     pad_mm.should_pad = should_pad
+    if isinstance(handler, TableChoices):
+        _kernels.codegen_kernel = tuned_if_large
 
 
 def _name_in_torch(memory_format: torch.memory_format) -> str:
@@ -79,6 +84,7 @@ def restore() -> None:
             del custom_backend_passes[_NAME]
         del copyreg.dispatch_table[torch.memory_format]
         pad_mm.should_pad = benchmarked
+        _kernels.codegen_kernel = generated
 
 
 def lacking() -> str:
@@ -91,6 +97,8 @@ def lacking() -> str:
     has = {
         "InductorChoices.get_template_configs with the known parameters": asked == answered,
         "InductorChoices.get_ktc": hasattr(InductorChoices, "get_ktc"),
+        "TritonKernel.codegen_kernel and estimate_kernel_num_bytes": hasattr(TritonKernel, "codegen_kernel")
+        and hasattr(TritonKernel, "estimate_kernel_num_bytes"),
         "InductorChoices.can_fuse with the known parameters": fused
         == ["scheduler", "node1", "node2", "shared_data_score"],
         "virtualized._choices with _key and _default": {"_key", "_default"} <= set(vars(virtualized._choices)),

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRITON_TEMPLATES", "TableChoices", "changed_templates"]
 
-_LOGIC = 10  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 11  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 _NAMED = 3  # problems that a warning names

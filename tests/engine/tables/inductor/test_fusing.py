@@ -26,7 +26,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("triton", reason="triton is not installed")
 
 from torch._inductor import config  # noqa: E402
-from torch._inductor.codegen.triton import TritonScheduling  # noqa: E402
+from torch._inductor.codegen.triton import TritonKernel, TritonScheduling  # noqa: E402
 from torch._inductor.debug import DebugContext  # noqa: E402
 from torch._inductor.decomposition import select_decomp_table  # noqa: E402
 from torch._inductor.graph import GraphLowering  # noqa: E402
@@ -47,7 +47,7 @@ PRODUCT = "64x96x256:bf16:nt"
 SPLIT_K = {"warp_n": 16, "warps_n": 1, "warps_k": 4, "split_k": 1, "k_unroll": 1, "num_stages": 4, "share_a": False}
 QUACK = {"tile_m": 128, "tile_n": 128, "cluster_m": 1, "cluster_n": 2, "pingpong": True, "swap_ab": False}
 QUACK |= {"is_dynamic_persistent": False, "max_swizzle_size": 8}
-SHAPES = {"x": (64, 256), "w": (96, 256), "v": (96, 256), "r": (64, 96), "s": (96,)}
+SHAPES = {"x": (64, 256), "w": (96, 256), "v": (96, 256), "r": (64, 96), "s": (96,), "large": (32768, 2048)}
 
 
 def row(problem, space, params):
@@ -62,14 +62,14 @@ def kernels(tmp_path):
     It returns the kinds of the generated kernels, the report, and the code that calls them.
     """
 
-    def lower(function, *rows):
+    def lower(function, *rows, tuning=True):
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         with installed(rows, tmp_path) as loader:
             with FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True) as mode:
                 inputs = [torch.empty(SHAPES[name], dtype=torch.bfloat16, device="cuda:0") for name in names]
                 module = make_fx(function, decomposition_table=select_decomp_table())(*inputs)
             with patch.object(loader, "link", lambda kernel, device: ""):  # there is no driver here
-                kinds, code = generated(module, inputs, mode, tmp_path)
+                kinds, code = generated(module, inputs, mode, tmp_path, tuning=tuning)
             return kinds, str(loader.report()), code
 
     return lower
@@ -96,17 +96,18 @@ class installed:  # noqa: N801 (a context manager)
         del sys.modules["exported_loader"]
 
 
-def generated(module, inputs, mode, folder):
+def generated(module, inputs, mode, folder, *, tuning):
     found = []
 
     def define(_, source, _nodes, _kernel):
-        found.append("template" if "triton_heuristics.template" in source else "pointwise")
+        kind = "template" if "triton_heuristics.template" in source else "pointwise"
+        found.append("descending" if "'coordinate_descent_tuning': True" in source else kind)
         return f"kernel{len(found)}"
 
     with ExitStack() as stack:
         stack.enter_context(environment(str(folder)))
         stack.enter_context(target(H200))
-        stack.enter_context(config.patch(max_autotune_gemm=True, shape_padding=False))
+        stack.enter_context(config.patch(max_autotune_gemm=tuning, shape_padding=False))
         stack.enter_context(patch.object(TritonScheduling, "define_kernel", define))
         stack.enter_context(patch("torch.cuda.is_available", lambda: True))
         stack.enter_context(V.set_debug_handler(DebugContext()))
@@ -258,3 +259,24 @@ class TestABinaryWithAnEpilogue:
         assert kernel["epilogue"] == "relu"
         with pytest.raises(ValueError, match="computes the epilogue 'relu', its row has none"):
             _row(content["rows"].popitem()[1][0], params, parse_kernels(content["kernels"]), "none")
+
+
+def softmaxes(large, x):
+    return torch.softmax(large, -1), torch.softmax(x, -1)
+
+
+def test_large_kernels_alone_descend_and_only_with_the_options_of_a_table(kernels, monkeypatch):
+    kinds, _, _ = kernels(softmaxes, PLAIN)
+    assert kinds == ["descending", "pointwise"]
+    kinds, _, _ = kernels(softmaxes, PLAIN, tuning=False)
+    assert kinds == ["pointwise", "pointwise"]
+    monkeypatch.setitem(SHAPES, "large", (8192, 2048))  # 64 MiB in and out, close to the L2's size
+    kinds, _, _ = kernels(softmaxes, PLAIN)
+    assert kinds == ["pointwise", "pointwise"]
+
+
+def test_inductor_generates_as_before_once_the_table_is_gone(tmp_path):
+    own = TritonKernel.codegen_kernel
+    with installed((PLAIN,), tmp_path):
+        assert TritonKernel.codegen_kernel is not own
+    assert TritonKernel.codegen_kernel is own

@@ -1,0 +1,35 @@
+"""Coordinate descent for the large kernels of a graph, and for no others. Needs torch alone.
+
+Inductor runs a reduction of long rows, such as the softmax of an attention, with one config, and its mode max-autotune
+descends from there to faster ones. That takes seconds per kernel. Small kernels make it slow and gain little:
+their operands lie in the L2 of the GPU in the model, but not while Inductor times them, and a launch takes as long.
+A kernel that moves several times what the L2 holds takes as long in the model as alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.codegen.triton import TritonKernel
+from torch._inductor.virtualized import V
+
+__all__ = ["generated", "tuned_if_large"]
+
+_L2_SIZES = 3  # bytes that a large kernel moves, in sizes of the L2: some 40 us on an H200, see experiments/models
+generated: Any = getattr(TritonKernel, "codegen_kernel", None)  # Inductor's own method
+
+
+def tuned_if_large(kernel: Any, name: str | None = None) -> str:  # noqa: ANN401 (torch's)
+    """Generate a kernel's source in the place of Inductor's method; a large kernel descends when it runs first.
+
+    Kernels of graphs without `max_autotune_gemm`, which rows need, are as they were.
+    """
+    device = V.graph.get_current_device_or_throw()
+    if device.type == "cuda" and config.max_autotune_gemm:
+        l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
+        if kernel.estimate_kernel_num_bytes() >= _L2_SIZES * l2_bytes:
+            with config.patch(coordinate_descent_tuning=True):
+                return str(generated(kernel, name))
+    return str(generated(kernel, name))
