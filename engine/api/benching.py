@@ -7,7 +7,7 @@ from pathlib import Path
 from gemmtune.engine.api.table import read_table
 from gemmtune.engine.api.tune_result import TABLE_FILE
 from gemmtune.engine.capture.inputs import parse_inputs
-from gemmtune.engine.measure.models.arms import ARMS, TABLE_ARMS
+from gemmtune.engine.measure.models.arms import ARMS, TABLE
 from gemmtune.engine.measure.models.model_bench import ModelBench
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.records.errors import DeviceError, UsageError
@@ -35,9 +35,8 @@ def bench(
     Args:
         call: a torch module or a function of tensors on the GPU, or the name of either, MODULE:CALL, as in `capture`.
         inputs: tensors, texts and other objects, as in `capture`; no size may be open.
-        table: a campaign's folder with table.json and inductor/; arms with the table need it.
-        arms: arms to run: eager, compile, max-autotune, table and table+pointwise, in which Inductor tunes the kernels
-            between the products, as its max-autotune does.
+        table: a campaign's folder with table.json and inductor/; the arm `table` needs it.
+        arms: arms to run: eager, compile, max-autotune and table.
         grad: whether a call is a forward pass with its gradients.
         seconds: time for all rounds, s.
         notify: receiver of lines about the progress.
@@ -54,9 +53,9 @@ def bench(
     """
     if unknown := [arm for arm in arms if arm not in ARMS]:
         raise UsageError(f"arm {unknown[0]!r} is not one of {', '.join(ARMS)}")
-    if any(arm in TABLE_ARMS for arm in arms) != (table is not None):
+    if (TABLE in arms) != (table is not None):
         missing = "name its folder" if table is None else "add it to the arms"
-        raise UsageError(f"an arm with the table and the folder of a table go together: {missing}")
+        raise UsageError(f"the arm with the table and the folder of a table go together: {missing}")
     if seconds <= 0:
         raise UsageError(f"seconds={seconds} is not above 0")
     described, sizes = parse_inputs([each for each in inputs if isinstance(each, str)])

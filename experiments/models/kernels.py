@@ -24,7 +24,7 @@ from run import Case, cases
 from torch.profiler import ProfilerActivity, profile
 
 from gemmtune.engine.capture.inputs import parse_inputs
-from gemmtune.engine.measure.models.arms import TABLE_ARMS
+from gemmtune.engine.measure.models.arms import TABLE
 from gemmtune.engine.measure.models.bench_model import _prepared
 from gemmtune.engine.measure.models.rounds import _replay
 from gemmtune.engine.measure.models.running import cold, compiled_arm
@@ -92,13 +92,13 @@ def traced(case: Case, arms: Sequence[str], table: Path) -> tuple[list[Kernel], 
     prepared.arm(prepared.call)()
     for name in arms:
         with cold():
-            if name in TABLE_ARMS:
+            if name == TABLE:
                 loader.install(table / "inductor" / "inductor_table.json")
             try:
                 arm = compiled_arm(prepared, name)
                 arm()
             finally:
-                if name in TABLE_ARMS:
+                if name == TABLE:
                     loader.uninstall()
         with torch.compiler.set_stance("fail_on_recompile"):
             graphs[name] = _replay(arm)

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.capture.captured import Captured, CapturedProduct, merged
-from gemmtune.engine.measure.models.arms import TABLE_ARMS
+from gemmtune.engine.measure.models.arms import TABLE
 from gemmtune.engine.records.problem import Problem
 
 HERE = Path(__file__).parent
@@ -203,7 +203,7 @@ class Run:
             ratios += [ratio["factor"]] if ratio else []
             misses = sum(product["outcome"] == "miss" for product in bench["products"])
             factor = f"{ratio['factor']:.3f}" if ratio else "-"
-            others = [its["time_ns"] for arm, its in arms.items() if arm not in TABLE_ARMS and its["time_ns"]]
+            others = [its["time_ns"] for arm, its in arms.items() if arm != TABLE and its["time_ns"]]
             first = arms["table"]["first_call_seconds"] / arms["compile"]["first_call_seconds"]
             leads = f"{min(others) / arms['table']['time_ns']:.3f}" if arms["table"]["time_ns"] else "-"
             lines.append(

@@ -1,9 +1,9 @@
-"""Time the first call of a model that was compiled ahead, with the table and the other kernels tuned. See README.md.
+"""Time the first call of a model that was compiled ahead, with a table. See README.md.
 
     python warm.py --table FOLDER/table --cases bert-2048-tokens,whisper-training --out warm.json
 
-Each call has a process of its own: `torch.compile` alone, then the table with `max_autotune_pointwise`, which saves
-what Inductor caches, then the table again, which loads that. All have one cache folder, which is empty when a process
+Each call has a process of its own: `torch.compile` alone, then the table, which saves what Inductor caches, then
+the table again, which loads that. All have one cache folder, which is empty when a process
 begins. Needs the table's GPU.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from run import PTXAS
 
-CALLS = (("compile", ""), ("table+pointwise", "save"), ("table+pointwise", "load"))
+CALLS = (("compile", ""), ("table", "save"), ("table", "load"))
 
 
 def main() -> None:

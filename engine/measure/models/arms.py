@@ -1,10 +1,10 @@
 """Names of the arms: the ways to run one model."""
 
-__all__ = ["ARMS", "BASE", "TABLE_ARMS"]
+__all__ = ["ARMS", "BASE", "TABLE"]
 
-TABLE_ARMS = ("table", "table+pointwise")
-"""Arms with the table; in the second one Inductor tunes the kernels between the products, as its max-autotune does."""
-ARMS = ("eager", "compile", "max-autotune", *TABLE_ARMS)
+TABLE = "table"
+"""Arm with the table."""
+ARMS = ("eager", "compile", "max-autotune", TABLE)
 """Ways to run a model, in the order of a report."""
 BASE = "compile"
 """Arm that others are compared with."""

@@ -12,7 +12,7 @@ from gemmtune.engine.capture.calls import Call, built_call, described, models_of
 from gemmtune.engine.capture.fake_gpu import GPU
 from gemmtune.engine.capture.inputs import InputSpec
 from gemmtune.engine.io.importing import imported
-from gemmtune.engine.measure.models.arms import ARMS, TABLE_ARMS
+from gemmtune.engine.measure.models.arms import ARMS, TABLE
 from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain
 from gemmtune.engine.measure.models.rounds import timed_in_graphs, timed_rounds
 from gemmtune.engine.measure.models.running import (
@@ -70,14 +70,14 @@ def bench_model(
         notify(f"{name}: first call")
         try:
             with cold(), choices.kept():
-                if name in TABLE_ARMS:
+                if name == TABLE:
                     loader.install(loader_file)
                 try:
                     arm = compiled_arm(prepared, name)
                     first = quietly(partial(first_call, arm))
                     results = arm.results()
                 finally:
-                    if name in TABLE_ARMS:
+                    if name == TABLE:
                         use = loader.report()
                         loader.uninstall()
             if expected is None:

@@ -1,10 +1,10 @@
 """Times of one model in several arms, and what they say of each other."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp, log
 
-from gemmtune.engine.measure.models.arms import BASE, TABLE_ARMS
+from gemmtune.engine.measure.models.arms import BASE, TABLE
 from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.statistics import estimate, location_interval
 
@@ -96,7 +96,7 @@ class ModelBench:
     arms: tuple[ArmTimes, ...]
     """Arms, in the order of `ARMS`."""
     products: tuple[ProductGain, ...] = ()
-    """Products of the arm with the table; they are the same in both of its arms."""
+    """Products of the arm with the table."""
 
     def arm(self, name: str) -> ArmTimes | None:
         """Return an arm that has times; None if it failed or was not asked for."""
@@ -113,17 +113,8 @@ class ModelBench:
     @property
     def fastest(self) -> str | None:
         """Name of the fastest arm without the table; None if none has times."""
-        return _fastest(arm for arm in self.arms if arm.arm not in TABLE_ARMS)
-
-    @property
-    def fastest_with_table(self) -> str | None:
-        """Name of the fastest arm with the table; None if none has times."""
-        return _fastest(arm for arm in self.arms if arm.arm in TABLE_ARMS)
-
-
-def _fastest(arms: Iterable[ArmTimes]) -> str | None:
-    times = {arm.arm: arm.time.time_ns for arm in arms if arm.time is not None}
-    return min(times, key=lambda name: times[name], default=None)
+        times = {arm.arm: arm.time.time_ns for arm in self.arms if arm.time is not None and arm.arm != TABLE}
+        return min(times, key=lambda name: times[name], default=None)
 
 
 def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:

@@ -35,7 +35,6 @@ _ARGUMENTS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "compile": dict,
     "max-autotune": lambda: {"mode": "max-autotune-no-cudagraphs"},  # every arm gets its CUDA graph from the bench
     "table": lambda: {"options": loader.options()},
-    "table+pointwise": lambda: {"options": loader.options(max_autotune_pointwise=True)},
 }
 _RECOMPILES = 64
 

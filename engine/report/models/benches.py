@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict
 
-from gemmtune.engine.measure.models.arms import BASE
+from gemmtune.engine.measure.models.arms import BASE, TABLE
 from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain
 from gemmtune.engine.report.layout import Grid, Report
 
@@ -45,21 +45,19 @@ def bench_report(bench: ModelBench) -> Report:
 
 def _verdict(bench: ModelBench) -> list[str]:
     """Return which arm to run, in a line; nothing without an arm with the table and one without."""
-    best, other = bench.fastest_with_table, bench.fastest
-    ratio = bench.ratio(best, other) if best and other else None
-    if best is None or other is None or ratio is None:
+    other = bench.fastest
+    ratio = bench.ratio(TABLE, other) if other else None
+    if ratio is None:
         return []
     if ratio.low > 1:
-        line = f"{best} is the fastest: {ratio.factor:.3f} times as fast as {other}"
+        line = f"{TABLE} is the fastest: {ratio.factor:.3f} times as fast as {other}"
     elif ratio.high < 1:
-        line = f"{other} is the fastest: {1 / ratio.factor:.3f} times as fast as {best}"
+        line = f"{other} is the fastest: {1 / ratio.factor:.3f} times as fast as {TABLE}"
     else:
-        line = f"{best} and {other} are the fastest, and equal within the noise"
-    asked = [arm.arm for arm in bench.arms]
-    if ratio.low <= 1 and other == "max-autotune" and "table+pointwise" not in asked:
-        line += f"; it tunes the other kernels, too, as the table does with --arms {','.join(asked)},table+pointwise"
-    elif best == "table+pointwise" and ratio.high >= 1:
-        line += "; compile with gemmtune_inductor.options(max_autotune_pointwise=True)"
+        line = f"{TABLE} and {other} are the fastest, and equal within the noise"
+    if ratio.high < 1 and other == "max-autotune":
+        line += "; it tunes small kernels, too, as "
+        line += 'options=gemmtune_inductor.options() | {"coordinate_descent_tuning": True} does'
     return [line]
 
 

@@ -53,7 +53,6 @@ _OPTIONS: dict[str, bool | str] = {
     "max_autotune_conv_backends": "ATEN",
     "shape_padding": False,
 }
-_POINTWISE: dict[str, bool | str] = {"max_autotune_pointwise": True, "coordinate_descent_tuning": True}
 _lock = Lock()
 _uses: list[UseLog] = []  # at most one: that of the table that was installed last
 _recordings: list[ProductFile] = []  # at most one
@@ -176,22 +175,17 @@ def _end_recording() -> bool:
     return bool(ended)
 
 
-def options(*, max_autotune_pointwise: bool = False) -> dict[str, bool | str]:
+def options() -> dict[str, bool | str]:
     """Return settings for `torch.compile(options=...)` that allow every row of a table.
 
     model = torch.compile(model, options=gemmtune_inductor.options())
 
     A setting that this torch no longer has is left out, with a warning.
-
-    Args:
-        max_autotune_pointwise: let Inductor tune the kernels between the products, softmax and norms among them, in
-            the first call, as its mode max-autotune does. Products still take their rows and are not benchmarked.
     """
-    settings = {**_OPTIONS, **(_POINTWISE if max_autotune_pointwise else {})}
-    gone = [name for name in settings if not hasattr(config, name)]
+    gone = [name for name in _OPTIONS if not hasattr(config, name)]
     if gone:
         warnings.warn(f"torch {torch.__version__} has no setting {', '.join(gone)}", stacklevel=2)
-    return {name: value for name, value in settings.items() if name not in gone}
+    return {name: value for name, value in _OPTIONS.items() if name not in gone}
 
 
 def report() -> TableUse:

@@ -14,7 +14,6 @@ from gemmtune.engine.records.errors import DeviceError, UsageError
     [
         ({"arms": ("eager", "jit")}, "arm 'jit' is not one of eager, compile, max-autotune, table"),
         ({"arms": ("eager", "table")}, "name its folder"),
-        ({"arms": ("table+pointwise",)}, "name its folder"),
         ({"arms": ("eager",), "table": "out"}, "add it to the arms"),
         ({"arms": ("eager",), "seconds": 0}, "seconds=0 is not above 0"),
     ],

@@ -397,11 +397,6 @@ def test_options_allow_triton_rows_and_keep_k(loader):
     assert loader.options() == OPTIONS
 
 
-def test_options_let_inductor_tune_the_other_kernels_where_asked(loader):
-    added = {"max_autotune_pointwise": True, "coordinate_descent_tuning": True}
-    assert loader.options(max_autotune_pointwise=True) == OPTIONS | added
-
-
 @pytest.mark.parametrize("name", ["gemmtune_inductor.py", "gemmtune_cute_table.py"])
 def test_an_exported_loader_needs_no_gemmtune_and_defines_each_name_once(name):
     exporter = InductorExporter if "inductor" in name else CuteExporter
