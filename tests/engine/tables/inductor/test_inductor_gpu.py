@@ -73,6 +73,13 @@ def test_a_row_of_an_epilogue_runs_fused_in_torch_compile(gpu_name, tmp_path):
     assert apart == ["triton_tem", "triton_poi"]
 
 
+def test_large_kernels_alone_descend_when_they_first_run(gpu_name, tmp_path):
+    found = probed(gpu_name, tmp_path, "inductor_large_probe.py", (row("256x384x512:bf16:nt", "aten", {}),), ())
+    assert found["small"]["timed"] == 0
+    assert found["large"]["timed"] > 1
+    assert max(each["error"] for each in found.values()) < 1e-6
+
+
 def ranges():
     def ranged(first, last, config):
         problem = Problem.parse(f"{last}x384x512:bf16:nt:addmm:dynamic_m=true")
