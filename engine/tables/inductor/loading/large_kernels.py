@@ -1,9 +1,9 @@
 """Coordinate descent for the large kernels of a graph, and for no others. Needs torch alone.
 
-Inductor chooses the config of a kernel that is no product by a rule or a short race. Its mode max-autotune descends from
-there to neighbours, for seconds per kernel. With small kernels this is a gamble: a launch takes as long as they do, and
-their operands lie in the GPU's L2 in the model, but not while Inductor times them. A kernel that moves several times
-what the L2 holds takes as long in the model as alone.
+Inductor chooses the config of a kernel that is no product by a rule or a short race. Its mode max-autotune descends
+from there to neighbours, for seconds per kernel. With small kernels this is a gamble: a launch takes as long as they
+do, and their operands lie in the GPU's L2 in the model, but not while Inductor times them. A kernel that moves several
+times what the L2 holds takes as long in the model as alone.
 """
 
 from __future__ import annotations
