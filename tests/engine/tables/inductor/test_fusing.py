@@ -1,4 +1,4 @@
-"""Kernels that Inductor generates for products with epilogues when the exported loader chooses, without a GPU."""
+"""Kernels that Inductor generates without a GPU when the exported loader chooses: with epilogues, and large ones."""
 
 from __future__ import annotations
 

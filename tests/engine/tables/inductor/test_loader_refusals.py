@@ -367,6 +367,7 @@ def test_the_template_sources_of_the_installed_torch_are_known(loader, file, rec
 
 def test_a_torch_that_asks_its_handler_in_another_way_is_refused(loader, file, monkeypatch):
     from torch._inductor.choices import InductorChoices
+    from torch._inductor.codegen.simd import SIMDKernel
 
     file.write_text(exported())
     monkeypatch.setattr(InductorChoices, "get_template_configs", lambda self, request: [])
@@ -375,6 +376,10 @@ def test_a_torch_that_asks_its_handler_in_another_way_is_refused(loader, file, m
     monkeypatch.undo()
     monkeypatch.delattr(InductorChoices, "get_ktc")
     with pytest.raises(RuntimeError, match=r"has no InductorChoices\.get_ktc: export the table with a newer gemmtune"):
+        loader.install(file)
+    monkeypatch.undo()
+    monkeypatch.delattr(SIMDKernel, "estimate_kernel_num_bytes")
+    with pytest.raises(RuntimeError, match=r"has no TritonKernel\.codegen_kernel and estimate_kernel_num_bytes"):
         loader.install(file)
     assert chooser() == "InductorChoices"
 
