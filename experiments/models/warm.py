@@ -2,9 +2,8 @@
 
     python warm.py --table FOLDER/table --cases bert-2048-tokens,whisper-training --out warm.json
 
-Each call has a process of its own: `torch.compile` alone, then the table, which saves what Inductor caches, then
-the table again, which loads that. All have one cache folder, which is empty when a process
-begins. Needs the table's GPU.
+Each call has a process of its own: `torch.compile` alone, then the table, which saves what Inductor caches, then the
+table again, which loads that. All have one cache folder, which is empty when a process begins. Needs the table's GPU.
 """
 
 from __future__ import annotations
