@@ -78,12 +78,13 @@ def main() -> int:
     parser.add_argument("--spaces", default=",".join(SPACES), help="spaces to search, with commas")
     parser.add_argument("--seconds", type=float, help="time of the search; by default a quarter of the minutes")
     parser.add_argument("--bench-seconds", type=float, default=BENCH_SECONDS, help="time of the rounds per case")
+    parser.add_argument("--device", default="H200", help="the GPU that this runs on, for which the captures are")
     parser.add_argument("--rehearse", action="store_true", help="capture only, as a machine without a GPU can")
     given = parser.parse_args()
     models, groups = given.models.split(","), given.groups.split(",")
     wanted = [case for group in groups for case in cases() if case.model in models and case.group == group]
     given.out.mkdir(parents=True, exist_ok=True)
-    run = Run(given.out.resolve(), time.monotonic() + given.minutes * 60, given.arms)
+    run = Run(given.out.resolve(), time.monotonic() + given.minutes * 60, given.arms, given.device)
     run.capture([case for case in wanted if case.name not in run.result["captures"]])
     if not given.rehearse:
         if not run.result["tune"]:
@@ -96,8 +97,8 @@ def main() -> int:
 class Run:
     """The steps, and what they found."""
 
-    def __init__(self, out: Path, end: float, arms: str) -> None:
-        self.out, self.end, self.arms = out, end, arms
+    def __init__(self, out: Path, end: float, arms: str, device: str) -> None:
+        self.out, self.end, self.arms, self.device = out, end, arms, device
         self.result: dict = {"captures": {}, "tune": {}, "benches": {}}
         if (out / "result.json").exists():
             self.result = json.loads((out / "result.json").read_text(encoding="utf-8"))
@@ -109,7 +110,7 @@ class Run:
         hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
 
         def one(case: Case) -> None:
-            command = ["capture", *case.options, "--device", "H200", "--out", str(self.out / f"{case.name}.toml")]
+            command = ["capture", *case.options, "--device", self.device, "--out", str(self.out / f"{case.name}.toml")]
             seconds, report = self.gemmtune(f"capture {case.name}", command, hidden)
             if report is not None:
                 self.result["captures"][case.name] = {"seconds": seconds, **report}
