@@ -47,8 +47,18 @@ class Bench:
         self._loaded: tuple[MeasureJob, Launchable] | None = None
 
     def __call__(self, job: MeasureJob | FinalJob) -> Reading | FinalReading | Last[Reading | FinalReading]:
-        """Run one job and return its reading; a failure that leaves the GPU unusable ends the process by `Last`."""
-        return self._final(job) if isinstance(job, FinalJob) else self._measure(job)
+        """Run one job and return its reading; a failure that leaves the GPU unusable ends the process by `Last`.
+
+        A job that finds too little memory runs again with less kept for other workloads, until nothing is.
+        """
+        workload = (job.finalists[0] if isinstance(job, FinalJob) else job).task.problem
+        while True:
+            try:
+                return self._final(job) if isinstance(job, FinalJob) else self._measure(job)
+            except Exception as error:
+                if not self._may_find_room(error, workload):
+                    raise
+            self._setups.make_room(workload)  # here no frame of the error holds its tensors
 
     def look_ahead(self, upcoming: Callable[[], object | None]) -> None:
         """Let the bench load the next job's artifact while the GPU works on the current job."""
@@ -60,7 +70,9 @@ class Bench:
             kernel = self._load(job)
             reading = self._time(job, kernel, setup)
             kernel.close()
-        except Exception as error:  # any error is this config's failure
+        except Exception as error:  # any other error is this config's failure
+            if self._may_find_room(error, job.task.problem):
+                raise
             reading = Reading(Status.RUN_FAILED, _reason(error))
             return reading if self._usable() else Last(reading)
         return reading
@@ -140,7 +152,9 @@ class Bench:
             try:
                 kernel = self._space(finalist.task).load(finalist.artifact, finalist.task)
                 reason = setup.check(kernel, 0).reason
-            except Exception as error:  # any error is this finalist's failure
+            except Exception as error:  # any other error is this finalist's failure
+                if self._may_find_room(error, workload):
+                    raise
                 reason = _reason(error)
                 if not self._usable():
                     return Last(FinalReading((), ((number, reason),)))
@@ -185,6 +199,10 @@ class Bench:
         if task.space not in self._spaces:  # a look-up in the registry takes milliseconds
             self._spaces[task.space] = registry.space(task.space)
         return self._spaces[task.space]
+
+    def _may_find_room(self, error: Exception, workload: Workload) -> bool:
+        """Return whether memory ran short, in torch, Triton or the driver, while some is kept for other workloads."""
+        return "out of memory" in str(error).lower().replace("_", " ") and self._setups.bytes_besides(workload) > 0
 
     def _usable(self) -> bool:
         """Return whether the GPU still answers; after a sticky error every later call in this process fails."""

@@ -125,9 +125,18 @@ class SetupCache:
         setup, timing = self._entry(workload)
         return timing.calibrated_run(setup.level.time_ns)
 
+    def bytes_besides(self, workload: Workload) -> int:
+        """Return the device memory that is kept for other workloads alone, in bytes."""
+        return sum(setup.own_bytes for other, (setup, _) in self._entries.items() if other != workload)
+
+    def make_room(self, workload: Workload) -> None:
+        """Free at least half of `bytes_besides`, the workloads of the oldest use first, and what torch holds unused."""
+        self._drop_oldest(workload, self.bytes_besides(workload) // 2)
+        torch.cuda.empty_cache()
+
     def _entry(self, workload: Workload) -> tuple[ProblemSetup, TimingSetup]:
         if workload not in self._entries:
-            self._drop_oldest()
+            self._drop_oldest(workload, int(self._memory_bytes * _KEPT_SHARE))
             timing, timed_beside = self._timing(workload), kind_of(workload.kind).timed_beside(workload)
             if timed_beside == workload:
                 level_ns = self._reference_level_ns(timing)
@@ -144,9 +153,8 @@ class SetupCache:
         sets = OperandSets.make(workload, self._cold, self._l2_bytes, most_bytes, self._memory)
         return TimingSetup(sets, self._context)
 
-    def _drop_oldest(self) -> None:
-        most_bytes = int(self._memory_bytes * _KEPT_SHARE)
-        while self._entries and sum(setup.own_bytes for setup, _ in self._entries.values()) > most_bytes:
+    def _drop_oldest(self, but: Workload, most_bytes: int) -> None:
+        while self.bytes_besides(but) > most_bytes:
             self._entries.popitem(last=False)
 
     def _reference_level_ns(self, timing: TimingSetup) -> float:
