@@ -130,7 +130,7 @@ class SetupCache:
         return sum(setup.own_bytes for other, (setup, _) in self._entries.items() if other != workload)
 
     def make_room(self, workload: Workload) -> None:
-        """Free at least half of `bytes_besides`, the workloads of the oldest use first, and what torch holds unused."""
+        """Drop workloads of the oldest use until half of `bytes_besides` is free, and free what torch holds unused."""
         self._drop_oldest(workload, self.bytes_besides(workload) // 2)
         torch.cuda.empty_cache()
 

@@ -78,7 +78,7 @@ def main() -> int:
     parser.add_argument("--spaces", default=",".join(SPACES), help="spaces to search, with commas")
     parser.add_argument("--seconds", type=float, help="time of the search; by default a quarter of the minutes")
     parser.add_argument("--bench-seconds", type=float, default=BENCH_SECONDS, help="time of the rounds per case")
-    parser.add_argument("--device", default="H200", help="the GPU that this runs on, for which the captures are")
+    parser.add_argument("--device", default="H200", help="GPU that the captures are for and that this runs on")
     parser.add_argument("--rehearse", action="store_true", help="capture only, as a machine without a GPU can")
     given = parser.parse_args()
     models, groups = given.models.split(","), given.groups.split(",")
