@@ -18,16 +18,15 @@ def computed_by_torch(
 
     `further` has its operands in the order of its text, broadcast to the product by their shapes.
     """
-    values: dict[Term, torch.Tensor] = {Product(): product}
-    for operand, tensor in zip(epilogue.operands, further, strict=True):
-        values[operand] = tensor if tensor.dtype == torch.bool else tensor.to(product.dtype)
+    typed = (each if each.dtype == torch.bool else each.to(product.dtype) for each in further)
+    values: dict[Term, torch.Tensor] = {Product(): product, **dict(zip(epilogue.operands, typed, strict=True))}
+    return tuple(_value(expanded(output.term), values, product) for output in epilogue.outputs) or (product,)
 
-    def value(term: Term) -> torch.Tensor:
-        if isinstance(term, float):
-            return torch.tensor(term, dtype=product.dtype, device=product.device)
-        if term not in values:
-            assert isinstance(term, Call)
-            values[term] = getattr(torch, term.op)(*map(value, term.arguments))
-        return values[term]
 
-    return tuple(value(expanded(output.term)) for output in epilogue.outputs) or (product,)
+def _value(term: Term, values: dict[Term, torch.Tensor], product: torch.Tensor) -> torch.Tensor:
+    """Return the value of a term; `values` has those of the terms below, and takes what is computed here."""
+    if isinstance(term, float):
+        return torch.tensor(term, dtype=product.dtype, device=product.device)
+    if isinstance(term, Call) and term not in values:
+        values[term] = getattr(torch, term.op)(*(_value(argument, values, product) for argument in term.arguments))
+    return values[term]

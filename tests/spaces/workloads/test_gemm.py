@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
+from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.problem import Problem
 
@@ -41,6 +45,19 @@ def test_an_epilogue_is_computed_as_torch_does(text):
     further = (r,) if text in BACKWARD else ()
     (found,) = computed_by_torch(parse_epilogue(text), x, further)
     assert torch.allclose(found, (ACTIVATIONS | BACKWARD)[text](x, *further), rtol=1e-12)
+
+
+@pytest.mark.parametrize("epilogue", [NO_EPILOGUE, parse_epilogue("gelu")])
+def test_a_product_is_freed_with_its_last_name_though_the_garbage_collector_rests(epilogue):
+    x = torch.randn(7, 5)
+    seen = weakref.ref(x)
+    gc.disable()
+    try:
+        computed_by_torch(epilogue, x, ())
+        del x
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
