@@ -57,24 +57,21 @@ class Bench:
                 return self._final(job) if isinstance(job, FinalJob) else self._measure(job)
             except Exception as error:
                 if not self._may_find_room(error, workload):
-                    raise
+                    if isinstance(job, FinalJob):
+                        raise
+                    reading = Reading(Status.RUN_FAILED, _reason(error))  # any other error is this config's failure
+                    return reading if self._usable() else Last(reading)
             self._setups.make_room(workload)  # here no frame of the error holds its tensors
 
     def look_ahead(self, upcoming: Callable[[], object | None]) -> None:
         """Let the bench load the next job's artifact while the GPU works on the current job."""
         self._upcoming = upcoming
 
-    def _measure(self, job: MeasureJob) -> Reading | Last[Reading | FinalReading]:
-        try:
-            setup = self._setups.get(job.task.problem)
-            kernel = self._load(job)
-            reading = self._time(job, kernel, setup)
-            kernel.close()
-        except Exception as error:  # any other error is this config's failure
-            if self._may_find_room(error, job.task.problem):
-                raise
-            reading = Reading(Status.RUN_FAILED, _reason(error))
-            return reading if self._usable() else Last(reading)
+    def _measure(self, job: MeasureJob) -> Reading:
+        setup = self._setups.get(job.task.problem)
+        kernel = self._load(job)
+        reading = self._time(job, kernel, setup)
+        kernel.close()
         return reading
 
     def _time(self, job: MeasureJob, kernel: Launchable, setup: ProblemSetup) -> Reading:
