@@ -1,12 +1,13 @@
 """Epilogues computed by torch, operation by operation. Imports torch."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
 from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
-from gemmtune.engine.records.epilogue.terms import Call, Product, Term
+from gemmtune.engine.records.epilogue.terms import Product, Term, evaluated
 
 __all__ = ["computed_by_torch"]
 
@@ -20,13 +21,6 @@ def computed_by_torch(
     """
     typed = (each if each.dtype == torch.bool else each.to(product.dtype) for each in further)
     values: dict[Term, torch.Tensor] = {Product(): product, **dict(zip(epilogue.operands, typed, strict=True))}
-    return tuple(_value(expanded(output.term), values, product) for output in epilogue.outputs) or (product,)
-
-
-def _value(term: Term, values: dict[Term, torch.Tensor], product: torch.Tensor) -> torch.Tensor:
-    """Return the value of a term; `values` has those of the terms below, and takes what is computed here."""
-    if isinstance(term, float):
-        return torch.tensor(term, dtype=product.dtype, device=product.device)
-    if isinstance(term, Call) and term not in values:
-        values[term] = getattr(torch, term.op)(*(_value(argument, values, product) for argument in term.arguments))
-    return values[term]
+    number, operation = partial(torch.tensor, dtype=product.dtype, device=product.device), partial(getattr, torch)
+    outputs = (evaluated(expanded(output.term), values, number, operation) for output in epilogue.outputs)
+    return tuple(outputs) or (product,)

@@ -9,7 +9,7 @@ from cutlass import Float32, cute
 
 from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
-from gemmtune.engine.records.epilogue.terms import Call, Operand, Product, Term
+from gemmtune.engine.records.epilogue.terms import Operand, Product, Term, evaluated
 
 __all__ = ["computed"]
 
@@ -26,16 +26,8 @@ def computed(epilogue: Epilogue, product: Float32, operands: Mapping[Operand, Fl
     """
     values: dict[Term, Any] = {operand: element for operand, element in operands.items()}  # noqa: C416 (wider keys)
     values[Product()] = product
-
-    def value(term: Term) -> Any:  # noqa: ANN401 (Float32, or Boolean)
-        if isinstance(term, float):
-            return Float32(term)
-        if term not in values:
-            assert isinstance(term, Call)
-            values[term] = _OPERATIONS[term.op](*map(value, term.arguments))
-        return values[term]
-
-    return tuple(value(expanded(output.term)) for output in epilogue.outputs) or (product,)
+    outputs = (evaluated(expanded(o.term), values, Float32, _OPERATIONS.__getitem__) for o in epilogue.outputs)
+    return tuple(outputs) or (product,)
 
 
 def _where(condition: Any, one: Float32, other: Float32) -> Float32:  # noqa: ANN401 (Boolean)

@@ -1,6 +1,6 @@
 """Lower an epilogue behind a product, and take the kernels that Inductor generates for it. Imports torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -17,7 +17,7 @@ from torch._inductor.virtualized import V
 
 from gemmtune.engine.records.epilogue.activations import expanded
 from gemmtune.engine.records.epilogue.chain import Epilogue
-from gemmtune.engine.records.epilogue.terms import Call, Operand, OperandShape, Product, Term
+from gemmtune.engine.records.epilogue.terms import Operand, OperandShape, Product, Term, evaluated
 from gemmtune.engine.records.problem import DType, Op, Problem
 
 __all__ = [
@@ -93,25 +93,20 @@ def lower_epilogue(
     """
     values: dict[Term, Any] = {Product(): _widened(product)}
     values |= {operand: _widened(buffer) for operand, buffer in operands.items()}
-
-    def value(term: Term) -> Any:  # noqa: ANN401 (Inductor's TensorBox, or a number)
-        if isinstance(term, float):
-            return int(term) if term.is_integer() else term
-        if term not in values:
-            assert isinstance(term, Call)
-            values[term] = lowering.lowerings[_overload(term.op)](*map(value, term.arguments))
-        return values[term]
-
     outputs = []
     for output in epilogue.outputs:
         wanted = getattr(torch, DType(output.dtype).torch_name) if output.dtype else dtype
         if isinstance(output.term, Product) and wanted == dtype:
             outputs.append(product)
             continue
-        found = lowering.to_dtype(value(expanded(output.term)), wanted)
+        found = lowering.to_dtype(evaluated(expanded(output.term), values, _number, _operation), wanted)
         found.realize()
         outputs.append(found)
     return outputs
+
+
+def _number(value: float) -> float:
+    return int(value) if value.is_integer() else value
 
 
 def generated_kernels(graph: GraphLowering, outputs: Mapping[str, ir.TensorBox]) -> list[GeneratedKernel]:
@@ -155,5 +150,5 @@ def _widened(tensor: ir.TensorBox) -> ir.TensorBox:
     return found
 
 
-def _overload(op: str) -> Any:  # noqa: ANN401 (torch's operator)
-    return _OVERLOADS.get(op) or getattr(_ATEN, op).default
+def _operation(op: str) -> Callable[..., Any]:
+    return lowering.lowerings[_OVERLOADS.get(op) or getattr(_ATEN, op).default]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 __all__ = [
     "COMMUTATIVE",
@@ -17,6 +17,7 @@ __all__ = [
     "OperandShape",
     "Product",
     "Term",
+    "evaluated",
     "term_text",
 ]
 
@@ -98,6 +99,26 @@ class Call:
 
 Term: TypeAlias = Product | Operand | Call | float
 """Value that an epilogue computes, reads or has as a constant."""
+
+_Value = TypeVar("_Value")
+
+
+def evaluated(
+    term: Term,
+    values: MutableMapping[Term, _Value],
+    number: Callable[[float], _Value],
+    operation: Callable[[str], Callable[..., _Value]],
+) -> _Value:
+    """Return the value of a term in any arithmetic, given those of a number and the function of an operation's name.
+
+    `values` has the product and each operand, and takes each operation, so that none is computed twice.
+    """
+    if isinstance(term, float):
+        return number(term)
+    if isinstance(term, Call) and term not in values:
+        arguments = (evaluated(each, values, number, operation) for each in term.arguments)
+        values[term] = operation(term.op)(*arguments)
+    return values[term]
 
 
 def term_text(term: Term) -> str:
