@@ -3,6 +3,7 @@
 # make lint      style, types, import rules, and the documentation's links
 # make docs      write docs/commands.md, the tables of docs/campaign-keys.md, the outputs in docs/quickstart-*.md, build the site in .site, check all documents
 # make releases  run the tests that depend on torch under each supported release; large downloads, see tests/releases/run.py
+# make mutants   change the source in one place at a time and count how often the tests notice; see tests/mutants/run.py
 # make develop   set up .venv for development, and no more
 # make clean     remove .venv and everything built; `out/` holds measurements and stays
 #
@@ -31,7 +32,7 @@ DEV := $(VENV)/.dev-$(KEY)
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/site/mkdocs.yml
 READY := $(if $(wildcard /dev/nvidia0),$(TRITON),$(CORE))
 
-.PHONY: tune test lint docs releases clean develop
+.PHONY: tune test lint docs releases mutants clean develop
 .NOTPARALLEL:
 
 tune: $(READY)
@@ -56,6 +57,9 @@ docs: $(DEV)
 
 releases:
 	@$(PYTHON) tests/releases/run.py $(ARGS)
+
+mutants: $(DEV)
+	@$(BIN)/python tests/mutants/run.py $(ARGS)
 
 develop: $(DEV)
 

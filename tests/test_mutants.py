@@ -1,0 +1,114 @@
+"""tests/mutants/run.py: a mutation is one small fault of the code, drawn with a seed, and a verdict is kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("mutants") / "run.py"
+GIVEN = {"limit": 1, "split": 1, "stages": ["own"]}
+
+
+@pytest.fixture(scope="module")
+def script():
+    before = [*sys.path]
+    spec = importlib.util.spec_from_file_location("mutants_run", SCRIPT)
+    module = sys.modules["mutants_run"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path[:] = before
+    for name in ("mutants_run", "mutations"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize(
+    ("source", "faults"),
+    [
+        ("a < b", {"comparison (a >= b)", "boundary (a <= b)"}),
+        ("a in b", {"comparison (a not in b)"}),
+        ("x = 5", {"number x = 6"}),
+        ("x = 0.5", {"number x = 1.0"}),
+        ("x = True", {"boolean x = False"}),
+        ("x = not a", {"boolean x = (a)"}),
+        ("x = a and b", {"and/or x = (a or b)", "first of two x = (a)"}),
+        ("x = a // b", {"arithmetic x = (a * b)"}),
+        ("raise E", {"dropped raise pass"}),
+        ("f(a)", {"deleted call pass"}),
+        ("a.x = b", {"deleted assignment pass"}),
+        ("x = min(a)", {"min/max x = max(a)"}),
+        ("x = f(a, b)", {"swap args x = (f(b, a))"}),
+        ("x = [a for a in b if c]", {"filter dropped x = [a for a in b if True]"}),
+        ("try: pass\nexcept (A, B): pass", {"except except (A, ): pass", "except except (B, ): pass"}),
+        ("try: pass\nexcept A: pass", {"except except (): pass"}),
+        ("for a in b:\n if c: break", {"boolean  if (not (c)): break", "dropped guard  pass"}),
+        ("def f(): return a", {"return empty def f(): return None"}),
+        ("def f(): return [a]", {"return empty def f(): return []"}),
+        ("'é'; x = 1", {"number 'é'; x = 2"}),
+        ("import a\n'text'\nx: 'f(1, 2)'\nassert a < b\nlog.debug(1)\n__all__ = [1]\n@f(1)\ndef f(): pass", set()),
+        ("raise E(f'{a < b}')", {"dropped raise pass"}),
+    ],
+)
+def test_each_kind_of_fault_is_found(script, source, faults):
+    found = script.mutations(source.encode())
+    assert {
+        f"{each.kind} {each.applied(source.encode()).decode().splitlines()[each.line - 1]}" for each in found
+    } == faults
+
+
+def test_a_seed_draws_lines_of_the_source_at_most_two_per_file(script):
+    paths = [f"engine/{name}.py" for name in ("statistics", "io/text_files", "records/dtype")]
+    candidates = {path: script.mutants(path) for path in paths if (script.ROOT / path).exists()}
+    drawn = script.drawn(candidates, 1, 40, Counter())
+    assert {each.path for each in drawn} == {*candidates}
+    assert set(Counter(each.path for each in drawn).values()) == {2}
+    assert drawn == script.drawn(candidates, 1, 40, Counter())
+    assert drawn != script.drawn(candidates, 2, 40, Counter())
+
+
+def test_stages_go_from_the_files_own_tests_to_all(script):
+    stages = script.stages("engine/statistics.py")
+    assert stages["own"] == ["tests/engine/test_statistics.py"]
+    assert stages["naming"]
+    assert stages["all"] == ["tests"]
+    assert script.stages("engine/report/status.py")["folder"] == ["tests/engine/report"]
+
+
+def judged(script, monkeypatch, tmp_path, runs):
+    """Judge one mutant with a copy whose pytest answers `runs`: status, failing tests and output of each."""
+    answers = iter(runs)
+    copy = SimpleNamespace(tree=script.ROOT, write=lambda *_: None, tests=lambda *_: next(answers))
+    run = script.Run(SimpleNamespace(out=tmp_path / "out.json", **GIVEN))
+    copies = script.queue.Queue()
+    copies.put(copy)
+    mutant = script.mutants("engine/statistics.py")[0]
+    run.judge(mutant, copies)
+    run.judge(mutant, copies)  # a verdict stands: nothing runs again
+    assert next(answers, None) is None
+    return json.loads((tmp_path / "out.json").read_text())["mutants"][mutant.key], run
+
+
+FAILS, PASSES = (1, ["tests/t.py::test"], ""), (0, [], "")
+
+
+@pytest.mark.parametrize(
+    ("runs", "verdict", "by"),
+    [
+        ([FAILS, FAILS, PASSES], "killed", "tests/t.py::test"),
+        ([FAILS, PASSES, PASSES], "survived", None),  # by chance
+        ([FAILS, FAILS, FAILS, PASSES], "survived", None),  # on unchanged source too
+        ([(None, [], "")], "survived", None),  # an early stage gives way
+        ([(4, [], "a conftest does not import")], "killed", "a conftest does not import"),
+    ],
+)
+def test_a_verdict_stands_on_a_test_that_fails_for_the_mutant_alone(
+    script, monkeypatch, tmp_path, capsys, runs, verdict, by
+):
+    note, run = judged(script, monkeypatch, tmp_path, runs)
+    assert (note["verdict"], note.get("by")) == (verdict, by)
+    assert "statistics" in run.table([*run.kept["mutants"]])
