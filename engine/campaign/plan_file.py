@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gemmtune.engine.campaign.plan import Plan
+from gemmtune.engine.capture.captured import BUDGET, Captured
 from gemmtune.engine.capture.recorded import RECORD_SUFFIXES, read_recorded
 from gemmtune.engine.io.numbers import checked, shown
 from gemmtune.engine.io.reading import parse_toml, read_text
@@ -73,15 +74,21 @@ def read_plan(path: Path) -> Plan:
     """
     if not path.exists() and _is_problem(str(path)):
         raise UsageError(f"{path} is a problem and no campaign file; name it with --problem {path}")
-    text = read_recorded(path).to_toml() if path.suffix in RECORD_SUFFIXES else read_text(path, "campaign")
-    content = parse_toml(text, f"campaign {path}")
+    recorded = read_recorded(path) if path.suffix in RECORD_SUFFIXES else None
+    content = {} if recorded else parse_toml(read_text(path, "campaign"), f"campaign {path}")
     try:
-        plan = _plan(content, path.parent)
+        plan = _recorded_plan(recorded) if recorded else _plan(content, path.parent)
     except UsageError as error:
         raise UsageError(f"campaign {path}: {error}") from None
-    if not content or (not plan.problems and {"problem", "problems"} & set(content)):
+    if not plan.problems and (not content or {"problem", "problems"} & set(content)):
         raise UsageError(f"campaign {path} has no problems; name some, or leave it out to tune the recorded ones")
     return plan
+
+
+def _recorded_plan(recorded: Captured) -> Plan:
+    """Return the plan that `to_toml` writes down, made of the records: no text of theirs is read as TOML."""
+    ranges = RangeLimits() if recorded.has_open_sizes else None
+    return Plan(problems=recorded.problems, budget=BUDGET, ranges=ranges)
 
 
 def _is_problem(text: str) -> bool:

@@ -7,15 +7,18 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.problem import Problem
 
-__all__ = ["Captured", "CapturedProduct", "Unseen", "merged"]
+__all__ = ["BUDGET", "Captured", "CapturedProduct", "Unseen", "merged"]
+
+BUDGET = 24
+"""Evaluations per captured product; experiments/models says what more of them gain."""
 
 _STEP = 4  # ratio of neighbouring sizes that stand for a range
 _APART = 2  # least ratio of such a size to both ends
 _NO_END = 8192  # largest m that stands for a range without an end
-_BUDGET = 24  # evaluations per product; experiments/models says what more of them gain
 _FEW_ROWS = 64  # largest m of the space cute_splitk
 _UNREADABLE = "unreadable: "  # beginning of what the recorder writes for an epilogue without a text
 
@@ -105,14 +108,19 @@ class Captured:
         """Problems to tune, each once, with its runs as weight."""
         return tuple(problem for product in self.products for problem in product.problems)
 
+    @property
+    def has_open_sizes(self) -> bool:
+        """Whether a product has an open m, so that its rows serve ranges of m."""
+        return any(product.m for product in self.products)
+
     def to_toml(self) -> str:
-        """Return the campaign file that tunes the products."""
-        lines = [f"# {self.source}", *([f"# Lowered by torch {self.torch}."] if self.torch else [])]
+        """Return the campaign file that tunes the products, for a person: texts of a recording stand in comments."""
+        comments = [self.source, *([f"Lowered by torch {self.torch}."] if self.torch else [])]
         runs = sum(product.count for product in self.products)
-        lines.append(f"# Distinct products: {len(self.products)}, with {runs:g} runs.")
-        lines += [f"# Not to be tuned, {each.count:g} times: {each.operation} ({each.reason})" for each in self.unseen]
-        lines += ["", f"budget = {_BUDGET}"]
-        if any(product.m for product in self.products):
+        comments.append(f"Distinct products: {len(self.products)}, with {runs:g} runs.")
+        comments += [f"Not to be tuned, {each.count:g} times: {each.operation} ({each.reason})" for each in self.unseen]
+        lines = [*map(_comment, comments), "", f"budget = {BUDGET}"]
+        if self.has_open_sizes:
             lines += ["", "# Products with an open m get rows for ranges of m.", "ranges = true"]
         if any(product.problem.m <= _FEW_ROWS for product in self.products):
             lines += ["", "# On Hopper and Blackwell, kernels for few rows are often faster; they need the extra cute."]
@@ -167,14 +175,17 @@ def _table(product: CapturedProduct) -> list[str]:
         name: text for name, text in fields.items() if name in ("n", "k") or (name != "m" and text != implied[name])
     }
     sizes = list(product.sizes)
-    comment = f"# {product.problem.name}, {product.count:g} runs"
-    lines = [f"{comment}, m = {product.m}" if product.m else comment]
-    lines += [f"# {count:g} of them with the epilogue {chain}" for chain, count in product.epilogues]
-    lines.append("[[problem]]")
+    comments = [f"{product.problem.name}, {product.count:g} runs{f', m = {product.m}' if product.m else ''}"]
+    comments += [f"{count:g} of them with the epilogue {chain}" for chain, count in product.epilogues]
+    lines = [*map(_comment, comments), "[[problem]]"]
     lines.append(f"m = {sizes[0] if len(sizes) == 1 else sizes}")
     lines += [f"{name} = {_toml(name, text)}" for name, text in kept.items()]
     lines.append(f"weight = {product.count / len(sizes):.6g}")
     return lines
+
+
+def _comment(text: str) -> str:
+    return f"# {one_line(text)}"
 
 
 def _toml(name: str, text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -43,6 +44,58 @@ def test_tune_takes_a_record_as_a_campaign(tmp_path):
     assert plan.ranges is not None
     assert [problem.m % 8 for problem in spread] == [0] * len(spread)
     assert (spread[0].m, spread[-1].m) == (8, 8192)
+
+
+def test_a_record_and_the_campaign_file_written_from_it_are_one_plan(tmp_path):
+    record = written(tmp_path / "problems.jsonl", [*LINES, {**OPEN, "type": "product", "graph": 2}])
+    campaign = tmp_path / "problems.toml"
+    campaign.write_text(gt.capture(str(record)).to_toml(), encoding="utf-8")
+    from_record, from_file = read_plan(record), read_plan(campaign)
+    assert [each.name for each in from_record.problems] == [each.name for each in from_file.problems]
+    weights = [[each.weight for each in plan.problems] for plan in (from_record, from_file)]
+    assert weights[0] == pytest.approx(weights[1], rel=1e-5)
+    assert replace(from_record, problems=()) == replace(from_file, problems=())
+
+
+ENDS_OF_LINES = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"]
+UNREADABLE = "unreadable: atan"
+HOSTILE_LINES = {
+    "operation": {"type": "unseen", "operation": "conv{}", "reason": "a library's kernel", "count": 3},
+    "reason": {"type": "unseen", "operation": "conv", "reason": "a library's kernel{}", "count": 3},
+    "m": {"type": "product", "graph": 3, **OPEN, "m": "8*s0{}"},
+    "epilogue": {
+        "type": "product",
+        "graph": 3,
+        "problem": "16x64x32:bf16:nt",
+        **PRODUCT,
+        "epilogue": UNREADABLE + "{}",
+    },
+}
+
+
+@pytest.mark.parametrize("end", ENDS_OF_LINES, ids=ascii)
+@pytest.mark.parametrize("field", HOSTILE_LINES)
+def test_a_text_of_a_record_gives_a_campaign_no_key(tmp_path, field, end):
+    def lines(text):
+        line = {
+            name: str(its).replace("{}", text) for name, its in HOSTILE_LINES[field].items() if isinstance(its, str)
+        }
+        return [*LINES, HOSTILE_LINES[field] | line]
+
+    attack = f'{end}sampler = "./evil.py:Evil"{end}budget = 7\x1b\x7f\u202e'
+    plain = read_plan(written(tmp_path / "plain.jsonl", lines("")))
+    record = written(tmp_path / "problems.jsonl", lines(attack))
+    assert read_plan(record) == plain
+    campaign = tmp_path / "problems.toml"
+    campaign.write_text(text := gt.capture(str(record)).to_toml(), encoding="utf-8")
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert read_plan(campaign).sampler == plain.sampler
+    assert [each.name for each in read_plan(campaign).problems] == [each.name for each in plain.problems]
+
+
+def test_the_name_of_a_record_gives_a_campaign_no_key(tmp_path):
+    record = written(tmp_path / 'a\nsampler = "x"\n.jsonl', LINES)
+    assert 'sampler = "x"' not in gt.capture(str(record)).to_toml().splitlines()
 
 
 @pytest.mark.parametrize("name", ["0x64x32:bf16:nt", "16x0x32:bf16:nt:addmm", "0x16x64x32:bf16:nt:bmm"])
