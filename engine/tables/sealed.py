@@ -3,8 +3,10 @@
 import gc
 import hashlib
 import json
+import pkgutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +14,7 @@ __all__ = [
     "parse_sealed",
     "read_sealed",
     "require_config",
+    "require_facts",
     "require_integer",
     "require_number",
     "require_object",
@@ -26,6 +29,7 @@ T = TypeVar("T")
 
 _LONGEST_TEXT = 300
 _LONGEST_SHOWN = 120
+_LARGEST_NUMBER = 1e300
 
 
 def read_sealed(path: Path, parse: Callable[[bytes], T]) -> T:
@@ -39,7 +43,7 @@ def read_sealed(path: Path, parse: Callable[[bytes], T]) -> T:
     collects = gc.isenabled()
     gc.disable()  # many rows, none of them in a cycle: searching for cycles takes a quarter of the time
     try:
-        return parse(path.read_bytes())
+        return parse(_content_of(path))
     except RecursionError:
         raise ValueError(f"{path}: nested too deeply for a table; export it again") from None
     except (TypeError, ValueError) as error:
@@ -47,6 +51,17 @@ def read_sealed(path: Path, parse: Callable[[bytes], T]) -> T:
     finally:
         if collects:
             gc.enable()
+
+
+def _content_of(path: Path) -> bytes:
+    """Return the bytes of a file, which may lie in an archive that Python imports from."""
+    try:
+        return path.read_bytes()
+    except NotADirectoryError:
+        archive = pkgutil.get_importer(str(next((each for each in path.parents if each.is_file()), path)))
+        with suppress(AttributeError, OSError):  # of a file that is no archive, and an archive without the file
+            return bytes(archive.get_data(str(path)))  # type: ignore[union-attr]
+        raise
 
 
 def parse_sealed(content: bytes, consumer: str, schema: int, names: Set[str]) -> dict[str, Any]:
@@ -151,6 +166,20 @@ def require_config(name: str, value: object, params: Mapping[str, Mapping[str, o
         if repr(its) not in params[param]:
             raise ValueError(f"{name}.{param}={shortened(its)} is not one of {_cut(', '.join(params[param]))}")
     return config
+
+
+def require_facts(value: object) -> dict[str, Any]:
+    """Return what a row says for a reader: texts that may be printed, numbers, and objects of numbers."""
+    facts = require_object("facts", value)
+    for name, its in facts.items():
+        where = f"facts.{shortened(name)}"
+        if isinstance(its, str):
+            if not its.isprintable():
+                raise ValueError(f"{where}={shortened(its)} may not be printed")
+        elif its is not None:
+            for each in its.values() if isinstance(its, dict) else (its,):
+                require_number(where, each, -_LARGEST_NUMBER, _LARGEST_NUMBER)
+    return facts
 
 
 def shortened(value: object) -> str:

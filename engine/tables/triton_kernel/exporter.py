@@ -1,25 +1,19 @@
 """Exporter of tuned configs for a user's own Triton kernels."""
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import ClassVar
 
-from gemmtune.engine.records.config import Config
+from gemmtune.engine.records.config import Config, Value
 from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.exporter import Exporter
-from gemmtune.engine.tables.export import standalone
-from gemmtune.engine.tables.table_file import table_sha256
+from gemmtune.engine.tables.export import sealed_json, standalone
+from gemmtune.engine.tables.triton_kernel.loader import SCHEMA, parse_triton_table
 
-__all__ = ["SCHEMA", "TritonExporter"]
-
-SCHEMA = 1
-"""Number of the table's schema."""
+__all__ = ["TritonExporter"]
 
 _DEFAULT = "triton_default"
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _SOFTMAX = "scalars=n_rows={rows},n_columns=1024;dtypes=torch.bfloat16,torch.bfloat16;nearest=rows;kernel_sha256=0a1b"
 
 
@@ -53,21 +47,14 @@ class TritonExporter(Exporter):
                     "have other configs: pass the kernel an integer that tells them apart, or drop one of the rows, "
                     "with tune --replace if it is an earlier one"
                 )
-        content = {
-            "schema": SCHEMA,
-            "gemmtune": version("gemmtune"),
-            "table_sha256": table_sha256(table),
-            "device": {"sku": table.device.sku, "name": table.device.name, "arch": table.device.arch},
-            "objective": table.objective,
-            "kernels": [_kernel(*key, rows) for key, rows in sorted(kernels.items())],
-        }
+        content = {"kernels": [_kernel(*key, rows) for key, rows in sorted(kernels.items())]}
         return {
-            "triton_table.json": json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n",
+            "triton_table.json": sealed_json(table, SCHEMA, content, parse_triton_table),
             "gemmtune_triton.py": standalone("gemmtune.engine.tables.triton_kernel.loader"),
         }
 
 
-def _kernel(name: str, sha256: str, rows: list[Row]) -> dict[str, object]:
+def _kernel(kernel: str, sha256: str, rows: list[Row]) -> dict[str, object]:
     entries = [_row(row) for row in rows]
     arguments = [_integers(row.problem.to_fields()["scalars"]) for row in rows]
     common = [name for name in arguments[0] if all(name in each for each in arguments)]
@@ -75,16 +62,26 @@ def _kernel(name: str, sha256: str, rows: list[Row]) -> dict[str, object]:
         each for each in common if all(its[each] == row.problem.size for its, row in zip(arguments, rows, strict=True))
     )
     nearest = next(sized, "") if rows[0].problem.range_size else ""
-    return {"kernel": name, "source_sha256": sha256, "arguments": common, "nearest": nearest, "rows": entries}
+    params: dict[str, list[Value]] = {}
+    for name, value in (pair for row in rows for pair in sorted(_config(row).items())):
+        values = params.setdefault(name, [])
+        values += [value] if repr(value) not in map(repr, values) else []
+    return {
+        "kernel": kernel,
+        "source_sha256": sha256,
+        "arguments": common,
+        "nearest": nearest,
+        "params": params,
+        "rows": entries,
+    }
 
 
 def _row(row: Row) -> dict[str, object]:
-    fields, config = row.problem.to_fields(), _config(row)
+    fields = row.problem.to_fields()
     return {
         "arguments": _integers(fields["scalars"]),
         "dtypes": fields["dtypes"].split(","),
-        "kwargs": {name: value for name, value in config.items() if name not in _OPTIONS},
-        "options": {name: value for name, value in config.items() if name in _OPTIONS},
+        "config": dict(_config(row)),
         "facts": {"problem": row.problem.name, "regret_bound": row.regret_bound, **_facts(row.choices[0])},
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.seams.kinds import expand_workloads
+from gemmtune.engine.tables.sealed import seal_of
 from gemmtune.engine.tables.table_file import read_table, write_table
 from gemmtune.engine.tables.triton_kernel.exporter import TritonExporter
 from gemmtune.engine.testing.exporter_conformance import example_table
@@ -182,6 +184,94 @@ def test_a_table_of_kernels_reads_back_as_it_was_written(tmp_path, cases):
     write_table(tmp_path / "table.json", table)
     assert read_table(tmp_path / "table.json").rows == table.rows
     assert read_table(tmp_path / "table.json").rows[0].problem.weight == 4
+
+
+def signed(record):
+    """Return the text of a table that somebody edited and signed again."""
+    text = json.dumps(record | {"sha256": ""})
+    return text.replace('"sha256": ""', f'"sha256": "{seal_of(text.encode(), "")}"')
+
+
+def edited(record, *, row=None, params=None, **fields):
+    """Return a table whose first row, first kernel's params, or first kernel has other values."""
+    kernel = record["kernels"][0]
+    rows = [{**kernel["rows"][0], **(row or {})}, *kernel["rows"][1:]]
+    kernels = [{**kernel, "rows": rows, "params": {**kernel["params"], **(params or {})}, **fields}]
+    return record | {"kernels": kernels}
+
+
+def with_option(name, value):
+    """Return an edit that gives the config and the params a value."""
+    return {"row": {"config": {**TUNED, name: value}}, "params": {name: [value]}}
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (with_option("num_warps", 3), "params.'num_warps'=3 is not one of 1, 2, 4, 8"),
+        (with_option("num_warps", True), "params.'num_warps'=True is not one of 1"),
+        (with_option("num_ctas", 2), "params.'num_ctas'=2 is not one of 1"),
+        (with_option("maxnreg", 10**9), "params.'maxnreg'=1000000000 is not one of"),
+        (with_option("ir_override", "/tmp/evil.ptx"), "the kernel has no argument 'ir_override'"),
+        (with_option("pre_hook", "os.system"), "the kernel has no argument 'pre_hook'"),
+        (with_option("debug", True), "the kernel has no argument 'debug'"),
+        (with_option("ROWS", "a\nb"), "is not 1 to 300 printable characters"),
+        (with_option("ROWS", 1e400), "Infinity is not a finite number"),
+        (with_option("ROWS", None), "is not a list of numbers and texts"),
+        ({"row": {"config": {**TUNED, "ROWS": -1}}}, "config.ROWS=-1 is not one of 4"),
+        ({"row": {"config": {**TUNED, "ROWS": "text"}}}, "config.ROWS='text' is not one of 4"),
+        ({"row": {"config": {**TUNED, "other": 1}}}, "config.'other' is not one of params"),
+        ({"params": {"ROWS": [4, "text"]}}, "params.'ROWS' has numbers and texts"),
+        ({"row": {"arguments": {"n_rows": "1"}}}, "arguments.'n_rows'='1' is not an integer"),
+        ({"row": {"arguments": {"n_rows": 1}}}, "arguments lacks n_columns"),
+        ({"row": {"dtypes": "torch.bfloat16"}}, "is not a list"),
+        ({"row": {"facts": {"problem": {"a": [1]}}}}, "is not a number"),
+        ({"row": {"facts": {"problem": "a\x1b[31m"}}}, "may not be printed"),
+        ({"row": {"facts": {}}}, "facts has no problem"),
+        ({"row": {"pre_hook": 1}}, "unknown field 'pre_hook'"),
+        ({"rows": None}, "rows=None is not a list"),
+        ({"nearest": "n_other"}, "nearest='n_other' is not one of its arguments"),
+        ({"kernel": None}, "kernel=None is not text"),
+        ({"params": {"ROWS": []}}, "config.ROWS=4 is not one of"),
+    ],
+    ids=lambda value: str(value)[:60] if isinstance(value, str) else "",
+)
+def test_a_table_with_a_value_that_gemmtune_does_not_ship_is_refused(tmp_path, cases, kernel, edit, said):
+    loader = exported(tmp_path, [row(cases[0], TUNED)])
+    path, cache = tmp_path / "triton_table.json", kernel.cache
+    path.write_text(signed(edited(json.loads(path.read_text()), **edit)))
+    with pytest.raises((TypeError, ValueError), match=re.escape(said)) as refused:
+        loader.load(kernel, device="NVIDIA H200")
+    assert str(refused.value).startswith(f"{path}: ")
+    assert "\n" not in str(refused.value)
+    assert kernel.cache is cache
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (lambda table: json.dumps(table | {"schema": 99}), "schema=99 (written by gemmtune"),
+        (lambda table: json.dumps(table | {"objective": "energy"}), "edited after it was written"),
+        (lambda table: json.dumps(table).replace('"STEPS": 2', '"STEPS": NaN'), "NaN is not a finite number"),
+        (lambda table: json.dumps(table)[:-9], "not JSON, or truncated"),
+        (lambda table: signed(table | {"strange": 1}), "unknown field 'strange'"),
+        (lambda table: signed(table | {"kernels": {}}), "kernels={} is not a list"),
+        (lambda _: "[]", "not a table for triton"),
+    ],
+    ids=["schema", "edited", "NaN", "truncated", "unknown", "kernels", "list"],
+)
+def test_a_broken_table_is_refused(tmp_path, cases, kernel, text, said):
+    loader = exported(tmp_path, [row(cases[0], TUNED)])
+    path = tmp_path / "triton_table.json"
+    path.write_text(text(json.loads(path.read_text())))
+    with pytest.raises((TypeError, ValueError), match=re.escape(said)):
+        loader.load(kernel, device="NVIDIA H200")
+
+
+def test_a_kernel_without_an_autotuner_is_named(tmp_path, cases):
+    loader = exported(tmp_path, [row(cases[0], TUNED)])
+    with pytest.raises(TypeError, match=r"has no autotuner: wrap it in triton\.autotune"):
+        loader.load(module(EXAMPLES / "int4_gemm.py").int4_gemm_kernel, device="NVIDIA H200")
 
 
 def test_rows_that_the_loader_cannot_tell_apart_are_refused_unless_they_run_alike(tmp_path, cases):
