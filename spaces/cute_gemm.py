@@ -12,12 +12,11 @@ from gemmtune.engine.records.problem import Op, gemm
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.kernel_call import Argument
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces.cute.clustered_tile import ClusteredTile
 from gemmtune.spaces.cute.families import FAMILIES, families_of
 from gemmtune.spaces.cute.rules import COPY_BYTES, design_exists, operands_fit
-from gemmtune.spaces.cute.runtime_packages import RUNTIME_PACKAGES
 from gemmtune.spaces.matmul_heuristics.model import Shape, prior_of, proposed_configs
 from gemmtune.spaces.operand_rows import operand_rows
 

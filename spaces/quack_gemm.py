@@ -13,9 +13,8 @@ from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.search import Prior
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.kernel_call import Argument
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.seams.space import Launchable, Space
-from gemmtune.spaces.cute.runtime_packages import RUNTIME_PACKAGES
 from gemmtune.spaces.matmul_heuristics.model import prior_of
 from gemmtune.spaces.quack.autotuner_list import DEFAULT_SWIZZLE, listed
 from gemmtune.spaces.quack.operands import is_plain

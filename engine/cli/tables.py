@@ -29,6 +29,8 @@ _MOST_FRAMES = 6  # of a failing model's traceback
 _OPTUNA_HELP = "Write the database's tasks as Optuna studies to this storage, for example sqlite:///studies.db."
 _TO_HELP = f"The consumer to write for, {one_of(Kind.EXPORTERS)}."
 _SHOWN_HELP = "A table, an exported table, landscapes, a run, a campaign's folder, or a database: file or URL."
+_SHA256_HELP = "Refuse a table whose bytes have another digest than this one, which sha256sum prints."
+_NO_BINARIES_HELP = "Link no binary of the table, as for a process that calls install(binaries=False)."
 _WARM_HELP = "Function that takes m and calls the compiled model with an input of that m; imported from this folder."
 
 
@@ -148,6 +150,8 @@ def warmup(
     table: Annotated[Path, typer.Argument(help="inductor_table.json, as gemmtune export writes it.")],
     call: Annotated[str, typer.Option(metavar="MODULE:NAME", help=_WARM_HELP)],
     out: Annotated[Path, typer.Option(help="The file of compiled code.")] = Path("warm.bin"),
+    sha256: Annotated[str | None, typer.Option("--sha256", metavar="DIGEST", help=_SHA256_HELP)] = None,
+    no_binaries: Annotated[bool, typer.Option("--no-binaries", help=_NO_BINARIES_HELP)] = False,
 ) -> None:
     """Compile a model ahead of serving, at every m of a table.
 
@@ -156,19 +160,19 @@ def warmup(
     """
     sys.path.insert(0, str(Path.cwd()))
     with show_work(f"compiling {call}", quiet=False):
-        sizes, artifacts = _compiled(table, call)
+        sizes, artifacts = _compiled(table, call, sha256=sha256, binaries=not no_binaries)
     write_whole(out, artifacts)
     print_text(f"{out}: {len(artifacts)} B, called at m = {', '.join(map(str, sizes))}")
 
 
-def _compiled(table: Path, call: str) -> tuple[tuple[int, ...], bytes]:
+def _compiled(table: Path, call: str, *, sha256: str | None, binaries: bool) -> tuple[tuple[int, ...], bytes]:
     """Return every m of a table, and Inductor's cached code of a call at them."""
     try:
         from gemmtune.engine.tables.inductor import loader as inductor
     except ModuleNotFoundError as missing:
         raise ToolchainMissing(f"warmup needs {missing.name}: pip install 'gemmtune[triton]'") from None
     try:
-        inductor.install(table)
+        inductor.install(table, sha256=sha256, binaries=binaries)
         sizes = inductor.sizes(table)
     except (OSError, TypeError, ValueError, RuntimeError) as error:
         raise TableError(str(error)) from None

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["CLUSTERS", "Argument", "binder"]
+__all__ = ["CLUSTERS", "RUNTIME_PACKAGES", "Argument", "binder"]
+
+RUNTIME_PACKAGES = ("apache-tvm-ffi", "nvidia-cutlass-dsl")
+"""Packages that link and launch a CuTe binary; their versions are part of each CuTe toolchain."""
 
 CLUSTERS = "clusters"
 """Name of the number of clusters that the GPU of a launch runs at once; `clusters.4` is that of clusters of 4 blocks.

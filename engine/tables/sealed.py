@@ -177,8 +177,8 @@ def require_facts(value: object) -> dict[str, Any]:
             if not its.isprintable():
                 raise ValueError(f"{where}={shortened(its)} may not be printed")
         elif its is not None:
-            for each in its.values() if isinstance(its, dict) else (its,):
-                require_number(where, each, -_LARGEST_NUMBER, _LARGEST_NUMBER)
+            for inner, each in its.items() if isinstance(its, dict) else [("", its)]:
+                require_number(f"{where}.{inner}" if inner else where, each, -_LARGEST_NUMBER, _LARGEST_NUMBER)
     return facts
 
 

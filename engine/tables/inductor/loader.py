@@ -12,8 +12,9 @@ A row serves one m or a range of m. Graphs with a dynamic m use only rows that w
 graph serves one range: the loader guards m, so that an m of another range compiles a graph of its own. AOTInductor, and
 an m marked with a minimum and a maximum, allow no guards: there a row applies if it serves all m of the graph.
 
-A row of a CuTe kernel runs a binary that the table contains, and compiles nothing. Without nvidia-cutlass-dsl and
-apache-tvm-ffi in the versions that built it, and under AOTInductor, the row's next choice runs, and a warning tells it.
+A row of a CuTe kernel runs a binary that the table contains, and compiles nothing: such a table is code. Without
+nvidia-cutlass-dsl and apache-tvm-ffi in the versions that built it, under AOTInductor, and after
+`install(binaries=False)`, the row's next choice runs, and a warning tells it.
 
 `report()` tells which products have a row. Each compiled product is a line of the logger `gemmtune` at INFO. A graph in
 which no product has a row ends with a warning.
@@ -27,6 +28,7 @@ those of convolutions, too. Its padding pass would change sizes after a benchmar
 pads large products instead.
 """
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +44,7 @@ from gemmtune.engine.tables.inductor.loading.activation import activate, lacking
 from gemmtune.engine.tables.inductor.loading.table_choices import TableChoices, changed_templates
 from gemmtune.engine.tables.inductor.recorder import ProductFile, RecordingChoices
 from gemmtune.engine.tables.inductor.table_use import TableUse, UseLog
-from gemmtune.engine.tables.sealed import read_sealed
+from gemmtune.engine.tables.sealed import read_sealed, shortened
 
 __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", "uninstall", "warm_up"]
 
@@ -58,10 +60,20 @@ _uses: list[UseLog] = []  # at most one: that of the table that was installed la
 _recordings: list[ProductFile] = []  # at most one
 
 
-def install(path: str | Path | None = None, *, policy: str = "warn", miss: str = "aten") -> None:
+def install(
+    path: str | Path | None = None,
+    *,
+    policy: str = "warn",
+    miss: str = "aten",
+    sha256: str | None = None,
+    binaries: bool = True,
+) -> None:
     """Use a table in every thread of this process.
 
         gemmtune_inductor.install("tables/h200/inductor_table.json", policy="strict")
+
+    A table with rows of CuTe kernels is code: this process links and calls the binaries that it contains. Give `sha256`
+    to take one file alone, which you have reviewed, or `binaries=False` to link nothing.
 
     A second call replaces the first one's table; a call that raises leaves it in place. Code compiled before stays as
     it is; compile caches on disk tell tables apart. While compiling, a warning names rows that Inductor's settings rule
@@ -84,19 +96,21 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
         path: file of the table, by default `inductor_table.json` beside this file.
         policy: rows to use where they were timed with something else, see above.
         miss: handling of products without a row, see above.
+        sha256: digest of the file's bytes, as `sha256sum` prints it; by default any file is taken.
+        binaries: whether rows may run binaries of the table; if False, the next choices of such rows run.
 
     Raises:
         OSError: the file cannot be read.
         TypeError: a part of the file has the wrong type.
-        ValueError: the file is not JSON, of another schema, edited after it was written, or has an invalid row; or
-            `policy` or `miss` is unknown.
+        ValueError: the file has another digest, is not JSON, of another schema, edited after it was written, or has an
+            invalid row; or `policy` or `miss` is unknown.
         RuntimeError: another choices handler is in place, or this torch asks none in the way that this file knows.
     """
     if policy not in _POLICIES:
         raise ValueError(f"policy={policy!r} is not one of {', '.join(_POLICIES)}")
     if miss not in _MISSES:
         raise ValueError(f"miss={miss!r} is not one of {', '.join(_MISSES)}")
-    table = _read(path)
+    table = _read(path, sha256)
     with _lock:
         _check_place()
         changed = changed_templates(table) if policy != "ignore" else []
@@ -108,8 +122,9 @@ def install(path: str | Path | None = None, *, policy: str = "warn", miss: str =
                 f"has ({made or 'its versions are not known'}): {then}",
                 stacklevel=2,
             )
-        handler = TableChoices(table, policy, miss, _recordings, refused=changed if policy == "strict" else ())
-        for kernel in table.kernels.values():
+        refused = changed if policy == "strict" else ()
+        handler = TableChoices(table, policy, miss, _recordings, refused=refused, binaries=binaries)
+        for kernel in table.kernels.values() if binaries else ():
             registered(kernel)  # for code from torch's caches, which calls it without asking a handler
         restore()
         activate(handler)
@@ -204,21 +219,22 @@ def report() -> TableUse:
     return _uses[-1].report()
 
 
-def sizes(path: str | Path | None = None) -> tuple[int, ...]:
+def sizes(path: str | Path | None = None, *, sha256: str | None = None) -> tuple[int, ...]:
     """Return one m per graph that a table may make, ascending: for each row, each range, and beyond the last range.
 
     Args:
         path: file of the table, by default `inductor_table.json` beside this file.
+        sha256: digest of the file's bytes, see `install`.
 
     Raises:
         OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
     """
-    rows = [row for of_product in _read(path).rows.values() for row in of_product]
+    rows = [row for of_product in _read(path, sha256).rows.values() for row in of_product]
     beyond = max((row.last for row in rows if row.first < row.last), default=None)
     return tuple(sorted({row.last for row in rows} | ({beyond + 1} if beyond else set())))
 
 
-def warm_up(call: Callable[[int], object], path: str | Path | None = None) -> bytes:
+def warm_up(call: Callable[[int], object], path: str | Path | None = None, *, sha256: str | None = None) -> bytes:
     """Call a model at every m of `sizes`, and return the compiled code for the processes that serve it.
 
         artifacts = gemmtune_inductor.warm_up(lambda m: model(torch.randn(m, 4096, device="cuda")))
@@ -228,19 +244,21 @@ def warm_up(call: Callable[[int], object], path: str | Path | None = None) -> by
 
         torch.compiler.load_cache_artifacts(Path("warm.bin").read_bytes())
 
-    Both processes must install the table with the same policy and miss, which are part of the cache's key. A size that
-    the model refuses is skipped with a warning, unless it is the first.
+    Both processes must install the table with equal policy, miss and binaries, which are part of the cache's key. A
+    size that the model refuses is skipped with a warning, unless it is the first. The file holds code: load only one
+    that you have made.
 
     Args:
         call: calls the model with m rows.
         path: file of the table, by default `inductor_table.json` beside this file.
+        sha256: digest of the file's bytes, see `install`.
 
     Raises:
         OSError, TypeError, ValueError: the file cannot be read, or is no valid table, see `install`.
         RuntimeError: torch compiled nothing that it caches.
         Exception: the call of the first size failed; its exception is raised as it is.
     """
-    first, *others = sizes(path)
+    first, *others = sizes(path, sha256=sha256)
     call(first)
     for m in others:
         try:
@@ -265,6 +283,14 @@ def _check_place() -> None:
         raise RuntimeError(f"torch {torch.__version__} has no {missing}: export the table with a newer gemmtune")
 
 
-def _read(path: str | Path | None) -> InductorTable:
+def _read(path: str | Path | None, sha256: str | None = None) -> InductorTable:
+    """Return a table; refuse one whose bytes have another digest than `sha256`, unless that is None."""
+
+    def parse(content: bytes) -> InductorTable:
+        found = hashlib.sha256(content).hexdigest()
+        if sha256 is not None and found != str(sha256).lower():
+            raise ValueError(f"sha256 {found} is not {shortened(sha256)}, which was asked for: take the reviewed file")
+        return parse_inductor_table(content)
+
     source = Path(__file__).with_name("inductor_table.json") if path is None else Path(path)
-    return read_sealed(source, parse_inductor_table)
+    return read_sealed(source, parse)

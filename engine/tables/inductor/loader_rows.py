@@ -12,6 +12,7 @@ from gemmtune.engine.tables.inductor.kernels.binary import KernelBinary, parse_k
 from gemmtune.engine.tables.sealed import (
     parse_sealed,
     require_config,
+    require_facts,
     require_integer,
     require_object,
     require_params,
@@ -41,6 +42,7 @@ _ROW_FIELDS = {"first", "last", "template", "kwargs", "fuses_cheap", "facts", "k
 _CUTE = "cute::"
 _OPS_OF_CUTE = ("mm", "addmm")
 _KWARGS = {"BLOCK_M", "BLOCK_N", "BLOCK_K", "GROUP_M", "num_stages", "num_warps"}
+_POWERS_OF_2 = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps")  # Triton compiles no other values
 _Params = Mapping[str, Mapping[str, Mapping[str, object]]]
 
 
@@ -119,7 +121,9 @@ def _params(template: str, values: object) -> dict[str, dict[str, object]]:
     params = require_params(name, values, _KWARGS if template.startswith("triton::") else set())
     for keyword, known in params.items():
         for value in known.values():
-            require_integer(f"{name}.{keyword}", value, 1, _LARGEST)
+            number = require_integer(f"{name}.{keyword}", value, 1, _LARGEST)
+            if keyword in _POWERS_OF_2 and number & number - 1:
+                raise ValueError(f"{name}.{keyword}={number} is not a power of 2")
     return params
 
 
@@ -157,6 +161,7 @@ def _row(entry: object, known: _Params, kernels: Mapping[str, KernelBinary], epi
     first = require_integer("first", fields["first"], 1, _LARGEST)
     last = require_integer("last", fields["last"], first, _LARGEST)
     template, kwargs = _choice("", fields, known)
+    require_facts(fields["facts"])
     kernel, otherwise = fields["kernel"], fields["otherwise"]
     if not template.startswith(_CUTE):
         for name in ("kernel", "otherwise"):

@@ -177,6 +177,8 @@ def _require_row(value: object, common: list[str], params: Mapping[str, Mapping[
         raise ValueError(f"arguments lacks {lost[0]}, which the other rows have")
     require_texts("dtypes", fields["dtypes"])
     config = require_object("config", fields["config"])
+    if not config:
+        raise ValueError("config is empty: every row says what it runs")
     if unknown := sorted(config.keys() - params.keys()):
         raise ValueError(f"config.{shortened(unknown[0])} is not one of params")
     require_config("config", config, {name: params[name] for name in config})

@@ -11,12 +11,11 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.problem import Problem, gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.verdict import Verdict
-from gemmtune.engine.seams.kernel_call import Argument
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument
 from gemmtune.engine.seams.space import Launchable, Space
 from gemmtune.spaces.cute.decode.occupancy import features, rough_time_ns
 from gemmtune.spaces.cute.decode.rules import fits, serves
 from gemmtune.spaces.cute.decode.tiling import Tiling
-from gemmtune.spaces.cute.runtime_packages import RUNTIME_PACKAGES
 
 __all__ = ["REVISION", "DecodeSpace"]
 

@@ -152,6 +152,8 @@ def test_a_second_campaign_keeps_the_rows_of_the_first_ones_problems(run, refusa
 def test_an_exported_table_is_told_from_the_table(run, tuned, refusal):
     refusal(run("verify", tuned / "out/inductor/inductor_table.json"), "an export for Inductor", "table.json")
     pytest.importorskip("torch")
+    other = run("warmup", tuned / "out/inductor/inductor_table.json", "--call", "os:getcwd", "--sha256", "0" * 64)
+    assert f"is not '{'0' * 64}', which was asked for" in other.err
     own = run("warmup", tuned / "out/table.json", "--call", "os:getcwd")
     refusal(own, "the table itself", "inductor/inductor_table.json")
 

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
 from gemmtune.engine.records.epilogue.text import parse_epilogue
-from gemmtune.engine.seams.kernel_call import Argument, binder
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES, Argument, binder
 from gemmtune.engine.tables.sealed import require_object, require_text, shortened
 
 __all__ = ["KernelBinary", "difference", "kernel_name", "packed", "parse_kernels", "unpacked"]
@@ -95,6 +95,8 @@ def parse_kernels(value: object) -> dict[str, KernelBinary]:
         if kernel_name(of_space[1], binary, call, layouts, epilogue) != name:
             raise ValueError(f"{where} is not the name of its object, call, layouts, epilogue: export the table again")
         packages = require_object(f"{where}.packages", fields["packages"])
+        if lost := [package for package in RUNTIME_PACKAGES if package not in packages]:
+            raise ValueError(f"{where}.packages has no version of {lost[0]}, which runs its object")
         for package, its in packages.items():
             require_text(f"{where}.packages.{shortened(package)}", its)
         found[name] = KernelBinary(name, fields["object"], call, layouts, epilogue, packages)

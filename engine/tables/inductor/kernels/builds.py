@@ -14,6 +14,7 @@ from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.problem import gemm
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kernel_call import RUNTIME_PACKAGES
 from gemmtune.engine.seams.space import BuildError
 from gemmtune.engine.tables.inductor.kernels.binary import kernel_name, packed
 
@@ -80,5 +81,7 @@ def _built(job: _Wanted) -> Built | str:
         "call": call,
         "layouts": layouts,
         "epilogue": epilogue,
-        "packages": {name: its for name, its in artifact.toolchain.versions if name in space.needs},
+        "packages": {
+            name: its for name, its in artifact.toolchain.versions if name in {*space.needs, *RUNTIME_PACKAGES}
+        },
     }

@@ -57,6 +57,7 @@ __all__ = ["TRITON_TEMPLATES", "TableChoices", "changed_templates"]
 _LOGIC = 11  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
+_NO_BINARIES = "needs a binary, and install(binaries=False) links none"
 _NAMED = 3  # problems that a warning names
 _log = logging.getLogger("gemmtune")
 
@@ -72,6 +73,7 @@ class TableChoices(AtenChoices):
         recordings: Sequence[ProductFile],
         *,
         refused: Sequence[str],
+        binaries: bool = True,
     ) -> None:
         """Choose by a table.
 
@@ -81,6 +83,7 @@ class TableChoices(AtenChoices):
             miss: handling of products without a row, see `install`.
             recordings: files that products are appended to, read at each product.
             refused: templates whose rows do not apply.
+            binaries: whether rows may run the table's binaries; else their next choices run.
         """
         self._table, self._policy, self._miss, self._recordings = table, policy, miss, recordings
         self._rows = {key: [r for r in rows if r.template not in refused] for key, rows in table.rows.items()}
@@ -88,7 +91,7 @@ class TableChoices(AtenChoices):
         self._unrunnable = {
             name: reason
             for name, kernel in table.kernels.items()
-            if (reason := difference(kernel, any_version=policy == "ignore"))
+            if (reason := difference(kernel, any_version=policy == "ignore") if binaries else _NO_BINARIES)
         }
         self.uses = UseLog()
 

@@ -91,6 +91,13 @@ def main(export, cases):
                     installed("other ignored", policy="ignore")
     with patch.object(gemmtune_inductor, "link", lambda kernel, device: "cannot be linked: OSError: no libcuda"):
         installed("unlinked")
+    with (
+        patch.object(gemmtune_inductor, "registered", wraps=gemmtune_inductor.registered) as registered,
+        patch.object(gemmtune_inductor, "_link_object", return_value=print) as linked,
+    ):
+        for key, binaries in (("without binaries", False), ("with binaries", True)):
+            installed(key, binaries=binaries)
+            report[key]["reached"] = [registered.called, linked.called]
     kernels = gemmtune_inductor._read(None).rows
     by_case = {
         case["name"]: row.kernel

@@ -119,9 +119,10 @@ def test_a_graph_with_a_dynamic_m_serves_the_range_of_its_kernel(report):
         ("missing", "needs nvidia-cutlass-dsl 4.8.1, here is none"),
         ("other", "here is 0.0.1"),
         ("unlinked", "cannot be linked: OSError: no libcuda"),
+        ("without binaries", "needs a binary, and install(binaries=False) links none"),
     ],
 )
-def test_without_the_packages_the_next_choice_runs_and_the_report_says_why(report, when, reason):
+def test_without_the_packages_or_the_binaries_the_next_choice_runs_and_the_report_says_why(report, when, reason):
     found = report[when]
     assert chosen(found)[MM][1] == "TritonTemplateBuffer"
     ((of_addmm,), node) = chosen(found)[ADDMM]
@@ -134,7 +135,13 @@ def test_without_the_packages_the_next_choice_runs_and_the_report_says_why(repor
 
 
 def test_code_compiled_without_the_packages_is_never_taken_from_the_caches_with_them(report):
-    assert len({report[when]["key"] for when in ("here", "missing", "other")}) == 3
+    assert len({report[when]["key"] for when in ("here", "missing", "other", "without binaries")}) == 4
+
+
+def test_without_binaries_none_is_registered_or_linked(report):
+    assert report["without binaries"]["reached"] == [False, False]
+    assert report["with binaries"]["reached"] == [True, True]
+    assert chosen(report["with binaries"]) == chosen(report["here"])
 
 
 def test_the_policy_ignore_links_with_any_version(report):

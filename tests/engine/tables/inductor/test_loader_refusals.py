@@ -6,6 +6,7 @@ import ast
 import gc
 import hashlib
 import json
+import re
 import time
 import warnings
 from contextlib import suppress
@@ -251,6 +252,35 @@ def test_many_rows_of_one_product_need_no_quadratic_work(loader, file):
     started = time.process_time()
     loader.install(file)
     assert time.process_time() - started < 3, "quadratic work takes longer"
+
+
+def test_a_file_with_another_digest_than_the_one_asked_for_is_refused(loader, file):
+    file.write_text(text := exported())
+    digest, other = hashlib.sha256(text.encode()).hexdigest(), "0" * 64
+    for use in (loader.install, loader.sizes, lambda path, sha256: loader.warm_up(print, path, sha256=sha256)):
+        for asked in (other, "", digest[:-1], b"x"):
+            with pytest.raises(ValueError, match=f"sha256 {digest} is not {re.escape(repr(asked))}, which") as refused:
+                use(file, sha256=asked)
+            assert str(refused.value).startswith(f"{file}: ")
+    assert chooser() == "InductorChoices"
+    loader.install(file, sha256=digest.upper())
+    assert chooser() == "TableChoices"
+    file.write_text(text.replace("\n", "\r\n"))  # sealed alike, and not the reviewed bytes
+    loader.install(file)
+    with pytest.raises(ValueError, match="take the reviewed file"):
+        loader.install(file, sha256=digest)
+
+
+@pytest.mark.parametrize("facts", [None, [], {"problem": {"a": {}}}, {"loss": {"1": "2"}}, {"problem": "a\x1b[31m"}])
+def test_facts_that_no_exporter_writes_are_refused(loader, file, facts):
+    refused(loader, file, with_rows([entry(facts=facts)]), (TypeError, ValueError), "row 1: facts")
+
+
+def test_tiles_that_triton_cannot_compile_are_refused_whatever_params_says(loader, file):
+    table = json.loads(exported())
+    table["params"]["triton::mm"]["BLOCK_K"] = [48]
+    table["rows"] = {KEY: [entry(kwargs={**TILES, "BLOCK_K": 48})]}
+    refused(loader, file, sealed(table), ValueError, "BLOCK_K=48 is not a power of 2")
 
 
 def test_another_handler_is_not_replaced(loader, file):
