@@ -42,6 +42,7 @@ from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
+from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.kinds import kind_of, parse_workload, workload_of
 from gemmtune.engine.seams.sampler_class import sampler_named
 from gemmtune.engine.seams.workload import WorkloadKind
@@ -92,6 +93,8 @@ def _recorded_plan(recorded: Captured) -> Plan:
 
 
 def _is_problem(text: str) -> bool:
+    if text.partition(":")[0] in registry.names(WorkloadKind):
+        return True  # not parsed: an own kernel's text names a file, which parsing imports
     try:
         parse_workload(text)
     except UsageError:

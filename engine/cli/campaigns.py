@@ -29,6 +29,7 @@ from gemmtune.engine.seams.sampler_class import sampler_named
 
 __all__ = ["record", "tune"]
 
+_CAMPAIGN_HELP = "A campaign file (TOML); Python files that it names are imported. Or a recording of a program."
 _SPACE_HELP = f"A space to search, {one_of(Kind.SPACES)}. Repeat for more. [default: triton_mm]"
 _PRUNER_HELP = f"A pruner, asked before and after each build: {one_of(Kind.PRUNERS)}."
 _OBJECTIVE_HELP = f"The objective to minimise, {one_of(Kind.OBJECTIVES)}. [default: latency]"
@@ -51,7 +52,7 @@ _FLEET_HELP = (
 
 
 def tune(
-    campaign: Annotated[Path | None, typer.Argument(help="A campaign file (TOML).")] = None,
+    campaign: Annotated[Path | None, typer.Argument(help=_CAMPAIGN_HELP)] = None,
     problem: Problems = None,
     kernel: Annotated[
         list[str] | None,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from gemmtune.engine.campaign.plan import Plan
@@ -137,6 +140,16 @@ def test_a_file_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b'sampler = "\xe9"')
     with pytest.raises(UsageError, match="is not text in UTF-8"):
         read_plan(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize("kernel", ["./evil.py:Evil", "{}/evil.py:Evil", "./evil.py:Evil:n=1"])
+def test_a_kernel_in_the_place_of_a_campaign_is_refused_and_its_file_not_imported(tmp_path, monkeypatch, kernel):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text("import pathlib; pathlib.Path('imported').touch()")
+    text = f"triton:{kernel.format(tmp_path)}"
+    with pytest.raises(UsageError, match=f"{re.escape(text)} is a problem and no campaign file"):
+        read_plan(Path(text))
+    assert not (tmp_path / "imported").exists()
 
 
 def test_the_example_in_the_docstring_is_a_campaign(tmp_path):
