@@ -138,7 +138,7 @@ def _finals_grid(finals: Sequence[Final]) -> Grid:
     columns["ties"] = [str(len(final.tie_band)) for final in finals]
     columns["regret"] = [bound(final.regret_bound) for final in finals]
     if any(final.failed for final in finals):
-        columns["refuted"] = [str(len(final.failed)) for final in finals]
+        columns["failed"] = [str(len(final.failed)) for final in finals]
     columns["config"] = [config_text(final.leader.task, final.leader.config) for final in finals]
     return Grid(columns, ("final", "protocol", "leader", "config"))
 
@@ -152,7 +152,7 @@ def _final_json(final: Final) -> dict[str, object]:
         "tie_band": [_finalist(finalist) for finalist in final.tie_band],
         "finalists": len(final.finalists),
         "regret_bound": final.regret_bound,
-        "refuted": [_finalist(failed) | {"reason": failed.reason} for failed in final.failed],
+        "failed": [_finalist(failed) | {"reason": failed.reason} for failed in final.failed],
     }
 
 

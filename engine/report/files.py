@@ -68,7 +68,7 @@ def _json_report(path: Path) -> Report:
         return _inductor_report(path, fields)
     if "rounding_bound" in fields:
         return _cute_report(path)
-    if "landscapes" in fields and "courses" in fields:
+    if "landscapes" in fields and "curves" in fields:
         return _checked_report(path, _comparison_report, fields)
     if path.name == RUN_FILE and (run := read_run(path.parent)) is not None:
         return Report(fields, [_run_text(run)])
@@ -146,7 +146,7 @@ def _lookup_report(record: Mapping[str, Any]) -> Report:
 
 
 def _comparison_report(record: Mapping[str, Any]) -> Report:
-    curves = record["courses"]
+    curves = record["curves"]
     columns = {
         "sampler": [curve["arm"] for curve in curves],
         "landscape": [curve["landscape"] or "all" for curve in curves],

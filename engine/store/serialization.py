@@ -146,7 +146,7 @@ def final_row(final: Final) -> dict[str, object]:
         | ({"run": finalist.run} if finalist.run != 1 else {})  # left out as in older rows
         for finalist in final.finalists
     ]
-    refuted = [
+    failed = [
         {"space": out.task.space, "config": dict(out.config), "reason": storable(out.reason)} for out in final.failed
     ]
     return {
@@ -155,7 +155,7 @@ def final_row(final: Final) -> dict[str, object]:
         "protocol": final.protocol,
         "worker": final.worker,
         "created_at": final.created_at,
-        "content": compact_json({"finalists": finalists, "refuted": refuted}),
+        "content": compact_json({"finalists": finalists, "failed": failed}),
     }
 
 
@@ -184,7 +184,7 @@ def final_of(row: Row[Any]) -> Final:
         )
         failed = tuple(
             FailedFinalist(Task(problem, device, out["space"]), config_of(out["config"]), str(out["reason"]))
-            for out in content["refuted"]
+            for out in content["failed" if "failed" in content else "refuted"]  # its name in older rows
         )
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise DamagedRow(f"content: {type(error).__name__}: {error}") from None

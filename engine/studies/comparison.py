@@ -118,7 +118,7 @@ class Comparison:
             "landscapes": [
                 {"name": name, "score_range": found} for name, found in zip(self.landscapes, self.ranges, strict=True)
             ],
-            "courses": [curve.to_json() for curve in self.curves],
+            "curves": [curve.to_json() for curve in self.curves],
         }
 
 

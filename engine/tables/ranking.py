@@ -117,7 +117,7 @@ def rank(
     - replayed measurements count only where none was measured, estimates only where none was measured or replayed;
     - measured ones count only with the objective's protocol;
     - of one config, the run with the most samples counts, then the latest;
-    - a config that gave a wrong result on the problem once, or that a final refuted, is left out.
+    - a config that gave a wrong result on the problem once, or failed before a final, is left out.
 
     The finalists of the last final by the objective's protocol rank first, in its order and by its times. The others
     follow by score, then by space and the config's JSON. Rankings are sorted by the problem's name. Finals of other
@@ -140,8 +140,8 @@ def rank(
 
 def _ranking(group: Sequence[Measurement], finals: Sequence[Final], objective: Objective) -> Ranking | None:
     final = next((f for f in reversed(finals) if f.protocol == objective.protocol), None)
-    refuted = {(out.task.space, out.config) for f in finals for out in f.failed}
-    comparable = _comparable(group, objective, refuted)
+    failed = {(out.task.space, out.config) for f in finals for out in f.failed}
+    comparable = _comparable(group, objective, failed)
     contenders = tuple(sorted((_contender(m, objective, final) for m in comparable), key=lambda c: c.order))
     times = [m.created_at for m in comparable if m.evidence is Evidence.MEASURED]
     if times and final is not None:
@@ -159,10 +159,10 @@ def _ranking(group: Sequence[Measurement], finals: Sequence[Final], objective: O
 
 
 def _comparable(
-    group: Sequence[Measurement], objective: Objective, refuted: Set[tuple[str, Config]]
+    group: Sequence[Measurement], objective: Objective, failed: Set[tuple[str, Config]]
 ) -> list[Measurement]:
     """Return the ok measurements that may be ranked against each other, one per config."""
-    wrong = {_key(m) for m in group if m.status is Status.WRONG_RESULT} | refuted
+    wrong = {_key(m) for m in group if m.status is Status.WRONG_RESULT} | failed
     ok = [m for m in group if m.status is Status.OK and _key(m) not in wrong]
     measured = [m for m in ok if m.evidence is Evidence.MEASURED and m.protocol == objective.protocol]
     replayed = [m for m in ok if m.evidence is Evidence.REPLAYED]

@@ -128,7 +128,7 @@ def finals_database(path: Path, like: Path) -> None:
         "behind": [0.0, 0.0],
     }
     finalists = [content | {"config": dict(config)} for config in configs()[:9]]
-    text = json.dumps({"finalists": finalists, "refuted": []}, separators=(",", ":"))
+    text = json.dumps({"finalists": finalists, "failed": []}, separators=(",", ":"))
     shutil.copy(like, path)
     with sqlite3.connect(path) as connection:
         tasks = connection.execute("SELECT problem, device FROM tasks WHERE space = 'triton_mm'").fetchall()

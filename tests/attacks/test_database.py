@@ -295,7 +295,7 @@ def test_a_damaged_key_of_a_task_stops_its_campaign_and_names_the_way_out(path):
     [
         lambda text: text.replace('"time_ns":53.0', '"time_ns":93.0'),
         lambda text: text.replace('"finalists":[', '"finalists":[7,'),
-        lambda text: '{"finalists":[],"refuted":[]}',
+        lambda text: '{"finalists":[],"failed":[]}',
         lambda text: text.replace("samples_ns", "samples"),
         lambda text: text.replace("[50.0,", "[null,"),
         lambda text: text.replace("[-0.01,", "[0.5,"),

@@ -38,7 +38,7 @@ def test_compare_draws_curves_and_tells_how_far_each_sampler_came(run, hills):
     rows = {line.split()[0]: line for line in lines[lines.index(headers) + 2 :] if line}
     assert {"random", "evolution"} <= rows.keys()
     record = json.loads(Path("comparison/comparison.json").read_text())
-    found = {course["arm"]: course for course in record["courses"] if course["landscape"] == "hills"}
+    found = {curve["arm"]: curve for curve in record["curves"] if curve["landscape"] == "hills"}
     assert f"{found['evolution']['fraction_of_optimum'][31]:.3f}" in rows["evolution"]
     assert found["evolution"]["score"]["value"] > found["random"]["score"]["value"]
     assert Path("comparison/curves.png").read_bytes().startswith(b"\x89PNG")
@@ -57,7 +57,7 @@ def test_compare_reads_other_tuners_files_and_gives_the_same_bytes_again(run):
         assert Path("one", name).read_bytes() == Path("two", name).read_bytes()
     record = json.loads(out)
     assert record == json.loads(Path("one/comparison.json").read_text())
-    exhaustive = next(course for course in record["courses"] if course["arm"] == "exhaustive")
+    exhaustive = next(curve for curve in record["curves"] if curve["arm"] == "exhaustive")
     assert exhaustive["fraction_of_optimum"] == [0.5, 0.64, 0.8, 1.0]
     assert exhaustive["evaluations_to"]["0.99"] == {"median": 4, "share": 1.0}
 
@@ -65,7 +65,7 @@ def test_compare_reads_other_tuners_files_and_gives_the_same_bytes_again(run):
 def test_compare_says_what_budget_the_score_needs(run, hills):
     _, out, _ = run("compare", hills, "--samplers", "random", "--budget", "3", "--seeds", "2")
     assert "P looks at more evaluations than the budget of 3: " in out
-    assert json.loads(Path("comparison/comparison.json").read_text())["courses"][0]["score"] is None
+    assert json.loads(Path("comparison/comparison.json").read_text())["curves"][0]["score"] is None
 
 
 @pytest.mark.parametrize(

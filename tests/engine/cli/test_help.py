@@ -85,7 +85,7 @@ def test_a_sampler_is_taken_from_a_file(run, small, refusal):
     Path("mine.py").write_text(SAMPLER)
     study = ("--budget", "4", "--seeds", "1")
     assert run("replay", small, "--sampler", "./mine.py:InOrder", *study, "--json").record["sampler"] == "InOrder"
-    assert run("compare", small, "--samplers", "random,mine:InOrder", *study, "--json").record["courses"][1]["arm"]
+    assert run("compare", small, "--samplers", "random,mine:InOrder", *study, "--json").record["curves"][1]["arm"]
     shown = run("show", "comparison/comparison.json").out
     assert shown.startswith("1 landscape, budget 4, 1 seed")
     assert "InOrder" in shown

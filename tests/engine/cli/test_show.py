@@ -123,7 +123,7 @@ def test_show_sorts_and_filters(run, tuned, refusal):
     refusal(run("show", table, "--json", "--filter", "x"), "--json prints all")
 
 
-@pytest.mark.parametrize("text", ['{"a+b": [1]}', '{"landscapes": [], "courses": [{}]}'])
+@pytest.mark.parametrize("text", ['{"a+b": [1]}', '{"landscapes": [], "curves": [{}]}'])
 def test_a_file_that_lacks_what_is_shown_is_refused(run, tmp_path, refusal, text):
     (tmp_path / "odd.json").write_text(text)
     refusal(run("show", "odd.json"), "odd.json is damaged, or no file of gemmtune")

@@ -107,12 +107,12 @@ def test_a_database_lists_its_finals(database):
         "tie_band": [{"space": "example", "config": {"x": 2}}, {"space": "example", "config": {"x": 1}}],
         "finalists": 3,
         "regret_bound": 0.0012,
-        "refuted": [{"space": "example", "config": {"x": 7}, "reason": "off by 0.3"}],
+        "failed": [{"space": "example", "config": {"x": 7}, "reason": "off by 0.3"}],
     }
     title, body = database_report(database).to_text().split("\n\n")[2:]
     assert title == "1 final"
     header, _, line = body.splitlines()
-    assert header.split() == ["final", "leader", "µs", "ties", "regret", "refuted", "config"]
+    assert header.split() == ["final", "leader", "µs", "ties", "regret", "failed", "config"]
     assert line.split() == [f"H200/{TASK.problem.name}", "example", "80.0", "2", "≤", "0.12%", "1", "x=2"]
 
 

@@ -98,7 +98,7 @@ def test_a_score_does_not_depend_on_what_it_is_compared_with():
 
 def test_the_json_object_holds_curves_counts_and_scores():
     record = compare([P], {"arm": [[search(40, 10)]]}, 2).to_json()
-    assert json.loads(json.dumps(record))["courses"][1] == {
+    assert json.loads(json.dumps(record))["curves"][1] == {
         "arm": "arm",
         "landscape": "p",
         "fraction_of_optimum": [0.25, 1.0],
