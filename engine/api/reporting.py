@@ -8,18 +8,19 @@ from pathlib import Path
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.campaign.known_table import known_table
 from gemmtune.engine.io.numbers import checked_fraction
-from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
 from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.report.campaign_record import CampaignRecord, gather
 from gemmtune.engine.report.models.bench_file import read_benches
 from gemmtune.engine.report.progress.run import read_run
+from gemmtune.engine.report.tables import diff_report
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.table_file import table_sha256
 
-__all__ = ["REPORT_FILE", "report", "table_of_database", "update_report"]
+__all__ = ["REPORT_FILE", "replaced_rows", "report", "table_of_database", "update_report"]
 
 REPORT_FILE = "report.html"
 """Name of a campaign's page in its folder."""
@@ -94,6 +95,18 @@ def table_of_database(
     """
     checked_fraction(margin, "margin", least=0)
     return Table.of(known_table(database, registry.objective(objective), objective, margin=margin, device=device))
+
+
+def replaced_rows(path: Path, table: Table) -> str:
+    """Return the rows in which a table differs from that in the file it will replace; empty for none, or no file."""
+    if not path.exists():
+        return ""
+    try:
+        earlier = read_table(path)
+        found = earlier.diff(table)
+    except (TableError, DeviceError) as error:
+        return f"gemmtune: replaces an earlier table: {error}"
+    return "" if found.same else f"gemmtune: replaces {path}: {diff_report(found, table.device).to_text()}"
 
 
 def _write_campaign(table: TableRecord, folder: Path, target: Path, database: Database | None) -> Path:

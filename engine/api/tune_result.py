@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,20 +12,22 @@ from gemmtune.engine.api.reporting import REPORT_FILE, update_report
 from gemmtune.engine.api.table import Table
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.result import Result
+from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import ContractError, TableError, UsageError
 from gemmtune.engine.records.table import Choice, Row
 from gemmtune.engine.records.table import Table as TableRecord
+from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.campaign import campaign_report
-from gemmtune.engine.report.layout import Report, count
+from gemmtune.engine.report.layout import Report
 from gemmtune.engine.report.progress.run import Run, read_run, write_run
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.dataframe import config_columns, dataframe
 from gemmtune.engine.store.files import write_whole
-from gemmtune.engine.tables.earlier import with_earlier
+from gemmtune.engine.tables.earlier import EarlierRow, with_earlier
 from gemmtune.engine.tables.table_file import write_table
 
 if TYPE_CHECKING:
@@ -60,10 +61,8 @@ class TuneResult:
     """Path or URL of the database that holds every measurement."""
     run: Run | None = None
     """Record of the run, for the page."""
-    kept: tuple[Row, ...] = ()
-    """Rows of the folder's earlier table of problems that were not measured now; they are rows of `table`, too."""
-    outdated: tuple[Row, ...] = ()
-    """Rows of the folder's earlier table that were dropped, because the user edited the class that describes them."""
+    earlier: tuple[EarlierRow, ...] = ()
+    """Rows and ranges of the folder's earlier table that were kept, replaced or dropped; an equal row is left out."""
     written: list[Path] = field(default_factory=list)
     """Files of the last `save`."""
     notes: list[str] = field(default_factory=list)
@@ -96,17 +95,7 @@ class TuneResult:
     @property
     def report(self) -> Report:
         """The report behind `summary`, as text and as JSON."""
-        notes = []
-        searched = {found.problem for found in self.campaign.findings}
-        others = [row for row in self.kept if row.problem not in searched]
-        unmeasured = [row for row in self.kept if row.problem in searched]
-        if others:
-            notes.append(f"kept {_earlier(others, 'other problems')}; --replace drops them")
-        if unmeasured:
-            notes.append(f"kept {_earlier(unmeasured, 'problems without a measurement now')}; --replace drops them")
-        if self.outdated:
-            notes.append(f"dropped {_earlier(self.outdated, 'a class before its edit')}")
-        return campaign_report(self.plan, self.device, self.campaign, [*notes, *self.notes], self.written)
+        return campaign_report(self.plan, self.device, self.campaign, self.notes, self.written, self.earlier)
 
     def summary(self, width: int | None = None) -> str:
         """Return a line per task, what ships and which files were written, in at most `width` columns."""
@@ -132,13 +121,19 @@ class TuneResult:
             for found in self.campaign.findings
         )
 
-    def join(self, earlier: TableRecord | None) -> None:
-        """Add the rows that an earlier table has of problems without a measurement in this campaign."""
+    def join(self, earlier: TableRecord | None, store: Database, *, keep: bool = True) -> None:
+        """Join the table with an earlier one, see `with_earlier`; without `keep`, only say what it replaces."""
         if earlier is None:
             return
         measured = {found.problem for found in self.campaign.findings if found.evaluations}
         tuned = {*measured, *self.plan.held_out, *(row.problem for row in self.rows)}
-        table, self.kept, self.outdated = with_earlier(self.campaign.table, earlier, tuned)
+
+        def ranked(problem: Workload, choice: Choice) -> bool:
+            task, made_with = Task(problem, self.device, choice.space), Toolchain.parse(choice.toolchain)
+            kernel = task, choice.protocol, choice.evidence, made_with, [choice.config.digest]
+            return choice.space in {*self.plan.spaces, problem.baseline_space} and bool(store.known(*kernel))
+
+        table, self.earlier = with_earlier(self.campaign.table, earlier, tuned, ranked, keep=keep)
         self.campaign = replace(self.campaign, table=table)
 
     def save(self, folder: str | os.PathLike[str], *, report: bool = True) -> list[Path]:
@@ -178,12 +173,6 @@ class TuneResult:
     def __repr__(self) -> str:
         """Name the device and the number of rows; the database's URL may hold a password."""
         return f"TuneResult({self.device.sku}, rows={len(self.rows)})"
-
-
-def _earlier(rows: Sequence[Row], of: str) -> str:
-    """Return how many earlier rows there are, with the names of the first."""
-    names = ", ".join(row.problem.name for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
-    return f"{count(len(rows), 'earlier row')} of {of} ({names})"
 
 
 def export_everywhere(table: Table, out: Path) -> tuple[list[Path], list[str], list[str]]:

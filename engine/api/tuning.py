@@ -169,8 +169,14 @@ def tune(
             result = TuneResult(plan, opened.device, found, url, run)
             if folder is not None:
                 with locked(folder):  # campaigns that end together keep each other's rows
-                    if not replace_table:
-                        result.join(read_earlier(folder / TABLE_FILE, opened.device, plan.objective))
+                    try:
+                        earlier = read_earlier(folder / TABLE_FILE, opened.device, plan.objective)
+                    except UsageError as error:
+                        if not replace_table:
+                            raise
+                        earlier = None
+                        notify(callbacks, f"replaces an earlier table: {error}")
+                    result.join(earlier, store, keep=not replace_table)
                     result.save_with(folder, store, report=report)
     return result
 

@@ -8,7 +8,7 @@ import typer
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, named
-from gemmtune.engine.io.printing import print_text
+from gemmtune.engine.io.printing import print_notice, print_text
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.report.progress.work import show_work
@@ -52,11 +52,12 @@ def table(
 ) -> None:
     """Write a table of everything that a database knows.
 
-    Searches and measures nothing. OUT receives table.json and its exports; a table that is there is replaced.
+    Searches and measures nothing. OUT receives table.json and its exports; a table that is there is replaced, and
+    the rows that differ are named.
     """
     with show_work(f"reading {database}", quiet=as_json):
         from gemmtune.engine.api.output_folder import make_folder
-        from gemmtune.engine.api.reporting import table_of_database
+        from gemmtune.engine.api.reporting import replaced_rows, table_of_database
         from gemmtune.engine.api.tune_result import export_everywhere
         from gemmtune.engine.report.tables import table_report
         from gemmtune.engine.store.database import Database
@@ -64,8 +65,11 @@ def table(
         make_folder(out)
         with Database.open(database, read_only=True) as store:
             found = table_of_database(store, objective=objective, margin=margin, device=device)
+        replaced = replaced_rows(out / "table.json", found)
         found.save(out / "table.json")
         written, refusals, broken = export_everywhere(found, out)
+    for line in replaced.splitlines():
+        print_notice(line)
     output.show(table_report(found), as_json=as_json)
     if not as_json:
         print_text("\n".join(["", *refusals, "written:", *(f"  {path}" for path in (out / "table.json", *written))]))

@@ -10,6 +10,7 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
+from gemmtune.engine.report.earlier import earlier_json, earlier_notes
 from gemmtune.engine.report.layout import (
     Grid,
     Report,
@@ -27,17 +28,24 @@ from gemmtune.engine.report.losses import portfolio_report, ranges_json, ranges_
 from gemmtune.engine.report.pareto import Scored, front_json, front_sections
 from gemmtune.engine.report.why import Why, legend, why
 from gemmtune.engine.seams.objective import Objective
+from gemmtune.engine.tables.earlier import EarlierRow
 from gemmtune.engine.tables.rows import unserved
 
 __all__ = ["campaign_report"]
 
 
 def campaign_report(
-    plan: Plan, device: Device, result: Result, notes: Sequence[str] = (), written: Sequence[Path] = ()
+    plan: Plan,
+    device: Device,
+    result: Result,
+    notes: Sequence[str] = (),
+    written: Sequence[Path] = (),
+    earlier: Sequence[EarlierRow] = (),
 ) -> Report:
     """Report each task, the Pareto fronts of an objective with parts, the table, and the files.
 
-    `notes` are lines on what could not be exported, `written` the files of the campaign.
+    `notes` are lines on what could not be exported, `written` the files of the campaign, `earlier` the rows of the
+    folder's earlier table.
     """
     objective, findings = plan.plugins.objective, result.findings
     evidence = {m.evidence for m in result.measurements}
@@ -66,6 +74,7 @@ def campaign_report(
         ],
         "damaged": result.damaged,
         "failed_baselines": [{"problem": m.task.problem, "status": m.status, "reason": m.reason} for m in lost],
+        "earlier": earlier_json(earlier),
         "notes": notes,
         "written": [str(path) for path in written],
     }
@@ -101,7 +110,7 @@ def campaign_report(
         lines.append(
             f"{count(len(lost), 'baseline')} failed, and the rows ship without a comparison. The first: {first}"
         )
-    lines += [*left_out(result.damaged), *notes]
+    lines += [*left_out(result.damaged), *earlier_notes(earlier, {each.problem for each in findings}), *notes]
     if written:
         lines += ["written:", *(f"  {path}" for path in written)]
     return Report(record, [*sections, "\n".join(lines)])

@@ -12,7 +12,7 @@ from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, coun
 from gemmtune.engine.report.why import legend, why
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
 
-__all__ = ["diff_report", "range_row_json", "range_text", "size_name", "table_report", "verify_report"]
+__all__ = ["diff_report", "first_choice", "range_row_json", "range_text", "size_name", "table_report", "verify_report"]
 
 _DIFF_HEADERS = ("change", "problem", "ran", "µs", "runs", "µs now", "shift", "config")
 _VERIFY_HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "config")
@@ -95,7 +95,7 @@ def diff_report(found: TableDiff, device: Device) -> Report:
         shift: str = "-",
     ) -> list[str]:
         name = range_text(row) if isinstance(row, RangeRow) else row.problem.name
-        return [kind, name, *before, *after, shift, choice_text(device, row.problem, _first(row))]
+        return [kind, name, *before, *after, shift, choice_text(device, row.problem, first_choice(row))]
 
     rows = {"added": found.added, "gone": found.gone}
     changes = {"winner": found.winner, "terms": found.terms, "time": found.time}
@@ -189,13 +189,14 @@ def _losses(losses: Sequence[tuple[int, float]]) -> str:
     return ", ".join(f"{m}: {loss:.1%}" for m, loss in losses) or "-"
 
 
-def _first(row: Row | RangeRow) -> Choice:
+def first_choice(row: Row | RangeRow) -> Choice:
+    """Return the choice that a row or a range runs."""
     return row.choice if isinstance(row, RangeRow) else row.choices[0]
 
 
 def _ran(row: Row | RangeRow) -> tuple[str, str]:
     """Return the space that runs, and its time in µs; a range has no time of its own."""
-    choice = _first(row)
+    choice = first_choice(row)
     return choice.space, "-" if isinstance(row, RangeRow) else microseconds(choice.time_ns)
 
 

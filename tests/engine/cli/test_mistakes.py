@@ -143,10 +143,46 @@ def test_a_second_campaign_keeps_the_rows_of_the_first_ones_problems(run, refusa
     assert len(exported["rows"]) == 2
     replaced = run("tune", "--problem", MIDDLE, *arguments, "--replace")
     assert "kept" not in replaced.out
+    assert f"dropped 1 earlier row of other problems, by --replace ({DECODE})" in replaced.out
     assert [each.problem.name for each in read_table(Path("out/table.json")).rows] == [MIDDLE]
     damaged = Path("out/table.json")
     damaged.write_text(damaged.read_text().replace("triton", "tritno"))
     refusal(run("tune", "--problem", DECODE, *arguments), "sha256 does not match", "--replace")
+
+
+def test_a_small_campaign_keeps_the_better_row_of_a_committed_table(run):
+    arguments = ("--problem", DECODE, "--no-report", "--budget")
+    run("tune", *arguments, "16")
+    better = Path("out/table.json").read_bytes()
+    Path("out/measurements.db").unlink()
+    for _ in range(2):  # the second one finds everything in the database
+        small = run("tune", *arguments, "2", "--json").record
+        assert [(each["fate"], each["before"]["space"], each["now"]["space"]) for each in small["earlier"]] == [
+            ("kept", "triton_mm", "aten")
+        ]
+        assert Path("out/table.json").read_bytes() == better
+    replaced = run("tune", *arguments, "2", "--replace")
+    assert f"replaced 1 earlier row: {DECODE} triton_mm 17." in replaced.out
+    assert run("tune", *arguments, "16", "--json").record["earlier"][0]["fate"] == "replaced"
+    assert Path("out/table.json").read_bytes() == better
+
+
+def test_a_table_of_a_database_names_the_rows_that_it_replaces(run):
+    run("tune", "--problem", DECODE, "--no-report", "--budget", "16")
+    run("tune", "--problem", DECODE, "--no-report", "--budget", "2", "--database", "small.db", "--out", "small")
+    found = run("table", "small.db", "--out", "out")
+    assert found.status == 0
+    assert "replaces out/table.json: 1 difference" in found.err
+    assert "triton_mm" in next(line for line in found.err.splitlines() if line.startswith("winner"))
+    assert "replaces" not in run("table", "small.db", "--out", "out").err
+
+
+def test_a_damaged_table_that_is_replaced_is_named(run):
+    Path("out").mkdir()
+    Path("out/table.json").write_text("{}")
+    said = run("tune", "--problem", DECODE, "--budget", "2", "--no-report", "--replace")
+    assert said.status == 0
+    assert "replaces an earlier table: out/table.json: " in said.err
 
 
 def test_an_exported_table_is_told_from_the_table(run, tuned, refusal):

@@ -264,8 +264,8 @@ def test_a_replayed_table_has_no_date():
 def test_kept_rows_bring_their_date_and_not_their_margin():
     new = build(ok("aten", around(100)), margin=0.02)
     other = ok("aten", around(100), problem="64x64x64:bf16:nt", created_at="2026-11-22T12:00:00Z")
-    table, kept, _ = with_earlier(new, build(other, margin=0.1), {new.rows[0].problem})
-    assert (len(kept), table.margin, table.measured_at) == (1, 0.02, "2026-11-22")
+    table, fates = with_earlier(new, build(other, margin=0.1), {new.rows[0].problem})
+    assert (len(fates), table.margin, table.measured_at) == (1, 0.02, "2026-11-22")
 
 
 def test_of_a_tie_the_kernel_that_needs_torch_alone_comes_first():
