@@ -24,6 +24,9 @@ DISTRIBUTIVE = re.compile(
 )
 """`one process a GPU` for `one process per GPU`."""
 
+PLACEHOLDER = re.compile(r"(?<!\{)\{[a-z_]\w*(?:[.:!][^{}]*)?\}(?!\})")
+"""Place of a value in a text, as in `ships {baseline}`."""
+
 
 def files(*folders: str) -> list[Path]:
     """Python files below folders of the repository; links are not followed."""
@@ -80,6 +83,25 @@ def test_rooms_that_serve_every_workload_name_no_size_of_a_gemm():
 
 def test_the_source_stays_small():
     assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files(*SOURCES)) <= MOST_LINES
+
+
+def test_every_text_with_a_place_for_a_value_is_an_f_string_or_formatted_where_it_stands():
+    found = []
+    for path in files(*SOURCES):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        filled = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}  # docstrings
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                filled |= {id(part) for part in ast.walk(node)}
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+                filled.add(id(node.func.value))
+        texts = (n for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        found += [
+            f"{path.relative_to(ROOT)}:{text.lineno}: {text.value}"
+            for text in texts
+            if id(text) not in filled and PLACEHOLDER.search(text.value)
+        ]
+    assert found == []
 
 
 def test_docstrings_keep_the_rules_of_prose():

@@ -18,10 +18,6 @@ _DIFF_HEADERS = ("change", "problem", "ran", "µs", "runs", "µs now", "shift", 
 _VERIFY_HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "config")
 _LEFT = ("change", "problem", "run", "ran", "runs", "holds", "evidence", "why", "config")
 _NOTHING = ("-", "-")
-_LEGEND = (
-    "margin: lead of the fastest kernel over {baseline}",
-    "ties: configs that the times do not tell apart from the fastest",
-)
 
 
 def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
@@ -79,8 +75,12 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
         "ranges": [range_row_json(row) for row in table.ranges],
     }
     ranges = [_ranges_grid(table)] if table.ranges else []
-    legends = [legend(reasons, baseline_words(row.problem for row in rows)), *_LEGEND]
-    explained = ["\n".join(legends).format(baseline=baseline)] if rows else []
+    legends = [
+        legend(reasons, baseline_words(row.problem for row in rows)),
+        f"margin: lead of the fastest kernel over {baseline}",
+        "ties: configs that the times do not tell apart from the fastest",
+    ]
+    explained = ["\n".join(legends)] if rows else []
     return Report(record, [title, *([Grid(columns, _LEFT)] if rows else []), *explained, *ranges])
 
 

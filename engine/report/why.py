@@ -31,17 +31,14 @@ class Why(StrEnum):
 
     def meaning(self, baseline: str) -> str:
         """Return the sentence that explains the reason; `baseline` are the words for the kernel that runs untuned."""
-        return _MEANINGS[self].format(baseline=baseline)
-
-
-_MEANINGS = {
-    Why.WINS: "the kernel leads {baseline} beyond the noise and by the margin or more, and ships",
-    Why.MARGIN: "the kernel leads {baseline} by less than the margin; {baseline} ships",
-    Why.NOISE: "the kernel leads, but the intervals overlap; {baseline} ships",
-    Why.SLOWER: "no kernel found is faster than {baseline}, which ships",
-    Why.ALONE: "{baseline} was not measured, or failed; the fastest kernel ships",
-    Why.FAILED: "no kernel found works; {baseline} ships",
-}
+        return {
+            Why.WINS: f"the kernel leads {baseline} beyond the noise and by the margin or more, and ships",
+            Why.MARGIN: f"the kernel leads {baseline} by less than the margin; {baseline} ships",
+            Why.NOISE: f"the kernel leads, but the intervals overlap; {baseline} ships",
+            Why.SLOWER: f"no kernel found is faster than {baseline}, which ships",
+            Why.ALONE: f"{baseline} was not measured, or failed; the fastest kernel ships",
+            Why.FAILED: f"no kernel found works; {baseline} ships",
+        }[self]
 
 
 def fastest_searched(row: Row) -> Choice | None:

@@ -17,8 +17,12 @@ __all__ = ["all_rows", "finals", "leads", "markdown", "roofline"]
 
 _NAMED = 50  # most problems that a picture names; more become a curve
 _LINE = 0.27  # height of a named line, inches
-_KINDS = {"win": "ships the kernel", "tie": "tie: ships {baseline}", "loss": "ships {baseline}"}
 _MARKERS: dict[str, Literal["o", "D", "s"]] = {"win": "o", "tie": "D", "loss": "s"}
+
+
+def _meanings(baseline: str) -> dict[str, str]:
+    """Return the meaning of each kind of row; `baseline` are the words for the kernel that runs untuned."""
+    return {"win": "ships the kernel", "tie": f"tie: ships {baseline}", "loss": f"ships {baseline}"}
 
 
 def leads(record: CampaignRecord) -> Section:
@@ -32,15 +36,15 @@ def leads(record: CampaignRecord) -> Section:
     named = len(found) <= _NAMED
     with canvas(1.0 + _LINE * len(found) if named else 3.6) as figure:
         axes = figure.subplots()
-        for kind, meaning in _KINDS.items():
+        for kind, meaning in _meanings(words).items():
             places = [i for i, (*_, reason) in enumerate(found) if reason.kind == kind]
             if not places:
                 continue
             at = [found[i][1][0] for i in places]
             bars = [[of - found[i][1][1] for of, i in zip(at, places, strict=True)]]
             bars.append([found[i][1][2] - of for of, i in zip(at, places, strict=True)])
-            label, size = meaning.format(baseline=words), 5 if named else 2.5
-            draw = partial(axes.errorbar, color=COLORS[kind].light, fmt=_MARKERS[kind], label=label, ms=size)
+            size = 5 if named else 2.5
+            draw = partial(axes.errorbar, color=COLORS[kind].light, fmt=_MARKERS[kind], label=meaning, ms=size)
             draw(at, places, xerr=bars) if named else draw(places, at, yerr=bars)
         for value, dashes in ((1.0, "-"), (1 + record.table.margin, ":")):
             (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
@@ -86,7 +90,8 @@ def roofline(record: CampaignRecord) -> Section:
         edges = [min(x for _, x, *_ in points) / 1.5, max(x for _, x, *_ in points) * 1.5]
         roof = [x * device.memory_bandwidth_gb_s * 1e-3 for x in edges]
         axes.plot(edges, roof, color=COLORS["muted"].light, label=f"memory, {device.memory_bandwidth_gb_s} GB/s")
-        for kind, meaning in _KINDS.items():
+        words = baseline_words(row.problem for row in record.table.rows)
+        for kind, meaning in _meanings(words).items():
             of = [point for point, its in zip(points, kinds, strict=True) if its == kind]
             if of:
                 at, speeds = [x for _, x, *_ in of], [y for *_, y, _ in of]

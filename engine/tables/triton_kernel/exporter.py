@@ -14,7 +14,7 @@ from gemmtune.engine.tables.triton_kernel.loader import SCHEMA, parse_triton_tab
 __all__ = ["TritonExporter"]
 
 _DEFAULT = "triton_default"
-_SOFTMAX = "scalars=n_rows={rows},n_columns=1024;dtypes=torch.bfloat16,torch.bfloat16;nearest=rows;kernel_sha256=0a1b"
+_SOFTMAX = "n_columns=1024;dtypes=torch.bfloat16,torch.bfloat16;nearest=rows;kernel_sha256=0a1b"
 
 
 class TritonExporter(Exporter):
@@ -24,7 +24,7 @@ class TritonExporter(Exporter):
     spaces: ClassVar[tuple[str, ...]] = ("triton_kernel", _DEFAULT)
     example: ClassVar[tuple[str, Config]] = ("triton_kernel", Config({"ROWS": 4, "num_warps": 8}))
     example_problems: ClassVar[tuple[str, ...]] = tuple(
-        f"triton:Softmax@0123456789ab:rows={rows},columns=1024:{_SOFTMAX.format(rows=rows)}" for rows in (1024, 4096)
+        f"triton:Softmax@0123456789ab:rows={rows},columns=1024:scalars=n_rows={rows},{_SOFTMAX}" for rows in (1024, 4096)
     )
 
     def export(self, table: Table) -> Mapping[str, str]:
