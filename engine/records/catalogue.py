@@ -42,7 +42,7 @@ def by_name(name: str) -> Device | None:
 
 
 def known(device: Device) -> Device:
-    """Return the catalogue's equal device, which has sources and active clusters; the device itself without one."""
+    """Return the catalogue's equal device, with source, active clusters and peaks; the device itself without one."""
     return next((each for each in devices() if each == device), device)
 
 
@@ -59,6 +59,7 @@ def _by_sku() -> Mapping[str, Device]:
         arch, aliases, clusters = fields["arch"], fields.pop("also", ()), fields.pop("active_clusters", {})
         fields["source"] += f"; limits of {arch}: {_LIMITS_SOURCE}"
         fields["active_clusters"] = tuple((int(size), count) for size, count in clusters.items())
+        fields["peaks"] = tuple((name, float(peak)) for name, peak in fields.pop("peak_tflops", {}).items())
         record = Device(**fields, **catalogue["limits"][arch])
         found |= {_fold(name): record for name in (record.sku, *aliases)}
     return found

@@ -49,6 +49,8 @@ class Device:
     """Source of the figures."""
     active_clusters: tuple[tuple[int, int], ...] = field(default=(), compare=False)
     """Pairs of blocks per cluster and clusters that run at once, as one board's driver reported; may be empty."""
+    peaks: tuple[tuple[str, float], ...] = field(default=(), compare=False)
+    """Pairs of a compute type and its peak rate in TFLOP/s, dense, by the data sheet; may be empty."""
 
     def __post_init__(self) -> None:
         """Refuse an architecture without a compute capability."""
@@ -68,6 +70,11 @@ class Device:
     def has_clusters(self) -> bool:
         """Whether thread blocks can form clusters."""
         return self.capability >= _FIRST_WITH_CLUSTERS
+
+    def peak_tflops(self, compute_type: str) -> float | None:
+        """Return the peak rate of a compute type; None where no data sheet has it."""
+        peaks, either = dict(self.peaks), compute_type.removesuffix(" in fp16")
+        return peaks.get(compute_type, peaks.get(either))  # only GeForce sums faster in fp16
 
     def max_active_clusters(self, size: int) -> int:
         """Return the number of clusters of `size` blocks that run at once, one block per multiprocessor.

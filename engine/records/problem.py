@@ -253,6 +253,13 @@ class Problem(Workload):
         return self.batch * (a + b + out) + bias + read
 
     @property
+    def compute_type(self) -> str:
+        """Type of the wider operand, `fp8` for both floats of 8 bits, and ` in fp16` behind it for sums in fp16."""
+        wider = max(self.a_dtype, self.b_dtype, key=lambda dtype: dtype.itemsize)
+        name = "tf32" if self.allow_tf32 else "fp8" if wider in (DType.E4M3, DType.E5M2) else wider.value
+        return f"{name} in fp16" if self.acc_dtype is DType.FP16 else name
+
+    @property
     def stored_dtypes(self) -> tuple[DType, ...]:
         """Element types of the tensors that the kernel stores: of the output, or of the epilogue's outputs."""
         outputs = self.epilogue.outputs

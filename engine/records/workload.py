@@ -56,6 +56,11 @@ class Workload(ABC):
         """Bytes that one launch must move through device memory; a faster time than these take is refused."""
 
     @property
+    def compute_type(self) -> str:
+        """Type that the kernel computes in, as `Device.peaks` names it; by default none, and no peak rate is known."""
+        return ""
+
+    @property
     @abstractmethod
     def sizes(self) -> Mapping[str, int]:
         """Sizes by name, each at least 1, in a fixed order; samplers compare workloads by their logarithms."""

@@ -1,6 +1,7 @@
 """Reports on tables: of one, of the difference between two, and of a verification."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gemmtune.engine.campaign.verify import Check, Verified
 from gemmtune.engine.records.artifact import Toolchain
@@ -11,6 +12,7 @@ from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, count, json_fields, microseconds, natural
 from gemmtune.engine.report.why import legend, why
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
+from gemmtune.engine.tables.roofline import speed_columns, speeds
 
 __all__ = ["diff_report", "first_choice", "range_row_json", "range_text", "size_name", "table_report", "verify_report"]
 
@@ -23,6 +25,7 @@ _NOTHING = ("-", "-")
 def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
     """Report each row of a table: what production should run, why, and how sure that is; below the title, `notes`."""
     rows = sorted(table.rows, key=lambda row: natural(row.problem.name))
+    ordered = replace(table, rows=tuple(rows))
     first, reasons = [row.choices[0] for row in rows], [why(row, table.margin) for row in rows]
     baseline = baseline_name(row.problem for row in rows)
     columns = {
@@ -30,6 +33,7 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
         "run": [choice.space for choice in first],
         "µs": [microseconds(choice.time_ns) for choice in first],
         "95 % interval": [_interval(choice) for choice in first],
+        **{name: cells for name, cells in speed_columns(ordered).items() if name == "% of peak"},
         f"{baseline} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
         "margin": [f"{row.margin:+.1%}" for row in rows],
         "why": [str(reason) for reason in reasons],
@@ -69,8 +73,9 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
                 "loss": row.loss,
                 "choices": [json_fields(c, "space", "config", *interval, "evidence") for c in row.choices],
                 "baseline_ns": row.baseline.time_ns if row.baseline else None,
+                **{name: getattr(each, name, None) for name in ("tflop_s", "gb_s", "bound", "fraction_of_peak")},
             }
-            for row in table.rows
+            for row, each in zip(table.rows, speeds(table), strict=True)
         ],
         "ranges": [range_row_json(row) for row in table.ranges],
     }

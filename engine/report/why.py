@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from gemmtune.engine.records.table import Choice, Row
 
-__all__ = ["Why", "fastest_searched", "legend", "why"]
+__all__ = ["Why", "fastest_searched", "kind_meanings", "legend", "why"]
 
 
 class Why(StrEnum):
@@ -64,3 +64,8 @@ def legend(reasons: Iterable[Why], baseline: str) -> str:
     """Return a line per reason that occurs, with its meaning; see `Why.meaning`."""
     found = set(reasons)
     return "\n".join(f"{reason}: {reason.meaning(baseline)}" for reason in Why if reason in found)
+
+
+def kind_meanings(baseline: str) -> dict[str, str]:
+    """Return the meaning of each kind of row, for a picture; for `baseline`, see `Why.meaning`."""
+    return {"win": "ships the kernel", "tie": f"tie: ships {baseline}", "loss": f"ships {baseline}"}

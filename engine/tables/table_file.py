@@ -114,7 +114,7 @@ def _table_of(text: str) -> Table:
         raise TableError("edited after it was written: its sha256 does not match; export it again")
     table: Table = _read(Table, {name: record[name] for name in names}, "the table")
     _refuse_duplicates(row.problem for row in table.rows)
-    device = replace(table.device, active_clusters=known(table.device).active_clusters)
+    device = replace(known(table.device), source=table.device.source)
     return replace(table, device=device, ranges=tuple(_ordered(table.ranges)))
 
 

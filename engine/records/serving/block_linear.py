@@ -33,6 +33,11 @@ class BlockLinear(Layer):
         return 2 * self.tokens * self.n * self.k
 
     @property
+    def compute_type(self) -> str:
+        """Type of the product."""
+        return "fp8"
+
+    @property
     def min_bytes(self) -> int:
         """Bytes of both operands and of the output in bf16, without the scales."""
         return self.tokens * self.k + self.n * self.k + 2 * self.tokens * self.n

@@ -130,6 +130,11 @@ class MoeLayer(Layer):
         return 2 * self.rows * sum(n * k for n, k in self.products)
 
     @property
+    def compute_type(self) -> str:
+        """Type of both products."""
+        return "bf16" if self.dtype is MoeType.BF16 else "fp8"
+
+    @property
     def min_bytes(self) -> int:
         """Bytes of activations and outputs, and of the weights of `top_k` experts, which one token takes already."""
         return self.bytes_with(self.top_k)

@@ -3,7 +3,14 @@
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.campaign_record import CampaignRecord
-from gemmtune.engine.report.html import model_section, range_section, row_sections, run_sections, search_sections
+from gemmtune.engine.report.html import (
+    model_section,
+    range_section,
+    roofline_section,
+    row_sections,
+    run_sections,
+    search_sections,
+)
 from gemmtune.engine.report.html.page import Card, Page, render
 from gemmtune.engine.report.layout import count, readable, readable_unit
 from gemmtune.engine.report.progress.state import duration
@@ -24,7 +31,7 @@ def campaign_html(record: CampaignRecord, sources: str = "") -> str:
     found = [
         model_section.models(record),
         row_sections.leads(record),
-        row_sections.roofline(record) if table.rows else None,
+        roofline_section.roofs(record),
         range_section.m_ranges(record),
         search_sections.regret(record),
         search_sections.best_over_time(record),

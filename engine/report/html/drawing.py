@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from markupsafe import Markup
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # matplotlib takes a while to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "PANELS", "SERIES", "Color", "canvas", "grid", "plain_ticks", "png", "svg", "wrapped"]
+__all__ = ["COLORS", "MARKERS", "PANELS", "SERIES", "Color", "canvas", "grid", "plain_ticks", "png", "svg", "wrapped"]
 
 PANELS = 6
 """Most problems that get a panel of their own in a picture."""
@@ -55,6 +55,9 @@ COLORS = {
 
 SERIES = tuple(name for name in COLORS if name.startswith("series"))
 """Names of the colours that tell series apart, in order."""
+
+MARKERS: dict[str, Literal["o", "D", "s"]] = {"win": "o", "tie": "D", "loss": "s"}
+"""Marker of a row by its kind, so that no picture tells kinds apart by colour alone."""
 
 _STYLE: dict[Any, object] = {
     "axes.edgecolor": COLORS["muted"].light,

@@ -1,28 +1,22 @@
-"""Sections on what the rows are worth: lead, roofline, finals, every row, and Markdown to paste."""
+"""Sections on what the rows are worth: lead, finals, every row, and Markdown to paste."""
 
 from collections.abc import Iterable
 from functools import partial
 from math import ceil
-from typing import Literal
 
 from gemmtune.engine.records.final import Finalist
 from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, lead
-from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, grid, plain_ticks, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, MARKERS, PANELS, canvas, grid, svg, wrapped
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
 from gemmtune.engine.report.layout import choice_text, microseconds, readable, readable_unit
-from gemmtune.engine.report.why import why
+from gemmtune.engine.report.why import kind_meanings, why
+from gemmtune.engine.tables.roofline import speed_columns
 
-__all__ = ["all_rows", "finals", "leads", "markdown", "roofline"]
+__all__ = ["all_rows", "finals", "leads", "markdown"]
 
 _NAMED = 50  # most problems that a picture names; more become a curve
 _LINE = 0.27  # height of a named line, inches
-_MARKERS: dict[str, Literal["o", "D", "s"]] = {"win": "o", "tie": "D", "loss": "s"}
-
-
-def _meanings(baseline: str) -> dict[str, str]:
-    """Return the meaning of each kind of row; `baseline` are the words for the kernel that runs untuned."""
-    return {"win": "ships the kernel", "tie": f"tie: ships {baseline}", "loss": f"ships {baseline}"}
 
 
 def leads(record: CampaignRecord) -> Section:
@@ -36,7 +30,7 @@ def leads(record: CampaignRecord) -> Section:
     named = len(found) <= _NAMED
     with canvas(1.0 + _LINE * len(found) if named else 3.6) as figure:
         axes = figure.subplots()
-        for kind, meaning in _meanings(words).items():
+        for kind, meaning in kind_meanings(words).items():
             places = [i for i, (*_, reason) in enumerate(found) if reason.kind == kind]
             if not places:
                 continue
@@ -44,7 +38,7 @@ def leads(record: CampaignRecord) -> Section:
             bars = [[of - found[i][1][1] for of, i in zip(at, places, strict=True)]]
             bars.append([found[i][1][2] - of for of, i in zip(at, places, strict=True)])
             size = 5 if named else 2.5
-            draw = partial(axes.errorbar, color=COLORS[kind].light, fmt=_MARKERS[kind], label=meaning, ms=size)
+            draw = partial(axes.errorbar, color=COLORS[kind].light, fmt=MARKERS[kind], label=meaning, ms=size)
             draw(at, places, xerr=bars) if named else draw(places, at, yerr=bars)
         for value, dashes in ((1.0, "-"), (1 + record.table.margin, ":")):
             (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
@@ -70,44 +64,6 @@ def leads(record: CampaignRecord) -> Section:
     )
     headers = ["problem", "lead", "95 % interval", "why", "meaning"]
     sheet = Sheet(headers, rows, ("problem", "why", "meaning"), [reason.kind for *_, reason in reversed(found)])
-    return Section(title, text, [picture], sheet)
-
-
-def roofline(record: CampaignRecord) -> Section:
-    """Draw each row's speed over its arithmetic intensity, beneath the memory's roof."""
-    title, device = "Roofline", record.table.device
-    if record.objective.unit != "ns":
-        return Section(title, f"The objective {record.table.objective} is no time.")
-    points = []
-    for row in record.table.rows:
-        seconds, problem = row.choices[0].time_ns * 1e-9, row.problem
-        points.append((problem, problem.flops / problem.min_bytes, problem.flops / seconds * 1e-12, seconds))
-    kinds = [why(row, record.table.margin).kind for row in record.table.rows]
-    with canvas(3.6) as figure:
-        axes = figure.subplots()
-        axes.set(xscale="log", yscale="log", xlabel="flop per byte (each operand moved once)", ylabel="TFLOP/s")
-        plain_ticks(axes)
-        edges = [min(x for _, x, *_ in points) / 1.5, max(x for _, x, *_ in points) * 1.5]
-        roof = [x * device.memory_bandwidth_gb_s * 1e-3 for x in edges]
-        axes.plot(edges, roof, color=COLORS["muted"].light, label=f"memory, {device.memory_bandwidth_gb_s} GB/s")
-        words = baseline_words(row.problem for row in record.table.rows)
-        for kind, meaning in _meanings(words).items():
-            of = [point for point, its in zip(points, kinds, strict=True) if its == kind]
-            if of:
-                at, speeds = [x for _, x, *_ in of], [y for *_, y, _ in of]
-                axes.scatter(at, speeds, color=COLORS[kind].light, marker=_MARKERS[kind], s=22, label=meaning)
-        axes.set_ylim(min(y for *_, y, _ in points) / 1.6, max(y for *_, y, _ in points) * 1.6)
-        figure.legend(loc="outside upper left", ncols=4)
-        picture = svg(figure, f"Speed over arithmetic intensity of {len(points)} rows")
-    rows = [
-        [p.name, f"{x:.1f}", f"{y:.1f}", f"{p.min_bytes / seconds / device.memory_bandwidth_gb_s * 1e-7:.0f} %"]
-        for p, x, y, seconds in points
-    ]
-    sheet = Sheet(["problem", "flop/byte", "TFLOP/s", "of memory bandwidth"], rows, ("problem",))
-    text = (
-        "A row near the line is bound by memory: no config can be much faster. Above it, operands stayed in the L2 "
-        "cache. Flops and bytes count each operand once; the bandwidth is the data sheet's."
-    )
     return Section(title, text, [picture], sheet)
 
 
@@ -173,7 +129,8 @@ def all_rows(record: CampaignRecord) -> Section:
     """List every row of the table."""
     unit = record.objective.unit
     rows, kinds = [], []
-    for row in record.table.rows:
+    speeds = speed_columns(record.table)
+    for number, row in enumerate(record.table.rows):
         choice, reason = row.choices[0], why(row, record.table.margin)
         gain = record.leads.get(row.problem)
         rows.append(
@@ -182,6 +139,7 @@ def all_rows(record: CampaignRecord) -> Section:
                 choice.space,
                 readable(choice.time_ns, unit),
                 f"{readable(choice.low_ns, unit)}–{readable(choice.high_ns, unit)}",
+                *(cells[number] for cells in speeds.values()),
                 readable(row.baseline.time_ns if row.baseline else None, unit),
                 "-" if gain is None else f"{gain:.3f}×",
                 reason.value,
@@ -194,13 +152,26 @@ def all_rows(record: CampaignRecord) -> Section:
         kinds.append(reason.kind)
     its = readable_unit(unit)
     baseline = baseline_name(row.problem for row in record.table.rows)
-    headers = ["problem", "ships", its, "95 % interval", f"{baseline} {its}", "gain", "why", "ties", "regret ≤"]
+    headers = [
+        "problem",
+        "ships",
+        its,
+        "95 % interval",
+        *speeds,
+        f"{baseline} {its}",
+        "gain",
+        "why",
+        "ties",
+        "regret ≤",
+    ]
     headers += ["weight", "config"]
     words = baseline_words(row.problem for row in record.table.rows)
     text = (
         f"Every row that ships. Gain is the time of {words} over the shipped one, ties are configs that the "
         "measurements do not tell from the fastest, regret is the most that a finalist could be faster."
     )
+    if speeds:
+        text += " Peak is the bandwidth, or the rate of the type, whichever bounds the row."
     sheet = Sheet(headers, rows, ("problem", "ships", "why", "config"), kinds, filterable=True)
     return Section("All rows", text, sheet=sheet)
 

@@ -24,7 +24,8 @@ class TritonExporter(Exporter):
     spaces: ClassVar[tuple[str, ...]] = ("triton_kernel", _DEFAULT)
     example: ClassVar[tuple[str, Config]] = ("triton_kernel", Config({"ROWS": 4, "num_warps": 8}))
     example_problems: ClassVar[tuple[str, ...]] = tuple(
-        f"triton:Softmax@0123456789ab:rows={rows},columns=1024:scalars=n_rows={rows},{_SOFTMAX}" for rows in (1024, 4096)
+        f"triton:Softmax@0123456789ab:rows={rows},columns=1024:scalars=n_rows={rows},{_SOFTMAX}"
+        for rows in (1024, 4096)
     )
 
     def export(self, table: Table) -> Mapping[str, str]:

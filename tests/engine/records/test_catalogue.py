@@ -44,7 +44,7 @@ def test_every_record_has_a_source_and_an_arch_of_its_generation(device: Device)
 @EVERY_DEVICE
 def test_every_figure_is_plausible(device: Device):
     for field in fields(Device):
-        if field.name not in ("sku", "name", "arch", "source", "active_clusters"):
+        if field.name not in ("sku", "name", "arch", "source", "active_clusters", "peaks"):
             assert isinstance(getattr(device, field.name), int)
     # One block cannot have the last KiB of a multiprocessor's shared memory: CUDA keeps it.
     assert device.shared_memory_per_block_bytes == device.shared_memory_per_sm_bytes - 1024
@@ -62,6 +62,7 @@ def test_the_h200_has_the_values_read_on_one():
     assert (device.arch, device.capability, device.sm_count) == ("sm_90a", (9, 0), 132)
     assert (device.shared_memory_per_block_bytes, device.l2_bytes) == (232_448, 62_914_560)
     assert (device.boost_clock_mhz, device.memory_bandwidth_gb_s) == (1_980, 4_800)
+    assert dict(device.peaks) == {"fp32": 67, "tf32": 494.5, "bf16": 989.5, "fp16": 989.5, "fp8": 1979, "int8": 1979}
 
 
 @pytest.mark.parametrize(
@@ -86,6 +87,23 @@ def test_a_device_is_known_by_its_figures():
     assert catalogue.known(replace(device, active_clusters=(), source="a file")) is device
     other = replace(device, sku="H200-NVL")
     assert catalogue.known(other) is other
+
+
+@EVERY_DEVICE
+def test_peaks_are_dense_and_agree_with_each_other_and_with_the_cores(device: Device):
+    peak = dict(device.peaks)
+    if not peak:
+        assert device.sku == "RTX-4060"  # no document gives them
+        return
+    cores = {"sm_80": 64}.get(device.arch, 128) * device.sm_count
+    assert peak["fp32"] == pytest.approx(2 * cores * device.boost_clock_mhz * 1e-6, rel=0.11)
+    assert peak["bf16"] == peak["fp16"] == pytest.approx(2 * peak["tf32"], rel=0.03)
+    eight_bits = {name: peak[name] for name in ("fp8", "fp8 in fp16", "int8") if name in peak}
+    assert max(eight_bits.values()) == pytest.approx(
+        (4 if device.sku.startswith("RTX") else 2) * peak["bf16"], rel=0.02
+    )
+    assert ("fp8" in peak) == (device.capability >= (8, 9))
+    assert all(peak[name] <= 2 * peak[name.split()[0]] for name in peak)
 
 
 @EVERY_DEVICE

@@ -82,9 +82,9 @@ def test_a_written_table_is_read_back_unchanged(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["table.json"]
 
 
-def test_a_table_that_was_read_knows_how_many_clusters_its_gpu_runs():
-    table = replace(TABLE, device=catalogue.device("H200"))
-    assert dict(parse_table(table_text(table), "x").device.active_clusters)[4] == 30
+def test_a_table_that_was_read_knows_the_clusters_and_peaks_of_its_gpu():
+    device = parse_table(table_text(replace(TABLE, device=catalogue.device("H200"))), "x").device
+    assert (dict(device.active_clusters)[4], device.peak_tflops("fp8")) == (30, 1979)
 
 
 def test_the_text_is_canonical():
