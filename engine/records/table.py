@@ -1,6 +1,7 @@
 """Tables: the config that production should run for every problem, with its evidence."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
@@ -48,8 +49,8 @@ class Row:
     """Choices, best first; the baseline is first unless another beats it beyond the noise and a margin."""
     baseline: Choice | None
     """Choice of the vendor library, always measured; None only if a landscape lacks it."""
-    margin: float
-    """Baseline time over the fastest time, minus 1; 0 without a baseline."""
+    lead: float | None
+    """Baseline's time over that of `kernel`, minus 1; None without one of them."""
     tie_band: tuple[Config, ...]
     """Configs whose interval overlaps the fastest one's, so that the measurements do not tell them apart."""
     regret_bound: float | None = None
@@ -57,6 +58,19 @@ class Row:
     loss: float = 0.0
     """Score of the first choice over the fastest score, minus 1: accepted for the baseline, for a shared config, or
     for a kernel that needs fewer packages."""
+
+    @property
+    def kernel(self) -> Choice | None:
+        """Choice that the lead is of: the one that ships, and the fastest other one where the baseline ships."""
+        searched = [choice for choice in self.choices if choice.space != self.problem.baseline_space]
+        if searched and searched[0] is self.choices[0]:
+            return searched[0]
+        return min(searched, key=lambda choice: choice.time_ns, default=None)
+
+    def with_lead(self) -> Self:
+        """Return the row with the lead that follows from its choices and baseline."""
+        kernel, base = self.kernel, self.baseline
+        return replace(self, lead=None if kernel is None or base is None else base.time_ns / kernel.time_ns - 1)
 
     @property
     def fastest(self) -> Choice | None:

@@ -18,10 +18,11 @@ from gemmtune.engine.report.layout import (
     config_text,
     count,
     json_fields,
+    lead_of,
+    lead_text,
     left_out,
     readable,
     readable_unit,
-    speedup,
     tally,
 )
 from gemmtune.engine.report.losses import portfolio_report, ranges_json, ranges_text
@@ -88,7 +89,8 @@ def campaign_report(
         columns = _columns(plan, device, result, objective, evidence)
         sections.append(Grid(columns, ("problem", "space", "ships", "why", "found by", "best config")))
         reasons = _reasons(plan, result)
-        sections += [legend(reasons.values(), baseline_words(reasons))] if reasons else []
+        shown = {f.problem: reasons[f.problem] for f in findings if f.problem in reasons}
+        sections += [legend(shown.values(), baseline_words(shown))] if shown else []
     for finding, of in zip(findings, scored, strict=True):
         if of:
             sections += front_sections(Task(finding.problem, device, finding.space), objective.parts, of)
@@ -133,7 +135,7 @@ def _columns(
     else:
         baseline = baseline_name(f.problem for f in findings)
         columns[f"{baseline} {unit}"] = [readable(f.baseline_score, objective.unit) for f in findings]
-        columns[f"vs {baseline}"] = [speedup(f.baseline_score, f.score) for f in findings]
+        columns["lead"] = [lead_text(lead_of(f.baseline_score, f.score)) for f in findings]
     if Evidence.REPLAYED in evidence:
         fractions = [f.fraction_of_optimum for f in findings]
         columns["of optimum"] = ["-" if fraction is None else f"{fraction:.3f}" for fraction in fractions]
@@ -195,4 +197,5 @@ def _rows_text(plan: Plan, result: Result) -> str:
 
 def _finding_json(finding: Finding) -> dict[str, object]:
     scores = ("score", "baseline_score", "evaluations", "failures", "fraction_of_optimum")
-    return json_fields(finding, "problem", "space", "config", *scores, "stopped_early", "found_here")
+    lead = {"lead": lead_of(finding.baseline_score, finding.score)}
+    return json_fields(finding, "problem", "space", "config", *scores, "stopped_early", "found_here") | lead

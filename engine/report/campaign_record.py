@@ -13,7 +13,6 @@ from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.table import Row, Table
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.progress.run import Run
-from gemmtune.engine.report.why import fastest_searched
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
 
@@ -87,15 +86,11 @@ class CampaignRecord:
         """Evidence behind the rows."""
         return frozenset(row.choices[0].evidence for row in self.table.rows)
 
-    @cached_property
-    def leads(self) -> Mapping[Workload, float]:
-        """Baseline's time over the shipped time, by problem; rows without a baseline are left out."""
-        return {row.problem: row.baseline.time_ns / row.choices[0].time_ns for row in self.table.rows if row.baseline}
-
     @property
     def mean_lead(self) -> float | None:
-        """Geometric mean of `leads`; None without a baseline."""
-        return exp(fsum(map(log, self.leads.values())) / len(self.leads)) if self.leads else None
+        """Lead of what ships over the baseline, 0 where that ships: the geometric mean; None without a baseline."""
+        logs = [log(row.baseline.time_ns / row.choices[0].time_ns) for row in self.table.rows if row.baseline]
+        return exp(fsum(logs) / len(logs)) - 1 if logs else None
 
     @property
     def totals(self) -> tuple[float, float]:
@@ -124,15 +119,11 @@ def gather(
 
 
 def lead(row: Row) -> tuple[float, float, float] | None:
-    """Return the baseline's time over the fastest kernel's, with the ends of its interval; None without a baseline.
-
-    The fastest kernel is the best one of a searched space, whether it ships or not.
-    """
-    best = fastest_searched(row)
-    if best is None or row.baseline is None:
+    """Return the row's lead with the ends of its interval; None without a baseline, or without a kernel beside it."""
+    best, base = row.kernel, row.baseline
+    if best is None or base is None or row.lead is None:
         return None
-    base = row.baseline
-    return base.time_ns / best.time_ns, base.low_ns / best.high_ns, base.high_ns / best.low_ns
+    return row.lead, base.low_ns / best.high_ns - 1, base.high_ns / best.low_ns - 1
 
 
 def _problem(

@@ -29,13 +29,14 @@ __all__ = [
     "count",
     "json_fields",
     "json_value",
+    "lead_of",
+    "lead_text",
     "left_out",
     "microseconds",
     "natural",
     "readable",
     "readable_unit",
     "span",
-    "speedup",
     "tally",
 ]
 
@@ -178,9 +179,14 @@ def readable(score: float | None, unit: str) -> str:
     return "-" if score is None else f"{score / size:.{decimals}f}"
 
 
-def speedup(baseline: float | None, best: float | None) -> str:
-    """Return `1.250×`, the baseline's score over the best; a dash if either is missing."""
-    return "-" if best is None or baseline is None else f"{baseline / best:.3f}×"
+def lead_text(lead: float | None) -> str:
+    """Return a lead over the baseline as `+25.0%`, or `-7.0%` for a kernel that is slower; a dash for None."""
+    return "-" if lead is None else f"{lead:+.1%}"
+
+
+def lead_of(baseline: float | None, best: float | None) -> float | None:
+    """Return the baseline's score over the best, minus 1; None if either is missing."""
+    return None if best is None or baseline is None else baseline / best - 1
 
 
 def bound(share: float | None) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.records.workload import baseline_name
-from gemmtune.engine.report.layout import Grid, Report, bound, count, left_out, microseconds, speedup, tally
+from gemmtune.engine.report.layout import Grid, Report, bound, count, lead_of, lead_text, left_out, microseconds, tally
 from gemmtune.engine.report.progress.progress_file import Progress
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
@@ -93,7 +93,7 @@ def _problems_grid(problems: Sequence[_Problem], baseline: str) -> Grid:
         **{name: values for name, values in distinct.items() if len(set(values)) > 1},
         "best µs": [microseconds(p.best_ns) for p in problems],
         f"{baseline} µs": [microseconds(p.baseline_ns) for p in problems],
-        f"vs {baseline}": [speedup(p.baseline_ns, p.best_ns) for p in problems],
+        "lead": [lead_text(lead_of(p.baseline_ns, p.best_ns)) for p in problems],
         "evals": [str(p.evaluations) for p in problems],
         "failed": [tally(p.failures) or "-" for p in problems],
         "final": [bound(p.regret_bound) for p in problems],

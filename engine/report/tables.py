@@ -9,7 +9,17 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
 from gemmtune.engine.records.workload import baseline_name, baseline_words
-from gemmtune.engine.report.layout import Grid, Report, bound, choice_text, count, json_fields, microseconds, natural
+from gemmtune.engine.report.layout import (
+    Grid,
+    Report,
+    bound,
+    choice_text,
+    count,
+    json_fields,
+    lead_text,
+    microseconds,
+    natural,
+)
 from gemmtune.engine.report.why import legend, why
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
 from gemmtune.engine.tables.roofline import speed_columns, speeds
@@ -35,7 +45,7 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
         "95 % interval": [_interval(choice) for choice in first],
         **{name: cells for name, cells in speed_columns(ordered).items() if name == "% of peak"},
         f"{baseline} µs": [microseconds(row.baseline.time_ns if row.baseline else None) for row in rows],
-        "margin": [f"{row.margin:+.1%}" for row in rows],
+        "lead": [lead_text(row.lead) for row in rows],
         "why": [str(reason) for reason in reasons],
         "ties": [str(len(row.tie_band)) for row in rows],
     }
@@ -66,7 +76,7 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
         "rows": [
             {
                 "problem": row.problem.name,
-                "margin": row.margin,
+                "lead": row.lead,
                 "why": why(row, table.margin),
                 "ties": len(row.tie_band),
                 "regret_bound": row.regret_bound,
@@ -82,7 +92,7 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
     ranges = [_ranges_grid(table)] if table.ranges else []
     legends = [
         legend(reasons, baseline_words(row.problem for row in rows)),
-        f"margin: lead of the fastest kernel over {baseline}",
+        f"lead: of the kernel that ships over {baseline}, or of the fastest one found where {baseline} ships",
         "ties: configs that the times do not tell apart from the fastest",
     ]
     explained = ["\n".join(legends)] if rows else []

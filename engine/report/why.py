@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from enum import StrEnum
 
-from gemmtune.engine.records.table import Choice, Row
+from gemmtune.engine.records.table import Row
 
-__all__ = ["Why", "fastest_searched", "kind_meanings", "legend", "why"]
+__all__ = ["Why", "kind_meanings", "legend", "why"]
 
 
 class Why(StrEnum):
@@ -41,14 +41,9 @@ class Why(StrEnum):
         }[self]
 
 
-def fastest_searched(row: Row) -> Choice | None:
-    """Return the row's fastest choice that is not the baseline's; None if there is none."""
-    return min((c for c in row.choices if c.space != row.problem.baseline_space), key=lambda c: c.time_ns, default=None)
-
-
 def why(row: Row, margin: float) -> Why:
     """Return the reason for the row's first choice."""
-    best = fastest_searched(row)
+    best = row.kernel
     if best is None:
         return Why.FAILED
     if row.baseline is None:

@@ -88,11 +88,11 @@ def _row(
         problem=ranking.problem,
         choices=_kept([c.choice for c in ordered], limit),
         baseline=None if baseline is None else baseline.choice,
-        margin=0.0 if baseline is None else baseline.choice.time_ns / fastest.choice.time_ns - 1,
+        lead=None,
         tie_band=tuple(c.choice.config for c in rivals if not ranking.beats(fastest, c)),
         regret_bound=None if final is None else final.regret_bound,
         loss=max(0.0, ordered[0].score / fastest.score - 1),
-    )
+    ).with_lead()
 
 
 def _with_fewest_needs(ranking: Ranking, margin: float) -> Contender:

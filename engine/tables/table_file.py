@@ -29,12 +29,12 @@ from gemmtune.engine.store.files import write_whole
 
 __all__ = ["SCHEMA", "parse_table", "read_table", "require_device", "table_sha256", "table_text", "write_table"]
 
-SCHEMA = 6
-"""Number of the file's schema. A change that a reader must know of adds 1; no other schema is read."""
+SCHEMA = 7
+"""Number of the file's schema. A change that a reader must know of adds 1; the schema before is read, too."""
 
 _EXPORTED = {"made_with": "Inductor", "rounding_bound": "CuTe dispatchers"}
 """Consumers by a field that only their exported tables have."""
-_ABOVE = {"margin": -1, "weight": 0, "time_ns": 0, "low_ns": 0, "high_ns": 0}
+_ABOVE = {"lead": -1, "weight": 0, "time_ns": 0, "low_ns": 0, "high_ns": 0}
 """Exclusive lower bounds of numbers; all others are from 0 on."""
 _END = "\n}\n"
 _EVIDENCE = frozenset(Evidence)
@@ -108,14 +108,24 @@ def _table_of(text: str) -> Table:
     if exported is not None:
         raise TableError(f"an export for {exported}, which gemmtune show prints; name the table.json it is made of")
     _require_schema(record)
-    names = set(_hints(Table))
+    older, names = record["schema"] < SCHEMA, set(_hints(Table))
     _require_fields(record, "the table", {*names, "schema", "gemmtune", "sha256"})
     if not _is_sealed(text, record):
         raise TableError("edited after it was written: its sha256 does not match; export it again")
+    if older:
+        _rename_leads(record["rows"])
     table: Table = _read(Table, {name: record[name] for name in names}, "the table")
     _refuse_duplicates(row.problem for row in table.rows)
     device = replace(known(table.device), source=table.device.source)
-    return replace(table, device=device, ranges=tuple(_ordered(table.ranges)))
+    rows = tuple(row.with_lead() for row in table.rows) if older else table.rows
+    return replace(table, device=device, rows=rows, ranges=tuple(_ordered(table.ranges)))
+
+
+def _rename_leads(rows: object) -> None:
+    """Give the rows of schema 6 the name that a lead has now; there it was `margin`, and never below 0."""
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict) and "margin" in row:
+            row["lead"] = row.pop("margin")
 
 
 def require_device(table: Table, device: Device) -> None:
@@ -193,7 +203,7 @@ def _require_schema(record: Mapping[str, object]) -> None:
     schema, written = record.get("schema"), record.get("gemmtune")
     if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
         raise TableError(f"not a table: schema={schema!r} is not an integer from 1 on")
-    if schema != SCHEMA:
+    if schema not in (SCHEMA - 1, SCHEMA):
         way_out = "upgrade gemmtune" if schema > SCHEMA else "tune again"
         raise TableError(
             f"schema {schema} (written by gemmtune {written}) is not schema {SCHEMA}, the one that gemmtune "

@@ -12,7 +12,7 @@ from gemmtune.engine.report.html import (
     search_sections,
 )
 from gemmtune.engine.report.html.page import Card, Page, render
-from gemmtune.engine.report.layout import count, readable, readable_unit
+from gemmtune.engine.report.layout import count, lead_text, readable, readable_unit
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.report.why import why
 
@@ -61,7 +61,9 @@ def _cards(record: CampaignRecord) -> list[Card]:
     baseline = baseline_name(row.problem for row in rows)
     cards = []
     if record.mean_lead is not None:
-        cards.append(Card(f"{record.mean_lead:.3f}×", f"geometric mean of {baseline}'s time over the table's"))
+        cards.append(
+            Card(lead_text(record.mean_lead), f"lead of the table over {baseline}, geometric mean of its rows")
+        )
         before, after = record.totals
         unit = record.objective.unit
         change = f"{after / before - 1:+.1%}"

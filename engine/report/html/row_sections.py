@@ -9,7 +9,7 @@ from gemmtune.engine.records.workload import baseline_name, baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, lead
 from gemmtune.engine.report.html.drawing import COLORS, MARKERS, PANELS, canvas, grid, svg, wrapped
 from gemmtune.engine.report.html.page import Cell, Section, Sheet
-from gemmtune.engine.report.layout import choice_text, microseconds, readable, readable_unit
+from gemmtune.engine.report.layout import choice_text, lead_text, microseconds, readable, readable_unit
 from gemmtune.engine.report.why import kind_meanings, why
 from gemmtune.engine.tables.roofline import speed_columns
 
@@ -40,10 +40,11 @@ def leads(record: CampaignRecord) -> Section:
             size = 5 if named else 2.5
             draw = partial(axes.errorbar, color=COLORS[kind].light, fmt=MARKERS[kind], label=meaning, ms=size)
             draw(at, places, xerr=bars) if named else draw(places, at, yerr=bars)
-        for value, dashes in ((1.0, "-"), (1 + record.table.margin, ":")):
+        for value, dashes in ((0.0, "-"), (record.table.margin, ":")):
             (axes.axvline if named else axes.axhline)(value, color=COLORS["muted"].light, linestyle=dashes)
         baseline = baseline_name(row.problem for row, *_ in found)
-        label = f"time of {baseline} / time of the fastest kernel found"
+        label = f"lead over {baseline}"
+        (axes.xaxis if named else axes.yaxis).set_major_formatter(lambda value, _: f"{round(value * 100, 6):+g}%")
         if named:
             axes.set_yticks(range(len(found)), [wrapped(row.problem.name, 34) for row, *_ in found])
             axes.set_xlabel(label)
@@ -53,14 +54,21 @@ def leads(record: CampaignRecord) -> Section:
             axes.set_xlabel(f"{len(found)} problems, sorted by their lead")
             axes.set_ylabel(label)
         figure.legend(loc="outside upper left", ncols=3)
-        picture = svg(figure, f"Lead of the fastest kernel over {baseline} for {len(found)} problems")
+        picture = svg(figure, f"Lead over {baseline} for {len(found)} problems")
     rows = [
-        [row.problem.name, f"{of[0]:.3f}×", f"{of[1]:.3f}–{of[2]:.3f}", reason.value, reason.meaning(words)]
+        [
+            row.problem.name,
+            lead_text(of[0]),
+            f"{lead_text(of[1])} to {lead_text(of[2])}",
+            reason.value,
+            reason.meaning(words),
+        ]
         for row, of, reason in reversed(found)
     ]
     text = (
-        f"Dots beyond the solid line are faster than {words}; bars are 95 % intervals. A kernel ships where "
-        f"it leads beyond the noise and by {record.table.margin:.0%} or more, the dotted line."
+        f"The lead of the kernel that ships over {words}, or of the fastest one found where {words} ships, with its "
+        "95 % interval. A kernel ships where it leads beyond the noise and by the margin (dotted) or more: "
+        f"{record.table.margin * 100:g} %."
     )
     headers = ["problem", "lead", "95 % interval", "why", "meaning"]
     sheet = Sheet(headers, rows, ("problem", "why", "meaning"), [reason.kind for *_, reason in reversed(found)])
@@ -132,7 +140,6 @@ def all_rows(record: CampaignRecord) -> Section:
     speeds = speed_columns(record.table)
     for number, row in enumerate(record.table.rows):
         choice, reason = row.choices[0], why(row, record.table.margin)
-        gain = record.leads.get(row.problem)
         rows.append(
             [
                 row.problem.name,
@@ -141,7 +148,7 @@ def all_rows(record: CampaignRecord) -> Section:
                 f"{readable(choice.low_ns, unit)}–{readable(choice.high_ns, unit)}",
                 *(cells[number] for cells in speeds.values()),
                 readable(row.baseline.time_ns if row.baseline else None, unit),
-                "-" if gain is None else f"{gain:.3f}×",
+                lead_text(row.lead),
                 reason.value,
                 str(len(row.tie_band)),
                 "-" if row.regret_bound is None else f"{row.regret_bound:.2%}",
@@ -159,7 +166,7 @@ def all_rows(record: CampaignRecord) -> Section:
         "95 % interval",
         *speeds,
         f"{baseline} {its}",
-        "gain",
+        "lead",
         "why",
         "ties",
         "regret ≤",
@@ -167,7 +174,7 @@ def all_rows(record: CampaignRecord) -> Section:
     headers += ["weight", "config"]
     words = baseline_words(row.problem for row in record.table.rows)
     text = (
-        f"Every row that ships. Gain is the time of {words} over the shipped one, ties are configs that the "
+        f"Every row that ships. The lead is over {words}, ties are configs that the "
         "measurements do not tell from the fastest, regret is the most that a finalist could be faster."
     )
     if speeds:
@@ -180,15 +187,15 @@ def markdown(record: CampaignRecord, headline: Iterable[str]) -> Section:
     """Return a Markdown block for a pull request: the headline, and the rows that ship a kernel."""
     lines = [f"- {each}" for each in headline]
     won = [row for row in record.table.rows if why(row, record.table.margin).kind == "win"]
-    won.sort(key=lambda row: record.leads.get(row.problem, 1.0), reverse=True)
+    won.sort(key=lambda row: row.lead or 0.0, reverse=True)
     if won:
         its = readable_unit(record.objective.unit)
         baseline = baseline_name(row.problem for row in won)
-        lines += ["", f"| problem | {its} | {baseline} {its} | gain |", "|---|---|---|---|"]
+        lines += ["", f"| problem | {its} | {baseline} {its} | lead |", "|---|---|---|---|"]
         for row in won[:30]:
             base = readable(row.baseline.time_ns if row.baseline else None, record.objective.unit)
             cells = row.problem.name, readable(row.choices[0].time_ns, record.objective.unit), base
-            lines.append(f"| `{cells[0]}` | {cells[1]} | {cells[2]} | {record.leads.get(row.problem, 1.0):.3f}× |")
+            lines.append(f"| `{cells[0]}` | {cells[1]} | {cells[2]} | {lead_text(row.lead)} |")
         if len(won) > 30:
             lines.append(f"| {len(won) - 30} more | | | |")
     return Section("For a pull request", "Markdown to paste.", code="\n".join(lines))

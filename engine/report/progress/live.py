@@ -12,7 +12,7 @@ from rich.text import Text
 from gemmtune.engine.io.printing import visible
 from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.workload import baseline_name
-from gemmtune.engine.report.layout import readable, readable_unit, speedup
+from gemmtune.engine.report.layout import lead_of, lead_text, readable, readable_unit
 from gemmtune.engine.report.progress.state import CampaignState
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.seams.executor import Load
@@ -77,11 +77,12 @@ class LiveView(Callback):
         state, unit = self._state, readable_unit(self._state.unit)
         table = Table(box=None, pad_edge=False)
         baseline = baseline_name(state.problems)
-        for name in ("problem", f"best {unit}", f"{baseline} {unit}", f"vs {baseline}", "evals", ""):
+        for name in ("problem", f"best {unit}", f"{baseline} {unit}", "lead", "evals", ""):
             table.add_column(name, justify="left" if name in ("problem", "") else "right", no_wrap=True)
         room = max(1, self._console.height - _OTHER_LINES - min(len(state.workers), self._console.height // 3))
         for problem, of in islice(reversed(state.problems.items()), room):
-            scores = readable(of.best, state.unit), readable(of.baseline, state.unit), speedup(of.baseline, of.best)
+            lead = lead_text(lead_of(of.baseline, of.best))
+            scores = readable(of.best, state.unit), readable(of.baseline, state.unit), lead
             table.add_row(visible(problem.name), *scores, f"{of.done}/{of.total}", "" if of.tasks else "done")
         return table
 

@@ -8,7 +8,7 @@ from gemmtune.engine.records.final import Final, FinalNotHeld
 from gemmtune.engine.records.measurement import Measurement, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
-from gemmtune.engine.report.layout import count, readable, readable_unit, speedup, tally
+from gemmtune.engine.report.layout import count, lead_of, lead_text, readable, readable_unit, tally
 from gemmtune.engine.scheduling.callbacks import Callback
 from gemmtune.engine.scheduling.task_search import TaskSearch
 from gemmtune.engine.seams.executor import Load
@@ -171,13 +171,13 @@ class CampaignState(Callback):
         return f"about {duration(min(seconds, seconds if self.seconds_left is None else self.seconds_left))} left"
 
     def problem_text(self, problem: Workload) -> str:
-        """Return the best score of a problem, and its gain over the baseline, as text."""
+        """Return the best score of a problem, and its lead over the baseline, as text."""
         state = self.problems[problem]
         if state.best is None:
             return problem.name
         best = f"{problem.name} {readable(state.best, self.unit)} {readable_unit(self.unit)}"
         if state.baseline is not None:
-            best += f", {speedup(state.baseline, state.best)} {problem.baseline_space}"
+            best += f", lead {lead_text(lead_of(state.baseline, state.best))} over {problem.baseline_space}"
         return best
 
     @property

@@ -139,7 +139,7 @@ def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> d
     |---|---|
     | winner | space of the row's first choice |
     | loss | time over the winner's, minus 1; below 0 where this choice leads the vendor library within the noise |
-    | margin | time of the vendor library over this choice's, minus 1; null where it was not measured |
+    | lead | time of the vendor library over this choice's, minus 1; null where it was not measured |
     | regret_bound | the row's bound, which holds for its fastest choice; null for another choice |
     | rounded_loss | largest loss at sizes that round up to this m; null where the row serves its m alone |
 
@@ -154,7 +154,7 @@ def _entry(device: Device, row: Row, choice: Choice, rounded: float | None) -> d
         "packages": dict(Toolchain.parse(choice.toolchain).versions),
         "winner": winner.space,
         "loss": choice.time_ns / winner.time_ns - 1,
-        "margin": None if row.baseline is None else row.baseline.time_ns / choice.time_ns - 1,
+        "lead": None if row.baseline is None else row.baseline.time_ns / choice.time_ns - 1,
         "regret_bound": row.regret_bound if choice is row.fastest else None,
         "rounded_loss": rounded,
     }

@@ -37,7 +37,7 @@ __all__ = [
     "parse_cute_table",
 ]
 
-SCHEMA = 2
+SCHEMA = 3
 KERNEL = {"cute_gemm": "operator", "quack_gemm": "gemm_config"}
 """Field that names the kernel in its dispatcher's terms, by space."""
 
@@ -47,8 +47,8 @@ _SCHEDULERS = {
     "clc": "CLCDynamicPersistentTileSchedulerMetadata",
     "none": None,
 }
-_NUMBERS = ("time_ns", "low_ns", "high_ns", "samples", "loss", "margin", "regret_bound", "rounded_loss")
-_MAYBE_NULL = ("margin", "regret_bound", "rounded_loss")
+_NUMBERS = ("time_ns", "low_ns", "high_ns", "samples", "loss", "lead", "regret_bound", "rounded_loss")
+_MAYBE_NULL = ("lead", "regret_bound", "rounded_loss")
 _FIELDS = {"problem", "config", "evidence", "protocol", "packages", "winner", *_NUMBERS}
 _EVIDENCE = ("measured", "replayed", "estimated")
 _ARCH = re.compile(r"sm_(\d{1,2})(\d)[a-z]?", re.ASCII)

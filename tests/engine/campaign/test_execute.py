@@ -321,4 +321,4 @@ def test_a_portfolio_is_chosen_where_the_plan_asks_for_one(recorded, tmp_path):
     vendor = executed(replace(plan, portfolio=LossLimits(), margin=0.2), recorded, tmp_path / "m.db")
     assert vendor.portfolio.picks == ()
     assert [row.choices[0].space for row in vendor.table.rows] == ["aten"]
-    assert vendor.table.rows[0].loss == pytest.approx(vendor.table.rows[0].margin)
+    assert vendor.table.rows[0].loss == pytest.approx(vendor.table.rows[0].lead)

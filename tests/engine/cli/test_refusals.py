@@ -160,7 +160,7 @@ def test_a_damaged_table_is_neither_shown_nor_exported(refused, tmp_path):
     damages = {
         "truncated": whole[: len(whole) // 2],
         "edited": whole.replace('"samples": 9', '"samples": 8', 1),
-        "upgrade gemmtune": whole.replace('"schema": 6', '"schema": 7', 1),
+        "upgrade gemmtune": whole.replace('"schema": 7', '"schema": 8', 1),
         "empty": "",
     }
     for said, text in damages.items():

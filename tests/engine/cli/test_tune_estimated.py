@@ -34,7 +34,7 @@ def test_a_device_that_is_not_here_is_built_for_and_estimated(run, on_paper, tmp
         (2, 2000.0, 0, Evidence.ESTIMATED),
         (3, 3000.0, 0, Evidence.ESTIMATED),
     ]
-    assert (row.baseline, row.margin) == (None, 0.0)
+    assert (row.baseline, row.lead) == (None, None)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "measurements.db",
         "run.json",

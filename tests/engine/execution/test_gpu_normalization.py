@@ -153,7 +153,7 @@ def test_a_slower_gpu_among_the_workers_changes_no_choice_and_no_margin(recorded
     assert winners(mixed) == winners(alone)
     assert [f.config for f in mixed.findings] == [f.config for f in alone.findings]
     for one, other in zip(mixed.table.rows, alone.table.rows, strict=True):
-        assert one.margin == pytest.approx(other.margin, rel=1e-9)
+        assert one.lead == pytest.approx(other.lead, rel=1e-9)
 
 
 def test_one_gpu_keeps_its_times_as_they_are_and_several_in_the_database(recorded, tmp_path):

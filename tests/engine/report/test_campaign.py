@@ -74,8 +74,8 @@ def test_objective_without_parts_has_no_front():
 @pytest.mark.parametrize(
     ("objective", "scores", "unit", "headers", "cells"),
     [
-        ("latency", (8e4, 1e5), "ns", ["best µs", "aten µs", "vs aten"], ["80.0", "100.0", "1.250×"]),
-        ("energy", (0.05, 0.06), "J", ["best mJ", "aten mJ", "vs aten"], ["50.00", "60.00", "1.200×"]),
+        ("latency", (8e4, 1e5), "ns", ["best µs", "aten µs", "lead"], ["80.0", "100.0", "+25.0%"]),
+        ("energy", (0.05, 0.06), "J", ["best mJ", "aten mJ", "lead"], ["50.00", "60.00", "+20.0%"]),
     ],
 )
 def test_scores_are_in_the_objectives_unit(objective, scores, unit, headers, cells):

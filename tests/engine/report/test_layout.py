@@ -40,7 +40,7 @@ def test_numbers_are_sorted_as_numbers():
     sizes = ["1024x4096", "128x4096", "16x4096", "2048x4096"]
     assert sorted(sizes, key=natural) == ["16x4096", "128x4096", "1024x4096", "2048x4096"]
     assert sorted(["+10.0%", "-", "-3.2%", "+9.1%"], key=natural) == ["-3.2%", "+9.1%", "+10.0%", "-"]
-    assert sorted(["1.250×", "10.000×", "≤ 0.12%"], key=natural) == ["≤ 0.12%", "1.250×", "10.000×"]
+    assert sorted(["-7.0%", "+25.0%", "+100.0%", "≤ 0.12%"], key=natural) == ["-7.0%", "≤ 0.12%", "+25.0%", "+100.0%"]
 
 
 def test_a_report_is_sorted_and_filtered_by_what_its_tables_show():

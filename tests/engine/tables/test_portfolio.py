@@ -159,7 +159,7 @@ def test_rows_list_the_portfolios_config_first_with_its_loss():
     assert [[c.config.get("name") for c in row.choices] for row in table.rows] == [["c", "a", None], ["c", "b", None]]
     assert [row.loss for row in table.rows] == [pytest.approx(0.005), pytest.approx(0.005)]
     assert [row.fastest.config["name"] for row in table.rows] == ["a", "b"]
-    assert [row.margin for row in table.rows] == [pytest.approx(0.5), pytest.approx(0.5)]  # of the fastest
+    assert [row.lead for row in table.rows] == [pytest.approx(150 / 100.5 - 1)] * 2  # of the kernel that ships
     assert [row.loss for row in build_table(H200, "latency", rankings).rows] == [0, 0]
 
 

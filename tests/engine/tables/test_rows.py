@@ -67,14 +67,14 @@ def only_row(*measurements, **terms):
     return row
 
 
-def test_a_faster_config_comes_first_with_its_interval_and_margin():
+def test_a_faster_config_comes_first_with_its_interval_and_lead():
     row = only_row(ok("aten", around(110)), ok("triton_mm", around(100), tile=64))
     first = row.choices[0]
     assert (first.space, first.config) == ("triton_mm", Config({"tile": 64}))
     assert (first.time_ns, first.low_ns, first.high_ns, first.samples) == (100, 97, 103, 9)
     assert (first.toolchain, first.protocol, first.evidence) == ("torch 2.13.0", "events", Evidence.MEASURED)
     assert row.baseline == row.choices[1]
-    assert row.margin == pytest.approx(0.10)
+    assert row.lead == pytest.approx(0.10)
 
 
 def test_a_row_takes_the_estimate_and_not_the_raw_samples():
@@ -87,13 +87,13 @@ def test_a_row_takes_the_estimate_and_not_the_raw_samples():
 def test_intervals_that_touch_leave_the_baseline_first():
     row = only_row(ok("aten", around(106)), ok("triton_mm", around(100)))  # 100 + 3 = 106 - 3
     assert [c.space for c in row.choices] == ["aten", "triton_mm"]
-    assert row.margin == pytest.approx(0.06)
+    assert row.lead == pytest.approx(0.06)
 
 
-def test_slower_contenders_leave_the_baseline_first_and_the_margin_at_zero():
+def test_slower_contenders_leave_the_baseline_first_and_have_a_lead_below_zero():
     row = only_row(ok("aten", around(100)), ok("triton_mm", around(120)))
     assert [c.space for c in row.choices] == ["aten", "triton_mm"]
-    assert row.margin == 0
+    assert row.lead == pytest.approx(100 / 120 - 1)
     assert row.tie_band == (Config({}),)
     assert row.regret_bound is None
 
@@ -117,7 +117,7 @@ def test_a_choice_with_few_samples_needs_a_lead_of_two_percent(samples, first):
 def test_a_row_ships_a_choice_that_beats_the_baseline_beyond_noise_and_margin(time, margin, first, loss):
     row = only_row(ok("aten", around(1000)), ok("triton_mm", around(time)), margin=margin)
     assert row.choices[0].space == first
-    assert row.margin == pytest.approx(1000 / time - 1)
+    assert row.lead == pytest.approx(1000 / time - 1)
     assert row.loss == pytest.approx(loss)
     assert row.fastest.space == "triton_mm"
 
@@ -156,7 +156,7 @@ def test_a_row_has_the_requested_number_of_choices_and_the_best_of_every_other_s
 
 def test_the_baseline_may_be_missing_or_alone():
     assert only_row(ok("triton_mm", [100])).baseline is None
-    assert only_row(ok("triton_mm", [100])).margin == 0
+    assert only_row(ok("triton_mm", [100])).lead is None
     assert [c.space for c in only_row(ok("aten", [100])).choices] == ["aten"]
 
 
@@ -170,7 +170,7 @@ def test_an_estimate_makes_a_row_only_where_nothing_was_measured_or_replayed():
         (10, 0, Evidence.ESTIMATED),
         (20, 0, Evidence.ESTIMATED),
     ]
-    assert (row.baseline, row.margin, row.regret_bound) == (None, 0, None)
+    assert (row.baseline, row.lead, row.regret_bound) == (None, None, None)
 
 
 def test_configs_with_equal_estimates_tie():

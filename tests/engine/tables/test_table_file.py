@@ -38,6 +38,7 @@ TRITON = Choice(
     "t 1",
     "p",
 )
+SLOW = replace(TRITON, time_ns=4 * ATEN.time_ns, low_ns=ATEN.time_ns, high_ns=9 * ATEN.time_ns)
 ROWS = (
     Row(
         replace(Problem.parse("16x4096x4096:bf16:nt"), weight=2.5),
@@ -92,10 +93,21 @@ def test_the_text_is_canonical():
     record = json.loads(text)
     assert text == json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     assert text == table_text(replace(TABLE, rows=ROWS[::-1])) == table_text(parse_table(text, "x"))
-    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (6, "latency", "16x4096x4096:bf16:nt")
+    assert (record["schema"], record["objective"], record["rows"][0]["name"]) == (7, "latency", "16x4096x4096:bf16:nt")
     assert [row["loss"] for row in record["rows"]] == [0.004, 0.0]
     assert [row["regret_bound"] for row in record["rows"]] == [0.0031, None]
     assert record["sha256"] == table_sha256(TABLE) != table_sha256(replace(TABLE, objective="energy"))
+
+
+def test_a_table_of_the_schema_before_is_read_with_its_leads_signed():
+    record = json.loads(table_text(replace(TABLE, rows=(replace(ROWS[0], choices=(ATEN, SLOW), lead=None), ROWS[1]))))
+    record["schema"] = 6
+    for row in record["rows"]:
+        del row["lead"]
+        row["margin"] = 0.0
+    slower, alone = parse_table(rehash(record), "x").rows
+    assert (slower.lead, alone.lead) == (pytest.approx(ATEN.time_ns / SLOW.time_ns - 1), None)
+    assert slower.lead < 0
 
 
 DYNAMIC = Problem.parse("64x96x512:bf16:nt:dynamic_m=true")
@@ -173,11 +185,11 @@ def test_an_edited_number_is_found_by_the_hash():
         parse_table(table_text(TABLE).replace('"BLOCK_M": 64', '"BLOCK_M": 32'), "table.json")
 
 
-@pytest.mark.parametrize(("schema", "way_out"), [(7, "upgrade gemmtune"), (5, "tune again")])
+@pytest.mark.parametrize(("schema", "way_out"), [(8, "upgrade gemmtune"), (5, "tune again")])
 def test_a_table_of_another_schema_is_refused_before_its_fields_are_looked_at(schema, way_out):
     text = json.dumps({"schema": schema, "gemmtune": "9.1", "strange": 1})
     with pytest.raises(
-        TableError, match=rf"schema {schema} \(written by gemmtune 9\.1\) is not schema 6, .*: {way_out}"
+        TableError, match=rf"schema {schema} \(written by gemmtune 9\.1\) is not schema 7, .*: {way_out}"
     ):
         parse_table(text, "table.json")
 
@@ -205,7 +217,7 @@ ROW, CHOICE, DEVICE = ("rows", 0), ("rows", 0, "choices", 0), ("device",)
         ((*ROW, "problem", "k"), ..., "problem field 'k' is missing"),
         ((*ROW, "problem", "a_dtype"), "fp7", "a_dtype='fp7' is not one of"),
         ((*ROW, "weight"), 0, "weight=0 is not a number above 0"),
-        ((*ROW, "margin"), "much", "margin='much' is not a number above -1"),
+        ((*ROW, "lead"), "much", "lead='much' is not a number above -1"),
         ((*ROW, "regret_bound"), -0.001, "regret_bound=-0.001 is not a number from 0 on"),
         ((*ROW, "regret_bound"), "small", "regret_bound='small' is not a number from 0 on"),
         ((*ROW, "regret_bound"), ..., r"row 1 lacks the field 'regret_bound'"),
@@ -242,7 +254,7 @@ def test_numbers_that_are_not_finite_are_refused_by_reader_and_writer():
     with pytest.raises(TableError, match="a number of the table is not finite"):
         parse_table(table_text(TABLE).replace("100.5", "NaN"), "x")
     with pytest.raises(TableError, match="not finite"):
-        table_text(replace(TABLE, rows=(replace(ROWS[0], margin=float("inf")),)))
+        table_text(replace(TABLE, rows=(replace(ROWS[0], lead=float("inf")),)))
 
 
 def test_a_repeated_field_is_refused():

@@ -62,7 +62,7 @@ def test_view_shows_tasks_queue_gpus_rate_failures_and_time_left(state, clock):
     assert ["host/gpu0", "21", "100%"] in lines
     assert ["host/gpu1", "0", "given", "up"] in lines
     assert [MEASURED.task.problem.name, "90.0", "-", "-", "21/64"] in lines
-    assert ["1x2x3:bf16:nt", "2.0", "3.0", "1.500×", "64/64", "done"] in lines
+    assert ["1x2x3:bf16:nt", "2.0", "3.0", "+50.0%", "64/64", "done"] in lines
 
 
 def test_small_screen_shows_the_problems_measured_last(state):

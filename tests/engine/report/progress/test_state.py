@@ -54,13 +54,13 @@ def measure(state, number=1, time_ns=9e4, task=TASK, known=False, worker="host/g
         state.on_measurement(measured, time_ns if status is Status.OK else None, known=known)
 
 
-def test_problem_text_has_the_best_and_its_gain_over_the_baseline(state):
+def test_problem_text_has_the_best_and_its_lead_over_the_baseline(state):
     measure(state, time_ns=9e4)
     measure(state, time_ns=8e4)
     measure(state, time_ns=8.5e4)
     assert state.problem_text(PROBLEM) == f"{PROBLEM.name} 80.0 µs"
     measure(state, time_ns=1e5, task=ATEN)
-    assert state.problem_text(PROBLEM) == f"{PROBLEM.name} 80.0 µs, 1.250× aten"
+    assert state.problem_text(PROBLEM) == f"{PROBLEM.name} 80.0 µs, lead +25.0% over aten"
     assert state.problem_text(Problem(1, 1, 1)) == "1x1x1:bf16:nt"
     assert list(state.problems) == [Problem(1, 1, 1), PROBLEM]  # the problem measured last comes last
     of = state.problems[PROBLEM]

@@ -44,10 +44,10 @@ def choice(space, config, time_ns=1000.0, evidence=Evidence.MEASURED):
     return Choice(space, Config(config), time_ns, time_ns - 1, time_ns + 1, 32, evidence, toolchain, "graph-cold-l2")
 
 
-def row(problem, *choices, baseline=None, margin=0.25):
+def row(problem, *choices, baseline=None, lead=0.25):
     problem = Problem.parse(problem) if isinstance(problem, str) else problem
     fastest = min(choices, key=lambda choice: choice.time_ns)
-    return Row(problem, choices, baseline, margin, (fastest.config,), regret_bound=0.004)
+    return Row(problem, choices, baseline, lead, (fastest.config,), regret_bound=0.004)
 
 
 def table(*rows, sku="B200"):
@@ -125,7 +125,7 @@ def test_a_row_has_the_evidence_and_versions_of_its_time():
         "packages": {"nvidia-cutlass-dsl": "4.8.1", "quack-kernels": "0.6.5"},
         "winner": "quack_gemm",
         "loss": 0.0,
-        "margin": 0.25,
+        "lead": 0.25,
         "regret_bound": 0.004,
         "rounded_loss": None,
     }
@@ -185,24 +185,24 @@ def test_each_dispatcher_gets_the_best_of_its_own_space_with_its_loss_against_th
             choice("quack_gemm", slower, 1150.0),
             choice("cute_gemm", CUTE, 1250.0),
             baseline=vendor,
-            margin=0.0,
+            lead=0.0,
         )
     )
     quack, cute = found["quack_gemm"]["8x8x8:bf16:nt"], found["cute_gemm"]["8x8x8:bf16:nt"]
     assert (quack["config"], cute["config"]) == (QUACK, CUTE)
     assert {quack["winner"], cute["winner"]} == {"aten"}
     assert (quack["loss"], cute["loss"]) == (pytest.approx(0.1), pytest.approx(0.25))
-    assert (quack["margin"], cute["margin"]) == (pytest.approx(-1 / 11), pytest.approx(-0.2))
+    assert (quack["lead"], cute["lead"]) == (pytest.approx(-1 / 11), pytest.approx(-0.2))
     assert (quack["regret_bound"], cute["regret_bound"]) == (None, None)  # the row's is that of the vendor library
 
 
 def test_a_kernel_that_the_vendor_library_ties_with_has_the_rows_regret_bound_and_no_loss():
     vendor = choice("aten", {}, 1000.0)
-    (found,) = entries(row("8x8x8", vendor, choice("cute_gemm", CUTE, 990.0), baseline=vendor, margin=1000 / 990 - 1))[
+    (found,) = entries(row("8x8x8", vendor, choice("cute_gemm", CUTE, 990.0), baseline=vendor, lead=1000 / 990 - 1))[
         "cute_gemm"
     ].values()
     assert (found["winner"], found["loss"]) == ("aten", pytest.approx(-0.01))
-    assert (found["margin"], found["regret_bound"]) == (pytest.approx(1000 / 990 - 1), 0.004)
+    assert (found["lead"], found["regret_bound"]) == (pytest.approx(1000 / 990 - 1), 0.004)
 
 
 def test_an_estimate_beside_a_measured_winner_is_not_exported():
