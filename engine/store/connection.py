@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from gemmtune.engine.records.errors import StoreError
-from gemmtune.engine.store.dialects import accept_any_text, begin, is_connection_loss, is_locked, set_wal
+from gemmtune.engine.store.dialects import accept_any_text, begin, is_connection_loss, is_locked, is_starting, set_wal
 from gemmtune.engine.store.sqlite_reader import SqliteReader, unwritable
 
 __all__ = ["Transactions", "reason"]
@@ -89,14 +89,15 @@ class Transactions:
                 if is_locked(error):
                     waiting_since = self._wait(waiting_since, error)
                     continue
-                if not self._reached or not is_connection_loss(self.engine, error):
+                if not (self._reached or is_starting(error)) or not is_connection_loss(self.engine, error):
                     verb = verb if self._reached else "open"
                     raise StoreError(f"cannot {verb} database {self.name}: {reason(error, self.engine)}") from error
                 now = time.monotonic()
                 if lost_at is None:
                     lost_at = now
                     waiting = f"trying for {self._patience_seconds:.0f} s to reach it again"
-                    self.notify(f"database {self.name} is lost: {reason(error)}; {waiting}")
+                    state = "lost" if self._reached else "not ready"
+                    self.notify(f"database {self.name} is {state}: {reason(error)}; {waiting}")
                 if now - lost_at >= self._patience_seconds:
                     gone = f"database {self.name} is out of reach for {now - lost_at:.0f} s ({reason(error)})"
                     raise StoreError(f"{gone}; stored measurements are safe: run the same command again") from error

@@ -1,5 +1,6 @@
 """Settings and SQL particular to SQLite and to PostgreSQL."""
 
+import logging
 import sqlite3
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +18,9 @@ __all__ = [
     "index_names",
     "insert_new",
     "is_connection_loss",
+    "is_forbidden",
     "is_locked",
+    "is_starting",
     "make_engine",
     "set_wal",
     "url_of",
@@ -26,6 +29,7 @@ __all__ = [
 _LOCK = 0x67656D6D  # "gemm"; the number of an advisory lock holds for the whole database
 _LOCKED_MILLISECONDS = 1000  # without an answer before somebody is told; another process writes for a few of them
 _LOCK_NOT_AVAILABLE = "55P03"  # state of PostgreSQL
+_INSUFFICIENT_PRIVILEGE = "42501"
 _CONNECT_ARGUMENTS: dict[str, str | int] = {
     "client_encoding": "utf8",
     "connect_timeout": 10,  # seconds; a host that is gone says nothing
@@ -60,6 +64,7 @@ def make_engine(url: URL, reader: SqliteReader | None = None) -> Engine:
         ImportError: the driver's package is not installed.
     """
     if url.get_backend_name() == "postgresql":
+        logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of a pipeline whose error is reported anyway
         return create_engine(url, connect_args={k: v for k, v in _CONNECT_ARGUMENTS.items() if k not in url.query})
     engine = create_engine(url)
     if engine.dialect.name == "sqlite":
@@ -130,6 +135,16 @@ def is_connection_loss(engine: Engine, error: SQLAlchemyError) -> bool:
     return engine.dialect.name == "postgresql" and (
         isinstance(error, OperationalError) or (isinstance(error, DBAPIError) and error.connection_invalidated)
     )
+
+
+def is_forbidden(error: BaseException | None) -> bool:
+    """Return whether a server refused because of the role's rights."""
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE
+
+
+def is_starting(error: SQLAlchemyError) -> bool:
+    """Return whether a server takes no connection yet; psycopg has no state of a refused connection, only its text."""
+    return any(part in str(error) for part in ("database system is starting up", "not yet accepting connections"))
 
 
 def is_locked(error: SQLAlchemyError) -> bool:

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.connection import Transactions, reason
-from gemmtune.engine.store.dialects import index_names, make_engine, url_of
+from gemmtune.engine.store.dialects import index_names, is_forbidden, make_engine, url_of
 from gemmtune.engine.store.sqlite_reader import SqliteReader
 
 __all__ = ["open_transactions"]
@@ -54,8 +54,8 @@ def open_transactions(
 def _prepare(transactions: Transactions, read_only: bool) -> None:
     """Check the schema, and make the tables where there are none."""
     if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
-        if not read_only and transactions.read(_missing):
-            transactions.write(_add_missing)
+        for each in [] if read_only else transactions.read(_missing):
+            _add(transactions, each)
         return
     if read_only:
         raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
@@ -63,6 +63,7 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
 
     def write(connection: Connection) -> None:
         if not _has_tables(connection, transactions.name):  # another process may have been faster
+            schema.indexes(connection.dialect.name)  # made by their first use, and then a part of METADATA
             schema.METADATA.create_all(connection)
             connection.execute(insert(schema.schema_version), {"version": schema.VERSION})
 
@@ -76,9 +77,19 @@ def _missing(connection: Connection) -> list[Table | Index]:
     return [*tables, *(index for index in schema.indexes(connection.dialect.name) if index.name not in held)]
 
 
-def _add_missing(connection: Connection) -> None:
-    for each in _missing(connection):
-        each.create(connection)
+def _add(transactions: Transactions, missing: Table | Index) -> None:
+    """Make what a database lacks; an index that only the owner of its table may make is done without."""
+
+    def write(connection: Connection) -> None:
+        if missing.name in [each.name for each in _missing(connection)]:  # another process may have been faster
+            missing.create(connection)
+
+    try:
+        transactions.write(write)
+    except StoreError as error:
+        if not (isinstance(missing, Index) and is_forbidden(error.__cause__)):
+            raise
+        transactions.notify(f"{error}; reading is slower without {missing.name}, which its owner's next campaign makes")
 
 
 def _has_tables(connection: Connection, name: str) -> bool:

@@ -24,6 +24,7 @@ from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import DeviceState, Estimate, Evidence, Measurement, ReferenceLevel, Status
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.task import Task
+from gemmtune.engine.store import schema
 from gemmtune.engine.store.database import Database
 from gemmtune.engine.store.schema import VERSION
 
@@ -372,3 +373,69 @@ def test_a_locked_server_is_waited_for_with_one_word(url):
         released.join()
         assert list(database.measurements()) == [measured(1)]
     assert [notice[:24] for notice in notices] == ["waiting for the database"]
+
+
+@pytest.fixture
+def guest(postgres_server, url):
+    """The database's URL for a role that may read and write rows, and owns nothing."""
+    Database.open(url).close()
+    postgres_server.execute("DROP ROLE IF EXISTS guest")
+    postgres_server.execute("CREATE ROLE guest LOGIN")
+    for statement in (
+        "GRANT SELECT, INSERT, DELETE ON ALL TABLES IN SCHEMA public TO guest",
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO guest",
+    ):
+        postgres_server.execute(statement, url)
+    yield url.replace("gemmtune@", "guest@")
+    postgres_server.execute("DROP OWNED BY guest", url)
+    postgres_server.execute("DROP ROLE guest")
+
+
+def test_a_new_database_has_every_index_and_its_guests_may_write(postgres_server, url, guest):
+    found = {name for (name,) in postgres_server.execute("SELECT indexname FROM pg_indexes", url)}
+    assert {index.name for index in schema.indexes("postgresql")} <= found
+    notices = []
+    with Database.open(guest, notify=notices.append) as database:
+        assert database.add([measured(1)]) == 1
+    assert notices == []
+
+
+def test_a_guest_of_a_database_without_an_index_is_told_that_it_is_slower(postgres_server, url, guest):
+    postgres_server.execute("DROP INDEX measurements_with_energy", url)
+    notices = []
+    with Database.open(guest, notify=notices.append) as database:
+        assert database.add([measured(1)]) == 1
+    assert len(notices) == 1
+    assert re.search(r"must be owner of table measurements; reading is slower without \w+_with_energy", notices[0])
+    Database.open(url).close()
+    assert postgres_server.execute("SELECT 1 FROM pg_indexes WHERE indexname = 'measurements_with_energy'", url)
+
+
+def test_a_refused_batch_is_one_error_and_no_word_of_the_driver(url, guest, postgres_server, caplog):
+    postgres_server.execute("REVOKE INSERT ON measurements FROM guest", url)
+    with Database.open(guest) as database, pytest.raises(StoreError, match="permission denied for table measurements"):
+        database.add([measured(1), measured(2)])
+    assert caplog.records == []
+
+
+def test_a_server_that_is_starting_up_is_waited_for():
+    said = b"SFATAL\0C57P03\0Mthe database system is starting up\0\0"
+    notices = []
+
+    def answer(server):
+        with suppress(OSError):  # until it is closed
+            while True:
+                asking, _ = server.accept()
+                with asking:
+                    while len(asking.recv(4096)) == 8:  # a request to encrypt
+                        asking.sendall(b"N")
+                    asking.sendall(b"E" + (len(said) + 4).to_bytes(4, "big") + said)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        starting = f"postgresql://gemmtune@127.0.0.1:{server.getsockname()[1]}/test"
+        with pytest.raises(StoreError, match=r"is out of reach for \d s .*run the same command again"):
+            Database.open(starting, patience_seconds=0.5, notify=notices.append)
+        server.shutdown(socket.SHUT_RDWR)
+    assert len(notices) == 1
+    assert re.search(r"is not ready: .*is starting up; trying for 0 s to reach it", notices[0])
