@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import torch
 
 from gemmtune.engine.capture.fake_gpu import GPU
+from gemmtune.engine.io.blame import STOPS, place_of
 from gemmtune.engine.records.errors import UsageError
 
 __all__ = ["Call", "built_call", "cause_of", "described", "models_of", "on_fake_gpu"]
@@ -30,7 +31,9 @@ def built_call(found: Call, path: str, *, has_inputs: bool) -> Call:
     if isinstance(found, type) or (has_inputs and not _parameters(found)):
         try:
             built: object = found()
-        except Exception as error:  # the model's own
+        except STOPS:
+            raise
+        except BaseException as error:  # the model's own
             raise UsageError(f"{path} builds no model: {described(error)}") from error
         if not callable(built):
             raise UsageError(f"{path} returns {type(built).__name__}, which cannot be called")
@@ -38,18 +41,19 @@ def built_call(found: Call, path: str, *, has_inputs: bool) -> Call:
     return found
 
 
-def cause_of(error: Exception) -> Exception:
+def cause_of(error: BaseException) -> BaseException:
     """Return the exception behind one of a callable: the model's own behind Dynamo's, which is handled there."""
     hidden = error.__context__ if type(error).__module__.startswith("torch._dynamo") else None
     below = error.__cause__ or hidden
     return cause_of(below) if isinstance(below, Exception) else error
 
 
-def described(error: Exception) -> str:
-    """Return the type and the first line of the exception behind one of a callable."""
+def described(error: BaseException) -> str:
+    """Return the type and the first line of the exception behind one of a callable, and where the user's code is."""
     cause = cause_of(error)
     line = next(iter(str(cause).strip().splitlines()), "")
-    return f"{type(cause).__name__}: {line[:300]}"
+    place = place_of(cause)
+    return f"{type(cause).__name__}: {line[:300]}" + (f" ({place})" if place else "")
 
 
 def _parameters(function: Call) -> int:

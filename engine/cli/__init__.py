@@ -5,9 +5,10 @@ import shlex
 import signal
 import sys
 
-from gemmtune.engine.cli.stopping import SIGNALS, Stopped, stoppable
+from gemmtune.engine.cli.stopping import SIGNALS, stoppable
+from gemmtune.engine.io.blame import STOPS, account, place_of
 from gemmtune.engine.io.printing import print_notice, silence
-from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.errors import GemmtuneError, Stopped
 
 __all__ = ["main"]
 
@@ -28,9 +29,6 @@ def main() -> None:
             status = commands.run(sys.argv[1:])
     except GemmtuneError as error:
         status = _refused(str(error))
-    except OSError as error:  # a full disk, or an output that is closed
-        name = f"{error.filename}: " if error.filename else "cannot write the output: "
-        status = _refused(f"{name}{error.strerror or error}")
     except Stopped as stopped:
         command = shlex.join(["gemmtune", *sys.argv[1:]])
         kept = "nothing is kept; to start again"
@@ -38,8 +36,27 @@ def main() -> None:
             kept = "what was measured is kept; to go on where it was"
         print_notice(f"gemmtune: stopped; {kept}: {command}")
         status = 128 + stopped.signal
+    except STOPS:
+        raise
+    except BaseException as error:
+        reason = _reason(error)
+        if not reason:
+            raise
+        status = _refused(reason)
     silence()
     sys.exit(status)
+
+
+def _reason(error: BaseException) -> str:
+    """Return why a command ended that nobody meant to end so; empty where gemmtune's own code is wrong."""
+    from gemmtune.engine.seams import registry
+
+    packages = registry.packages()
+    if place_of(error, packages):
+        return f"code that is not gemmtune's failed: {account(error, packages)}; correct it there"
+    if isinstance(error, OSError):  # a full disk, or an output that is closed
+        return f"{error.filename or 'cannot write the output'}: {error.strerror or error}"
+    return ""
 
 
 def _refused(reason: str) -> int:

@@ -6,20 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["SIGNALS", "Stopped", "stoppable"]
+from gemmtune.engine.records.errors import Stopped
+
+__all__ = ["SIGNALS", "stoppable"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command: Ctrl-C, a scheduler's request, a lost terminal."""
 _DEAF_SECONDS = 1.0  # after a signal, while the command ends
-
-
-class Stopped(BaseException):
-    """A signal of `SIGNALS`; not an Exception, so that no handler takes it for a failure of a job."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.signal = number
-        """Number of the signal."""
 
 
 @contextmanager

@@ -13,11 +13,10 @@ import typer
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
-from gemmtune.engine.cli.stopping import Stopped
 from gemmtune.engine.io.importing import imported
 from gemmtune.engine.io.printing import print_notice, print_text
 from gemmtune.engine.records import catalogue
-from gemmtune.engine.records.errors import GemmtuneError, TableError, ToolchainMissing, UsageError
+from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, ToolchainMissing, UsageError
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
 from gemmtune.engine.store.files import write_whole

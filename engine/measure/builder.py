@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from gemmtune.engine.io.blame import account
 from gemmtune.engine.processes.child_process import NO_GPU, start_context
 from gemmtune.engine.processes.process_pool import Notify, ProcessPool, log_notice
 from gemmtune.engine.records.artifact import Artifact
@@ -88,8 +89,8 @@ class _Builder:
             return self._build(job)
         except BuildError as error:
             return BuildFailure(str(error), time.perf_counter() - started)
-        except Exception as error:  # a plug-in's bug is this config's failure, not the campaign's
-            return BuildFailure(f"{type(error).__name__}: {error}"[:500], time.perf_counter() - started)
+        except BaseException as error:  # a plug-in's bug is this config's failure, not the campaign's
+            return BuildFailure(account(error)[:500], time.perf_counter() - started)
 
     def _build(self, job: BuildJob) -> Artifact:
         space, own = registry.space(job.task.space), f"{job.task.key}/{job.config.digest}"

@@ -10,6 +10,7 @@ __all__ = [
     "GemmtuneError",
     "LandscapeError",
     "ProblemError",
+    "Stopped",
     "StoreError",
     "TableError",
     "ToolchainMissing",
@@ -61,3 +62,12 @@ class ContractError(GemmtuneError):
 
 class ToolchainMissing(GemmtuneError):  # noqa: N818 -- the name says what is wrong
     """A needed optional package is not installed; the message names the extra to install."""
+
+
+class Stopped(BaseException):
+    """A signal that ends the command; not an Exception, so that no handler takes it for a failure of a job."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = number
+        """Number of the signal."""

@@ -10,7 +10,7 @@ from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status, Trial
 from gemmtune.engine.records.search import FeatureFunction, Search, SourceTask, no_features
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.tuner import Tuner
+from gemmtune.engine.scheduling.tuner import Tuner, created
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
@@ -71,7 +71,7 @@ class LandscapeSearch:
             features=self.features,
             history=tuple(history) if sampler.learns else (),
         )
-        return Tuner(sampler(search), budget, batch)
+        return Tuner(created(sampler, search), budget, batch)
 
     def search(
         self, sampler: type[Sampler], budget: int, *, seed: int, batch: int = 1, history: Sequence[SourceTask] = ()

@@ -7,7 +7,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Measurement
 from gemmtune.engine.records.search import Search, SourceTask
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.scheduling.tuner import Tuner, check_objectives
+from gemmtune.engine.scheduling.tuner import Tuner, check_objectives, created
 from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.search.samplers.exhaustive import ExhaustiveSampler
@@ -105,7 +105,7 @@ class TaskSearch:
             features=TaskFeatures(self.space, self.task),
             history=self._history(self.task) if self.sampler.learns else (),
         )
-        self._tuner = Tuner(self.sampler(search), self.budget, self._batch)
+        self._tuner = Tuner(created(self.sampler, search), self.budget, self._batch)
         return self._tuner
 
     def close(self) -> None:

@@ -2,17 +2,21 @@
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from gemmtune.engine.io.blame import STOPS, account
+from gemmtune.engine.io.numbers import shown
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import ContractError, UsageError
+from gemmtune.engine.records.errors import ContractError, GemmtuneError, UsageError
 from gemmtune.engine.records.measurement import Measurement, Status, Trial
+from gemmtune.engine.records.search import Search
 from gemmtune.engine.scheduling.stopping import regret_bound
 from gemmtune.engine.seams import registry
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.sampler import Sampler
 
-__all__ = ["Tuner", "check_objectives", "score_of", "trial_of"]
+__all__ = ["Tuner", "check_objectives", "created", "score_of", "trial_of"]
 
 
 class Tuner:
@@ -93,15 +97,18 @@ class Tuner:
 
         Raises:
             RuntimeError: the last batch has not been told.
-            ContractError: the sampler asked for more than it may, a config twice, one outside the feasible set, or
-                nothing while something was left.
+            ContractError: the sampler failed, or asked for more than it may, for a config twice, for something outside
+                the feasible set, or for nothing while something was left.
         """
         if self._pending:
             raise RuntimeError(f"{len(self._pending)} configs of the last batch have not been told")
         if self.done:
             return []
         count = min(self.batch, self._budget - self.evaluations)
-        asked = self._sampler.ask(count)
+        with _blaming(type(self._sampler), "ask"):
+            asked = self._sampler.ask(count)
+        if not isinstance(asked, Sequence) or not all(isinstance(config, Config) for config in asked):
+            raise self._broken(f"returned {shown(asked)} from ask, not a list of configs")
         if len(asked) > count:
             raise self._broken(f"asked for {len(asked)} configs where {count} were wanted")
         if not asked:
@@ -120,6 +127,7 @@ class Tuner:
         """Pass the outcomes of the last batch to the sampler, in the order they were asked.
 
         Raises:
+            ContractError: the sampler failed.
             ValueError: the configs are not those of the last batch in its order, or an outcome does not have one score
                 per objective if its status is ok, and none otherwise.
         """
@@ -142,7 +150,8 @@ class Tuner:
             self._scores.extend(trial.scores or [score] * self._objectives)
             if trial.score is not None and trial.score < self._best_score:
                 self._best, self._best_score = trial, trial.score
-        self._sampler.tell(trials)
+        with _blaming(type(self._sampler), "tell"):
+            self._sampler.tell(trials)
 
     def close(self) -> None:
         """Drop the sampler and the configs left to ask. The trials, the best and the counts stay."""
@@ -159,6 +168,32 @@ class Tuner:
 
     def _broken(self, what: str) -> ContractError:
         return ContractError(f"sampler {type(self._sampler).__qualname__} {what}")
+
+
+def created(sampler: type[Sampler], search: Search) -> Sampler:
+    """Create a sampler for a search.
+
+    Raises:
+        ContractError: its constructor failed.
+    """
+    with _blaming(sampler, "__init__"):
+        return sampler(search)
+
+
+@contextmanager
+def _blaming(sampler: type[Sampler], method: str) -> Iterator[None]:
+    """Name the sampler that fails in the block; one of gemmtune's own, which has a bug, fails as it is."""
+    package = sampler.__module__.partition(".")[0]
+    try:
+        yield
+    except (GemmtuneError, *STOPS):
+        raise
+    except BaseException as error:
+        if package == "gemmtune":
+            raise
+        raise ContractError(
+            f"sampler {sampler.__qualname__} failed in {method}: {account(error, {package})}"
+        ) from error
 
 
 def check_objectives(sampler: type[Sampler], objectives: int) -> None:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import TypeVar
 
+from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.io.numbers import shown
 from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.records.errors import ContractError, UnknownPlugin
@@ -19,7 +20,19 @@ from gemmtune.engine.seams.sampler import Sampler
 from gemmtune.engine.seams.space import Space
 from gemmtune.engine.seams.workload import WorkloadKind
 
-__all__ = ["exporter", "look_up", "name_of", "names", "objective", "preload", "pruner", "sampler", "space", "workload"]
+__all__ = [
+    "exporter",
+    "look_up",
+    "name_of",
+    "names",
+    "objective",
+    "packages",
+    "preload",
+    "pruner",
+    "sampler",
+    "space",
+    "workload",
+]
 
 _Plugin = TypeVar("_Plugin")
 
@@ -91,6 +104,12 @@ def workload(name: str) -> WorkloadKind[Workload]:
     return _create(WorkloadKind, name)  # type: ignore[type-abstract]
 
 
+def packages() -> frozenset[str]:
+    """Return the names of the packages that plug-ins are from."""
+    groups = map(_points, (Exporter, Objective, Pruner, Sampler, Space, WorkloadKind))
+    return frozenset(point.module.partition(".")[0] for points in groups for point in points)
+
+
 def _noun(kind: type) -> str:
     return "workload" if kind is WorkloadKind else kind.__name__.lower()
 
@@ -145,7 +164,9 @@ def _blaming(kind: type, point: EntryPoint) -> Iterator[None]:
     """Name the plug-in whose code fails in the block."""
     try:
         yield
-    except (Exception, SystemExit) as error:
+    except STOPS:
+        raise
+    except BaseException as error:  # a third party's
         broken = f"{_noun(kind)} {point.name!r} ({point.value} of {_distribution(point)}) cannot be loaded"
-        reason = one_line(f"{type(error).__name__}: {error}")
+        reason = one_line(account(error, packages()))
         raise ContractError(f"{broken}: {reason}; repair or uninstall it") from error

@@ -30,12 +30,7 @@ def sampler_named(text: str, folder: Path) -> str | type[Sampler]:
     found_in = str((path.parent if is_file else folder).resolve())
     if found_in not in sys.path:
         sys.path.insert(0, found_in)
-    try:
-        found = imported(f"{path.stem if is_file else where}:{name}")
-    except UsageError:
-        raise
-    except Exception as error:
-        raise UsageError(f"{where} cannot be imported: {type(error).__name__}: {error}") from error
+    found = imported(f"{path.stem if is_file else where}:{name}")
     if not (isinstance(found, type) and issubclass(found, Sampler)):
         raise UsageError(f"{text} is not a subclass of gemmtune.Sampler")
     return found

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import PureWindowsPath
 
+from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.io.reading import is_text
 from gemmtune.engine.records.errors import ContractError, GemmtuneError, TableError
@@ -44,10 +45,10 @@ def export_table(exporter: Exporter, table: Table, *, estimated: bool = False) -
     try:
         files = dict(exporter.export(table))
         problem = next((fault for item in files.items() if (fault := file_fault(*item))), "")
-    except GemmtuneError:
+    except (GemmtuneError, *STOPS):
         raise
-    except (Exception, SystemExit) as error:  # a third party's
-        problem = f"{type(error).__name__}: {error}"
+    except BaseException as error:  # a third party's
+        problem = account(error, {type(exporter).__module__.partition(".")[0]})
     if problem:
         name = f"{type(exporter).__module__}.{type(exporter).__qualname__}"
         raise ContractError(one_line(f"exporter {name} is broken: {problem}"))

@@ -134,6 +134,19 @@ def test_an_edited_file_is_another_workload(tmp_path):
         ({"members": "nearest = 'm'"}, "nearest='m' is no size"),
         ({"members": "def arguments(self, case, make):\n    return {'z': 1}"}, "arguments has 'z'"),
         ({"members": "def arguments(self, case, make):\n    return 1 / 0"}, "arguments failed: ZeroDivisionError"),
+        (
+            {"members": "def arguments(self, *_): raise SystemExit(0)"},
+            r"arguments failed: SystemExit: 0 \(.*/copies.py, l",
+        ),
+        (
+            {"members": "def __init__(self): raise SystemExit(0)"},
+            r"__init__ failed: SystemExit: 0 \(.*/copies.py, line",
+        ),
+        (
+            {"members": "kernel = property(lambda self: exit(0))"},
+            r"describes no kernel: SystemExit: 0 \(.*/copies.py, l",
+        ),
+        ({"decorators": "raise SystemExit(0)\n"}, r"cannot be imported: SystemExit: 0 \(.*/copies.py, line 6\)"),
         ({"members": "default = {'BLOCK': 7}"}, "BLOCK=7, which is none of params"),
         ({"members": "kernel = 3"}, "kernel is not decorated by triton.jit"),
         (

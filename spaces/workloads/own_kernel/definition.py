@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.platform.kernel_source import python_function, source_sha256
 from gemmtune.engine.records.errors import ProblemError
 from gemmtune.engine.seams.workload import TensorSource
@@ -23,6 +24,8 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
 _NEEDED = ("kernel", "cases", "arguments", "grid", "outputs", "reference")
 _SOURCE_DIGITS = 12
+_PASSED = (ProblemError, torch.OutOfMemoryError, *STOPS)
+"""Errors of a user's function that are not its failure: less may fit, or somebody ends the program."""
 _VALUES = (bool, int, float, str)
 
 
@@ -178,12 +181,10 @@ class Definition:
     def _called(self, what: str, function: Any, *arguments: object) -> Any:  # noqa: ANN401 (a user's function)
         try:
             return function(*arguments)
-        except ProblemError:
+        except _PASSED:
             raise
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            raise self._error(f"{what} failed: {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            raise self._error(f"{what} failed: {account(error)}") from error
 
     def _error(self, text: str) -> ProblemError:
         return ProblemError(f"{self.name} of {self.file.name}: {text}")
@@ -226,10 +227,10 @@ def load_definition(file: Path, name: str) -> Definition:
         raise ProblemError(f"{file.name} has no class {name}; classes with a kernel: {', '.join(known) or 'none'}")
     try:
         return Definition(user_class, file)
-    except (ProblemError, torch.OutOfMemoryError):
+    except _PASSED:
         raise
-    except Exception as error:  # the class may hold anything
-        raise ProblemError(f"{name} of {file.name} describes no kernel: {type(error).__name__}: {error}") from error
+    except BaseException as error:  # the class may hold anything
+        raise ProblemError(f"{name} of {file.name} describes no kernel: {account(error)}") from error
 
 
 @lru_cache(64)
@@ -246,7 +247,9 @@ def _module(file: Path) -> Any:  # noqa: ANN401 (a user's module)
     sys.modules[spec.name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException as error:
         del sys.modules[spec.name]
-        raise ProblemError(f"{file} cannot be imported: {type(error).__name__}: {error}") from error
+        if isinstance(error, STOPS):
+            raise
+        raise ProblemError(f"{file} cannot be imported: {account(error)}") from error
     return module

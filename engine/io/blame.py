@@ -1,0 +1,55 @@
+"""Say whose code raised an exception, and where."""
+
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from traceback import walk_tb
+from types import FrameType
+
+from gemmtune.engine.records.errors import Stopped
+
+__all__ = ["STOPS", "account", "place_of"]
+
+STOPS = (KeyboardInterrupt, Stopped)
+"""Requests to end the program, which no handler of somebody's failing code may take for a failure."""
+
+_FOREIGN = {"site-packages", "dist-packages"}
+_LIBRARY = os.path.dirname(os.__file__)
+
+
+def account(error: BaseException, packages: Collection[str] | None = ()) -> str:
+    """Return an exception's type and text, with the place in the user's code; `packages` as for `place_of`."""
+    try:
+        text = str(error.msg if isinstance(error, SyntaxError) else error)
+    except Exception:  # the class is the user's
+        text = ""
+    place = place_of(error, packages)
+    return f"{type(error).__name__}: {text}".rstrip(": ") + (f" ({place})" if place else "")
+
+
+def place_of(error: BaseException, packages: Collection[str] | None = ()) -> str:
+    """Return file and line of the last call in the user's code on the way to an exception; empty where none was on it.
+
+    Installed packages are not the user's, but for those that `packages` names: all with None, but gemmtune never.
+    """
+    found = [(f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__) if _is_users(f, packages)]
+    if isinstance(error, SyntaxError) and error.filename and not error.filename.startswith("<"):
+        found.append((error.filename, error.lineno or 0))
+    if not found:
+        return ""
+    file, line = found[-1]
+    with suppress(OSError):  # the folder may be gone
+        file = file.removeprefix(f"{Path.cwd()}{os.sep}")
+    return f"{file}, line {line}" if line else file
+
+
+def _is_users(frame: FrameType, packages: Collection[str] | None) -> bool:
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    file = frame.f_code.co_filename
+    if package == "gemmtune" or file.startswith("<"):
+        return False
+    is_installed = bool(_FOREIGN & set(Path(file).parts))
+    if packages is None or package in packages:
+        return is_installed or not file.startswith(_LIBRARY)
+    return not is_installed and not file.startswith(_LIBRARY)
