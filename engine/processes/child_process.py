@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Generic, TypeVar
 
+from gemmtune.engine.io.blame import account
 from gemmtune.engine.processes.scratch import process_folder
 
 __all__ = ["NO_GPU", "ChildProcess", "Context", "Event", "Last", "Message", "start_context"]
@@ -29,8 +30,12 @@ Context = ForkServerContext | SpawnContext
 NO_GPU: Mapping[str, str] = {"CUDA_VISIBLE_DEVICES": ""}
 """Environment of a builder: a build must not depend on the GPU that happens to be there."""
 
-_FIRST_IMPORT = "gemmtune.engine.processes.preload_without_gc"
-"""First module that the fork server imports."""
+_PRELOADER = "gemmtune.engine.processes.preload_without_gc"
+"""Module that the fork server imports, and that imports the others."""
+_PRELOADED = "GEMMTUNE_PRELOAD"
+"""Variable of the server's environment with the names of the others, each after a comma."""
+
+_WAY_OUT = "install what it lacks, or leave out the spaces that need it"  # of an import that fails
 
 _END_SECONDS = 10.0
 """Longest wait for a killed process: one that hangs in a driver ends only when the driver returns."""
@@ -47,6 +52,8 @@ class Last(Generic[R]):
 class Event(Enum):
     """Kinds of message that a process sends to its parent."""
 
+    IMPORTING = auto()
+    """The process imports a module next; the value is its name, empty after the last one. `receive` keeps it."""
     READY = auto()
     """The handler exists and the process takes jobs."""
     CANNOT_START = auto()
@@ -71,7 +78,8 @@ def start_context(preload: Sequence[str], environment: Mapping[str, str]) -> Con
     if not preload:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_FIRST_IMPORT, *preload])
+    context.set_forkserver_preload([_PRELOADER])
+    environment = {**environment, _PRELOADED: "".join(f",{name}" for name in preload)}
     # The server must import in the environment of its children: torch looks for a GPU while it is imported, and a
     # process that is forked after that look may not use CUDA.
     before = dict(os.environ)
@@ -109,10 +117,20 @@ class ChildProcess:
             args=(theirs, lifeline_theirs, tuple(imports), make_handler, dict(environment)),
             daemon=True,
         )
+        self._importing = ""
         with _hidden_main():
-            self._process.start()
+            self._start()
         theirs.close()
         lifeline_theirs.close()
+
+    def _start(self) -> None:
+        """Start the process; a fork server that ends over an import is replaced by one that imports nothing."""
+        for pause_seconds in (0.05, 1.0):  # until the end of the server is noticed
+            try:
+                return self._process.start()
+            except (EOFError, ConnectionError):
+                time.sleep(pause_seconds)
+        return self._process.start()
 
     def begin(self) -> None:
         """Ask the process to make its handler; it answers READY or CANNOT_START."""
@@ -123,10 +141,14 @@ class ChildProcess:
         """Return the next message, or None if there is none."""
         try:
             message: Message | None = self.connection.recv() if self.connection.poll() else None
+            while message is not None and message[0] is Event.IMPORTING:
+                self._importing = str(message[1])
+                message = self.connection.recv() if self.connection.poll() else None
         except (EOFError, OSError):  # OSError: the process ended in the middle of a message
             self._process.join(5)
             code = self._process.exitcode or 0
-            return Event.ENDED, f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+            end = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+            return Event.ENDED, end + (f" over the import of {self._importing}; {_WAY_OUT}" if self._importing else "")
         return message
 
     def end(self) -> None:
@@ -167,15 +189,21 @@ def _serve(
     os.environ.update(environment)
     gc.disable()  # imported modules stay: collecting among them takes time and finds nothing
     try:
-        for name in imports:
-            import_module(name)
+        for name in (*imports, ""):
+            importing = name
+            connection.send((Event.IMPORTING, name))
+            if name:
+                import_module(name)
         connection.recv()  # `begin`: a spare process waits here
         handler = make_handler()
         gc.freeze()  # later collections skip the imports, whose pages a fork shares
         gc.enable()
-    except Exception as error:  # the parent must learn of any error
+    except BaseException as error:  # the parent must learn of any error
+        failed = account(error, None if importing else ())
+        if importing:
+            failed = f"cannot import {importing}: {failed}; {_WAY_OUT}"
         with contextlib.suppress(BrokenPipeError):
-            connection.send((Event.CANNOT_START, f"{type(error).__name__}: {error}"))
+            connection.send((Event.CANNOT_START, failed))
         return
     arrived: list[object] = []
 

@@ -147,7 +147,8 @@ class ProcessPool(Generic[J, R]):
         """
         environment = environment or {}
         context = start_context(preload, environment)
-        self._new_process = partial(ChildProcess, context, spare_imports or (), make_handler, environment)
+        imports = (*preload, *(spare_imports or ()))
+        self._new_process = partial(ChildProcess, context, imports, make_handler, environment)
         self._deadline_seconds = deadline_seconds
         self._start_seconds = start_seconds
         self._name = name

@@ -214,7 +214,7 @@ def test_pending_counts_queued_and_running_jobs(pool):
 @pytest.mark.parametrize(
     ("handler", "message"),
     [
-        ("cannot_start", r"^RuntimeError: no GPU of that name$"),
+        ("cannot_start", r"^RuntimeError: no GPU of that name \(.*pool_handlers.py, line \d+\)$"),
         ("exits_while_starting", r"^a worker process ended \(exit status 7\) while starting$"),
         ("never_ready", r"^a worker process did not answer for 2 s while starting$"),
     ],
@@ -594,6 +594,43 @@ def test_imports_begun_before_there_is_a_pool_are_its_processes(tmp_path, monkey
         assert trace.read_text() == "imported "  # and no pool asked for it yet
         told, _ = program.communicate("\n", timeout=60)
     assert (told, trace.read_text()) == ("True\n", "imported ")
+
+
+BROKEN = """
+import pool_handlers
+from gemmtune.engine.processes.process_pool import ProcessPool, wait_for_any
+from gemmtune.engine.records.errors import GemmtuneError
+
+if __name__ == "__main__":
+    pool = ProcessPool(pool_handlers.Do, 1, 60.0, preload=["colorsys", "broken_library"])
+    pool.submit(("echo", 1))
+    try:
+        while not pool.collect():
+            wait_for_any([pool], 30)
+    except GemmtuneError as error:
+        print(error)
+    pool.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise ImportError('libx.so.1: no such file')", "cannot import broken_library: ImportError: libx.so.1: no"),
+        ("import ctypes\nctypes.CDLL('libnowhere.so.9')", "cannot import broken_library: OSError: libnowhere.so.9: "),
+        ("raise SystemExit(0)", "cannot import broken_library: SystemExit: 0"),
+        ("import os\nos._exit(3)", "a worker process ended (exit status 3 over the import of broken_library; install"),
+    ],
+)
+def test_a_preloaded_module_that_fails_is_named_with_its_reason(tmp_path, monkeypatch, text, reason):
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    (tmp_path / "broken_library.py").write_text(text)
+    (tmp_path / "script.py").write_text(BROKEN)
+    with python(tmp_path / "script.py")(stdout=subprocess.PIPE) as program:
+        told, _ = program.communicate(timeout=60)
+    assert told.startswith(reason)
+    assert "install what it lacks, or leave out the spaces that need it" in told
+    assert told.count("\n") == 1
 
 
 HAS_A_MAIN = """
