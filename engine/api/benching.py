@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gemmtune.engine.api.table import read_table
-from gemmtune.engine.api.tune_result import TABLE_FILE
 from gemmtune.engine.capture.inputs import parse_inputs
+from gemmtune.engine.io.importing import parse_callable
+from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.measure.models.arms import ARMS, TABLE
 from gemmtune.engine.measure.models.model_bench import ModelBench
-from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.records.errors import DeviceError, UsageError
+from gemmtune.engine.records.nearest import did_you_mean
 
 __all__ = ["LOADER_FILE", "bench"]
 
@@ -35,7 +37,7 @@ def bench(
     Args:
         call: a torch module or a function of tensors on the GPU, or the name of either, MODULE:CALL, as in `capture`.
         inputs: tensors, texts and other objects, as in `capture`; no size may be open.
-        table: a campaign's folder with table.json and inductor/; the arm `table` needs it.
+        table: a campaign's folder or its table.json, with inductor/ beside; the arm `table` needs it.
         arms: arms to run: eager, compile, max-autotune and table.
         grad: whether a call is a forward pass with its gradients.
         seconds: time for all rounds, s.
@@ -52,26 +54,29 @@ def bench(
         1.07
     """
     if unknown := [arm for arm in arms if arm not in ARMS]:
-        raise UsageError(f"arm {unknown[0]!r} is not one of {', '.join(ARMS)}")
+        meant = did_you_mean(unknown[0], ARMS)
+        raise UsageError(f"arm {unknown[0]!r} is not one of {', '.join(ARMS)}{'; ' * bool(meant)}{meant}".rstrip())
     if (TABLE in arms) != (table is not None):
         missing = "name its folder" if table is None else "add it to the arms"
         raise UsageError(f"the arm with the table and the folder of a table go together: {missing}")
     if seconds <= 0:
         raise UsageError(f"seconds={seconds} is not above 0")
+    if isinstance(call, str):
+        parse_callable(call)
     described, sizes = parse_inputs([each for each in inputs if isinstance(each, str)])
     if sizes:
         raise UsageError(f"size {sizes[0].name!r} is open; bench times one size, so write a number")
     specs = iter(described)
     given = [next(specs) if isinstance(each, str) else each for each in inputs]
-    folder = None if table is None else Path(table)
-    content = None if folder is None else read_table(folder / TABLE_FILE)
-    loader_file = None if folder is None else folder / LOADER_FILE
+    table_file = None if table is None else Path(find(table, FileKind.TABLE))
+    content = None if table_file is None else read_table(table_file)
+    loader_file = None if table_file is None else table_file.parent / LOADER_FILE
     if loader_file is not None and not loader_file.is_file():
-        raise UsageError(f"{folder} has no {LOADER_FILE}: write it with gemmtune export {folder}/{TABLE_FILE}")
+        raise UsageError(f"there is no {loader_file}: write it with gemmtune export {table_file}")
     device = present_device()
     if device is None:
         raise DeviceError(
-            "bench times a model on a GPU, and there is none here; gemmtune capture --device lists a model's products "
+            f"bench times a model on a GPU, and {why_no_gpu()}; gemmtune capture --device lists a model's products "
             "without one"
         )
     if content is not None and content.device.name != device.name:

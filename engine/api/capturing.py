@@ -1,12 +1,16 @@
 """A model in, its products out: what a table has to serve."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gemmtune.engine.capture.captured import Captured
 from gemmtune.engine.capture.inputs import InputSpec, OpenSize, parse_inputs
-from gemmtune.engine.capture.recorded import RECORD_SUFFIXES, read_recorded
-from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.capture.recorded import read_recorded
+from gemmtune.engine.io.importing import parse_callable
+from gemmtune.engine.io.paths import FileKind, find
+from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import DeviceError, ToolchainMissing, UsageError
 
@@ -48,22 +52,25 @@ def capture(
         >>> [problem.name for problem in captured.problems]  # doctest: +SKIP
         ['16x4096x4096:bf16:nn']
     """
-    if isinstance(call, str) and call.endswith(RECORD_SUFFIXES):
+    if isinstance(call, str) and (":" not in call or "://" in call or os.path.exists(call)):
+        recording = Path(find(call, FileKind.RECORDING))
         if inputs:
             raise UsageError(f"{call} is a record, which takes no inputs")
-        return read_recorded(Path(call))
+        return read_recorded(recording)
     if not isinstance(call, str) and not callable(call):
         raise UsageError(f"call={str(call)[:80]!r} is no model, no function, and no text MODULE:CALL")
+    if isinstance(call, str):
+        parse_callable(call)  # a typo is told before torch is imported
+    texts = [each for each in inputs if isinstance(each, str)]
+    described, sizes = parse_inputs(texts)
     here = present_device()
     wanted = catalogue.device(device) if device else here
     if wanted is None:
-        raise DeviceError("there is no GPU here: name the one to capture for, --device H200 (in Python device='H200')")
+        raise DeviceError(f"{why_no_gpu()}; or name a GPU to capture for, --device H200 (in Python device='H200')")
     try:
         from gemmtune.engine.capture.capture import capture_products
     except ModuleNotFoundError as missing:
-        raise ToolchainMissing(f"capture needs {missing.name}: pip install 'gemmtune[triton]'") from None
-    texts = [each for each in inputs if isinstance(each, str)]
-    described, sizes = parse_inputs(texts)
+        raise ToolchainMissing(f"capture needs {missing.name}: {install_command('triton')}") from None
     specs = iter(described)
     given = [next(specs) if isinstance(each, str) else each for each in inputs]
     ranges = list(sizes)

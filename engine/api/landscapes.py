@@ -2,14 +2,12 @@
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TypeAlias
 
 from gemmtune.engine.campaign.replayed_backend import read_all
-from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import LandscapeError
 from gemmtune.engine.records.landscape import Landscape
-from gemmtune.engine.store.landscapes.landscape_file import embedded, read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import embedded, find_landscapes
 
 __all__ = ["LandscapeSource", "landscapes", "read_sources", "sources_of"]
 
@@ -23,8 +21,8 @@ def landscapes(*sources: LandscapeSource, space: str | None = None) -> tuple[Lan
     """Read recorded landscapes: those that ship with gemmtune for a device, or those of files.
 
     Args:
-        sources: devices by SKU ("h200"), and files: CSV, cache files of Kernel Tuner or T4 results (JSON), each plain
-            or as .gz. Without a source, every landscape that ships with gemmtune.
+        sources: devices by SKU ("h200"), files, and folders of CSV files. A file is CSV, a cache file of Kernel Tuner
+            or T4 results (JSON), plain or as .gz. Without a source, every landscape that ships with gemmtune.
         space: keep only the landscapes of this space; by default of all.
 
     Returns:
@@ -72,14 +70,4 @@ def _names_a_file(source: str | os.PathLike[str]) -> bool:
 
 
 def _read(source: LandscapeSource) -> Iterable[Landscape]:
-    if isinstance(source, Landscape):
-        return (source,)
-    if _names_a_file(source):
-        return read_landscapes(Path(source))
-    sku = catalogue.device(os.fspath(source)).sku
-    recorded = [(catalogue.device(landscape.context["device"]).sku, landscape) for landscape in read_all(embedded())]
-    found = [landscape for own, landscape in recorded if own == sku]
-    if not found:
-        skus = ", ".join(sorted({own for own, _ in recorded}))
-        raise LandscapeError(f"nothing is recorded of {sku}; recorded: {skus}; the name of a file ends in .csv")
-    return found
+    return (source,) if isinstance(source, Landscape) else find_landscapes(source)

@@ -1,15 +1,15 @@
 """The folder that results are written to: checked before anything is measured."""
 
-import errno
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from gemmtune.engine.io.paths import refuse_empty
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.report.layout import count
 from gemmtune.engine.store.files import write_whole
 
-__all__ = ["left_behind", "make_folder", "write_all"]
+__all__ = ["folder_of", "left_behind", "make_folder", "write_all"]
 
 _NAMED = 3  # files that a notice names
 
@@ -20,12 +20,28 @@ def make_folder(folder: Path) -> None:
     Raises:
         UsageError: the folder cannot be created or written.
     """
+    reason = "you may not write there"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise UsageError(f"cannot write to {folder}: {error.strerror}; name another folder") from None
+        if os.access(folder, os.W_OK | os.X_OK):
+            return
+    except (FileExistsError, NotADirectoryError):
+        reason = f"{next(each for each in (folder, *folder.parents) if each.exists())} is a file"
+    except PermissionError:
+        pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", "") or "its name is malformed"
+    raise UsageError(f"cannot write to {folder}: {reason}; name another folder")
+
+
+def folder_of(out: str | os.PathLike[str]) -> Path:
+    """Return the folder of a path that is not empty; Python takes the empty one for the current folder.
+
+    Raises:
+        UsageError: the path is empty.
+    """
+    refuse_empty(out, "folder to write to")
+    return Path(out)
 
 
 def write_all(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:

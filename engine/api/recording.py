@@ -7,12 +7,13 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from gemmtune.engine.api.output_folder import folder_of
 from gemmtune.engine.api.tuning import ProblemLike, database_url, parse_problems
 from gemmtune.engine.campaign.measured_backend import measured_backend, unsearched
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.gpu_normalization import GpuNormalization
 from gemmtune.engine.execution.local import LocalExecutor
-from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError
 from gemmtune.engine.records.landscape import Landscape, Point
@@ -60,9 +61,10 @@ def record(
     named = parse_problems(problems)
     names = tuple(dict.fromkeys((*spaces, *(problem.baseline_space for problem in named))))
     plan = Plan(named, names, "exhaustive", (), objective, budget=sys.maxsize, batch=256)
-    device, folder, tell = present_device(), Path(out), partial(notify, callbacks)
+    plan.require_kinds()
+    device, folder, tell = present_device(), folder_of(out), partial(notify, callbacks)
     if device is None:
-        raise DeviceError("record measures, and there is no GPU here (or gemmtune[triton] is not installed)")
+        raise DeviceError(f"record measures, and {why_no_gpu()}")
     open_executor = partial(
         LocalExecutor,
         protocol_name=plan.plugins.objective.protocol,

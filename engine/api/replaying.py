@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.api.landscapes import LandscapeSource, read_sources
-from gemmtune.engine.api.output_folder import make_folder, write_all
+from gemmtune.engine.api.output_folder import folder_of, make_folder, write_all
 from gemmtune.engine.io.numbers import checked
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.landscape import Landscape
@@ -210,7 +210,7 @@ def replay(
     chosen = _chosen([sampler] if isinstance(sampler, str | type) else sampler, workers)
     searched = searchable(read_sources(sources))
     if out is not None:
-        make_folder(Path(out))
+        make_folder(folder_of(out))
     found: dict[str, list[Replay]] = {}
     of_one = len(searched) * seeds
     for name, one in chosen.items():

@@ -8,7 +8,8 @@ from pathlib import Path
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.campaign.known_table import known_table
 from gemmtune.engine.io.numbers import checked_fraction
-from gemmtune.engine.records.errors import DeviceError, TableError, UsageError
+from gemmtune.engine.io.paths import FileKind, find, kind_of_file
+from gemmtune.engine.records.errors import DeviceError, TableError
 from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.table import Table as TableRecord
 from gemmtune.engine.report.campaign_record import CampaignRecord, gather
@@ -46,14 +47,11 @@ def report(
         TableError: the table cannot be read.
         UsageError: `path` holds neither a table nor measurements, or `out` cannot be written.
     """
-    given = os.fspath(path)
-    folder = Path(given) if Path(given).is_dir() else Path(given).parent
-    table_path = folder / "table.json" if Path(given).is_dir() else Path(given)
-    target = Path(out) if out is not None else (Path() if "://" in given else folder) / REPORT_FILE
-    if table_path.suffix == ".json":
-        if Path(given).is_dir() and not table_path.exists():
-            raise UsageError(f"{given} holds no table.json; name a table, a campaign's folder or a database")
-        table, measured = read_table(table_path), folder / "measurements.db"
+    given = find(path, FileKind.TABLE, FileKind.DATABASE)
+    folder = Path() if "://" in given else Path(given).parent
+    target = folder / REPORT_FILE if out is None else Path(out)
+    if "://" not in given and (given.endswith(".json") or kind_of_file(Path(given)) is FileKind.TABLE):
+        table, measured = read_table(given), folder / "measurements.db"
         if not measured.exists():
             return _write_campaign(table, folder, target, None)
         with Database.open(measured, read_only=True) as database:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.api.output_folder import write_all
+from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.table import Table as TableRecord
@@ -121,7 +122,7 @@ class Table(TableRecord):
 
 
 def read_table(path: str | os.PathLike[str]) -> Table:
-    """Read a table's file.
+    """Read a table's file, or the one in a campaign's folder.
 
     Raises:
         TableError: the file is missing, damaged, edited, or of a newer schema.
@@ -132,4 +133,4 @@ def read_table(path: str | os.PathLike[str]) -> Table:
         >>> gt.read_table("table.json").device.sku
         'H200'
     """
-    return Table.of(table_file.read_table(Path(path)))
+    return Table.of(table_file.read_table(Path(find(path, FileKind.TABLE))))

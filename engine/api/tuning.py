@@ -13,13 +13,14 @@ from tempfile import mkdtemp
 from typing import Any, TypeAlias
 
 from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
-from gemmtune.engine.api.output_folder import make_folder
+from gemmtune.engine.api.output_folder import folder_of, make_folder
 from gemmtune.engine.api.tune_result import TABLE_FILE, TuneResult
 from gemmtune.engine.campaign.execute import execute
 from gemmtune.engine.campaign.open_backend import open_backend
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.campaign.result import Finding
+from gemmtune.engine.io.paths import find_database
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.workload import Workload
@@ -121,6 +122,8 @@ def tune(
         'triton_mm'
         >>> paths = result.save("out")
     """
+    if database is not None:
+        find_database(database, made=True)  # before anything that takes a while
     base = read_plan(Path(campaign)) if campaign is not None else Plan()
     given: dict[str, Any] = {
         # One that is in both keeps the weight of the campaign file.
@@ -144,7 +147,7 @@ def tune(
     recorder = RunRecorder(plan.plugins.objective.unit, time.monotonic, partial(datetime.now, UTC))
     recorded, named = sources_of(backend)
     wanted = device or named
-    folder = None if out is None else Path(out)
+    folder = None if out is None else folder_of(out)
     opened = open_backend(
         plan,
         device=catalogue.device(wanted) if wanted else None,
@@ -198,7 +201,9 @@ def database_url(database: _Path | None, out: Path | None) -> str:
     """
     if out is not None:
         make_folder(out)
-    return os.fspath(database or (out or Path(mkdtemp(prefix="gemmtune-"))) / "measurements.db")
+    return os.fspath(
+        database if database is not None else (out or Path(mkdtemp(prefix="gemmtune-"))) / "measurements.db"
+    )
 
 
 def parse_problems(problems: ProblemLike | Iterable[ProblemLike]) -> tuple[Workload, ...]:

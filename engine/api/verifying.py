@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from gemmtune.engine.api.landscapes import LandscapeSource, sources_of
+from gemmtune.engine.api.output_folder import folder_of
 from gemmtune.engine.api.table import Table, read_table
 from gemmtune.engine.api.tuning import database_url
 from gemmtune.engine.campaign.verify import Verified, open_executor
@@ -93,7 +94,7 @@ def verify(
     margin = content.margin if margin is None else checked_fraction(margin, "margin", least=0)
     recorded, _ = sources_of(backend)
     executor = open_executor(content, landscapes=recorded, builders=builders, notify=partial(notify, callbacks))
-    folder = None if out is None else Path(out)
+    folder = None if out is None else folder_of(out)
     url = database_url(database, folder)
     with closing(executor), Database.open(url) as store:
         result = VerifyResult(measure_again(content, margin, executor, store, callbacks))

@@ -49,7 +49,8 @@ def estimated_backend(
     with ExitStack() as opened:
         executor = open_executor(spaces)
         opened.callback(executor.close)
-        tasks = tuple(_task(plan, executor, Task(p, device, name)) for p in problems for name in spaces)
+        pairs = ((p, name) for p in problems for name, space in spaces.items() if space.workload == p.kind)
+        tasks = tuple(_task(plan, executor, Task(p, device, name)) for p, name in pairs)
         models = {executor.prior(each.task).model: each.task.space for each in tasks}
         if len(models) > 1:
             raise UsageError(f"{' and '.join(models.values())} have models of their own, not to be compared: tune one")

@@ -14,7 +14,8 @@ from gemmtune.engine.campaign.replayed_backend import completed, read_all, recor
 from gemmtune.engine.execution.estimate import EstimateExecutor
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.measure.builder import prepare_builders
-from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.platform.telemetry import gpu_names
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.device import Device
@@ -67,6 +68,7 @@ def open_backend(
         LandscapeError: the landscapes do not hold what the plan asks for.
         ToolchainMissing: Ray is not installed, or a space cannot build.
     """
+    plan.require_kinds()
     if clock_mhz is not None and cluster != "local":
         raise UsageError(f"locked clocks are for GPUs of this machine, and fleet {cluster} measures on a cluster's")
     connection = _connected(cluster, ray_address, notify)
@@ -94,8 +96,7 @@ def open_backend(
         why = "Landscapes were named" if landscapes else "No GPU in the Ray cluster"
         notes += (f"{why}; the recorded landscapes answer in this process.",)
     elif not landscapes:
-        names = gpu_names()
-        why = f"{names[0]} found, but not gemmtune[triton]: pip install 'gemmtune[triton]'" if names else "No GPU found"
+        why = why_no_gpu() if gpu_names() else "No GPU found"
         notes += (f"{why}; using the recorded landscapes.",)
     return replayed_backend(plan, found, notes=notes)
 
@@ -129,12 +130,15 @@ def _estimated(
     plan: Plan, builders: int | None, clock_mhz: int | None, notify: Notify, device: Device, reason: str
 ) -> Backend:
     open_executor = partial(EstimateExecutor, builders=builders, pruners=plan.plugins.pruners, notify=notify)
-    found = f"{device.name} found, but not gemmtune[triton]" if device.name in gpu_names() else f"No {device.name} here"
+    found = f"{device.name} found, but no CUDA" if device.name in gpu_names() else f"No {device.name} here"
     notes = _unlocked(clock_mhz, "a model answers")
     try:
         return estimated_backend(plan, device, found, open_executor=open_executor, notes=notes)
     except (UsageError, ToolchainMissing) as error:
-        raise DeviceError(f"device {device.sku} is wanted, but {reason}; nor can it be estimated: {error}") from None
+        way_out = f"run this on a {device.sku}, or leave out --device"
+        raise DeviceError(
+            f"no {device.sku} to tune on: {reason}, and no model estimates it ({error}); {way_out}"
+        ) from None
 
 
 def _unlocked(clock_mhz: int | None, answers: str) -> tuple[str, ...]:
@@ -151,7 +155,7 @@ def _connected(cluster: str, ray_address: str | None, notify: Notify) -> Cluster
     try:
         from gemmtune.engine.execution.ray.cluster import Cluster
     except ImportError:
-        raise ToolchainMissing(f"--fleet {cluster} needs Ray: pip install 'gemmtune[ray]'") from None
+        raise ToolchainMissing(f"--fleet {cluster} needs Ray: {install_command('ray')}") from None
     return Cluster(ray_address if cluster == "ray" else cluster, notify=notify)
 
 

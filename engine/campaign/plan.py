@@ -11,7 +11,7 @@ from gemmtune.engine.records.table import SHIP_MARGIN
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.kinds import GEMM_BASELINE
+from gemmtune.engine.seams.kinds import GEMM_BASELINE, require_kinds
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.seams.pruner import Pruner
 from gemmtune.engine.seams.sampler import Sampler
@@ -106,6 +106,15 @@ class Plan:
             pruners={name: registry.pruner(name) for name in self.pruners},
             objective=registry.objective(self.objective),
         )
+
+    def require_kinds(self) -> None:
+        """Refuse a problem that no space takes, and a space that takes no problem.
+
+        Raises:
+            UsageError: a space and a problem are of two kinds.
+        """
+        spaces = {name: self.plugins.spaces[name] for name in self.spaces}
+        require_kinds(spaces, (*self.problems, *self.held_out))
 
     @property
     def baselines(self) -> tuple[str, ...]:

@@ -30,7 +30,6 @@ dynamic_m = true
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,8 +37,10 @@ from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.capture.captured import BUDGET, Captured
 from gemmtune.engine.capture.recorded import RECORD_SUFFIXES, read_recorded
 from gemmtune.engine.io.numbers import checked, shown
+from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.reading import parse_toml, read_text
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.nearest import did_you_mean
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.scheduling.stopping import Limits
 from gemmtune.engine.seams import registry
@@ -75,6 +76,7 @@ def read_plan(path: Path) -> Plan:
     """
     if not path.exists() and _is_problem(str(path)):
         raise UsageError(f"{path} is a problem and no campaign file; name it with --problem {path}")
+    path = Path(find(path, FileKind.CAMPAIGN, FileKind.RECORDING))
     recorded = read_recorded(path) if path.suffix in RECORD_SUFFIXES else None
     content = {} if recorded else parse_toml(read_text(path, "campaign"), f"campaign {path}")
     try:
@@ -115,6 +117,9 @@ def _plan(content: Mapping[str, Any], folder: Path) -> Plan:
         _checked(f"problem {number}", table, dict)
         for number, table in enumerate(_checked("problem", content.get("problem", []), list), 1)
     ]
+    for key in ("problems", "hold_out"):
+        if any(isinstance(each, dict) for each in _listed(content.get(key, []))):
+            raise UsageError(f"[[{key}]] is no table: a problem's long form is [[problem]], and {key} a list of texts")
     problems, held_out = (
         tuple(parse_workload(text) for text in _texts(key, content.get(key, []))) for key in ("problems", "hold_out")
     )
@@ -159,12 +164,15 @@ def _check_keys(content: Iterable[str], known: Iterable[str], where: str = "") -
         key = unknown[0]
         if not where and key in _OPTIONS:
             raise UsageError(f"{key!r} belongs to a machine and not to a campaign; it is the option --{key}")
-        meant = "".join(f"did you mean {near}? " for near in get_close_matches(key, known, 1))
-        raise UsageError(f"unknown key {key!r}{where}; {meant}known: {', '.join(sorted(known))}")
+        raise UsageError(f"unknown key {key!r}{where}; {did_you_mean(key, known)}known: {', '.join(sorted(known))}")
 
 
 def _texts(key: str, value: object) -> list[str]:
-    return [_checked(key, each, str) for each in (value if isinstance(value, list) else [value])]
+    return [_checked(key, each, str) for each in _listed(value)]
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
 
 
 def _checked(key: str, value: object, kind: type[_T]) -> _T:

@@ -9,6 +9,7 @@ from pathlib import Path
 from gemmtune.engine.campaign.backend import Backend, TaskConfigs
 from gemmtune.engine.campaign.plan import Plan
 from gemmtune.engine.execution.replay import LandscapeIndex, ReplayExecutor
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
@@ -77,7 +78,7 @@ def _tasks(
     problems = tuple(dict.fromkeys((*problems, *plan.held_out)))
     if not problems:
         names = ", ".join(sorted({landscape.context["space"] for landscape in landscapes})) or "nothing"
-        way_out = _nothing(plan.spaces[0]).removeprefix("nothing")
+        way_out = _estimable(plan.spaces[0])
         raise LandscapeError(f"nothing is recorded in space {' or '.join(plan.spaces)}; recorded: {names}{way_out}")
     for problem in problems:
         for name, space in plan.plugins.spaces.items():
@@ -95,24 +96,26 @@ def _tasks(
                     )
                 _check_objective(plan, task, chain(first, configs()), answers)
                 yield TaskConfigs(task, len(first), configs)
-            elif name in plan.spaces:
-                raise LandscapeError(
-                    f"{problem.name} is not recorded in space {name}, and without a GPU it cannot be measured: run "
-                    f"this on the GPU; recorded: {', '.join(p.name for p in recorded[name]) or _nothing(name)}"
+            elif name in plan.spaces and space.workload == problem.kind:
+                held = (
+                    f"; recorded: {', '.join(p.name for p in recorded[name])}" if recorded[name] else _estimable(name)
                 )
+                what = f"{problem.name} is not recorded in space {name}, and without a GPU it"
+                if not recorded[name]:
+                    what = f"nothing is recorded in space {name}, and without a GPU {problem.name}"
+                raise LandscapeError(f"{what} cannot be measured: run this on the GPU{held}")
             # A landscape without a baseline is allowed: the table then has none.
 
 
-_CUTE_SPACES = ("cute_gemm", "quack_gemm")  # spaces of the extra `cute`
+_CUTE_SPACES = ("cute_gemm", "quack_gemm")  # spaces of the extra `cute` that have a model
 
 
-def _nothing(space: str) -> str:
-    """Return what to do in a space without any recorded landscape."""
+def _estimable(space: str) -> str:
+    """Return how times of a space without any recorded landscape are estimated; empty where no model does."""
     if space not in _CUTE_SPACES:
-        return "nothing"
-    return (
-        "nothing; with pip install 'gemmtune[cute]' and --device B200 its kernels are built, and their times estimated"
-    )
+        return ""
+    cute = install_command("cute")
+    return f"; with {cute} and --device B200 its kernels are built, and their times estimated"
 
 
 def read_all(paths: Sequence[Path]) -> tuple[Landscape, ...]:

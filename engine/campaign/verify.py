@@ -7,7 +7,7 @@ from gemmtune.engine.campaign.replayed_backend import completed
 from gemmtune.engine.campaign.result import read_problems
 from gemmtune.engine.execution.local import LocalExecutor
 from gemmtune.engine.execution.replay import ReplayExecutor
-from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.platform.gpu_info import present_device, why_no_gpu
 from gemmtune.engine.processes.process_pool import Notify, log_notice
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import DeviceError
@@ -105,7 +105,7 @@ def open_executor(
         return ReplayExecutor(completed(landscapes, ["triton_mm"], table.device))
     device = present_device()
     if device is None:
-        raise DeviceError("verify measures, and there is no GPU here (or gemmtune[triton] is not installed)")
+        raise DeviceError(f"verify measures, and {why_no_gpu()}; --replay answers from landscapes")
     require_device(table, device)
     spaces = dict.fromkeys(space for _, space, _ in _contenders(table))
     return LocalExecutor(tuple(spaces), registry.objective(table.objective).protocol, builders=builders, notify=notify)

@@ -72,7 +72,10 @@ def capture_products(
             except Exception as error:
                 raise _refusal(error, values, is_present=is_present) from error
             if isinstance(output, torch.nn.Module):
-                raise UsageError("the callable returns a model instead of its output: name the model's inputs, too")
+                raise UsageError(
+                    "the callable builds a model, and no input is named: add --input, once for each tensor of a call, "
+                    "for example --input bf16[16,2048] (in Python, further arguments)"
+                )
             ran, others = lowering.take_runs()
             others += [Unseen(name, _OUTSIDE, count) for name, count in eager.counts.items()]
             ran, others = merged(ran, others)

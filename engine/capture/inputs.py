@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.nearest import did_you_mean
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +28,18 @@ _DTYPES = {
     "uint8": "uint8",
     "bool": "bool",
 }
+_ALIASES = {"float": "float32", "half": "float16", "double": "float64", "f16": "float16", "f32": "float32"} | {
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "i64": "int64",
+    "i32": "int32",
+}
+"""Other common names of the types, torch's among them."""
 _FORM = "[NAME=]DTYPE[SIZE,...], for example bf16[16,2048], tokens=int64[1,512]%32000 or bf16[m:1..4096,2048]"
-_TEXT = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<dtype>\w+)\[(?P<sizes>[^\]]*)\](?:%(?P<below>[0-9]{1,18}))?")
+_TEXT = re.compile(
+    r"(?:(?P<name>[A-Za-z_]\w*)=)?(?:torch\.)?(?P<dtype>\w+)\[(?P<sizes>[^\]]*)\](?:%(?P<below>[0-9]{1,18}))?"
+)
 _SIZE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::(?P<first>[0-9]{1,18})\.\.(?P<last>[0-9]{1,18}))?")
 _MOST_SIZE = 2**31 - 1
 _MOST_BELOW = {"int8": 2**7, "uint8": 2**8, "int16": 2**15}  # of the other types: _MOST_SIZE
@@ -140,9 +151,11 @@ def _parsed(text: str, found: dict[str, OpenSize | None]) -> InputSpec:
     whole = _TEXT.fullmatch(text.replace(" ", ""))
     if whole is None:
         raise UsageError(f"malformed input {text[:200]!r}: expected {_FORM}")
-    dtype = _DTYPES.get(whole["dtype"], whole["dtype"])
+    named = whole["dtype"].lower()
+    dtype = (_DTYPES | _ALIASES).get(named, named)
     if dtype not in _DTYPES.values():
-        raise UsageError(f"input {text!r}: dtype {whole['dtype']!r} is not one of {', '.join(_DTYPES)}")
+        meant = did_you_mean(named, _DTYPES)
+        raise UsageError(f"input {text!r}: dtype {whole['dtype']!r} is unknown; {meant}known: {', '.join(_DTYPES)}")
     sizes = [_size(part, text, found) for part in whole["sizes"].split(",")] if whole["sizes"] else []
     below = None if whole["below"] is None else int(whole["below"])
     most = _MOST_BELOW.get(dtype, _MOST_SIZE)

@@ -1,7 +1,9 @@
 """Every command of the command line, and how its arguments are refused."""
 
+import re
 from collections.abc import Sequence
 from importlib.metadata import version
+from itertools import pairwise
 from typing import Annotated, cast
 
 import typer
@@ -80,6 +82,10 @@ def run(arguments: Sequence[str]) -> int:
     for argument in arguments:
         if not is_text(argument):
             raise UsageError(f"argument {argument!r} is not UTF-8; rename the file")
+    for before, argument in pairwise(["", *arguments]):
+        if not argument.strip() or re.fullmatch(r"--[\w-]+=\s*", argument):
+            name = argument.partition("=")[0] or (before if before.startswith("-") else f"after {before!r}")
+            raise UsageError(f"the argument {name.strip()} is empty, as of a variable that is not set; leave it out")
     try:
         return int(app(list(arguments) or ["--help"], standalone_mode=False) or 0)
     except _CommandLineError as error:

@@ -23,7 +23,7 @@ from gemmtune.engine.records.problem import DType
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.progress.work import show_work
 from gemmtune.engine.seams import registry
-from gemmtune.engine.seams.kinds import parse_workload
+from gemmtune.engine.seams.kinds import parse_workload, require_kinds
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.tables.inductor.layers import PADDED_DTYPES, Linear, layers_of
 
@@ -58,8 +58,7 @@ def describe_space(
 
         found = registry.space(name)
         task = Task(parse_workload(problem), catalogue.device(device), name)
-        if task.problem.kind != found.workload:
-            raise UsageError(f"{problem} is of kind {task.problem.kind}; space {name} is for kind {found.workload}")
+        require_kinds({name: found}, [task.problem])
         count = enumerate_space(found, task)
         report = space_report(task, found.params(task), count, found.seeds(task), found.prior(task))
     output.show(report, as_json=as_json)
@@ -130,7 +129,7 @@ def doctor(
 
 
 def explain(
-    table: Annotated[Path | None, typer.Argument(help="A table (table.json).")] = None,
+    table: Annotated[Path | None, typer.Argument(help="A table: table.json or a campaign's folder.")] = None,
     linear: Annotated[str | None, typer.Option(metavar="IN:OUT", help=_LINEAR_HELP)] = None,
     call: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=_CALL_HELP)] = None,
     input_sizes: Annotated[list[str] | None, typer.Option("--input", metavar="SIZES", help=_INPUT_HELP)] = None,
@@ -149,8 +148,9 @@ def explain(
     --call traces a callable with the installed torch.
     """
     with show_work("finding the graphs", quiet=as_json):
+        from gemmtune.engine.api.table import read_table
         from gemmtune.engine.report.explain import explain_call, explain_layer, explained_torch, layers_report
-        from gemmtune.engine.tables.table_file import read_table, require_device
+        from gemmtune.engine.tables.table_file import require_device
 
         content = read_table(table) if table else None
         target = catalogue.device(device) if device else content.device if content else catalogue.device("H200")

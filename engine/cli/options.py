@@ -54,7 +54,9 @@ Builders = Annotated[
 Replayed = Annotated[
     list[Path] | None,
     typer.Option(
-        metavar="FILE", help="Answer from this landscape, not a GPU. Repeat for more.", rich_help_panel="Where"
+        metavar="FILE",
+        help="Answer from these landscapes (a file, or h200), not a GPU. Repeat for more.",
+        rich_help_panel="Where",
     ),
 ]
 _LOCK_HELP = (

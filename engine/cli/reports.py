@@ -43,7 +43,7 @@ def report(
 
 
 def table(
-    database: Annotated[str, typer.Argument(metavar="DB", help="The database: file or URL.")],
+    database: Annotated[str, typer.Argument(metavar="DB", help="The database: file, folder or URL.")],
     out: Annotated[Path, typer.Option(help="Folder for the table and its exports.")] = Path("out"),
     objective: Annotated[str, typer.Option(help="The objective to minimise.")] = "latency",
     margin: _MARGIN = SHIP_MARGIN,
@@ -91,10 +91,10 @@ def audit(
     file has a fault: the engine fails, computes a wrong result, or runs a config tuned for other work. With a table
     that was tuned on a GPU, entries that lose to its rows are named, too.
     """
+    from gemmtune.engine.api.table import read_table
     from gemmtune.engine.report.audit.report import audit_report
     from gemmtune.engine.tables.serving.audit import audit as examine_files
     from gemmtune.engine.tables.serving.losses import entry_losses, with_losses
-    from gemmtune.engine.tables.table_file import read_table
 
     with show_work(f"reading {source}", quiet=as_json):
         measured = read_table(table) if table is not None else None

@@ -17,9 +17,13 @@ from gemmtune.engine.seams.sampler_class import sampler_named
 
 __all__ = ["compare", "replay"]
 
+_LANDSCAPES_HELP = (
+    "Landscapes: a device that is recorded, such as h200; CSV, Kernel Tuner cache files or T4 results (JSON), or .gz. "
+    "[default: all that ship with gemmtune]"
+)
 Landscapes = Annotated[
-    list[Path],
-    typer.Argument(metavar="FILE", help="Landscapes: CSV, Kernel Tuner cache files or T4 results (JSON), or .gz."),
+    list[Path] | None,
+    typer.Argument(metavar="FILE", help=_LANDSCAPES_HELP, show_default=False),
 ]
 _SAMPLERS_HELP = "The samplers, by name or as classes: ./FILE.py:CLASS."
 Seeds = Annotated[int, typer.Option(min=1, metavar="N", help="Searches per landscape, with seeds 0 to N-1.")]
@@ -29,7 +33,7 @@ Cold = Annotated[bool, typer.Option("--cold", help="Keep the recorded space's st
 
 
 def replay(
-    files: Landscapes,
+    files: Landscapes = None,
     sampler: Annotated[str, named(Kind.SAMPLERS, SAMPLER_HELP)] = "transfer",
     budget: Annotated[int, typer.Option(min=1, help="Evaluations per search, failures included.")] = 64,
     seeds: Seeds = 10,
@@ -43,13 +47,14 @@ def replay(
     The figure is the recorded optimum over the best time found, per problem and as a mean over problems and seeds.
     """
     with show_work("at work", quiet=as_json):
+        from gemmtune.engine.api.landscapes import landscapes
         from gemmtune.engine.api.replaying import replay as replay_samplers
         from gemmtune.engine.report.progress.display import progress_bar
         from gemmtune.engine.report.studies import study_report
 
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
-            files,
+            files or landscapes(),
             sampler_named(sampler, Path()),
             budget=budget,
             seeds=seeds,
@@ -62,7 +67,7 @@ def replay(
 
 
 def compare(
-    files: Landscapes,
+    files: Landscapes = None,
     samplers: Annotated[str, typer.Option(metavar="A,B,C", help=_SAMPLERS_HELP)] = "random,tpe,evolution,transfer",
     budget: Annotated[int, typer.Option(min=1, help="Evaluations per search, failures included.")] = 128,
     seeds: Seeds = 20,
@@ -80,6 +85,7 @@ def compare(
     landscapes, as for replay.
     """
     with show_work("at work", quiet=as_json):
+        from gemmtune.engine.api.landscapes import landscapes
         from gemmtune.engine.api.replaying import replay as replay_samplers
         from gemmtune.engine.report.progress.display import progress_bar
         from gemmtune.engine.report.studies import comparison_report
@@ -89,7 +95,7 @@ def compare(
         raise UsageError(f"--samplers {samplers!r} names none; known: {', '.join(registry.names(Sampler))}")
     with progress_bar("searches", quiet=as_json) as count:
         study = replay_samplers(
-            files,
+            files or landscapes(),
             [sampler_named(name, Path()) for name in names],
             budget=budget,
             seeds=seeds,

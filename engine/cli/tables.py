@@ -13,8 +13,10 @@ import typer
 from gemmtune.engine.cli import output
 from gemmtune.engine.cli.choices import Kind, completed, one_of
 from gemmtune.engine.cli.options import MARGIN_HELP, AsJson, Builders, DatabaseUrl, Replayed
-from gemmtune.engine.io.importing import imported
+from gemmtune.engine.io.importing import imported, parse_callable
+from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.printing import print_notice, print_text
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.errors import GemmtuneError, Stopped, TableError, ToolchainMissing, UsageError
 from gemmtune.engine.report.progress.work import show_work
@@ -57,7 +59,7 @@ def show(
 
 
 def verify(
-    table: Annotated[Path, typer.Argument(help="The table (table.json).")],
+    table: Annotated[Path, typer.Argument(help="The table: table.json or a campaign's folder.")],
     out: Annotated[Path, typer.Option(help="Folder for the repaired table and the database.")] = Path("verified"),
     margin: Annotated[float | None, typer.Option(help=f"{MARGIN_HELP} [default: the table's]")] = None,
     replay: Replayed = None,
@@ -95,7 +97,7 @@ def verify(
 
 
 def diff(
-    before: Annotated[Path, typer.Argument(metavar="A", help="A table.")],
+    before: Annotated[Path, typer.Argument(metavar="A", help="A table, or a campaign's folder.")],
     after: Annotated[Path, typer.Argument(metavar="B", help="The table to compare it with.")],
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the differences as a page, too.")] = None,
     as_json: AsJson = False,
@@ -120,7 +122,7 @@ def diff(
 
 
 def export(
-    table: Annotated[Path, typer.Argument(help="The table to export (table.json).")],
+    table: Annotated[Path, typer.Argument(help="The table to export: table.json or a campaign's folder.")],
     to: Annotated[
         str, typer.Option(metavar="CONSUMER", help=_TO_HELP, autocompletion=completed(Kind.EXPORTERS))
     ] = "inductor",
@@ -138,7 +140,7 @@ def export(
         content = read_table(table)
         if device is not None:
             content.require_device(catalogue.device(device))
-        folder = out or table.parent
+        folder = out or Path(find(table, FileKind.TABLE)).parent
         written = content.export(to, folder, estimated=estimated)
     print_text("\n".join(map(str, written)))
     if others := left_behind(folder / to, written):
@@ -146,7 +148,7 @@ def export(
 
 
 def warmup(
-    table: Annotated[Path, typer.Argument(help="inductor_table.json, as gemmtune export writes it.")],
+    table: Annotated[Path, typer.Argument(help="inductor_table.json, as gemmtune export writes it, or its folder.")],
     call: Annotated[str, typer.Option(metavar="MODULE:NAME", help=_WARM_HELP)],
     out: Annotated[Path, typer.Option(help="The file of compiled code.")] = Path("warm.bin"),
     sha256: Annotated[str | None, typer.Option("--sha256", metavar="DIGEST", help=_SHA256_HELP)] = None,
@@ -157,6 +159,8 @@ def warmup(
     Writes Inductor's cached code to a file. A serving process that loads the file with
     torch.compiler.load_cache_artifacts compiles nothing.
     """
+    table = Path(find(table, FileKind.INDUCTOR))
+    parse_callable(call)
     sys.path.insert(0, str(Path.cwd()))
     with show_work(f"compiling {call}", quiet=False):
         sizes, artifacts = _compiled(table, call, sha256=sha256, binaries=not no_binaries)
@@ -169,7 +173,7 @@ def _compiled(table: Path, call: str, *, sha256: str | None, binaries: bool) -> 
     try:
         from gemmtune.engine.tables.inductor import loader as inductor
     except ModuleNotFoundError as missing:
-        raise ToolchainMissing(f"warmup needs {missing.name}: pip install 'gemmtune[triton]'") from None
+        raise ToolchainMissing(f"warmup needs {missing.name}: {install_command('triton')}") from None
     try:
         inductor.install(table, sha256=sha256, binaries=binaries)
         sizes = inductor.sizes(table)
@@ -197,7 +201,7 @@ def _compiled(table: Path, call: str, *, sha256: str | None, binaries: bool) -> 
 
 def status(
     database: Annotated[
-        str, typer.Argument(metavar="DB", help="The campaign's database: file or URL.")
+        str, typer.Argument(metavar="DB", help="The campaign's database: file, folder or URL.")
     ] = "out/measurements.db",
     watch: Annotated[bool, typer.Option("--watch", help="Print again every two seconds, until Ctrl-C.")] = False,
     as_json: AsJson = False,
@@ -209,6 +213,7 @@ def status(
     """
     if watch and as_json:
         raise UsageError("--watch is for a person, and --json for a program; take one of them")
+    database = find(database, FileKind.DATABASE)
     folder = Path() if "://" in database else Path(database).parent
     with show_work("reading the database", quiet=as_json):
         from gemmtune.engine.report.progress.progress_file import read_progress
@@ -256,7 +261,7 @@ def _write_studies(source: str, url: str, as_json: bool) -> None:
     from gemmtune.engine.store.database import Database
 
     if not is_database(source):
-        raise UsageError(f"--optuna writes what a database holds, and {source} is a table: name the database")
+        raise UsageError(f"--optuna writes what a database holds, and {source} is none: name the database")
     from gemmtune.engine.report.optuna_study import studies_report, write_studies
 
     with Database.open(source, read_only=True) as store, progress_bar("trials", quiet=as_json) as count:

@@ -1,12 +1,32 @@
 """Import what a command line or a file names."""
 
 import importlib
+import sys
 from collections.abc import Callable
 
 from gemmtune.engine.io.blame import STOPS, account, place_of
 from gemmtune.engine.records.errors import UsageError
+from gemmtune.engine.records.nearest import did_you_mean
 
-__all__ = ["imported"]
+__all__ = ["imported", "parse_callable"]
+
+
+def parse_callable(path: str) -> tuple[str, str]:
+    """Return the module and the name within it that `module:function` names; import nothing.
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    module, _, name = path.partition(":")
+    if module.endswith(".py") and name:
+        raise UsageError(f"{path} names a file: name the module, {module.removesuffix('.py')}:{name}")
+    if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+        raise UsageError(f"malformed callable {path[:200]!r}: expected module:function")
+    if "." in name:
+        whole, _, part = name.partition(".")
+        raise UsageError(f"{path} names {part} of {whole}: name {module}:{whole}, or a function that calls it")
+    return module, name
+
 
 _NEEDS_GPU = ("not compiled with CUDA", "NVIDIA driver", "CUDA GPUs", "CUDA error", "CUDA driver", "active drivers")
 """Parts of what torch and Triton say where code needs a GPU, and none is there."""
@@ -18,19 +38,18 @@ def imported(path: str) -> Callable[..., object]:
     Raises:
         UsageError: there is no such module, or it has nothing callable of that name.
     """
-    module, _, name = path.partition(":")
-    if not name:
-        raise UsageError(f"malformed callable {path!r}: expected module:function")
-    if module.endswith(".py"):
-        raise UsageError(f"{path} names a file: name the module, {module.removesuffix('.py')}:{name}")
+    module, name = parse_callable(path)
     try:
-        found = getattr(importlib.import_module(module), name)
+        held = importlib.import_module(module)
+        found = getattr(held, name)
     except STOPS:
         raise
     except BaseException as error:  # the module is the user's
         is_absent = isinstance(error, ImportError | AttributeError) and not place_of(error)
         reason = str(error) if is_absent else account(error)
-        raise UsageError(f"cannot import {path}: {reason}{_way_out(reason)}") from error
+        known = vars(sys.modules[module]) if is_absent and module in sys.modules else ()
+        meant = did_you_mean(name, (each for each in known if not each.startswith("_"))).rstrip()
+        raise UsageError(f"cannot import {path}: {reason}{'; ' * bool(meant)}{meant}{_way_out(reason)}") from error
     if not callable(found):
         raise UsageError(f"{path} is {type(found).__name__}, which cannot be called")
     return found  # type: ignore[no-any-return]

@@ -3,11 +3,13 @@
 import uuid
 from dataclasses import replace
 
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.platform.occupancy import active_clusters
+from gemmtune.engine.platform.telemetry import gpu_names
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.records.device import Device
 
-__all__ = ["equal_gpus", "present_device"]
+__all__ = ["equal_gpus", "present_device", "why_no_gpu"]
 
 
 def present_device() -> Device | None:
@@ -28,6 +30,18 @@ def equal_gpus() -> tuple[str, ...]:
     """Return the UUIDs of all visible GPUs with the name of the first, in CUDA's order, without a CUDA context."""
     gpus = _visible_gpus()
     return tuple(own for _, name, own in gpus if name == gpus[0][1])
+
+
+def why_no_gpu() -> str:
+    """Return why `present_device` finds no GPU, with the way out."""
+    names = gpu_names()
+    if not names:
+        return "no NVIDIA GPU, or no driver, is here: see what nvidia-smi says"
+    try:
+        import cuda.bindings.driver  # noqa: F401 (whether it is there)
+    except ImportError:
+        return f"{names[0]} is here, and cuda-bindings is not: {install_command('triton')}"
+    return f"{names[0]} is here, and CUDA does not answer: CUDA_VISIBLE_DEVICES may hide it"
 
 
 def _visible_gpus() -> list[tuple[object, str, str]]:

@@ -3,6 +3,7 @@
 import os
 from importlib.metadata import PackageNotFoundError, version
 
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.platform.ptxas import current_ptxas, ptxas_release, triton_ptxas
 from gemmtune.engine.platform.releases import fp_fusion
 from gemmtune.engine.records.artifact import Toolchain
@@ -20,7 +21,7 @@ def toolchain_of(*packages: str, extra: str = "triton") -> Toolchain:
     try:
         return Toolchain(tuple(sorted((package, version(package)) for package in packages)))
     except PackageNotFoundError as missing:
-        raise ToolchainMissing(f"{missing.name} is not installed: pip install 'gemmtune[{extra}]'") from None
+        raise ToolchainMissing(f"{missing.name} is not installed: {install_command(extra)}") from None
 
 
 def triton_toolchain(*packages: str) -> Toolchain:

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import DeviceError
+from gemmtune.engine.records.nearest import did_you_mean
 
 __all__ = ["by_name", "device", "devices", "known"]
 
@@ -28,7 +29,13 @@ def device(sku: str) -> Device:
     try:
         return _by_sku()[_fold(sku)]
     except KeyError:
-        raise DeviceError(f"no device {sku!r}; known: {', '.join(d.sku for d in devices())}") from None
+        if re.fullmatch(r"(cuda|gpu)(:\d+)?|\d+", sku.casefold()):
+            here = "a GPU of this machine, and a device is a model of GPU: leave it out for this machine's"
+            raise DeviceError(
+                f"{sku!r} names {here} (CUDA_VISIBLE_DEVICES chooses one), or name its model, H200"
+            ) from None
+        skus = [each.sku for each in devices()]
+        raise DeviceError(f"no device {sku!r}; {did_you_mean(sku, skus)}known: {', '.join(skus)}") from None
 
 
 def same_sku(one: str, other: str) -> bool:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, ClassVar, Self, get_type_hints
 
@@ -14,6 +13,7 @@ from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OperandShape
 from gemmtune.engine.records.epilogue.text import parse_epilogue
 from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.nearest import did_you_mean
 from gemmtune.engine.records.workload import Workload
 
 __all__ = ["Bias", "DType", "Layout", "Op", "Problem", "gemm"]
@@ -344,7 +344,9 @@ class Problem(Workload):
         plain = [part for part in rest if "=" not in part]
         others = dict(part.split("=", 1) for part in rest if "=" in part)
         if not re.fullmatch(r"\d+x\d+x\d+(x\d+)?", sizes) or len(plain) > 3:
-            raise ProblemError(f"malformed problem {text[:_SHOWN]!r}: {_TEXT_HELP}")
+            several = re.search(r"[,;\s]\s*\d+x\d+x\d", text)
+            way_out = "it names several problems, each of which needs a --problem of its own, or a place in the list"
+            raise ProblemError(f"malformed problem {text[:_SHOWN]!r}: {way_out if several else _TEXT_HELP}")
         *batch, m, n, k = sizes.split("x")
         record = {"m": m, "n": n, "k": k, "batch": batch[0] if batch else "1"}
         try:
@@ -385,7 +387,7 @@ class Problem(Workload):
             texts = {"a_layout": layout[0], "b_layout": layout[1]} | texts
         if unknown := sorted(set(texts) - set(_TYPES)):
             known = ", ".join(sorted(_TYPES))
-            meant = "".join(f"did you mean {near}? " for near in get_close_matches(unknown[0], _TYPES, 1))
+            meant = did_you_mean(unknown[0], (*_TYPES, "dtype", "layout"))
             raise ProblemError(f"unknown problem field {unknown[0][:_SHOWN]!r}; {meant}known: {known}, dtype, layout")
         for size in ("m", "n", "k"):
             if not texts.get(size):

@@ -6,17 +6,20 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gemmtune.engine.io.paths import FileKind, find, json_kind, kind_of_file
 from gemmtune.engine.io.reading import parse_json, read_text
 from gemmtune.engine.records.config import Config
-from gemmtune.engine.records.errors import TableError, UsageError
+from gemmtune.engine.records.errors import TableError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.records.measurement import Status
 from gemmtune.engine.report.database import database_report
 from gemmtune.engine.report.layout import Grid, Report, count, microseconds, span, tally
+from gemmtune.engine.report.models.bench_file import read_bench
+from gemmtune.engine.report.models.benches import bench_report
 from gemmtune.engine.report.progress.run import RUN_FILE, Run, read_run
 from gemmtune.engine.report.progress.state import duration
 from gemmtune.engine.store.database import Database
-from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
+from gemmtune.engine.store.landscapes.landscape_file import find_landscapes, read_landscapes
 from gemmtune.engine.tables.cute.table_loader import parse_cute_table
 from gemmtune.engine.tables.inductor.loader_rows import parse_inductor_table
 from gemmtune.engine.tables.sealed import read_sealed
@@ -24,58 +27,65 @@ from gemmtune.engine.tables.table_file import read_table
 
 __all__ = ["file_report", "is_database"]
 
-_LANDSCAPES = (".csv", ".csv.gz", ".json.gz")
-_IN_A_FOLDER = ("table.json", "measurements.db")
+_SHOWN = (
+    FileKind.TABLE,
+    FileKind.DATABASE,
+    FileKind.LANDSCAPES,
+    FileKind.INDUCTOR,
+    FileKind.CUTE,
+    FileKind.LOOKUP,
+    FileKind.COMPARISON,
+    FileKind.RUN,
+    FileKind.BENCH,
+)
 
 
 def file_report(source: str) -> Report:
-    """Report a table, an exported table, a run, a comparison, landscapes, a campaign's folder or a database.
+    """Report a table, an exported table, a run, a comparison, a bench, landscapes, a campaign's folder or a database.
 
     Raises:
         LandscapeError: the file of landscapes is malformed.
         StoreError: the database cannot be read.
         TableError: the table is damaged.
-        UsageError: the folder has no file of gemmtune.
+        UsageError: the path names nothing that can be shown.
     """
-    path = _file_of(source)
-    if path.endswith(_LANDSCAPES):
-        return _landscapes_report(read_landscapes(path))
-    if is_database(path):
-        with Database.open(path, read_only=True) as store:
+    found = find(source, *_SHOWN)
+    path = Path(found)
+    if is_database(found):
+        with Database.open(found, read_only=True) as store:
             return database_report(store)
-    return _json_report(Path(path))
+    if not path.is_file() or kind_of_file(path) is FileKind.LANDSCAPES:
+        return _landscapes_report(find_landscapes(found))
+    return _json_report(path)
 
 
 def is_database(source: str) -> bool:
-    """Return whether a file's name or a URL means a database: no other known suffix."""
-    return not _file_of(source).endswith((".json", *_LANDSCAPES))
-
-
-def _file_of(source: str) -> str:
-    """Return the file to show of a campaign's folder; other names stay."""
-    if "://" in source or not Path(source).is_dir():
-        return source
-    found = next((Path(source) / name for name in _IN_A_FOLDER if (Path(source) / name).is_file()), None)
-    if found is None:
-        raise UsageError(f"{source} holds neither {' nor '.join(_IN_A_FOLDER)}; name a file")
-    return str(found)
+    """Return whether a path or URL means a database: a file of no other kind that `gemmtune show` knows."""
+    if "://" in source:
+        return True
+    path = Path(find(source, *_SHOWN))
+    kind = kind_of_file(path)
+    return kind is FileKind.DATABASE or (kind is None and path.is_file() and path.suffix != ".json")
 
 
 def _json_report(path: Path) -> Report:
     record = parse_json(read_text(path, "file", TableError), str(path), TableError)
     fields: Mapping[str, Any] = record if isinstance(record, dict) else {}
-    if "made_with" in fields:
-        return _inductor_report(path, fields)
-    if "rounding_bound" in fields:
-        return _cute_report(path)
-    if "landscapes" in fields and "curves" in fields:
-        return _checked_report(path, _comparison_report, fields)
-    if path.name == RUN_FILE and (run := read_run(path.parent)) is not None:
-        return Report(fields, [_run_text(run)])
-    if "cache" in fields or "results" in fields:
-        return _landscapes_report(read_landscapes(path))
-    if fields and all("+" in key and isinstance(rows, list) for key, rows in fields.items()):
-        return _checked_report(path, _lookup_report, fields)
+    match json_kind(fields):
+        case FileKind.INDUCTOR:
+            return _inductor_report(path, fields)
+        case FileKind.CUTE:
+            return _cute_report(path)
+        case FileKind.COMPARISON:
+            return _checked_report(path, _comparison_report, fields)
+        case FileKind.BENCH:
+            return bench_report(read_bench(path))
+        case FileKind.RUN if path.name == RUN_FILE and (found := read_run(path.parent)) is not None:
+            return Report(fields, [_run_text(found)])
+        case FileKind.LANDSCAPES:
+            return _landscapes_report(read_landscapes(path))
+        case FileKind.LOOKUP:
+            return _checked_report(path, _lookup_report, fields)
     from gemmtune.engine.report.tables import table_report  # imports NumPy, which a database needs not
 
     table, run = read_table(path), read_run(path.parent)

@@ -14,6 +14,7 @@ from gemmtune.engine.io.printing import visible
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.errors import GemmtuneError, UnknownDefinition, UsageError
+from gemmtune.engine.records.nearest import did_you_mean
 from gemmtune.engine.records.table import Choice
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
@@ -121,10 +122,11 @@ class Report:
         """
         grids = [each for each in self.sections if isinstance(each, Grid)]
         known = list(dict.fromkeys(name for grid in grids for name in grid.columns))
-        header = next((name for name in known if sort == name), None)
-        header = header or next((name for name in known if sort in name.split()), None)
+        wanted = (sort or "").replace("us", "µs") if sort not in known else sort
+        header = next((name for name in known if wanted == name), None)
+        header = header or next((name for name in known if wanted in name.split()), None)
         if sort is not None and header is None:
-            raise UsageError(f"no column {sort!r}; known: {', '.join(known) or 'none'}")
+            raise UsageError(f"no column {sort!r}; {did_you_mean(sort, known)}known: {', '.join(known) or 'none'}")
         sections = [each.arranged(header, contains) if isinstance(each, Grid) else each for each in self.sections]
         return Report(self.record, sections)
 

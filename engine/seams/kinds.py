@@ -1,14 +1,25 @@
 """Read and write workloads of every kind, by the plug-in of their kind."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import NoReturn
 
+from gemmtune.engine.records.errors import UsageError
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.space import Space
 from gemmtune.engine.seams.workload import WorkloadKind
 
-__all__ = ["GEMM_BASELINE", "expand_workloads", "fields_of", "kind_of", "parse_workload", "workload_of"]
+__all__ = [
+    "GEMM_BASELINE",
+    "expand_workloads",
+    "fields_of",
+    "kind_of",
+    "parse_workload",
+    "require_kinds",
+    "workload_of",
+]
 
 GEMM_BASELINE = Problem.baseline_space
 """Space of the baseline of the shipped landscapes, which hold GEMMs."""
@@ -39,6 +50,32 @@ def parse_workload(text: str) -> Workload:
 def expand_workloads(text: str) -> tuple[Workload, ...]:
     """Return every workload that a text stands for, such as all cases of a kernel; raises like `parse_workload`."""
     return _kind_in(text).expand(text)
+
+
+def require_kinds(spaces: Mapping[str, Space], workloads: Iterable[Workload]) -> None:
+    """Refuse a workload that no space takes, and a space that takes none of them.
+
+    Raises:
+        UsageError: a space and a workload are of two kinds.
+    """
+    named = list(workloads)
+    for name, space in spaces.items():
+        if named and all(space.workload != each.kind for each in named):
+            _refuse({name: space}, named[0])
+    for each in named:
+        if all(space.workload != each.kind for space in spaces.values()):
+            _refuse(spaces, each)
+
+
+def _refuse(spaces: Mapping[str, Space], workload: Workload) -> NoReturn:
+    kinds = dict.fromkeys(space.workload for space in spaces.values())
+    takes = " and ".join(
+        "GEMMs (MxNxK)" if kind == _GEMM else f"problems of kind {kind} ({kind}:...)" for kind in kinds
+    )
+    subject = f"space {next(iter(spaces))} takes" if len(spaces) == 1 else f"spaces {' and '.join(spaces)} take"
+    other = "a GEMM" if workload.kind == _GEMM else f"of kind {workload.kind}"
+    way_out = f"name the space {workload.searched_space}, or another problem"
+    raise UsageError(f"{subject} {takes}, and {workload.name} is {other}: {way_out}")
 
 
 def _kind_in(text: str) -> WorkloadKind[Workload]:

@@ -12,6 +12,7 @@ from gemmtune.engine.io.blame import STOPS, account
 from gemmtune.engine.io.numbers import shown
 from gemmtune.engine.io.printing import one_line
 from gemmtune.engine.records.errors import ContractError, UnknownPlugin
+from gemmtune.engine.records.nearest import did_you_mean
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.exporter import Exporter
 from gemmtune.engine.seams.objective import Objective
@@ -55,7 +56,8 @@ def look_up(kind: type, name: str) -> EntryPoint:
         raise ContractError(f"two {_noun(kind)}s are named {name!r}: {both}; rename or uninstall one")
     for point in found.values():
         return point
-    raise UnknownPlugin(f"no {_noun(kind)} {name!r}; known: {', '.join(names(kind))}")
+    known = names(kind)
+    raise UnknownPlugin(f"no {_noun(kind)} {name!r}; {did_you_mean(name, known)}known: {', '.join(known)}")
 
 
 def name_of(sampler: type[Sampler]) -> str:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store.dialects import accept_any_text, begin, is_connection_loss, is_locked, is_starting, set_wal
 from gemmtune.engine.store.sqlite_reader import SqliteReader, unwritable
@@ -150,5 +151,5 @@ def reason(error: Exception, engine: Engine | None = None) -> str:
     if text == "unable to open database file":
         return f"{text}; its folder must exist and be writable"
     if isinstance(error, ModuleNotFoundError) and error.name == "psycopg":
-        return f"{text}; pip install 'gemmtune[postgres]'"
+        return f"{text}; {install_command('postgres')}"
     return text

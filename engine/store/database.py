@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, true
 
+from gemmtune.engine.io.paths import find_database
 from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.device import Device
@@ -74,7 +75,7 @@ class Database:
         """Open a database, and make its tables where there are none.
 
         Args:
-            url: path of a SQLite file, or a URL such as `postgresql://user:password@host/name`.
+            url: path of a SQLite file, a campaign's folder, or a URL such as `postgresql://user:password@host/name`.
             read_only: True to write nothing, and to refuse a database that does not exist or is empty. The folder of a
                 SQLite file stays as it is and need not be writable.
             patience_seconds: how long to wait for a server that was lost, once it has been reached, or for another
@@ -85,7 +86,8 @@ class Database:
             StoreError: the database cannot be opened, is no gemmtune database, or has another schema. It is left as it
                 was.
         """
-        transactions = open_transactions(os.fspath(url), read_only, patience_seconds, notify)
+        path = find_database(url, made=not read_only)
+        transactions = open_transactions(path, read_only, patience_seconds, notify)
         return cls(transactions)
 
     def __enter__(self) -> Database:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.measurement import Measurement
@@ -25,7 +26,7 @@ def dataframe(rows: Iterable[Mapping[str, object]]) -> pandas.DataFrame:
     try:
         import pandas
     except ModuleNotFoundError:
-        raise ToolchainMissing("pandas is not installed: pip install 'gemmtune[study]'") from None
+        raise ToolchainMissing(f"pandas is not installed: {install_command('study')}") from None
     records = list(rows)
     frame = pandas.DataFrame(records)
     kinds = {name: {type(row[name]) for row in records if row.get(name) is not None} for name in frame.columns}

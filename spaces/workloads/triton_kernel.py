@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ProblemError, UnknownDefinition
+from gemmtune.engine.records.nearest import did_you_mean
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.workload import Expected, Operands, TensorSource, WorkloadKind, gemm_like
@@ -214,7 +215,9 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         """
         known = set(KernelCase("", "", ()).to_fields())
         if unknown := sorted(set(fields) - known):
-            raise ProblemError(f"unknown field {unknown[0]!r} of a kernel's case; known: {', '.join(sorted(known))}")
+            meant = did_you_mean(unknown[0], known)
+            names = ", ".join(sorted(known))
+            raise ProblemError(f"unknown field {unknown[0]!r} of a kernel's case; {meant}known: {names}")
         for name in ("kernel", "source", "case"):
             if not fields.get(name):
                 raise ProblemError(f"field {name!r} of a kernel's case is missing")

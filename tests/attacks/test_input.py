@@ -401,4 +401,5 @@ def test_warmup_without_torch_names_the_extra(run, monkeypatch):
     monkeypatch.delattr(sys.modules["gemmtune.engine.tables.inductor"], "loader", raising=False)
     ran = run("warmup", "table.json", "--call", "json:dumps")
     assert ran.is_refusal(), ran.err
-    assert "pip install 'gemmtune[triton]'" in ran.err
+    assert "pip install " in ran.err
+    assert "[triton]" in ran.err

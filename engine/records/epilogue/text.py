@@ -1,10 +1,10 @@
 """Parser of an epilogue's text, see `chain`. Needs the standard library alone."""
 
 import re
-from difflib import get_close_matches
 
 from gemmtune.engine.records.epilogue.chain import NO_EPILOGUE, Epilogue, Output, epilogue_of
 from gemmtune.engine.records.epilogue.terms import ELEMENT_BYTES, OPERATIONS, Call, Operand, OperandShape, Product, Term
+from gemmtune.engine.records.nearest import did_you_mean
 
 __all__ = ["parse_epilogue"]
 
@@ -97,7 +97,7 @@ class _Parser:
     def _call(self, name: str, receiver: Term | None, *, first: bool = False) -> Call:
         """Return an operation on the value before it, or on its arguments alone if it has them all."""
         if name not in OPERATIONS:
-            meant = "".join(f"did you mean {near}? " for near in get_close_matches(name, OPERATIONS, 1))
+            meant = did_you_mean(name, OPERATIONS)
             known = ", ".join(sorted(OPERATIONS))
             raise self._error(
                 f"{name!r} is no operation; {meant}known: {known}; to; operands: {', '.join(OperandShape)}"

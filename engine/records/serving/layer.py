@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 from gemmtune.engine.records.errors import ProblemError
+from gemmtune.engine.records.nearest import did_you_mean
 from gemmtune.engine.records.workload import Workload
 
 __all__ = ["SCALE_BLOCK", "Layer"]
@@ -71,7 +72,8 @@ class Layer(Workload):
         """
         known = {each.name for each in fields(cls)}
         if unknown := sorted(set(record) - known):
-            raise ProblemError(f"unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}")
+            names = ", ".join(sorted(known))
+            raise ProblemError(f"unknown field {unknown[0]!r}; {did_you_mean(unknown[0], known)}known: {names}")
         if missing := [name for name in cls.letters.values() if name not in record]:
             raise ProblemError(f"{missing[0]} is missing: {cls.form}")
         try:

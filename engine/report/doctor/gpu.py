@@ -5,6 +5,7 @@ import os
 import pynvml
 
 from gemmtune.engine.platform.gpu_info import equal_gpus, present_device
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.platform.telemetry import Telemetry, gpu_names
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.report.doctor.report import Check, advice, fault, fine
@@ -24,7 +25,7 @@ def gpu_checks() -> list[Check]:
             fault(
                 "GPU",
                 silent,
-                "pip install 'gemmtune[triton]', which brings cuda-bindings",
+                f"{install_command('triton')}, which brings cuda-bindings",
                 "look at CUDA_VISIBLE_DEVICES: it may hide the GPU",
             )
         ]

@@ -15,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.platform.ptxas import inductor_ptxas, ptxas_release, triton_ptxas
 from gemmtune.engine.records.errors import StoreError, ToolchainMissing
 from gemmtune.engine.report.doctor.gpu import gpu_checks
@@ -54,8 +55,7 @@ def package_checks(requirements: Sequence[str], has_gpu: bool) -> list[Check]:
 
 
 def _package_check(name: str, bounds: SpecifierSet, extra: str, has_gpu: bool) -> Check:
-    whole = f"{_PACKAGE}[{extra}]" if extra else _PACKAGE
-    remedy = f"pip install '{whole}'"
+    remedy = install_command(extra)
     try:
         found = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -136,7 +136,7 @@ def ray_check(address: str | None) -> Check:
     """Check that `--fleet ray` finds a cluster at `address`, the value of RAY_ADDRESS; start and join nothing."""
     if find_spec("ray") is None:
         here = "not installed: campaigns use the GPUs of this machine"
-        return advice("Ray", here, "pip install 'gemmtune[ray]' for --fleet ray")
+        return advice("Ray", here, f"{install_command('ray')} for --fleet ray")
     if not address or ":" not in address:
         return fine("Ray", "--fleet ray joins the cluster that runs here, or else starts one of this machine")
     host, _, port = address.removeprefix("ray://").rpartition(":")

@@ -15,6 +15,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState
 
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.errors import ToolchainMissing
 from gemmtune.engine.records.measurement import Trial
@@ -131,7 +132,7 @@ class GpSampler(OptunaSampler):
             ToolchainMissing: torch is not installed.
         """
         if importlib.util.find_spec("torch") is None:
-            raise ToolchainMissing("sampler gp needs torch: pip install 'gemmtune[triton]'")
+            raise ToolchainMissing(f"sampler gp needs torch: {install_command('triton')}")
         super().__init__(search)
 
     def ask(self, count: int) -> list[Config]:

@@ -18,20 +18,22 @@ A file whose name ends in .json or .json.gz is read as `tuner_json` says. Column
 import csv
 import gzip
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
+from gemmtune.engine.io.paths import FileKind, find
 from gemmtune.engine.io.reading import read_bytes, text_pieces
-from gemmtune.engine.records.errors import LandscapeError
+from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import DeviceError, LandscapeError
 from gemmtune.engine.records.landscape import Landscape
 from gemmtune.engine.store import recorded, searched
 from gemmtune.engine.store.files import write_whole
 from gemmtune.engine.store.landscapes import csv_reader, csv_writer, tuner_json
 
-__all__ = ["embedded", "read_landscapes", "shipped_searches", "write_landscapes"]
+__all__ = ["embedded", "find_landscapes", "read_landscapes", "shipped_searches", "write_landscapes"]
 
 
 def read_landscapes(path: str | os.PathLike[str]) -> tuple[Landscape, ...]:
@@ -43,6 +45,32 @@ def read_landscapes(path: str | os.PathLike[str]) -> tuple[Landscape, ...]:
     """
     file = Path(path)
     return _parsed(file, read_bytes(file, "landscape", LandscapeError))
+
+
+def find_landscapes(source: str | os.PathLike[str]) -> tuple[Landscape, ...]:
+    """Return the landscapes of a file, of a folder's CSV files, or those that ship with gemmtune of a device.
+
+    Raises:
+        DeviceError: the source is neither, and looks like a device's name.
+        LandscapeError: the source is something else, a file is malformed, or nothing is recorded of the device.
+    """
+    path = Path(source)
+    if not path.exists() and not path.suffix and path.name == str(source):
+        try:
+            sku = catalogue.device(str(source)).sku
+        except DeviceError as error:
+            raise DeviceError(f"no file {source} is here, and {error}") from None
+        recorded = [(catalogue.device(each.context["device"]).sku, each) for each in _of_files(embedded())]
+        if not any(own == sku for own, _ in recorded):
+            skus = ", ".join(sorted({own for own, _ in recorded}))
+            raise LandscapeError(f"nothing is recorded of {sku}; recorded: {skus}; the name of a file ends in .csv")
+        return tuple(each for own, each in recorded if own == sku)
+    found = Path(find(source, FileKind.LANDSCAPES))
+    return _of_files(sorted(found.glob("*.csv*")) if found.is_dir() else [found])
+
+
+def _of_files(paths: Iterable[Path]) -> tuple[Landscape, ...]:
+    return tuple(each for path in paths for each in read_landscapes(path))
 
 
 def write_landscapes(path: str | os.PathLike[str], landscapes: Sequence[Landscape]) -> None:

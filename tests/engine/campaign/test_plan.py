@@ -133,9 +133,9 @@ def test_a_portfolio_is_asked_for_with_or_without_limits(tmp_path, text, limits)
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(UsageError, match=r"cannot read campaign .*none\.toml: No such file"):
+    with pytest.raises(UsageError, match=r"no file or folder .*none\.toml is here"):
         read_plan(tmp_path / "none.toml")
-    with pytest.raises(UsageError, match="cannot read campaign"):
+    with pytest.raises(UsageError, match="is an empty folder; a campaign file"):
         read_plan(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b'sampler = "\xe9"')
     with pytest.raises(UsageError, match="is not text in UTF-8"):

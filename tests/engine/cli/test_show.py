@@ -62,7 +62,7 @@ def test_a_database_becomes_optuna_studies(run, tuned, tmp_path, refusal):
     storage.remove_session()
     storage.engine.dispose()
     refused_ = run("show", tuned / "out/table.json", "--optuna", "sqlite:///x.db")
-    refusal(refused_, "is a table: name the database")
+    refusal(refused_, "is none: name the database")
 
 
 def test_a_narrow_terminal_gets_the_config_below_its_row(run, tuned, monkeypatch):
@@ -131,4 +131,4 @@ def test_a_file_that_lacks_what_is_shown_is_refused(run, tmp_path, refusal, text
 
 def test_a_folder_without_a_campaign_is_refused(run, tmp_path, refusal):
     (tmp_path / "nothing").mkdir()
-    refusal(run("show", "nothing"), "nothing holds neither table.json nor measurements.db")
+    refusal(run("show", "nothing"), "nothing is an empty folder")

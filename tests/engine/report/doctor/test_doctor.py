@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gemmtune.engine.platform.gpu_info import present_device
+from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records import catalogue
 from gemmtune.engine.report.doctor.gpu import gpu_checks, inductor_check
 from gemmtune.engine.report.doctor.host import (
@@ -111,12 +112,12 @@ def test_packages_are_compared_with_their_bounds():
     ]
     numpy, typer, missing, optional = package_checks(requirements, has_gpu=False)
     assert numpy.level is Level.OK
-    assert (typer.level, typer.remedies) == (Level.FAULT, ("pip install 'gemmtune' --upgrade",))
+    assert (typer.level, typer.remedies) == (Level.FAULT, (f"{install_command()} --upgrade",))
     assert typer.found.endswith("is not >=999")
     assert (missing.level, missing.found) == (Level.FAULT, "not installed (>=1)")
     assert (optional.level, optional.remedies) == (
         Level.ADVICE,
-        ("pip install 'gemmtune[ray]', for what needs it",),
+        (f"{install_command('ray')}, for what needs it",),
     )
 
 

@@ -1,0 +1,26 @@
+"""Say how to install an extra of gemmtune the way that this gemmtune was installed."""
+
+import json
+import shlex
+from importlib.metadata import PackageNotFoundError, distribution
+from urllib.parse import unquote, urlsplit
+
+__all__ = ["install_command"]
+
+
+def install_command(extra: str = "") -> str:
+    """Return the command that installs gemmtune with an extra: from its checkout or archive, else from an index."""
+    extras = f"[{extra}]" if extra else ""
+    whole = f"gemmtune{extras}"
+    try:
+        direct = json.loads(distribution("gemmtune").read_text("direct_url.json") or "{}")  # as PEP 610 has it
+    except (PackageNotFoundError, ValueError):
+        direct = {}
+    url = str(direct.get("url", ""))
+    if url.startswith("file:"):
+        editable = "--editable " if direct.get("dir_info", {}).get("editable") else ""
+        return f"pip install {editable}{shlex.quote(f'{unquote(urlsplit(url).path)}{extras}')}"
+    if "vcs_info" in direct:
+        vcs = direct["vcs_info"]
+        url = f"{vcs.get('vcs')}+{url}@{vcs.get('commit_id')}"
+    return f"pip install {shlex.quote(f'{whole} @ {url}' if url else whole)}"
