@@ -39,6 +39,15 @@ def test_the_names_of_two_writes_differ(tmp_path, monkeypatch):
     assert str(os.getpid()) not in "".join(names)
 
 
+def test_all_content_is_on_disk_before_it_takes_the_old_files_place(tmp_path, monkeypatch):
+    target, synced = tmp_path / "table.json", []
+    target.write_bytes(b"old")
+    monkeypatch.setattr(files.os, "fsync", lambda file: synced.append((os.fstat(file).st_size, target.read_bytes())))
+    write_whole(target, b"new and longer")
+    assert synced == [(14, b"old")]
+    assert target.read_bytes() == b"new and longer"
+
+
 def test_a_new_file_has_the_permissions_of_the_umask(tmp_path):
     before = os.umask(0o027)
     try:

@@ -148,6 +148,20 @@ def test_quantised_samples_are_no_outliers():
     assert outliers([42_016.0] * 9 + [42_300.0]) == (9,)
 
 
+def test_five_samples_are_the_fewest_with_an_outlier():
+    assert outliers([100.0, 100.0, 900.0, 100.0, 100.0]) == (2,)
+
+
+@pytest.mark.parametrize(("off", "found"), [(0.0049, ()), (0.0051, (4,))])
+def test_an_outlier_is_five_deviations_from_the_median_of_a_thousandth_at_least(off, found):
+    assert outliers([100.0, 100.0, 100.0, 100.0, 100.0 * (1 + off), 100.0]) == found
+
+
+@pytest.mark.parametrize(("off", "found"), [(7.4, ()), (7.42, (4,))])
+def test_a_deviation_is_1_4826_times_the_median_distance(off, found):
+    assert outliers([99.0, 101.0, 99.0, 101.0, 100.0 + off, 100.0, 100.0]) == found
+
+
 def test_too_few_samples_have_no_outliers():
     assert outliers([100.0, 100.0, 100.0, 900.0]) == ()
     assert outliers([]) == ()

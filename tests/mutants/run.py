@@ -111,7 +111,14 @@ class Copy:
         project = tomllib.loads((self.tree / "pyproject.toml").read_text())["project"]
         metadata = self.tree / f"gemmtune-{project['version']}.dist-info"
         metadata.mkdir()
-        lines = ["Metadata-Version: 2.4", "Name: gemmtune", f"Version: {project['version']}"]
+        lines = ["Metadata-Version: 2.1", "Name: gemmtune", f"Version: {project['version']}"]
+        lines += [f"Requires-Dist: {each}" for each in project["dependencies"]]
+        for extra, needed in project["optional-dependencies"].items():
+            parts = [(each.partition(";")[0].strip(), each.partition(";")[2].strip()) for each in needed]
+            lines.append(f"Provides-Extra: {extra}")
+            lines += [
+                f"Requires-Dist: {n}; {f'{marker} and ' if marker else ''}extra == '{extra}'" for n, marker in parts
+            ]
         (metadata / "METADATA").write_text("\n".join(lines) + "\n")
         groups = {"console_scripts": project["scripts"], **project["entry-points"]}
         text = "\n".join(f"[{g}]\n" + "\n".join(f"{n} = {v}" for n, v in each.items()) for g, each in groups.items())

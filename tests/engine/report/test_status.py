@@ -103,3 +103,16 @@ def test_report_of_an_empty_database_has_no_problems(tmp_path):
         report = status_report(database, NOW)
     assert report.to_text() == "0 problems, 0 measurements"
     assert report.to_json()["last_measured_at"] is None
+
+
+def test_failures_are_sorted_whatever_the_order_of_the_database(tmp_path):
+    kinds = [Status.RUN_FAILED, Status.BUILD_FAILED, Status.WRONG_RESULT]
+    found = []
+    for number, order in enumerate((kinds, kinds[::-1])):
+        with Database.open(tmp_path / f"{number}.db") as database:
+            for place, status in enumerate(order):
+                database.add([measured(place, 0, status=status)])
+            found.append(status_report(database, NOW).to_json())
+    for record in found:
+        assert [*record["problems"][0]["failures"]] == sorted(status.value for status in kinds)
+        assert record["problems"][0]["failures"] == record["failures"] == dict.fromkeys(sorted(record["failures"]), 1)

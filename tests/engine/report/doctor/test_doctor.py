@@ -9,12 +9,16 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from gemmtune.engine.platform.gpu_info import present_device
 from gemmtune.engine.platform.installed import install_command
 from gemmtune.engine.records import catalogue
+from gemmtune.engine.records.errors import StoreError
+from gemmtune.engine.records.measurement import DeviceState
+from gemmtune.engine.report.doctor import gpu, host
 from gemmtune.engine.report.doctor.gpu import gpu_checks, inductor_check
 from gemmtune.engine.report.doctor.host import (
     bytecode_check,
@@ -223,3 +227,109 @@ def test_the_gpu_is_described_with_its_clocks():
     assert inductor == inductor_check(device)
     assert f"MHz of {device.boost_clock_mhz}" in clocks.found
     assert (lock.level is Level.OK) <= (os.geteuid() == 0)
+
+
+class Nvml:
+    """Stands in for pynvml; its `failing` calls raise NVML's error."""
+
+    class NVMLError(Exception):
+        pass
+
+    class NVMLError_NotSupported(NVMLError):  # noqa: N801, N818 (NVML has it)
+        pass
+
+    NVML_CLOCK_MEM = 1
+
+    def __init__(self, clocks=(210, 1980), **failing):
+        self.clocks, self.failing = clocks, failing
+
+    def __getattr__(self, name):
+        def call(*_):
+            if name in self.failing:
+                raise self.failing[name]
+            return {"nvmlSystemGetDriverVersion": "580.1", "nvmlDeviceGetSupportedGraphicsClocks": self.clocks}.get(
+                name
+            )
+
+        return call
+
+
+@pytest.fixture
+def h200(monkeypatch):
+    """A machine with two H200, whose NVML is the fake that a test gives."""
+
+    def checks(nvml, *, root=True, throttled=()):
+        state = DeviceState(1755, 3201, 41, 432_100, throttled, "580.1")
+        monkeypatch.setattr(gpu, "pynvml", nvml)
+        monkeypatch.setattr(gpu, "present_device", lambda: catalogue.device("H200"))
+        monkeypatch.setattr(gpu, "equal_gpus", lambda: ("GPU-0", "GPU-1"))
+        monkeypatch.setattr(gpu, "gpu_names", lambda: ("NVIDIA H200",) * 2)
+        monkeypatch.setattr(gpu, "Telemetry", lambda _: SimpleNamespace(read=lambda: state))
+        monkeypatch.setattr(gpu.os, "geteuid", lambda: 0 if root else 1000)
+        return {check.name: check for check in gpu_checks()}
+
+    return checks
+
+
+def test_a_gpu_has_its_clocks_and_the_span_that_root_may_lock(h200):
+    found = h200(Nvml(clocks=(1980, 210, 1005)))
+    assert found["GPU"].found == "2 × NVIDIA H200, sm_90a, 132 SMs, driver 580.1"
+    assert found["clocks"].level is Level.OK
+    assert found["clocks"].found == "SM 1755 MHz of 1980, memory 3201 MHz"
+    assert "210 to 1980 MHz" in found["clock lock"].found
+
+
+def test_clocks_that_are_held_back_or_cannot_be_locked_are_advice(h200):
+    found = h200(Nvml(clocks=()), throttled=("sw_power_cap",))
+    assert found["clocks"].level is found["clock lock"].level is Level.ADVICE
+    assert "held back by sw_power_cap" in found["clocks"].found
+    assert "names no clocks" in found["clock lock"].found
+    assert h200(Nvml(), root=False)["clock lock"].found == "needs root"
+
+
+def test_a_gpu_that_reports_no_clocks_to_lock_is_no_error(h200):
+    refused = Nvml(nvmlDeviceGetMaxClockInfo=Nvml.NVMLError_NotSupported("not supported"))
+    assert "names no clocks" in h200(refused)["clock lock"].found
+
+
+def test_a_driver_that_does_not_answer_is_said_and_ends_nothing(h200):
+    found = h200(Nvml(nvmlInit=Nvml.NVMLError("driver gone"), nvmlDeviceGetHandleByUUID=Nvml.NVMLError("no handle")))
+    assert found["GPU"].found.endswith("driver unknown (NVML: driver gone)")
+    assert (found["clocks"].level, found["clocks"].found) == (Level.ADVICE, "NVML: no handle")
+    assert "clock lock" not in found
+
+
+def test_a_gpu_that_cuda_hides_is_a_fault_with_its_name(monkeypatch):
+    monkeypatch.setattr(gpu, "present_device", lambda: None)
+    monkeypatch.setattr(gpu, "gpu_names", lambda: ("NVIDIA H200",))
+    [hidden] = gpu_checks()
+    assert (hidden.level, hidden.found) == (Level.FAULT, "NVIDIA H200 found, and CUDA does not answer")
+    monkeypatch.setattr(gpu, "gpu_names", lambda: ())
+    [none] = gpu_checks()
+    assert none.level is Level.FAULT
+    assert "no driver" in none.found
+
+
+def test_a_databases_own_remedy_comes_before_another_place(tmp_path):
+    broken = tmp_path / "m.db"
+    broken.write_bytes(b"no database" * 100)
+    with pytest.raises(StoreError) as refused, Database.open(broken, read_only=True):
+        pass
+    reason, _, way_out = str(refused.value).partition("; ")
+    found = database_check(str(broken))
+    assert (found.level, found.found) == (Level.FAULT, reason)
+    assert found.remedies == ((way_out or "name another with --database"),)
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [("it is locked; end the other process", "end the other process"), ("it is gone", "name another with --database")],
+)
+def test_an_error_without_a_remedy_gets_one(monkeypatch, tmp_path, said, remedy):
+    def refused(*_, **__):
+        raise StoreError(said)
+
+    (tmp_path / "m.db").touch()
+    monkeypatch.setattr(host.Database, "open", refused)
+    found = database_check(str(tmp_path / "m.db"))
+    assert (found.found, found.remedies) == (said.partition(";")[0], (remedy,))
