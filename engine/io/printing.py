@@ -10,7 +10,6 @@ from typing import TextIO
 
 __all__ = ["one_line", "print_json", "print_notice", "print_text", "silence", "visible"]
 
-_JSON_ESCAPES = {code: f"\\u{code:04x}" for code in range(0x7F, 0xA0)}
 _PLAIN = str.maketrans({"─": "-", "–": "-", "×": "x", "µ": "u", "≤": "<=", "…": "..."})
 """Signs of our own for streams that lack them."""
 
@@ -43,7 +42,9 @@ def print_text(text: str, paint: Callable[[str], str] = str) -> None:
 
 def print_json(record: Mapping[str, object]) -> None:
     """Print one JSON object on standard output; raises as `print_text`."""
-    text = json.dumps(record, indent=2, ensure_ascii=False).translate(_JSON_ESCAPES)
+    text = json.dumps(record, indent=2, ensure_ascii=False)
+    if not all(line.isprintable() for line in text.split("\n")):  # json.dumps escapes those below U+0020 alone
+        text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:

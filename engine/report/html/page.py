@@ -8,6 +8,7 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from gemmtune.engine.io.printing import visible
 from gemmtune.engine.report.html.drawing import COLORS
 
 __all__ = ["Card", "Cell", "Page", "Section", "Sheet", "render"]
@@ -80,10 +81,10 @@ class Page:
 
 
 def render(page: Page) -> str:
-    """Return the page as HTML text; names from outside are escaped.
+    """Return the page as HTML text; names from outside are escaped, and so are control characters.
 
     The text holds style, script and pictures. It loads nothing, so that it opens from a disk and from an e-mail.
     """
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
-    return template.render(page=page, colors=COLORS) + "\n"
+    return visible(template.render(page=page, colors=COLORS)) + "\n"
