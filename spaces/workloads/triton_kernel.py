@@ -221,6 +221,8 @@ class TritonKernelKind(WorkloadKind[KernelCase]):
         for name in ("kernel", "source", "case"):
             if not fields.get(name):
                 raise ProblemError(f"field {name!r} of a kernel's case is missing")
+        if not re.fullmatch(r"[\w.<>]+@\w+", named := f"{fields['kernel']}@{fields['source']}"):
+            raise ProblemError(f"{named[:80]!r} is no class with the digits of its source")
         numbers = {name: fields[name] for name in ("operations", "least_bytes", "operand_bytes") if fields.get(name)}
         if wrong := [name for name, text in numbers.items() if not re.fullmatch(r"[0-9]{1,18}", text)]:
             raise ProblemError(

@@ -20,12 +20,15 @@ import pytest
 import gemmtune as gt
 from gemmtune.engine.campaign.plan_file import read_plan
 from gemmtune.engine.measure.models.model_bench import ArmTimes, ModelBench, ProductGain
-from gemmtune.engine.records.errors import GemmtuneError
+from gemmtune.engine.records.errors import GemmtuneError, ProblemError
+from gemmtune.engine.report.campaign_record import CampaignRecord
 from gemmtune.engine.report.files import file_report
+from gemmtune.engine.report.html.row_sections import markdown
 from gemmtune.engine.report.models.bench_file import read_bench, write_bench
 from gemmtune.engine.report.progress.progress_file import read_progress
 from gemmtune.engine.report.progress.run import read_run
 from gemmtune.engine.seams import registry
+from gemmtune.engine.seams.kinds import parse_workload, workload_of
 from gemmtune.engine.store.landscapes.landscape_file import read_landscapes
 from gemmtune.engine.tables import table_file
 from gemmtune.engine.tables.cute.table_loader import parse_cute_table
@@ -406,6 +409,22 @@ def test_nothing_that_the_texts_of_a_received_file_say_is_done(box, run, campaig
             ran = run(*use.format(file=kind.file, folder=".").split())
         check_outputs(box, ran, use)
     assert (box.seen, box.files()) == ([], before)
+
+
+def test_names_of_a_received_table_are_text_in_the_markdown_to_paste(campaign):
+    table = table_file.read_table(campaign / "table.json")
+    device = replace(table.device, name="H200 [a](javascript:a) <img src=x> `b` | *c*")
+    record = CampaignRecord(replace(table, device=device), registry.objective("latency"))
+    assert markdown(record, [device.name]).code.splitlines()[0] == (
+        r"- H200 \[a\](javascript:a) \<img src=x\> \`b\` \| \*c\*"
+    )
+
+
+@pytest.mark.parametrize("name", ["a`|[b](c)", "a\nb", "../a", "a b"])
+def test_a_kernel_of_a_received_table_is_named_like_a_class(name):
+    case = parse_workload(registry.exporter("triton").example_problems[0])
+    with pytest.raises(ProblemError, match="is no class with the digits of its source"):
+        workload_of({"kind": "triton", **case.to_fields(), "kernel": name})
 
 
 def text_columns(file: Path) -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """Sections on what the rows are worth: lead, finals, every row, and Markdown to paste."""
 
+import re
 from collections.abc import Iterable
 from functools import partial
 from math import ceil
@@ -15,6 +16,7 @@ from gemmtune.engine.tables.roofline import speed_columns
 
 __all__ = ["all_rows", "finals", "leads", "markdown"]
 
+_MARKUP = re.compile(r"[\\`*_<>\[\]|]")  # what Markdown does not show as it stands
 _NAMED = 50  # most problems that a picture names; more become a curve
 _LINE = 0.27  # height of a named line, inches
 
@@ -185,7 +187,7 @@ def all_rows(record: CampaignRecord) -> Section:
 
 def markdown(record: CampaignRecord, headline: Iterable[str]) -> Section:
     """Return a Markdown block for a pull request: the headline, and the rows that ship a kernel."""
-    lines = [f"- {each}" for each in headline]
+    lines = ["- " + _MARKUP.sub(r"\\\g<0>", each) for each in headline]
     won = [row for row in record.table.rows if why(row, record.table.margin).kind == "win"]
     won.sort(key=lambda row: row.lead or 0.0, reverse=True)
     if won:
