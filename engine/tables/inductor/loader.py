@@ -23,9 +23,8 @@ A row may be for a product with an epilogue: the pointwise operations behind it,
 kernel. Without such a row, a product with an epilogue takes the row of the plain product. Its epilogue then stays in a
 kernel of its own, unless the row says that fusing is safe and the epilogue is cheap.
 
-`options()` is needed: Inductor offers its Triton templates only with `max_autotune_gemm`, and would then benchmark
-those of convolutions, too. Its padding pass would change sizes after a benchmark. While a table is installed, a rule
-pads large products instead.
+`options()` is needed: Inductor's padding pass would change sizes after a benchmark. While a table is installed, a rule
+pads large products instead. All else that has no row compiles as without a table.
 """
 
 import hashlib
@@ -50,11 +49,8 @@ __all__ = ["install", "options", "record", "report", "sizes", "stop_recording", 
 
 _POLICIES = ("strict", "warn", "ignore")
 _MISSES = ("aten", "autotune")
-_OPTIONS: dict[str, bool | str] = {
-    "max_autotune_gemm": True,
-    "max_autotune_conv_backends": "ATEN",
-    "shape_padding": False,
-}
+_OPTIONS: dict[str, bool | str] = {"max_autotune_gemm": False, "shape_padding": False}
+_AUTOTUNING: dict[str, bool | str] = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN"}
 _lock = Lock()
 _uses: list[UseLog] = []  # at most one: that of the table that was installed last
 _recordings: list[ProductFile] = []  # at most one
@@ -90,7 +86,7 @@ def install(
     | miss | a product without a row |
     |---|---|
     | `aten` | runs ATen, nothing is benchmarked. |
-    | `autotune` | is benchmarked as without a table. |
+    | `autotune` | is benchmarked as with `max_autotune_gemm`, which `options()` then has. |
 
     Args:
         path: file of the table, by default `inductor_table.json` beside this file.
@@ -148,12 +144,8 @@ def record(path: str | Path) -> None:
     process that is killed leaves a good file, and several processes may write to one. Each graph's runs are counted,
     but for replays of CUDA graphs. Graphs of torch's caches are compiled again, since a cached graph shows no product.
 
-    `torch.compile(options=gemmtune_inductor.options())` lowers the products that a table will serve, but without a
-    table it benchmarks each. Where there is none yet, let the vendor library compute them all:
-
-        options = {**gemmtune_inductor.options(), "max_autotune_gemm_backends": "ATEN"}
-
-    Inductor then makes and pads the products that a table will serve, and times no template.
+    With `torch.compile(options=gemmtune_inductor.options())`, Inductor makes and pads the products that a table will
+    serve, and times none.
 
     Args:
         path: file to append to; it is created if it does not exist.
@@ -195,12 +187,15 @@ def options() -> dict[str, bool | str]:
 
     model = torch.compile(model, options=gemmtune_inductor.options())
 
-    A setting that this torch no longer has is left out, with a warning.
+    A setting that this torch no longer has is left out, with a warning. Call it after `install`: with
+    `miss="autotune"`, the settings let Inductor tune what has no row.
     """
-    gone = [name for name in _OPTIONS if not hasattr(config, name)]
+    handler = virtualized.V.choices
+    settings = _OPTIONS | (_AUTOTUNING if isinstance(handler, TableChoices) and handler.autotunes else {})
+    gone = [name for name in settings if not hasattr(config, name)]
     if gone:
         warnings.warn(f"torch {torch.__version__} has no setting {', '.join(gone)}", stacklevel=2)
-    return {name: value for name, value in _OPTIONS.items() if name not in gone}
+    return {name: value for name, value in settings.items() if name not in gone}
 
 
 def report() -> TableUse:

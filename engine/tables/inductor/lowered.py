@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch._inductor import config
 from torch._inductor.choices import InductorChoices
-from torch._inductor.ir import ComputedBuffer, FlexibleLayout, MutableBox
+from torch._inductor.ir import ComputedBuffer, FlexibleLayout, MutableBox, TensorBox
 from torch._inductor.kernel.bmm import aten_bmm
 from torch._inductor.kernel.mm import aten_addmm, aten_bias_addmm, aten_mm
 from torch._inductor.kernel_inputs import MMKernelInputs
-from torch._inductor.select_algorithm import ExternKernelChoice
+from torch._inductor.lowering import expand
+from torch._inductor.select_algorithm import ExternKernelChoice, realize_inputs
 from torch._inductor.utils import use_aten_gemm_kernels
 from torch._inductor.virtualized import V
 
@@ -30,10 +31,14 @@ __all__ = [
     "AtenChoices",
     "LoweredProduct",
     "Template",
+    "dtype_name",
+    "has_options",
     "is_autotuning",
     "is_for_aten",
     "is_for_templates",
     "lowered_product",
+    "root_of",
+    "with_whole_bias",
 ]
 
 Template: TypeAlias = "KernelTemplate | ExternKernelChoice"
@@ -80,7 +85,12 @@ class AtenChoices(InductorChoices):
         op_name: str,
         kwarg_overrides: dict[str, dict[str, Any]] | None,
     ) -> list[ChoiceCaller]:
-        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers."""
+        """Return ATen's choice alone; if neither Inductor nor this file has one, all that Inductor offers.
+
+        Without autotuning, Inductor's own answer is ATen's choice.
+        """
+        if not is_autotuning():
+            return super().get_template_configs(kernel_inputs, templates, op_name, kwarg_overrides)
         offered: list[Template] = [t for t in templates if isinstance(t, ExternKernelChoice)]
         aten = [t for t in offered if t is not aten_bias_addmm][:1] or (
             [_ATEN[op_name]] if op_name in _ATEN else templates
@@ -120,9 +130,7 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     hint, count_n, count_k = kernel_inputs.mnk_hinted()
     if "" in layouts:
         return f"{op_name}: an operand of {hint}x{count_n}x{count_k} is neither row-major nor transposed"
-    dtype = str(dtypes[0]).removeprefix("torch.")
-    if dtype == "float32" and (precision := torch.backends.cuda.matmul.fp32_precision) not in ("ieee", "none"):
-        dtype = precision  # no row has another one than tf32
+    dtype = dtype_name(dtypes[0])
     if dtype not in DTYPE_NAMES:
         return f"{op_name}: tables have no rows of {dtype}"
     kind = "dynamic" if getattr(m, "free_symbols", None) else "static"
@@ -132,6 +140,31 @@ def lowered_product(kernel_inputs: KernelInputs, op_name: str) -> LoweredProduct
     node = V.graph.current_node
     read = read_epilogue(node) if isinstance(node, torch.fx.Node) else PLAIN
     return LoweredProduct(m, hint, ":".join(parts), count_k, read)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return a type's name in a product's key; that of fp32 says how torch multiplies it."""
+    precision = torch.backends.cuda.matmul.fp32_precision if dtype is torch.float32 else "none"
+    return str(dtype).removeprefix("torch.") if precision in ("ieee", "none") else str(precision)
+
+
+def with_whole_bias(kernel_inputs: KernelInputs, product: LoweredProduct) -> MMKernelInputs:
+    """Return the operands of a row's kernel, whose bias has all rows: torch may ask with the bias as it is."""
+    assert isinstance(kernel_inputs, MMKernelInputs)  # as those of every LoweredProduct are
+    bias, *factors = kernel_inputs.nodes()
+    sizes = [product.m, kernel_inputs.mnk_symbolic()[1]]
+    if len(factors) == 1 or [*bias.get_size()] == sizes:
+        return kernel_inputs
+    boxed = bias if isinstance(bias, TensorBox) else TensorBox(bias)
+    whole = realize_inputs(expand(boxed, sizes))  # type: ignore[no-untyped-call]
+    return MMKernelInputs([whole, *factors], scalars={"alpha": 1, "beta": 1})
+
+
+def root_of(graph: Any) -> Any:  # noqa: ANN401 (Inductor's GraphLowering)
+    """Return the graph that a graph is a part of, or the graph itself."""
+    while (parent := getattr(graph, "parent", None)) is not None:
+        graph = parent
+    return graph
 
 
 def _strides(node: Any, size: Sequence[int], stride: Sequence[int]) -> Sequence[int]:  # noqa: ANN401 (Inductor's)
@@ -164,7 +197,7 @@ def _bias_of(kernel_inputs: MMKernelInputs, size: Sequence[Any], stride: Sequenc
     size, stride = _bias_in_graph() or (size, stride)
     if bias := _bias(size, stride, kernel_inputs.mnk_symbolic()[0], kernel_inputs.mnk_hinted()[1]):
         return bias, ""
-    shown = f"sizes {_text(size)} and strides {_text(stride)}"
+    shown = f"sizes {_text(size)} and strides {_text(stride)}" if size else "one number"
     return "", f"the bias, {shown}, is neither a row nor a matrix of rows"
 
 
@@ -183,6 +216,8 @@ def _bias_in_graph() -> tuple[Sequence[Any], Sequence[Any]] | None:
 
 def _bias(size: Sequence[Any], stride: Sequence[Any], m: Any, n: int) -> str:  # noqa: ANN401 (a number or an expression)
     """Return `vector` for one row, expanded or not; `matrix` for contiguous rows; empty for anything else."""
+    if not size:
+        return ""
     if n != 1 and not (are_equal(size[-1], n) and are_equal(stride[-1], 1)):
         return ""
     lone = len(size) == 1 or are_equal(stride[0], 0) or (are_equal(size[0], 1) and m != 1)
@@ -196,6 +231,11 @@ def _text(numbers: Sequence[Any]) -> str:
 def is_autotuning() -> bool:
     """Return whether Inductor may choose its templates."""
     return any(getattr(config, name, False) for name in ("max_autotune", "max_autotune_gemm"))
+
+
+def has_options() -> bool:
+    """Return whether the graph is compiled with a table's options, or with Inductor's own templates."""
+    return is_autotuning() or not config.shape_padding
 
 
 def _is_complete(templates: list[Template]) -> bool:

@@ -31,6 +31,7 @@ from gemmtune.engine.tables.inductor.lowered import (
     Template,
     is_for_aten,
     lowered_product,
+    root_of,
 )
 from gemmtune.engine.tables.inductor.table_use import problem_name
 
@@ -115,6 +116,11 @@ class RecordingChoices(AtenChoices):
             return []
         return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
 
+    def takes_convolution(self, product: LoweredProduct, _device: torch.device) -> bool:
+        """Record a convolution of 1x1 as the product that a table serves, and leave it as it is."""
+        self._sink.add(product, V.graph.current_node, root_of(V.graph))
+        return False
+
 
 def see(sink: ProductSink, kernel_inputs: KernelInputs, templates: list[Template], op_name: str) -> None:
     """Hand a product that Inductor asks about to a sink; once where Inductor asks several times."""
@@ -123,10 +129,7 @@ def see(sink: ProductSink, kernel_inputs: KernelInputs, templates: list[Template
     device = kernel_inputs.device()
     product = lowered_product(kernel_inputs, op_name) if device.type == "cuda" else f"{op_name}: on {device}, no GPU"
     if product:
-        graph = V.graph
-        while (parent := getattr(graph, "parent", None)) is not None:
-            graph = parent
-        sink.add(product, V.graph.current_node, graph)
+        sink.add(product, V.graph.current_node, root_of(V.graph))
 
 
 def span_of(product: LoweredProduct) -> tuple[int, int | None]:

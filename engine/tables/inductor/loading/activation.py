@@ -2,20 +2,25 @@
 
 import copyreg
 import inspect
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
 import torch
 from torch._inductor import choices as inductor_choices
-from torch._inductor import virtualized
+from torch._inductor import config, virtualized
 from torch._inductor.choices import InductorChoices
 from torch._inductor.codegen.common import custom_backend_passes, init_backend_registration
 from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.custom_graph_pass import CustomGraphModulePass
 from torch._inductor.fx_passes import pad_mm
+from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import lowerings
 
-from gemmtune.engine.tables.inductor.loading.large_kernels import generated, tuned_if_large
-from gemmtune.engine.tables.inductor.loading.padding import benchmarked, should_pad
+from gemmtune.engine.tables.inductor.convolutions import CONVOLUTION, asking_for_products
+from gemmtune.engine.tables.inductor.loading.large_kernels import tuned_if_large
+from gemmtune.engine.tables.inductor.loading.padding import should_pad
+from gemmtune.engine.tables.inductor.loading.replaced import Replaced
 from gemmtune.engine.tables.inductor.loading.table_choices import TableChoices
 from gemmtune.engine.tables.inductor.recorder import RecordingChoices
 
@@ -39,8 +44,7 @@ _NAME = "gemmtune"
 _register = getattr(inductor_choices, "register_inductor_choices", None)
 _unregister = getattr(inductor_choices, "unregister_inductor_choices", None)
 _installs = count(1)
-_kernels: Any = TritonKernel
-_replaced: list[tuple[str, Any]] = []  # at most one: the name and the default that install replaced
+_replaced: list[Replaced] = []  # at most one: that of the handler in place
 
 
 def activate(handler: TableChoices | RecordingChoices) -> None:
@@ -55,19 +59,53 @@ def activate(handler: TableChoices | RecordingChoices) -> None:
     These keys also hold memory formats, pickled as attributes of any imported module that has a `torch`. That module
     differs between processes, so a reducer names torch itself.
     """
-    choices = virtualized._choices
-    _replaced.append((choices._key, choices._default))
-    choices._key = f"{choices._key}_gemmtune_{next(_installs)}"
+    choices, replaced = virtualized._choices, Replaced()
+    _replaced.append(replaced)
+    replaced.attribute(choices, "_key", lambda key: f"{key}_gemmtune_{next(_installs)}")
     if _register and _unregister:
         _register(_NAME, lambda: handler)
     else:
-        choices._default = lambda: handler
+        replaced.attribute(choices, "_default", lambda _: lambda: handler)
         init_backend_registration()
-        custom_backend_passes[_NAME] = _CacheTag(handler.uuid())
-    copyreg.pickle(torch.memory_format, _name_in_torch)
-    pad_mm.should_pad = should_pad
+        replaced.item(custom_backend_passes, _NAME, _CacheTag(handler.uuid()))
+    replaced.item(copyreg.dispatch_table, torch.memory_format, _name_in_torch)
+    replaced.item(lowerings, CONVOLUTION, asking_for_products(lowerings[CONVOLUTION]))
+    replaced.attribute(pad_mm, "should_pad", lambda earlier: _padding(replaced, earlier))
     if isinstance(handler, TableChoices):
-        _kernels.codegen_kernel = tuned_if_large
+        replaced.attribute(TritonKernel, "codegen_kernel", lambda earlier: _generating(replaced, earlier))
+        replaced.attribute(GraphLowering, "run", lambda earlier: _seeing(replaced, handler, earlier))
+
+
+def _padding(replaced: Replaced, earlier: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a decision to pad; with `shape_padding` on, the earlier one decides."""
+
+    def pads(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 (torch's)
+        decides = earlier if config.shape_padding or replaced.is_undone else should_pad
+        return decides(*arguments, **named)
+
+    return pads
+
+
+def _generating(replaced: Replaced, earlier: Callable[..., str]) -> Callable[..., str]:
+    """Return a method that generates a kernel's source, in which large kernels descend."""
+
+    def generate(kernel: Any, *arguments: Any, **named: Any) -> str:  # noqa: ANN401 (torch's)
+        if replaced.is_undone:
+            return earlier(kernel, *arguments, **named)
+        return tuned_if_large(kernel, lambda: earlier(kernel, *arguments, **named))
+
+    return generate
+
+
+def _seeing(replaced: Replaced, handler: TableChoices, earlier: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that lowers a graph, which the handler sees before."""
+
+    def run(graph: Any, *arguments: Any) -> Any:  # noqa: ANN401 (torch's)
+        if not replaced.is_undone:
+            handler.see_graph(graph)
+        return earlier(graph, *arguments)
+
+    return run
 
 
 def _name_in_torch(memory_format: torch.memory_format) -> str:
@@ -75,16 +113,11 @@ def _name_in_torch(memory_format: torch.memory_format) -> str:
 
 
 def restore() -> None:
-    """Put back the choices that `activate` replaced; do nothing if there are none. Callers hold a lock."""
+    """Put back what `activate` replaced; do nothing if there is nothing. Callers hold a lock."""
     if _replaced:
-        virtualized._choices._key, virtualized._choices._default = _replaced.pop()
         if _register and _unregister:
             _unregister(_NAME)
-        else:
-            del custom_backend_passes[_NAME]
-        del copyreg.dispatch_table[torch.memory_format]
-        pad_mm.should_pad = benchmarked
-        _kernels.codegen_kernel = generated
+        _replaced.pop().undo()
 
 
 def lacking() -> str:

@@ -8,28 +8,29 @@ times what the L2 holds takes as long in the model as alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch._inductor import config
-from torch._inductor.codegen.triton import TritonKernel
 from torch._inductor.virtualized import V
 
-__all__ = ["generated", "tuned_if_large"]
+from gemmtune.engine.tables.inductor.lowered import has_options
+
+__all__ = ["tuned_if_large"]
 
 _L2_SIZES = 3  # bytes that a large kernel moves, in sizes of the L2: some 40 us on an H200, see experiments/models
-generated: Any = getattr(TritonKernel, "codegen_kernel", None)  # Inductor's own method
 
 
-def tuned_if_large(kernel: Any, name: str | None = None) -> str:  # noqa: ANN401 (torch's)
-    """Generate a kernel's source in the place of Inductor's method; a large kernel descends when it runs first.
+def tuned_if_large(kernel: Any, generated: Callable[[], str]) -> str:  # noqa: ANN401 (torch's)
+    """Return a kernel's generated source; a large kernel descends when it runs first.
 
-    Kernels of graphs without `max_autotune_gemm`, which rows need, are as they were.
+    Kernels of graphs without a table's options are as they were.
     """
     device = V.graph.get_current_device_or_throw()
-    if device.type == "cuda" and config.max_autotune_gemm:
+    if device.type == "cuda" and has_options():
         l2_bytes = torch.cuda.get_device_properties(device).L2_cache_size
         if kernel.estimate_kernel_num_bytes() >= _L2_SIZES * l2_bytes:
             with config.patch(coordinate_descent_tuning=True):
-                return str(generated(kernel, name))
-    return str(generated(kernel, name))
+                return generated()
+    return generated()

@@ -10,10 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._inductor import config
-from torch._inductor.fx_passes import pad_mm
 
-__all__ = ["benchmarked", "should_pad"]
+__all__ = ["should_pad"]
 
 _ALIGNED = 8  # elements of two bytes in 16 bytes, to which Inductor pads
 # On an H200, see experiments/padding.
@@ -22,13 +20,10 @@ _SAVED_SECONDS_ODD = 18e-15  # where a row has an odd number of elements
 _COPY_SECONDS = 1.8e-12  # per element of an operand
 _TRANSPOSED_COPY_SECONDS = 7.4e-12
 _LAUNCH_SECONDS = 8e-6  # per copy
-benchmarked: Any = getattr(pad_mm, "should_pad", None)  # Inductor's own decision
 
 
 def should_pad(match: Any, mat1: torch.Tensor, mat2: torch.Tensor, op: Any, input: Any = None) -> bool:  # noqa: A002, ANN401 (torch's)
-    """Decide in the place of Inductor's function of that name; with `shape_padding` on, that one decides."""
-    if config.shape_padding:
-        return bool(benchmarked(match, mat1, mat2, op, input))
+    """Decide in the place of Inductor's function of that name."""
     sizes = (*mat1.shape, *mat2.shape)
     is_known = all(isinstance(size, int) for size in sizes) and mat1.element_size() == mat2.element_size() == 2
     if op is torch.ops.aten.bmm or not is_known or not mat1.is_cuda:

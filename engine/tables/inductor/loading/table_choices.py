@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._inductor import config
 from torch._inductor.choices import InductorChoices
 from torch._inductor.kernel.bmm import bmm_template
 from torch._inductor.kernel.mm import mm_template
@@ -31,12 +32,14 @@ from gemmtune.engine.tables.inductor.lowered import (
     AtenChoices,
     LoweredProduct,
     Template,
-    is_autotuning,
+    has_options,
     is_for_aten,
     is_for_templates,
     lowered_product,
+    root_of,
+    with_whole_bias,
 )
-from gemmtune.engine.tables.inductor.recorder import ProductFile, see
+from gemmtune.engine.tables.inductor.recorder import LIBRARY, ProductFile, see
 from gemmtune.engine.tables.inductor.table_use import (
     NearestRow,
     ProductUse,
@@ -54,7 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRITON_TEMPLATES", "TableChoices", "changed_templates"]
 
-_LOGIC = 11  # part of the cache key: add 1 whenever the loader compiles a row to something else
+_LOGIC = 12  # part of the cache key: add 1 whenever the loader compiles a row to something else
 TRITON_TEMPLATES = {"triton::mm": mm_template, "triton::bmm": bmm_template}
 """Inductor's templates that rows may name."""
 _NO_BINARIES = "needs a binary, and install(binaries=False) links none"
@@ -95,6 +98,11 @@ class TableChoices(AtenChoices):
         }
         self.uses = UseLog()
 
+    @property
+    def autotunes(self) -> bool:
+        """Whether Inductor tunes products without a row."""
+        return self._miss == "autotune"
+
     def uuid(self) -> str:
         """Return the table's part of every compile cache key; a recording has one of its own."""
         lacking = ":".join(sorted(set(self._unrunnable.values())))
@@ -129,7 +137,7 @@ class TableChoices(AtenChoices):
         if product is not None and row is not None and template is not None:
             if not is_for_templates(op_name, templates):
                 return []
-            choice = self._render(row, template, product.k, kernel_inputs, op_name)
+            choice = self._render(row, template, product, kernel_inputs, op_name)
             if choice is not None:
                 fused = self._fused(product, row)
                 fuse_only(choice, fused)
@@ -146,6 +154,27 @@ class TableChoices(AtenChoices):
         served = "unused row" if row is not None and not row.is_aten else "next choice" if instead_of else "aten row"
         self._record(found, row, device, "miss" if row is None else served, instead_of)
         return self.aten(kernel_inputs, templates, op_name, kwarg_overrides)
+
+    def takes_convolution(self, product: LoweredProduct, device: torch.device) -> bool:
+        """Return whether a row serves a convolution of 1x1, which then becomes a product."""
+        if not has_options():
+            return False
+        if not self._is_other_gpu(device) and self._find(product) is not None:
+            return True
+        for recording in self._recordings:
+            recording.add(product, V.graph.current_node, root_of(V.graph))
+        self._record(product, None, device, "miss")
+        return False
+
+    def see_graph(self, graph: Any) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
+        """Record the grouped products of a graph that is lowered now: Inductor asks no handler of choices for them."""
+        for node in graph.module.graph.nodes:
+            value = node.meta.get("val")
+            if "grouped_mm" in str(node.target) and isinstance(value, torch.Tensor) and value.device.type == "cuda":
+                factors = " by ".join("x".join(map(str, each.meta["val"].shape)) for each in node.all_input_nodes[:2])
+                use = ProductUse(str(node.target), "no problem", f"{LIBRARY}, {factors}")
+                _log.info("%s", use)
+                self._add(root_of(graph), use)
 
     @staticmethod
     def can_fuse(
@@ -204,9 +233,9 @@ class TableChoices(AtenChoices):
             detail = f"{row_name(key, row)} {row.template} {dict(row.kwargs) or ''}".rstrip() + why
             use = ProductUse(problem_name(product.full_key, product.hint), outcome, detail)
         _log.info("%s", use)
-        graph = V.graph
-        while (parent := getattr(graph, "parent", None)) is not None:
-            graph = parent
+        self._add(root_of(V.graph), use)
+
+    def _add(self, graph: Any, use: ProductUse) -> None:  # noqa: ANN401 (Inductor's GraphLowering)
         if self.uses.add(graph, use):
             _after_lowering(graph, lambda: self._warn_of_misses(self.uses.end(graph)))
 
@@ -226,7 +255,8 @@ class TableChoices(AtenChoices):
 
     def _warn_of_misses(self, uses: Sequence[ProductUse]) -> None:
         """Warn if no product of a graph has a row; a table of another GPU has its own warning."""
-        if any(use.outcome not in ("miss", "no problem") for use in uses):
+        uses = [use for use in uses if not use.detail.startswith(LIBRARY)]
+        if not uses or any(use.outcome not in ("miss", "no problem") for use in uses):
             return
         nearest = [use.nearest for use in uses if use.nearest is not None]
         closest = min(nearest, key=lambda row: len(row.differences), default=None)
@@ -251,6 +281,7 @@ class TableChoices(AtenChoices):
         """Return the choice of a row's CuTe kernel; none where Inductor asks for ATen's alone."""
         if not is_for_templates(op_name, templates):
             return []
+        kernel_inputs = with_whole_bias(kernel_inputs, product)
         kernel, computes = self._table.kernels[row.kernel], self._computes(row)
         self._record(product, row, kernel_inputs.device(), "row", "" if computes else _apart(product))
         if not computes:
@@ -270,7 +301,7 @@ class TableChoices(AtenChoices):
         if V.graph.aot_mode or V.graph.cpp_wrapper:
             return "is called from Python, not from AOTInductor's or a C++ wrapper's code"
         reason = self._unrunnable.get(row.kernel, "") or link(self._table.kernels[row.kernel], device.index or 0)
-        if not reason and not is_autotuning():
+        if not reason and not has_options():
             reason = "needs options=gemmtune_inductor.options() in torch.compile"
         if not reason and self._computes(row):
             reason = why_not_computed(product)
@@ -284,7 +315,7 @@ class TableChoices(AtenChoices):
         The row was timed, so its template is used even where Inductor leaves it out: for a large k, and on GPUs under
         68 SMs.
         """
-        if is_autotuning() and _use_autotune_backend("TRITON"):
+        if has_options() and _use_autotune_backend("TRITON"):
             return TRITON_TEMPLATES[row.template]
         self._warn(
             f"gemmtune's table has a {row.template} row that Inductor's settings rule out: pass "
@@ -293,19 +324,27 @@ class TableChoices(AtenChoices):
         return None
 
     def _render(
-        self, row: ProductRow, template: KernelTemplate, k: int, kernel_inputs: KernelInputs, op_name: str
+        self,
+        row: ProductRow,
+        template: KernelTemplate,
+        product: LoweredProduct,
+        kernel_inputs: KernelInputs,
+        op_name: str,
     ) -> ChoiceCaller | None:
         """Return the row's kernel; None if this torch or Triton cannot make it.
 
-        This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results.
+        This torch derives the keywords that are not tuned, but for EVEN_K: a wrong one gives wrong results. It makes
+        templates only where it autotunes, so it does while it makes this one.
         """
+        kernel_inputs = with_whole_bias(kernel_inputs, product)
         fix_layouts(kernel_inputs.nodes())
-        tuned = {**row.kwargs, "EVEN_K": k % row.kwargs["BLOCK_K"] == 0}
-        made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
-        if made is None:
-            return None
-        made.layout = kernel_inputs.output_layout(flexible=False)
-        return made.choice
+        tuned = {**row.kwargs, "EVEN_K": product.k % row.kwargs["BLOCK_K"] == 0}
+        with config.patch(max_autotune_gemm=True):
+            made = next(self.get_ktc(kernel_inputs, template, op_name, tuned), None)
+            if made is None:
+                return None
+            made.layout = kernel_inputs.output_layout(flexible=False)
+            return made.choice
 
     def _is_other_gpu(self, device: torch.device) -> bool:
         """Return whether no row applies because the GPU is not the table's."""

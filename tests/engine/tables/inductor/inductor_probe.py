@@ -126,10 +126,14 @@ def lower(graph, case, m):
     return mm.tuned_addmm(tensor(graph, "bias", dtype, *shape), a, b)
 
 
-def choose(case, max_autotune_gemm=True, m=None, backends="ATEN,TRITON", ended=False, **fake):
-    """Lower one product, and its graph if `ended`; return the product's choices and the resulting node."""
+def choose(case, m=None, backends="ATEN,TRITON", ended=False, options=None, **fake):
+    """Lower one product, and its graph if `ended`; return the product's choices and the resulting node.
+
+    `options` replaces max_autotune_gemm.
+    """
     offered = []
-    settings = {"max_autotune_gemm": max_autotune_gemm, "max_autotune_gemm_backends": backends}
+    settings = {"max_autotune_gemm": True} if options is None else options
+    settings = {**settings, "max_autotune_gemm_backends": backends}
     with contextlib.ExitStack() as stack:
         graph = stack.enter_context(fake_h200(**fake))
         stack.enter_context(config.patch(settings))
@@ -299,13 +303,16 @@ def main(export, other, cases):
     with V.set_choices_handler(V.choices):
         pass  # leaves the handler behind in this thread
     report["cases"], report["cases_warnings"] = with_warnings(lambda: {c["name"]: choose(c) for c in static})
+    options = gemmtune_inductor.options()
+    report["options"] = {c["name"]: choose(c, options=options) for c in static}
+    report["options_miss"] = choose({**first, "m": first["m"] + 1}, options=options)
     report["small_gpu"] = {c["name"]: choose(c, sm_count=46) for c in static}
     report["symbolic_k"] = symbolic_k(first)
     missing = {c["op"]: {**c, "m": c["m"] + 1} for c in static}
     report["miss"], report["miss_warnings"] = with_warnings(lambda: {op: choose(case) for op, case in missing.items()})
     report["other_layout"] = choose({**next(c for c in static if c["k"] == 200), "layout": "tn"})
     report["other_gpu"], report["other_gpu_warnings"] = with_warnings(lambda: choose(first, name="NVIDIA L4"), times=2)
-    no_options = lambda: [choose(c, max_autotune_gemm=False) for c in static]  # noqa: E731
+    no_options = lambda: [choose(c, options={}) for c in static]  # noqa: E731
     report["no_options"], report["no_options_warnings"] = with_warnings(no_options, times=2)
     report["no_triton"] = [choose(c, backends="ATEN") for c in static]
     report["no_aten"] = [choose(c, backends="TRITON") for c in static]

@@ -69,7 +69,7 @@ def kernels(tmp_path):
                 inputs = [torch.empty(SHAPES[name], dtype=torch.bfloat16, device="cuda:0") for name in names]
                 module = make_fx(function, decomposition_table=select_decomp_table())(*inputs)
             with patch.object(loader, "link", lambda kernel, device: ""):  # there is no driver here
-                kinds, code = generated(module, inputs, mode, tmp_path, tuning=tuning)
+                kinds, code = generated(module, inputs, mode, tmp_path, loader.options() if tuning else {})
             return kinds, str(loader.report()), code
 
     return lower
@@ -96,7 +96,7 @@ class installed:  # noqa: N801 (a context manager)
         del sys.modules["exported_loader"]
 
 
-def generated(module, inputs, mode, folder, *, tuning):
+def generated(module, inputs, mode, folder, settings):
     found = []
 
     def define(_, source, _nodes, _kernel):
@@ -107,7 +107,7 @@ def generated(module, inputs, mode, folder, *, tuning):
     with ExitStack() as stack:
         stack.enter_context(environment(str(folder)))
         stack.enter_context(target(H200))
-        stack.enter_context(config.patch(max_autotune_gemm=tuning, shape_padding=False))
+        stack.enter_context(config.patch(settings))
         stack.enter_context(patch.object(TritonScheduling, "define_kernel", define))
         stack.enter_context(patch("torch.cuda.is_available", lambda: True))
         stack.enter_context(V.set_debug_handler(DebugContext()))

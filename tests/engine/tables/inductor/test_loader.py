@@ -139,6 +139,14 @@ def test_a_product_without_a_row_gets_aten_alone(report, op):
     assert report["miss_warnings"] == []
 
 
+def test_the_tables_options_give_each_row_its_kernel_without_autotuning(report):
+    assert {name: found["node"] for name, found in report["options"].items()} == {
+        name: found["node"] for name, found in report["cases"].items()
+    }
+    assert [found["benchmarks"] for found in report["options"].values()] == [{}] * (len(ROWS) - 1)
+    assert (report["options_miss"]["choices"], report["options_miss"]["benchmarks"]) == (["mm"], {})
+
+
 def test_a_product_without_a_row_gets_stock_inductors_choices_with_autotune(report):
     assert len(report["autotuned_miss"]["choices"]) > 10
     assert report["autotuned_miss"]["node"] == "MultiTemplateBuffer"
