@@ -144,7 +144,7 @@ def explain(
     """Show which m of a layer share a graph, and their rows.
 
     For each range of m that shares one compiled graph: the guards that end the range, the table's rows that it uses,
-    and the m to warm up. Applies to a dynamic m with max_autotune_gemm. Needs neither torch nor a GPU, except that
+    and the m to warm up. Applies to a dynamic m with a table's options. Needs neither torch nor a GPU, except that
     --call traces a callable with the installed torch.
     """
     with show_work("finding the graphs", quiet=as_json):

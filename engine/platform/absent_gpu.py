@@ -70,10 +70,11 @@ def _properties_of(device: Device) -> SimpleNamespace:
 
 
 def _driver_of(device: Device) -> SimpleNamespace:
-    """Return a Triton driver of an absent GPU: it knows its target and nothing else."""
+    """Return a Triton driver of an absent GPU: it knows its target and its shared memory."""
     major, minor = device.capability
     return SimpleNamespace(
         get_current_target=lambda: GPUTarget("cuda", major * 10 + minor, device.warp_size),
         get_current_device=lambda: 0,
         get_active_torch_device=lambda: torch.device("cuda", 0),
+        utils=SimpleNamespace(get_device_properties=lambda _: {"max_shared_mem": device.shared_memory_per_block_bytes}),
     )

@@ -44,13 +44,15 @@ SMS = 132
 
 def main(table: str, out: Path) -> None:
     torch._dynamo.config.recompile_limit = 64
-    options = {"max_autotune_gemm": True, "shape_padding": False, "compile_threads": 1, "fx_graph_cache": False}
+    options = {"compile_threads": 1, "fx_graph_cache": False}
     if table != "-":
         sys.path.insert(0, table)
         import gemmtune_inductor
 
         gemmtune_inductor.install(policy="strict")
         options |= gemmtune_inductor.options()
+    else:
+        options |= {"max_autotune_gemm": True, "shape_padding": False}
     counts = Counts()
     attends = patch("torch.nn.functional.scaled_dot_product_attention", attention)
     with attends, counts.listening(), functorch_config.patch(enable_autograd_cache=False):

@@ -92,7 +92,7 @@ def product_ranges(
     first: int = _LEAST,
     end: int | None = None,
 ) -> tuple[Range, ...]:
-    """Cut the sizes from `first` to `end` where a graph of these products, made with max_autotune_gemm, ends.
+    """Cut the sizes from `first` to `end` where a graph of these products, made with a table's options, ends.
 
     Args:
         products: products of one graph, each with one dynamic size.

@@ -31,8 +31,7 @@ def main(folder: str) -> None:
 
     path = Path(folder) / "problems.jsonl"
     gemmtune_inductor.record(path)
-    options = {**gemmtune_inductor.options(), "max_autotune_gemm_backends": "ATEN"}
-    options |= {"fx_graph_cache": False, "compile_threads": 1}
+    options = {**gemmtune_inductor.options(), "fx_graph_cache": False, "compile_threads": 1}
     with fake_gpu(catalogue.device("H200")), patch.object(GraphLowering, "compile_to_module", module_of):
         with GPU:
             model, convolution = Mlp().bfloat16(), torch.nn.Conv2d(16, 32, 3).bfloat16()

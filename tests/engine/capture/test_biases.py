@@ -35,6 +35,10 @@ def add(bias, a, w):
     return a @ w.t() + bias
 
 
+def number(bias, a, w):
+    return torch.addmm(bias.reshape(()), a, w.t())
+
+
 @pytest.fixture
 def compiled(tmp_path, monkeypatch):
     """Compile a program for an absent H200 with a table of these problems; return the loader's report."""
@@ -77,6 +81,7 @@ def compiled(tmp_path, monkeypatch):
         (add, (1,), 32, 512, ""),
         (add, (32, 1), 32, 512, ""),
         (every_second, (1024,), 32, 512, ""),
+        (number, (1,), 32, 512, ""),
     ],
 )
 def test_an_addmm_runs_the_row_of_the_product_that_was_captured(compiled, program, bias, m, n, named):

@@ -97,6 +97,28 @@ def test_a_sum_of_two_gradients_is_two_products_as_without_a_table():
     assert not found.unseen
 
 
+def experts(x, gate, weights):
+    offsets = torch.arange(1, 5, device=x.device, dtype=torch.int32) * 16
+    return torch._grouped_mm(torch.relu(x @ gate), weights, offs=offsets, out_dtype=torch.bfloat16)
+
+
+def scaled_experts(x, weights, one, other):
+    offsets = torch.arange(1, 5, device=x.device, dtype=torch.int32) * 16
+    x, weights = x.to(torch.float8_e4m3fn), weights.to(torch.float8_e4m3fn).transpose(1, 2)
+    return torch._scaled_grouped_mm(x, weights, one, other, offs=offsets, out_dtype=torch.bfloat16)
+
+
+def test_grouped_products_are_a_librarys_beside_those_of_a_model_and_in_gradients():
+    inputs = "bf16[64,256]", "bf16[256,256]", "bf16[4,256,96]"
+    for grad, products, grouped in ((False, 1, 1), (True, 3, 3)):
+        found = captured(experts, *inputs, grad=grad)
+        assert sum(names(found).values()) == products
+        assert [(work.operation, work.count) for work in found.unseen] == [("aten._grouped_mm.default", grouped)]
+    found = captured(scaled_experts, "bf16[64,256]", "bf16[4,96,256]", "fp32[64]", "fp32[4,96]")
+    assert not found.products
+    assert [work.operation for work in found.unseen] == ["aten._scaled_grouped_mm.default"]
+
+
 def test_a_layer_on_its_fast_path_is_named_with_the_way_to_its_products(monkeypatch):
     layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).bfloat16()
     (work,) = captured(layer, "bf16[2,16,64]").unseen

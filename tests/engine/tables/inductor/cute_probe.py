@@ -79,7 +79,7 @@ def main(export, cases):
         ]
         report["aot"], _ = with_warnings(lambda: dynamic(ranged, DYNAMIC_HINT, 2, 16, aot_mode=True))
         report["no_options"], report["no_options_warnings"] = with_warnings(
-            lambda: choose(static[0], max_autotune_gemm=False), times=2
+            lambda: choose(static[0], options={}), times=2
         )
         for key, package, instead in (
             ("missing", "nvidia-cutlass-dsl", None),

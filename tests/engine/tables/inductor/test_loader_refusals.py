@@ -88,7 +88,7 @@ def templates():
     return TRITON_TEMPLATES
 
 
-OPTIONS = {"max_autotune_gemm": True, "max_autotune_conv_backends": "ATEN", "shape_padding": False}
+OPTIONS = {"max_autotune_gemm": False, "shape_padding": False}
 
 
 def chooser():
