@@ -19,12 +19,14 @@ from torch._functorch import config as functorch_config
 from torch._inductor import compile_fx
 from torch._inductor.fx_passes import pad_mm
 from torch._inductor.graph import GraphLowering
+from torch._inductor.lowering import lowerings
 from torch._inductor.virtualized import V
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from gemmtune.engine.capture.captured import CapturedProduct, Unseen
 from gemmtune.engine.capture.inputs import OpenSize
 from gemmtune.engine.records.problem import Problem
+from gemmtune.engine.tables.inductor.convolutions import CONVOLUTION, asking_for_products
 from gemmtune.engine.tables.inductor.loader import options
 from gemmtune.engine.tables.inductor.loading.padding import should_pad
 from gemmtune.engine.tables.inductor.lowered import LoweredProduct
@@ -86,6 +88,7 @@ class Lowering:
             functorch_config.patch(enable_autograd_cache=False, donated_buffer=False),
             patch.object(GraphLowering, "compile_to_module", _no_code),
             patch.object(pad_mm, "should_pad", should_pad),
+            patch.dict(lowerings, {CONVOLUTION: asking_for_products(lowerings[CONVOLUTION])}),
         ):
             yield
 

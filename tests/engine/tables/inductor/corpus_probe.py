@@ -1,0 +1,178 @@
+"""Probe for its own process: how Inductor lowers the corpus for an H200 that is not here, with a table and without.
+
+Arguments: the folder of an export, and arms. Prints one JSON object: for each arm and case what was selected among
+what, how many kernels would have been timed, the layouts of the outputs, and what the loader reports.
+
+| arm | installed | options |
+|---|---|---|
+| stock | nothing | none |
+| table | the table | the table's |
+| bare | the table | none |
+| autotune | the table, with `miss="autotune"` | the table's |
+| old | nothing | max_autotune_gemm, which the tables of older loaders asked for |
+
+Nothing is scheduled, generated or run. Inductor's decision to pad needs a GPU, so nothing pads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import json
+import sys
+import warnings
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import torch
+from corpus_modules import BF16, CASES, Case
+from torch._functorch import config as functorch_config
+from torch._inductor import compile_fx, select_algorithm
+from torch._inductor.fx_passes import pad_mm
+from torch._inductor.graph import GraphLowering
+from torch._inductor.runtime.benchmarking import Benchmarker, InductorBenchmarker, TritonBenchmarker
+
+from gemmtune.engine.capture.capture import run_backward
+from gemmtune.engine.capture.fake_gpu import GPU, fake_gpu
+from gemmtune.engine.records import catalogue
+
+CACHES = {"fx_graph_cache": False, "compile_threads": 1}
+INSTALLED = ("table", "bare", "autotune")
+
+
+class Seen:
+    """What Inductor did for one case."""
+
+    def __init__(self) -> None:
+        self.selections: list[tuple[str, list[str]]] = []
+        self.benchmarks = 0
+        self.outputs: list[list[str]] = []
+
+    @contextlib.contextmanager
+    def watching(self):
+        cache = select_algorithm.AlgorithmSelectorCache
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(patch.object(cache, "__call__", self._selecting(cache.__call__)))
+            stack.enter_context(patch.object(cache, "do_autotuning", self._tune))
+            for kind in (Benchmarker, InductorBenchmarker, TritonBenchmarker):
+                for name in ("benchmark", "benchmark_gpu", "benchmark_cpu"):
+                    if name in vars(kind):
+                        stack.enter_context(patch.object(kind, name, self._time))
+            stack.enter_context(patch.object(GraphLowering, "compile_to_module", self._lowering()))
+            yield
+
+    def _selecting(self, select):
+        def selecting(cache, name, choices, *arguments, **settings):
+            kinds = ["row" if each.name.startswith("triton_") else each.name for each in choices]
+            self.selections.append((name, kinds))
+            if len(choices) > 1:  # most need the GPU before they are timed
+                self.benchmarks += len(choices)
+                choices = choices[:1]
+            return select(cache, name, choices, *arguments, **settings)
+
+        return selecting
+
+    def _tune(self, *_, **__):
+        raise AssertionError("a selection of one choice is not tuned")
+
+    def _time(self, *_, **__):
+        self.benchmarks += 1
+        return 1.0
+
+    def _lowering(self):
+        def lowered(graph):
+            """Return a module that nobody calls, in place of the graph's scheduled and generated code."""
+            self.outputs.append([layout(each) for each in graph.graph_outputs])
+            graph.scheduler = SimpleNamespace(nodes=[])
+            return SimpleNamespace(call=lambda _: None, __file__=__file__, runner=None)
+
+        return lowered
+
+
+def layout(output) -> str:
+    """Return type, sizes and strides of a graph's output; symbols count up from 0 in each output."""
+    try:
+        parts = output.get_dtype(), [*output.get_size()], [*output.get_stride()]
+    except (AttributeError, NotImplementedError):  # a number, or nothing
+        return type(output).__name__
+    return " ".join(map(str, parts))
+
+
+def lower(module, inputs, **settings):
+    """Lower one graph, and return a function that runs it by torch's interpreter."""
+    whole = copy.deepcopy(module)
+    compile_fx.compile_fx_inner(module, inputs, **settings)
+
+    def run(arguments):
+        given = list(arguments)
+        arguments.clear()
+        return whole(*given)
+
+    run._boxed_call = True
+    return run
+
+
+def compiled(case: Case, options: dict) -> None:
+    torch._dynamo.reset()
+    call, dtype = case.call, torch.float32 if case.inputs[0].dtype == torch.float32 else BF16
+    if case.builds:
+        with GPU:
+            call = call().to(dtype)
+    backend = functools.partial(compile_fx.compile_fx, inner_compile=lower, config_patches={**CACHES, **options})
+    inputs = [each.make() for each in case.inputs]
+    is_training = any(each.grad for each in case.inputs)
+    with torch.set_grad_enabled(is_training):
+        output = torch.compile(call, backend=backend)(*inputs)
+        if is_training:
+            run_backward(output)
+
+
+def seen(case: Case, options: dict, loader) -> dict:
+    found, said, failure = Seen(), [], ""
+    with found.watching(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            compiled(case, options)
+        except Exception as error:  # the answer
+            lines = str(error).strip().splitlines()
+            failure = f"{type(error).__name__}: {' '.join(lines)[:400]}"
+        said = [str(each.message) for each in caught if "gemmtune" in str(each.message)]
+    uses = loader.report().to_dict()["uses"] if loader else []
+    return {**vars(found), "failure": failure, "said": said, "uses": uses}
+
+
+def missing(name: str) -> bool:
+    """Return whether this torch lacks what a case needs."""
+    try:
+        functools.reduce(getattr, name.split(".") if name else [], torch)
+    except AttributeError:
+        return True
+    return False
+
+
+def main(export: str, *arms: str) -> None:
+    sys.path.insert(0, export)
+    import gemmtune_inductor as loader
+
+    names = [name for name, case in CASES.items() if not missing(case.needs)]
+    report: dict = {"lacks": [name for name in CASES if name not in names]}
+    settings = functorch_config.patch(enable_autograd_cache=False, donated_buffer=False)
+    with fake_gpu(catalogue.device("H200")), settings, patch.object(pad_mm, "should_pad", lambda *_, **__: False):
+        for arm in arms:
+            kind, _, wanted = arm.partition("=")
+            report[kind] = {}
+            for name in names:
+                if wanted and name not in wanted.split(","):
+                    continue
+                options = {"max_autotune_gemm": True} if kind == "old" else {}
+                if kind in INSTALLED:
+                    loader.install(policy="ignore", miss="autotune" if kind == "autotune" else "aten")
+                    options = {} if kind == "bare" else loader.options()
+                report[kind][name] = seen(CASES[name], options, loader if kind in INSTALLED else None)
+                loader.uninstall()
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
