@@ -171,8 +171,9 @@ class TableChoices(AtenChoices):
         for node in graph.module.graph.nodes:
             value = node.meta.get("val")
             if "grouped_mm" in str(node.target) and isinstance(value, torch.Tensor) and value.device.type == "cuda":
-                factors = " by ".join("x".join(map(str, each.meta["val"].shape)) for each in node.all_input_nodes[:2])
-                use = ProductUse(str(node.target), "no problem", f"{LIBRARY}, {factors}")
+                shapes = [getattr(each.meta.get("val"), "shape", ()) for each in node.all_input_nodes[:2]]
+                sizes = " by ".join("x".join(map(str, shape)) for shape in shapes)
+                use = ProductUse(str(node.target), "no problem", f"{LIBRARY}, {sizes}")
                 _log.info("%s", use)
                 self._add(root_of(graph), use)
 
