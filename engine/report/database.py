@@ -86,6 +86,7 @@ def _summaries(database: Database, pair: Objective) -> dict[_Key, _TaskSummary]:
         StoreError: an index, which counts, knows another kind than the rows.
     """
     summaries: dict[_Key, _TaskSummary] = {}
+    fastest = database.fastest_of_each()  # names those that are damaged, which counts leave out
     for each in database.counts():
         key = each.task, each.evidence.value, each.protocol
         summary = summaries.setdefault(key, _TaskSummary(*key))
@@ -99,7 +100,7 @@ def _summaries(database: Database, pair: Objective) -> dict[_Key, _TaskSummary]:
         where = f"{m.task.key}, {m.evidence}, {m.protocol}"
         raise StoreError(f"an index of the database lacks {where}: `gemmtune merge NEW OLD` copies what is whole")
 
-    for m in database.fastest_of_each():
+    for m in fastest:
         summary = summary_of(m)
         summary.best_ns, summary.best = None if m.estimate is None else m.estimate.time_ns, m.config
     for m in database.measurements_with_energy():

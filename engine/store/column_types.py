@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import lru_cache
 from math import isfinite
 from sys import float_info
@@ -21,6 +21,7 @@ from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.seams.kinds import fields_of, workload_of
 
 __all__ = [
+    "DECODING_ERRORS",
     "DEVICE",
     "DEVICE_STATE",
     "ESTIMATE",
@@ -28,7 +29,6 @@ __all__ = [
     "RESOURCES",
     "TOOLCHAIN",
     "AsText",
-    "Undecodable",
     "compact_json",
     "config_of",
     "decode_json",
@@ -43,16 +43,15 @@ _T = TypeVar("_T")
 _raw_decode = json.JSONDecoder().raw_decode
 
 
-@dataclass(frozen=True, slots=True)
-class Undecodable:
-    """Value of a column that was damaged, in place of the record that it held."""
-
-    reason: str
-    """Reason for people why the value could not be read."""
+DECODING_ERRORS = ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, UsageError
+"""Errors that decoding a damaged text may raise."""
 
 
 class AsText(TypeDecorator[_T]):
-    """Column type that encodes values as text; None is NULL. Equal values need equal text."""
+    """Column type that encodes values as text; None is NULL. Equal values need equal text.
+
+    Rows are read as texts, see `schema.stored`: one that cannot be decoded must not fail the others.
+    """
 
     impl = Text
     cache_ok = True
@@ -66,25 +65,6 @@ class AsText(TypeDecorator[_T]):
     def process_bind_param(self, value: _T | None, dialect: Dialect) -> str | None:
         """Return the text to store."""
         return None if value is None else self.encode(value)
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[str | None], _T | None]:
-        """Return the function that reads a stored text; `process_result_value` would be called through two others.
-
-        A text that cannot be decoded reads as Undecodable, so that the other rows are read.
-        """
-        decode = self.decode
-
-        def read(text: str | None) -> Any:  # noqa: ANN401 (the type's value, or Undecodable)
-            if text is None:
-                return None
-            try:
-                return decode(text)
-            except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
-                return Undecodable(f"{type(error).__name__}: {error}")
-            except UsageError as error:
-                return Undecodable(str(error))
-
-        return read
 
 
 def compact_json(value: object) -> str:

@@ -84,6 +84,9 @@ class Transactions:
         while True:
             try:
                 result = attempt()
+            except UnicodeDecodeError as error:  # a message of SQLite quotes a damaged schema
+                said = error.object.decode(errors="backslashreplace")
+                raise StoreError(f"cannot read database {self.name}: {said}") from None
             except SQLAlchemyError as error:
                 if self._changed() or self._accepts_text_after(error):
                     continue

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, true
+from sqlalchemy import ColumnElement, Connection, Row, Select, Text, delete, func, insert, select, true, type_coerce
 
 from gemmtune.engine.io.paths import find_database
 from gemmtune.engine.records.artifact import Toolchain
@@ -133,7 +133,7 @@ class Database:
                 replaced = [number for (_, number), digest in self._reader.damaged.items() if digest in digests]
                 of_tasks = schema.measurements.c.task_id.in_(ids.values())
                 connection.execute(delete(schema.measurements).where(schema.measurements.c.id.in_(replaced), of_tasks))
-            return insert_new(connection, schema.measurements, batch), ids
+            return insert_new(connection, schema.untyped(schema.measurements), batch), ids
 
         new, ids = self._transactions.write(write)
         self._ids |= ids  # after the commit: the ids of a transaction that failed do not exist
@@ -223,8 +223,7 @@ class Database:
         found: list[Measurement] = []
         while self.damaged > before:  # the next best stands in for a damaged one
             before = self.damaged
-            damaged = [number for table, number in self._reader.damaged if table == schema.measurements.name]
-            ids = self._reader.rows(queries.fastest_of_each(damaged))
+            ids = self._reader.rows(queries.fastest_of_each(self._damaged_ids()))
             found = self.measurements_of_ids([number for (number,) in ids])
         return found
 
@@ -279,8 +278,9 @@ class Database:
     def searches(self, campaign: str) -> dict[int, list[str]]:
         """Return the digests of the configs that finished searches of a campaign asked, by the searches' numbers."""
         columns = schema.asked.c
-        found = self._reader.rows(select(columns.search, columns.digests).where(columns.campaign == campaign))
-        return {row.search: row.digests for row in found if isinstance(row.digests, list)}
+        texts = type_coerce(columns.digests, Text).label(columns.digests.name)
+        found = self._reader.rows(select(columns.search, texts).where(columns.campaign == campaign))
+        return {row.search: row.digests.split() for row in found if isinstance(row.digests, str)}
 
     def add_searches(self, campaign: str, searches: Mapping[int, Sequence[str]]) -> None:
         """Store the digests of the configs that finished searches of a campaign asked, by the searches' numbers."""
@@ -305,14 +305,14 @@ class Database:
         def write(connection: Connection) -> int:
             new = [row for row in found if connection.execute(queries.EQUAL_FINAL, row).first() is None]
             for row in new:
-                connection.execute(insert(schema.finals), row)
+                connection.execute(insert(schema.untyped(schema.finals)), row)
             return len(new)
 
         return self._transactions.write(write)
 
     def all_finals(self) -> Iterator[Final]:
         """Yield every final in insertion order, with one page in memory at a time."""
-        for found in self._reader.pages(select(schema.finals), schema.finals):
+        for found in self._reader.pages(select(*schema.stored(schema.finals)), schema.finals):
             yield from self._reader.records(schema.finals, found, rows.final_of)
 
     def finals(
@@ -320,7 +320,7 @@ class Database:
     ) -> list[Final]:
         """Return every final of a problem, device and protocol, by time and then in insertion order."""
         columns = schema.finals.c
-        statement = select(schema.finals).order_by(columns.created_at, columns.id)
+        statement = select(*schema.stored(schema.finals)).order_by(columns.created_at, columns.id)
         for column, wanted in ((columns.problem, problem), (columns.device, device), (columns.protocol, protocol)):
             if wanted is not None:
                 statement = statement.where(column == wanted)
@@ -333,13 +333,16 @@ class Database:
 
     def tasks(self) -> tuple[Task, ...]:
         """Return every task with a measurement, in insertion order."""
-        found = self._reader.rows(select(schema.tasks).order_by(schema.tasks.c.id))
+        found = self._reader.rows(select(*schema.stored(schema.tasks)).order_by(schema.tasks.c.id))
         return tuple(self._reader.records(schema.tasks, found, rows.task_of))
 
     def counts(self) -> tuple[MeasurementCount, ...]:
-        """Count the measurements of each task, evidence, protocol, status and worker, but those with a damaged time."""
-        found = self._reader.rows(queries.counts())
-        if any(row.status is Status.OK and row.timed < row.number for row in found):
+        """Count the measurements of each task, evidence, protocol, status and worker.
+
+        Those with a damaged time are left out, and those that were read before and found damaged.
+        """
+        found = self._reader.rows(queries.counts(self._damaged_ids()))
+        if any(row.status == Status.OK and row.timed < row.number for row in found):
             list(self._all_measurements(queries.UNTIMED))  # names them
         tasks = self._reader.tasks({row.task_id for row in found})
         return tuple(self._reader.records(schema.measurements, found, lambda row: _count(row, tasks[row.task_id])))
@@ -352,12 +355,17 @@ class Database:
         """Return the first level of each GPU and reference kernel at a problem, by any space, in insertion order."""
         columns = schema.tasks.c
         tasks = select(columns.id).where(columns.problem == problem, columns.device == device)
-        return self._transactions.read(lambda connection: queries.levels(connection, tasks, protocol))
+        ids = self._reader.rows(queries.levels(tasks, protocol))
+        firsts = self.measurements_of_ids([number for (number,) in ids])
+        return tuple(m.estimate.level for m in firsts if m.estimate is not None and m.estimate.level is not None)
 
     @property
     def damaged(self) -> int:
         """Number of damaged rows that were met and left out."""
         return len(self._reader.damaged)
+
+    def _damaged_ids(self) -> list[int]:
+        return [number for table, number in self._reader.damaged if table == schema.measurements.name]
 
     def _number(self, condition: ColumnElement[bool]) -> int:
         number = select(func.count()).select_from(schema.measurements).where(condition)
@@ -382,15 +390,18 @@ def _stored_id(connection: Connection, record: Task | Toolchain) -> int:
     if found is not None:
         return found
     table = schema.tasks if isinstance(record, Task) else schema.toolchains
-    return int(connection.execute(insert(table).returning(table.c.id), rows.identity(record)).scalar_one())
+    new = schema.untyped(table)
+    row = schema.encoded(table, rows.identity(record))
+    return int(connection.execute(insert(new).returning(new.c.id), row).scalar_one())
 
 
 def _count(row: Row[Any], task: Task | None) -> MeasurementCount:
     if task is None:
         raise rows.DamagedRow("its task is missing or damaged")
-    rows.require_kinds(evidence=(row.evidence, Evidence), status=(row.status, Status), number=(row.number, int))
-    rows.require_kinds(best_ns=(row.best_ns, float | None))  # an index holds it, which may be damaged, too
-    rows.require_kinds(**{name: (getattr(row, name), str) for name in ("protocol", "worker", "last_at")})
-    number = row.timed if row.status is Status.OK else row.number
-    facts = row.evidence, row.protocol, row.status, row.worker, number, row.best_ns, row.last_at
-    return MeasurementCount(task, *facts)
+    evidence = rows.decoded(Evidence, row.evidence)
+    status = rows.decoded(Status, row.status)
+    texts = all(isinstance(text, str) for text in (row.protocol, row.worker, row.last_at))
+    if not texts or not isinstance(row.best_ns, float | None):  # an index holds them, which may be damaged, too
+        raise rows.DamagedRow(f"a time or a text is of another type: {tuple(row)}"[:300])
+    number = row.timed if status is Status.OK else row.number
+    return MeasurementCount(task, evidence, row.protocol, status, row.worker, number, row.best_ns, row.last_at)

@@ -2,9 +2,9 @@
 
 import logging
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from sqlalchemy import URL, Connection, Engine, Executable, Table, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Executable, TableClause, create_engine, event, make_url
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
@@ -22,6 +22,7 @@ __all__ = [
     "is_locked",
     "is_starting",
     "make_engine",
+    "read_without",
     "set_wal",
     "url_of",
 ]
@@ -91,6 +92,20 @@ def _text_or_bytes(data: bytes) -> str | bytes:
         return data
 
 
+def read_without(engine: Engine, columns: Iterable[str]) -> None:
+    """Read NULL for columns, such as `finals.digest`, that a database of an older version lacks, and may not get."""
+    names = tuple(columns)
+
+    def replace(
+        _connection: Connection, _cursor: object, statement: str, parameters: object, *_context: object
+    ) -> tuple[str, object]:
+        for name in names:
+            statement = statement.replace(name, "NULL")
+        return statement, parameters
+
+    event.listen(engine, "before_cursor_execute", replace, retval=True)
+
+
 def _configure_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
     connection.isolation_level = None  # `begin` begins transactions; the driver must not
     cursor = connection.cursor()
@@ -155,7 +170,7 @@ def is_locked(error: SQLAlchemyError) -> bool:
     return getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE
 
 
-def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> int:
+def insert_new(connection: Connection, table: TableClause, rows: Sequence[Mapping[str, object]]) -> int:
     """Insert the rows that break no constraint of uniqueness, the first of equal ones; return their number."""
     statement: Executable
     if connection.dialect.name == "postgresql":

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from gemmtune.engine.records.errors import StoreError
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.connection import Transactions, reason
-from gemmtune.engine.store.dialects import index_names, is_forbidden, make_engine, url_of
+from gemmtune.engine.store.dialects import index_names, is_forbidden, make_engine, read_without, url_of
 from gemmtune.engine.store.sqlite_reader import SqliteReader
 
 __all__ = ["open_transactions"]
@@ -56,6 +56,8 @@ def _prepare(transactions: Transactions, read_only: bool) -> None:
     if transactions.read(lambda connection: _has_tables(connection, transactions.name)):
         for each in [] if read_only else transactions.read(_missing):
             _add(transactions, each)
+        if not transactions.read(_has_digests):
+            read_without(transactions.engine, (f"{name}.{schema.DIGEST}" for name in schema.RECORDS))
         return
     if read_only:
         raise StoreError(f"database {transactions.name} is empty; `gemmtune tune` fills one")
@@ -74,14 +76,23 @@ def _missing(connection: Connection) -> list[Table | Index]:
     """Return what a database of an older version lacks, and would only be slower without."""
     held = index_names(connection)
     tables = [] if inspect(connection).has_table(schema.asked.name) else [schema.asked]
+    tables += [] if _has_digests(connection) else [schema.measurements]
     return [*tables, *(index for index in schema.indexes(connection.dialect.name) if index.name not in held)]
+
+
+def _has_digests(connection: Connection) -> bool:
+    return schema.DIGEST in {column["name"] for column in inspect(connection).get_columns(schema.measurements.name)}
 
 
 def _add(transactions: Transactions, missing: Table | Index) -> None:
     """Make what a database lacks; an index that only the owner of its table may make is done without."""
 
     def write(connection: Connection) -> None:
-        if missing.name in [each.name for each in _missing(connection)]:  # another process may have been faster
+        if missing.name not in [each.name for each in _missing(connection)]:
+            return  # another process was faster
+        if missing is schema.measurements:
+            _add_digests(connection)
+        else:
             missing.create(connection)
 
     try:
@@ -90,6 +101,13 @@ def _add(transactions: Transactions, missing: Table | Index) -> None:
         if not (isinstance(missing, Index) and is_forbidden(error.__cause__)):
             raise
         transactions.notify(f"{error}; reading is slower without {missing.name}, which its owner's next campaign makes")
+
+
+def _add_digests(connection: Connection) -> None:
+    for name in schema.RECORDS:
+        connection.exec_driver_sql(f"ALTER TABLE {name} ADD COLUMN {schema.DIGEST} TEXT")
+    word = """UPDATE finals SET content = replace(content, ',"refuted":[', ',"failed":[')"""
+    connection.exec_driver_sql(word)  # a final that is merged again would differ by it
 
 
 def _has_tables(connection: Connection, name: str) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     ColumnElement,
-    Connection,
     Select,
     Text,
     and_,
@@ -22,11 +21,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from gemmtune.engine.records.measurement import Estimate, Evidence, ReferenceLevel, Status
+from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.store import schema
-from gemmtune.engine.store.serialization import MEASUREMENT_COLUMNS
 
 __all__ = [
     "EQUAL_FINAL",
@@ -64,15 +62,15 @@ KEYS = (
 )
 """Query of the ids of one task's measurements, each before the texts that tell it from the others."""
 
-MEASUREMENTS = select(*MEASUREMENT_COLUMNS, *schema.measurements.c["task_id", "toolchain_id"])
-"""Query of every measurement with the ids of its task and toolchain."""
+MEASUREMENTS = select(*schema.stored(schema.measurements))
+"""Query of every measurement as the database holds it."""
 
 
 _HELD = schema.measurements.c
 _TIME_NS = schema.estimated_time(_HELD.estimate)
 UNTIMED = MEASUREMENTS.where(_HELD.status == Status.OK, _TIME_NS.is_(None))
 """Query of the measurements that are damaged, since they are ok and have no time within its interval."""
-KNOWN = select(*MEASUREMENT_COLUMNS).where(_HELD.id.in_(bindparam("ids", expanding=True)))
+KNOWN = MEASUREMENTS.where(_HELD.id.in_(bindparam("ids", expanding=True)))
 """Query of the measurements of these ids, for `measurement_of`."""
 KIND = ("task_id", "protocol", "toolchain_id")
 """Columns that measurements of one evidence have in common if they compare with each other."""
@@ -99,7 +97,11 @@ TASK_IDS = select(schema.tasks.c.id, *_TASK_TEXTS).where(
 )
 """Query of the ids of tasks, each before the texts that tell it from the others."""
 EQUAL_FINAL = select(schema.finals.c.id).where(
-    *(column == bindparam(column.name) for column in schema.finals.c if column.name != "id")
+    *(
+        type_coerce(column, Text) == bindparam(column.name)
+        for column in schema.finals.c
+        if column.name not in ("id", schema.DIGEST)
+    )
 )
 """Query of the id of a final with equal content."""
 TOOLCHAIN_ID = select(schema.toolchains.c.id).where(schema.toolchains.c.versions == bindparam("versions"))
@@ -159,10 +161,11 @@ def fastest(tasks: Select[Any], evidence: Evidence, protocol: str, without: Sequ
     )
 
 
-def counts() -> Select[Any]:
+def counts(without: Sequence[int] = ()) -> Select[Any]:
     """Count the measurements of each kind, in the order of their first ones; behind the facts stands the first's id."""
     columns = schema.measurements.c
-    kinds = (columns.task_id, columns.evidence, columns.protocol, columns.status, columns.worker)
+    evidence, status = (type_coerce(columns[name], Text).label(name) for name in ("evidence", "status"))
+    kinds = (columns.task_id, evidence, columns.protocol, status, columns.worker)
     first = func.min(columns.id)
     facts = (
         func.count().label("number"),
@@ -170,7 +173,8 @@ def counts() -> Select[Any]:
         func.min(_TIME_NS).label("best_ns"),
         func.max(columns.created_at).label("last_at"),
     )
-    return select(*kinds, *facts, first.label("id")).group_by(*kinds).order_by(first)
+    left = [columns.id.not_in(without)] if without else []
+    return select(*kinds, *facts, first.label("id")).where(*left).group_by(*kinds).order_by(first)
 
 
 def fastest_of_each(without: Sequence[int] = ()) -> Select[tuple[int]]:
@@ -184,17 +188,15 @@ def fastest_of_each(without: Sequence[int] = ()) -> Select[tuple[int]]:
     return select(func.min(_HELD.id)).join(least, fastest).group_by(*kinds)
 
 
-def levels(connection: Connection, tasks: Select[Any], protocol: str) -> tuple[ReferenceLevel, ...]:
-    """Return the first reference level of each GPU and reference kernel at these tasks, in insertion order."""
+def levels(tasks: Select[Any], protocol: str) -> Select[tuple[int]]:
+    """Select the ids of the first measurements of each GPU and reference kernel at these tasks."""
     columns = schema.measurements.c
     reference, board = (_field(columns.estimate, "level", name).as_string() for name in ("reference", "board"))
-    firsts = (
+    return (
         select(func.min(columns.id))
         .where(columns.task_id.in_(tasks), columns.protocol == protocol, board.is_not(None))
         .group_by(reference, board)
     )
-    found = connection.execute(select(columns.estimate).where(columns.id.in_(firsts)).order_by(columns.id))
-    return tuple(estimate.level for (estimate,) in found if isinstance(estimate, Estimate) and estimate.level)
 
 
 def _field(column: ColumnElement[Any], *path: str) -> ColumnElement[Any]:

@@ -80,7 +80,7 @@ class RowReader:
     ) -> dict[int, _R | None]:
         if new := ids - held.keys():
             held |= dict.fromkeys(new)
-            stored = self.rows(select(table).where(table.c.id.in_(new)))
+            stored = self.rows(select(*schema.stored(table)).where(table.c.id.in_(new)))
             held |= {row.id: record for row in stored for record in self.records(table, [row], read)}
         return held
 

@@ -1,9 +1,27 @@
 """Define the tables of the database."""
 
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any
+from zlib import crc32
 
-from sqlalchemy import Column, Double, Float, ForeignKey, Index, Integer, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Double,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    TableClause,
+    Text,
+    UniqueConstraint,
+    column,
+    type_coerce,
+)
+from sqlalchemy import table as sqlalchemy_table
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -14,20 +32,30 @@ from gemmtune.engine.store import column_types as types
 from gemmtune.engine.store.column_types import AsText
 
 __all__ = [
+    "DIGEST",
     "METADATA",
+    "RECORDS",
     "VERSION",
     "asked",
+    "encoded",
     "estimated_time",
     "finals",
     "indexes",
     "measurements",
+    "row_digest",
     "schema_version",
+    "stored",
     "tasks",
     "toolchains",
+    "untyped",
 ]
 
 VERSION = 3
 """Version of the tables below; a change to them adds 1. Databases of other versions are refused."""
+DIGEST = "digest"
+"""Last column of a table of records: the `row_digest` of the others without the id; NULL in rows of older versions."""
+RECORDS = "tasks", "toolchains", "measurements", "finals"
+"""Names of the tables of records."""
 
 _NUMBERS = AsText(types.compact_json, lambda text: () if text == "[]" else types.numbers_of(types.decode_json(text)))
 _CONFIG = AsText(lambda config: config.json, lru_cache(2**14)(Config.from_json))  # tasks share configs and hashes
@@ -49,6 +77,7 @@ tasks = Table(
     Column("space", Text, nullable=False),
     Column("problem", types.PROBLEM, nullable=False),
     Column("device", types.DEVICE, nullable=False),
+    Column(DIGEST, Text),
     UniqueConstraint("space", "problem", "device"),
 )
 """One row per task. Problem and device are JSON of the fields that make records equal, without weight and source."""
@@ -58,6 +87,7 @@ toolchains = Table(
     METADATA,
     Column("id", Integer, primary_key=True),
     Column("versions", types.TOOLCHAIN, nullable=False, unique=True),
+    Column(DIGEST, Text),
 )
 """One row per toolchain, as JSON of its (package, version) pairs."""
 
@@ -85,6 +115,7 @@ measurements = Table(
     Column("outliers", _NUMBERS, nullable=False),
     Column("drift", Double, nullable=False),
     Column("energy_joules", Double),
+    Column(DIGEST, Text),
     UniqueConstraint("task_id", "config_digest", "protocol", "evidence", "toolchain_id"),
 )
 """One row per measurement: at most one per task, config, protocol, evidence and toolchain. Records are JSON."""
@@ -99,6 +130,7 @@ finals = Table(
     Column("worker", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("content", Text, nullable=False),
+    Column(DIGEST, Text),
 )
 """One row per final. Problem and device are as in `tasks`; the content is JSON of the finalists and the failed ones."""
 
@@ -111,6 +143,47 @@ asked = Table(
     Column("digests", AsText(" ".join, str.split), nullable=False),
 )
 """One row per finished search: the digests of the configs it asked, in order. Older databases lack the table."""
+
+
+@cache
+def stored(table: Table) -> tuple[ColumnElement[Any], ...]:
+    """Return the columns of a table as the database holds them, texts undecoded."""
+    return tuple(type_coerce(c, Text).label(c.name) if isinstance(c.type, AsText) else c for c in table.c)
+
+
+@cache
+def untyped(table: Table) -> TableClause:
+    """Return the table for inserting rows of `encoded`, whose values are texts already."""
+    return sqlalchemy_table(table.name, *(column(each.name) for each in table.c))
+
+
+def encoded(table: Table, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a new row as the database will hold it, with its digest and without an id."""
+    row = dict(values)
+    for name, code in _codes(table):
+        if (value := row[name]) is not None:
+            row[name] = code(value)
+    row[DIGEST] = row_digest(map(row.__getitem__, _cells(table)))
+    return row
+
+
+def row_digest(cells: Iterable[object]) -> str:
+    """Return the digest of a row's cells as the database holds them, without its id: it finds damage, no forgery."""
+    text = "\0".join(map(str, cells))  # a database refuses NUL
+    return f"{crc32(text.encode(errors='surrogatepass')):08x}"
+
+
+@cache
+def _cells(table: Table) -> tuple[str, ...]:
+    """Return the names of the columns that a digest is of."""
+    return tuple(c.name for c in table.c if c.name not in ("id", DIGEST))
+
+
+@cache
+def _codes(table: Table) -> tuple[tuple[str, Callable[[Any], object]], ...]:
+    """Return the functions that encode values, by column: texts, and whole numbers that read back with a point."""
+    texts = [(c.name, c.type.encode) for c in table.c if isinstance(c.type, AsText)]
+    return *texts, *((c.name, float) for c in table.c if isinstance(c.type, Double))
 
 
 class estimated_time(FunctionElement[float]):  # noqa: N801 (a function of SQL)

@@ -1,23 +1,25 @@
 """Convert records to rows of the database's tables, without their ids, and back."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from operator import attrgetter, itemgetter
 from sys import float_info
 from types import UnionType
-from typing import Any, get_origin, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 from sqlalchemy import Row
 
 from gemmtune.engine.records.artifact import Toolchain
-from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.final import FailedFinalist, Final, Finalist
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.task import Task
-from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.store import schema
 from gemmtune.engine.store.column_types import (
+    DECODING_ERRORS,
     DEVICE,
     PROBLEM,
-    Undecodable,
+    TOOLCHAIN,
+    AsText,
     compact_json,
     config_of,
     decode_json,
@@ -29,25 +31,28 @@ from gemmtune.engine.store.column_types import (
 )
 
 __all__ = [
-    "MEASUREMENT_COLUMNS",
     "DamagedRow",
+    "decoded",
     "final_of",
     "final_row",
     "identity",
     "measurement_of",
     "measurement_row",
-    "require_kinds",
     "task_of",
     "task_texts",
     "toolchain_in",
 ]
 
-_FIELDS = tuple(field.name for field in fields(Measurement) if field.name in schema.measurements.c)
-_HINTS = get_type_hints(Measurement)
-_KINDS = tuple(get_origin(_HINTS[name]) or _HINTS[name] for name in _FIELDS)
-_KINDS = tuple(_HINTS[name] if kind is UnionType else kind for name, kind in zip(_FIELDS, _KINDS, strict=True))
-MEASUREMENT_COLUMNS = (*schema.measurements.c[_FIELDS], *schema.measurements.c["config_digest", "id"])
-"""Columns that `measurement_of` expects first in a row."""
+_COLUMNS = schema.measurements.c
+_NAMES = [c.name for c in _COLUMNS]
+_FIELDS = [name for name in _NAMES if name in {field.name for field in fields(Measurement)}]
+_in_row = itemgetter(*map(_NAMES.index, _FIELDS))
+_in_measurement = attrgetter(*_FIELDS)
+_DECODERS = [(name, c.type.decode) for name in _FIELDS if isinstance((c := _COLUMNS[name]).type, AsText)]
+_HINTS = [(hint, get_origin(hint)) for hint in map(get_type_hints(Measurement).__getitem__, _FIELDS)]
+_KINDS = tuple(hint if origin in (None, UnionType) else origin for hint, origin in _HINTS)
+_DIGEST = _NAMES.index("config_digest")
+_T = TypeVar("_T")
 
 
 class DamagedRow(ValueError):  # noqa: N818 (the name says what is wrong)
@@ -72,8 +77,8 @@ def task_of(row: Row[Any]) -> Task:
     Raises:
         DamagedRow: the row is damaged.
     """
-    require_kinds(problem=(row.problem, Workload), device=(row.device, Device), space=(row.space, str))
-    task = Task(row.problem, row.device, row.space)
+    _require_whole(row)
+    task = Task(decoded(PROBLEM.decode, row.problem), decoded(DEVICE.decode, row.device), row.space)
     if row.key != task.key:
         raise DamagedRow(f"its key is {row.key}, its content {task.key}")
     return task
@@ -85,42 +90,60 @@ def toolchain_in(row: Row[Any]) -> Toolchain:
     Raises:
         DamagedRow: the row is damaged.
     """
-    require_kinds(versions=(row.versions, Toolchain))
-    toolchain: Toolchain = row.versions
-    return toolchain
+    _require_whole(row)
+    return decoded(TOOLCHAIN.decode, row.versions)
 
 
-def require_kinds(**found: tuple[object, type | UnionType]) -> None:
-    """Refuse values of another type than their column holds.
+def decoded(decode: Callable[[str], _T], text: str) -> _T:
+    """Return the value of a stored text.
 
     Raises:
-        DamagedRow: a value has another type; the message names the column.
+        DamagedRow: the text is damaged.
     """
-    for name, (value, kind) in found.items():
-        if not isinstance(value, kind):
-            raise DamagedRow(f"{name}: {value.reason if isinstance(value, Undecodable) else repr(value)[:100]}")
+    try:
+        return decode(text)
+    except DECODING_ERRORS as error:
+        raise DamagedRow(f"{type(error).__name__}: {error}") from None
+
+
+def _require_whole(row: Sequence[Any]) -> None:
+    """Refuse a row of `schema.stored` whose digest is of other cells; rows of older versions have none.
+
+    Raises:
+        DamagedRow: the row is damaged.
+    """
+    if row[-1] is not None and row[-1] != schema.row_digest(row[1:-1]):
+        raise DamagedRow("its digest does not match its content")
 
 
 def measurement_row(measurement: Measurement, task_id: int, toolchain_id: int) -> dict[str, object]:
-    """Return the row of `measurements`."""
+    """Return the row of `measurements` as the database will hold it."""
     ids = {"task_id": task_id, "config_digest": measurement.config.digest, "toolchain_id": toolchain_id}
-    return ids | {name: getattr(measurement, name) for name in _FIELDS}
+    return schema.encoded(schema.measurements, ids | dict(zip(_FIELDS, _in_measurement(measurement), strict=True)))
 
 
 def measurement_of(row: Row[Any], task: Task | None, toolchain: Toolchain | None) -> Measurement:
-    """Return the measurement of a row that begins with MEASUREMENT_COLUMNS.
+    """Return the measurement of a row of `schema.stored`.
 
     Raises:
-        DamagedRow: task or toolchain is None, config and digest or status and estimate contradict each other, or a
-            value is out of bounds.
+        DamagedRow: the row differs from its digest, its task or toolchain is None, config and digest or status and
+            estimate contradict each other, or a value is out of bounds.
     """
+    cells = tuple(row)
+    _require_whole(cells)
     if task is None or toolchain is None:
         raise DamagedRow(f"its {'toolchain' if task else 'task'} is missing or damaged")
-    # Access by position: a look-up by name takes a third of the time of reading a row.
-    if not all(map(isinstance, row, _KINDS)):
-        require_kinds(**{name: (value, kind) for name, value, kind in zip(_FIELDS, row, _KINDS, strict=False)})
-    made = Measurement(task=task, toolchain=toolchain, **dict(zip(_FIELDS, row, strict=False)))
-    if made.config.digest != row[len(_FIELDS)]:
+    found = dict(zip(_FIELDS, _in_row(cells), strict=True))
+    try:
+        for name, decode in _DECODERS:
+            if (text := found[name]) is not None:
+                found[name] = decode(text)
+    except DECODING_ERRORS as error:
+        raise DamagedRow(f"{name}: {type(error).__name__}: {error}") from None
+    if not all(map(isinstance, found.values(), _KINDS)):
+        raise DamagedRow(f"a value is of another type than its column: {found}"[:300])
+    made = Measurement(task=task, toolchain=toolchain, **found)
+    if made.config.digest != cells[_DIGEST]:
         raise DamagedRow(f"its config {made.config.json} does not match its digest")
     if (made.status is Status.OK) is (made.estimate is None):
         raise DamagedRow(f"its status is {made.status}, and its estimate {made.estimate}; ok alone has one")
@@ -133,7 +156,7 @@ def measurement_of(row: Row[Any], task: Task | None, toolchain: Toolchain | None
 
 
 def final_row(final: Final) -> dict[str, object]:
-    """Return the row of `finals`; equal finals give equal rows."""
+    """Return the row of `finals` as the database will hold it; equal finals give equal rows."""
     finalists = [
         {
             "space": finalist.task.space,
@@ -149,14 +172,8 @@ def final_row(final: Final) -> dict[str, object]:
     failed = [
         {"space": out.task.space, "config": dict(out.config), "reason": storable(out.reason)} for out in final.failed
     ]
-    return {
-        "problem": final.problem,
-        "device": final.device,
-        "protocol": final.protocol,
-        "worker": final.worker,
-        "created_at": final.created_at,
-        "content": compact_json({"finalists": finalists, "failed": failed}),
-    }
+    values = {name: getattr(final, name) for name in ("problem", "device", "protocol", "worker", "created_at")}
+    return schema.encoded(schema.finals, values | {"content": compact_json({"finalists": finalists, "failed": failed})})
 
 
 def final_of(row: Row[Any]) -> Final:
@@ -165,9 +182,10 @@ def final_of(row: Row[Any]) -> Final:
     Raises:
         DamagedRow: the row is damaged.
     """
-    problem, device = row.problem, row.device
-    require_kinds(problem=(problem, Workload), device=(device, Device), content=(row.content, str))
-    require_kinds(**{name: (getattr(row, name), str) for name in ("protocol", "worker", "created_at")})
+    _require_whole(row)
+    problem, device = decoded(PROBLEM.decode, row.problem), decoded(DEVICE.decode, row.device)
+    if not all(isinstance(text, str) for text in (row.protocol, row.worker, row.created_at)):
+        raise DamagedRow("bytes that are no text")
     try:
         content = decode_json(row.content)
         finalists = tuple(
@@ -186,7 +204,7 @@ def final_of(row: Row[Any]) -> Final:
             FailedFinalist(Task(problem, device, out["space"]), config_of(out["config"]), str(out["reason"]))
             for out in content["failed" if "failed" in content else "refuted"]  # its name in older rows
         )
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+    except DECODING_ERRORS as error:
         raise DamagedRow(f"content: {type(error).__name__}: {error}") from None
     spaces = {each.task.space for each in finalists} | {each.task.space for each in failed}
     if not finalists or not all(isinstance(space, str) for space in spaces):

@@ -148,6 +148,17 @@ FINAL = Final(
 )
 
 DAMAGES = {
+    "a time within its interval": ("estimate", lambda text: '{"time_ns":1.0,"low_ns":1.0,"high_ns":1.0}'),
+    "a sample": ("samples_ns", lambda text: text.replace("49997.0", "49998.0")),
+    "a worker": ("worker", lambda text: "host:1"),
+    "a reason": ("reason", lambda text: "none"),
+    "an error norm": ("error_norm", lambda text: "0.5"),
+    "a time of day": ("created_at", lambda text: "2026-11-22T10:00:00Z"),
+    "another toolchain": ("toolchain_id", lambda number: 2),
+    "a drift within bounds": ("drift", lambda value: 1.5),
+    "an energy within bounds": ("energy_joules", lambda value: 1.5),
+    "a build time": ("build_seconds", lambda value: 1.5),
+    "its digest": ("digest", lambda text: "0" * 8),
     "another config": ("config", lambda text: text.replace('"num_warps":4', '"num_warps":8')),
     "a config that is a list": ("config", lambda text: "[1]"),
     "a config cut short": ("config", lambda text: text[:-1]),
@@ -191,6 +202,9 @@ def damage(path: Path, column: str, change: object, table: str = "measurements",
 
 @pytest.mark.parametrize("damaged", DAMAGES)
 def test_a_damaged_measurement_is_named_once_and_left_out(path, damaged):
+    with sqlite3.connect(path) as connection:  # one more that a damaged row may name
+        connection.execute('INSERT INTO toolchains (versions) VALUES (\'[["torch","2.12.0"]]\')')
+    connection.close()
     damage(path, *DAMAGES[damaged])
     notices: list[str] = []
     with Database.open(path) as database:
@@ -223,6 +237,76 @@ def test_a_report_that_counts_names_a_damaged_time_and_leaves_it_out(path, damag
         assert [each.number for each in database.counts()] == [2]
     (notice,) = notices
     assert notice.startswith(f"measurement 3 of database sqlite:///{path} is damaged and left out: ")
+
+
+OLD = {  # damages that a row without a digest shows, too
+    *("another config", "a config that is a list", "a config cut short", "a digest", "a status", "an evidence"),
+    *("a failure with a time", "a low end above the time", "a time of 401 digits", "a time that is text"),
+    *("a negative time", "no estimate", "a deep estimate", "no samples", "an infinite sample", "outliers"),
+    *("bytes that are no text", "text that is not UTF-8", "a drift", "a drift that is text", "an energy", "a state"),
+}
+
+
+def make_old(path: Path) -> None:
+    """Take from a database what older versions did not write."""
+    with sqlite3.connect(path) as connection:
+        for table in ("tasks", "toolchains", "measurements", "finals"):
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN digest")
+        connection.execute("UPDATE finals SET content = replace(content, '\"failed\"', '\"refuted\"')")
+    connection.close()
+
+
+@pytest.mark.parametrize("damaged", sorted(OLD))
+def test_a_damaged_measurement_of_an_older_version_is_left_out(path, damaged):
+    make_old(path)
+    damage(path, *DAMAGES[damaged])
+    for read_only in (True, False):
+        with Database.open(path, read_only=read_only, notify=ignore) as database:
+            assert list(database.measurements()) == [measured(1), measured(2)]
+            assert database.damaged == 1
+
+
+def test_a_database_of_an_older_version_is_read_and_gets_digests_for_new_rows(path):
+    with Database.open(path) as database:
+        database.add_final(FINAL)
+    make_old(path)
+    content = path.read_bytes()
+    with Database.open(path, read_only=True) as database:
+        assert list(database.measurements()) == [measured(number) for number in (1, 2, 3)]
+        assert (database.finals(), database.best(TASK.problem)) == ([FINAL], measured(3))
+        status_report(database, datetime(2026, 11, 21, tzinfo=UTC)).to_text()
+        with Database.open(path.with_name("other.db")) as other:
+            assert merge(other, database).new == 3
+            assert list(other.measurements()) == list(database.measurements())
+    assert path.read_bytes() == content
+    with Database.open(path) as database:
+        assert database.add([measured(3), measured(4)]) == 1
+        assert not database.add_final(FINAL)  # its word for what failed was another
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT digest IS NULL FROM measurements ORDER BY id").fetchall() == [
+            *[(1,)] * 3,
+            (0,),
+        ]
+    connection.close()
+    assert read(path) == 4
+
+
+@pytest.mark.parametrize("table", ["tasks", "toolchains"])
+def test_a_row_of_a_damaged_reference_is_left_out(path, table):
+    column = "device" if table == "tasks" else "versions"
+    damage(path, column, lambda text: text.replace("13", "14"), table, 1)
+    with Database.open(path, notify=ignore) as database:
+        assert list(database.measurements()) == []
+
+
+@pytest.mark.parametrize("report", [database_report, lambda store: status_report(store, datetime.now(UTC))])
+def test_a_report_does_not_show_a_changed_time_as_the_best(path, report):
+    damage(path, *DAMAGES["a time within its interval"], number=1)
+    with Database.open(path, read_only=True, notify=ignore) as database:
+        text = report(database).to_text()
+    assert "50.0" in text
+    assert "1 damaged row was left out" in text
+    assert "2 measurements" in text
 
 
 KEY = TASK, "graph-cold-l2", Evidence.MEASURED, TOOLCHAIN
@@ -268,7 +352,7 @@ def test_a_damaged_task_is_named_and_its_measurements_are_left_out(path, column,
 
 def test_a_count_from_a_damaged_index_is_left_out(path, monkeypatch):
     monkeypatch.setattr(
-        queries, "counts", lambda found=queries.counts: found().with_only_columns(*damaged_columns(found()))
+        queries, "counts", lambda *_, found=queries.counts: found().with_only_columns(*damaged_columns(found()))
     )
     with Database.open(path, read_only=True) as database:
         assert database.counts() == ()

@@ -243,14 +243,14 @@ def test_schema_3_has_these_columns(path):
     assert VERSION == 3
     assert columns == {
         "schema_version": ["version"],
-        "tasks": ["id", "key", "space", "problem", "device"],
-        "toolchains": ["id", "versions"],
+        "tasks": ["id", "key", "space", "problem", "device", "digest"],
+        "toolchains": ["id", "versions", "digest"],
         "measurements": [
             *("id", "task_id", "config_digest", "protocol", "evidence", "toolchain_id", "config", "status", "reason"),
             *("samples_ns", "error_norm", "before", "after", "resources", "build_seconds", "worker", "created_at"),
-            *("estimate", "outliers", "drift", "energy_joules"),
+            *("estimate", "outliers", "drift", "energy_joules", "digest"),
         ],
-        "finals": ["id", "problem", "device", "protocol", "worker", "created_at", "content"],
+        "finals": ["id", "problem", "device", "protocol", "worker", "created_at", "content", "digest"],
     }
 
 
