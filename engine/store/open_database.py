@@ -120,4 +120,10 @@ def _has_tables(connection: Connection, name: str) -> bool:
     if found != schema.VERSION:
         other = f"database {name} has schema {found}, this gemmtune knows schema {schema.VERSION}"
         raise StoreError(f"{other}; use the gemmtune that wrote it, or another database")
+    if connection.dialect.name == "sqlite":
+        made_by = "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
+        for table, text in connection.exec_driver_sql(made_by):
+            whole = all(part in str(text) for part in ("id INTEGER NOT NULL", "PRIMARY KEY (id)"))  # may be bytes
+            if table in schema.RECORDS and not whole:
+                raise StoreError(f"database {name} is damaged: table {table} has lost its ids; restore a copy of it")
     return True

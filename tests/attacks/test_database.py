@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -13,8 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sqlalchemy import ColumnElement, Select, literal
 
 from gemmtune.engine.records.artifact import Toolchain
@@ -413,6 +413,25 @@ def test_an_index_that_lacks_a_kind_of_row_ends_the_report_with_one_line(path):
         assert len(list(database.measurements())) == 3
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("id INTEGER NOT NULL", "id INTEGES NOT NULL", "has lost its ids; restore a copy"),
+        ("PRIMARY KEY (id)", "PRIMARY KEY (ie)", "cannot open database"),
+        ("CREATE TABLE measurements", "CREATE TABLE m\xffasurements", "database"),
+    ],
+)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_damaged_schema_is_one_line(path, old, new, said, read_only):
+    content = path.read_bytes()
+    changed = content.replace(old.encode(), new.encode("latin-1"))
+    assert changed != content
+    path.write_bytes(changed)
+    with pytest.raises(StoreError, match=re.escape(said)) as raised:
+        Database.open(path, read_only=read_only)
+    assert "\n" not in str(raised.value)
+
+
 def test_any_flipped_bit_gives_an_answer_or_one_line(tmp_path):
     path, other = tmp_path / "whole.db", tmp_path / "flipped.db"
     tasks = [Task(Problem(m, 4096, 4096), H200, space) for m in (1, 2) for space in ("aten", "triton_mm")]
@@ -422,9 +441,9 @@ def test_any_flipped_bit_gives_an_answer_or_one_line(tmp_path):
         whole = list(database.measurements())
     content = path.read_bytes()
 
-    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.integers(0, 8 * len(content) - 1))
-    def flip(bit: int) -> None:
+    pages = len(content) // 4096
+    chosen = random.Random(0)
+    for bit in [chosen.randrange(8 * 4096 * page, 8 * 4096 * (page + 1)) for page in (0, 0, *range(pages))]:
         flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
         other.write_bytes(flipped)
@@ -436,12 +455,9 @@ def test_any_flipped_bit_gives_an_answer_or_one_line(tmp_path):
             except StoreError as error:
                 ignore(str(error))
                 continue
-            for measurement in found:
-                assert measurement.config in {m.config for m in whole}
+            assert {*found} <= {*whole}, bit
         for end in ("-wal", "-shm"):
             other.with_name(other.name + end).unlink(missing_ok=True)
-
-    flip()
 
 
 def ignore(line: str) -> None:
