@@ -10,7 +10,6 @@ from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
-from gemmtune.engine.report.earlier import earlier_json, earlier_notes
 from gemmtune.engine.report.layout import (
     Grid,
     Report,
@@ -27,6 +26,7 @@ from gemmtune.engine.report.layout import (
 )
 from gemmtune.engine.report.losses import portfolio_report, ranges_json, ranges_text
 from gemmtune.engine.report.pareto import Scored, front_json, front_sections
+from gemmtune.engine.report.tables import earlier_json, earlier_notes
 from gemmtune.engine.report.why import Why, legend, why
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.tables.earlier import EarlierRow

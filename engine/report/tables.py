@@ -1,6 +1,7 @@
-"""Reports on tables: of one, of the difference between two, and of a verification."""
+"""Reports on tables: of one, of the difference between two, of a verification, and of earlier rows."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from gemmtune.engine.campaign.verify import Check, Verified
@@ -8,7 +9,7 @@ from gemmtune.engine.records.artifact import Toolchain
 from gemmtune.engine.records.device import Device
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.records.workload import baseline_name, baseline_words
+from gemmtune.engine.records.workload import Workload, baseline_name, baseline_words
 from gemmtune.engine.report.layout import (
     Grid,
     Report,
@@ -22,14 +23,26 @@ from gemmtune.engine.report.layout import (
 )
 from gemmtune.engine.report.why import legend, why
 from gemmtune.engine.tables.diff import Change, TableDiff, terms
+from gemmtune.engine.tables.earlier import EarlierRow, Fate
 from gemmtune.engine.tables.roofline import speed_columns, speeds
 
-__all__ = ["diff_report", "first_choice", "range_row_json", "range_text", "size_name", "table_report", "verify_report"]
+__all__ = [
+    "diff_report",
+    "earlier_json",
+    "earlier_notes",
+    "first_choice",
+    "range_row_json",
+    "range_text",
+    "size_name",
+    "table_report",
+    "verify_report",
+]
 
 _DIFF_HEADERS = ("change", "problem", "ran", "µs", "runs", "µs now", "shift", "config")
 _VERIFY_HEADERS = ("problem", "runs", "µs said", "µs now", "loss", "holds", "config")
 _LEFT = ("change", "problem", "run", "ran", "runs", "holds", "evidence", "why", "config")
 _NOTHING = ("-", "-")
+_MOST_NAMED = 5  # earlier rows that stay, since nothing was measured in their place
 
 
 def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
@@ -269,3 +282,53 @@ def _check_json(check: Check) -> dict[str, object]:
         "said_ns": check.choice.time_ns,
         **json_fields(check, "time_ns", "loss", "holds"),
     }
+
+
+def earlier_notes(found: Sequence[EarlierRow], searched: Set[Workload]) -> list[str]:
+    """Return what became of the rows: those without a new row by their reason, all others on lines of their own."""
+    groups: defaultdict[tuple[Fate, str, str], list[EarlierRow]] = defaultdict(list)
+    for each in found:
+        noun = "earlier range" if isinstance(each.before, RangeRow) else "earlier row"
+        of = f" of {each.reason}" if each.now is None else ""
+        if of and each.fate is Fate.KEPT and each.before.problem in searched:
+            of = " of problems without a measurement now"
+        groups[each.fate, noun, of].append(each)
+    return [_note(fate, f"{count(len(rows), noun)}{of}", rows) for (fate, noun, of), rows in groups.items()]
+
+
+def earlier_json(found: Sequence[EarlierRow]) -> list[dict[str, object]]:
+    """Return every row with its fate for programs."""
+    return [
+        {
+            "problem": each.before.problem.name,
+            "fate": each.fate,
+            "reason": each.reason,
+            "before": _choice_json(first_choice(each.before)),
+            "now": each.now and _choice_json(first_choice(each.now)),
+        }
+        for each in found
+    ]
+
+
+def _note(fate: Fate, what: str, rows: Sequence[EarlierRow]) -> str:
+    kept = fate is Fate.KEPT
+    if rows[0].now is None:
+        names = [_name(each.before) for each in rows]
+        if kept and len(names) > _MOST_NAMED:
+            names[_MOST_NAMED:] = ["..."]
+        return f"{fate} {what} ({', '.join(names)}){'; --replace drops them' if kept else ''}"
+    lines = [_change(each) for each in rows]
+    head = f"{fate} {what}{', which --replace drops' if kept else ''}:"
+    return f"{head} {lines[0]}" if len(lines) == 1 else "\n  ".join([head, *lines])
+
+
+def _change(each: EarlierRow) -> str:
+    """Return `16x4096x4096:bf16:nt triton_mm 17.7 -> aten 19.3 µs (torch 2.11.0, now 2.13.0)`."""
+    rows = [row for row in (each.before, each.now) if row is not None]
+    before, now = (f"{choice.space} {microseconds(choice.time_ns)}" for choice in map(first_choice, rows))
+    link = "stays, not" if each.fate is Fate.KEPT else "->"
+    return f"{_name(each.before)} {before} {link} {now} µs ({each.reason})"
+
+
+def _name(row: Row | RangeRow) -> str:
+    return range_text(row) if isinstance(row, RangeRow) else row.problem.name

@@ -11,7 +11,7 @@ from gemmtune.engine.records.config import Config
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.problem import Problem
 from gemmtune.engine.records.table import Choice, RangeRow, Row, Table
-from gemmtune.engine.report.earlier import earlier_json, earlier_notes
+from gemmtune.engine.report.tables import earlier_json, earlier_notes
 from gemmtune.engine.tables.earlier import Fate, with_earlier
 from gemmtune.engine.tables.table_file import parse_table, table_text
 from gemmtune.spaces.workloads.triton_kernel import KernelCase
