@@ -144,6 +144,22 @@ def test_an_empty_newer_or_foreign_database_is_refused(postgres_server, url):
         Database.open(other)
 
 
+def test_a_database_of_an_older_version_is_read_and_gets_digests(postgres_server, url):
+    with Database.open(url) as database:
+        database.add([measured(0)])
+    for table in ("tasks", "toolchains", "measurements", "finals"):
+        postgres_server.execute(f"ALTER TABLE {table} DROP COLUMN digest", url)
+    for read_only in (True, False):
+        with Database.open(url, read_only=read_only) as database:
+            assert list(database.measurements()) == [measured(0)]
+    with Database.open(url) as database:
+        database.add([measured(1)])
+        assert len(list(database.measurements())) == 2
+    postgres_server.execute("UPDATE measurements SET worker = 'another' WHERE digest IS NOT NULL", url)
+    with Database.open(url, notify=lambda line: None) as database:
+        assert (list(database.measurements()), database.damaged) == ([measured(0)], 1)
+
+
 def test_an_unreachable_server_is_an_error_at_once(postgres_server):
     with pytest.raises(StoreError, match=r'cannot open database .*database "nowhere" does not exist'):
         Database.open(postgres_server.url("nowhere"))
