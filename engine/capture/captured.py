@@ -175,7 +175,8 @@ def _table(product: CapturedProduct) -> list[str]:
         name: text for name, text in fields.items() if name in ("n", "k") or (name != "m" and text != implied[name])
     }
     sizes = list(product.sizes)
-    comments = [f"{product.problem.name}, {product.count:g} runs{f', m = {product.m}' if product.m else ''}"]
+    open_m = f", m from {product.first} to {'any size' if product.last is None else product.last}" if product.m else ""
+    comments = [f"{product.problem.name}, {product.count:g} run{'' if product.count == 1 else 's'}{open_m}"]
     comments += [f"{count:g} of them with the epilogue {chain}" for chain, count in product.epilogues]
     lines = [*map(_comment, comments), "[[problem]]"]
     lines.append(f"m = {sizes[0] if len(sizes) == 1 else sizes}")

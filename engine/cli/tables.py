@@ -116,7 +116,7 @@ def diff(
     if html is not None:
         from gemmtune.engine.report.html.change_pages import diff_html  # matplotlib takes a while to import
 
-        write_whole(html, diff_html(found, old, new).encode())
+        write_whole(html, diff_html(found, old, new, (str(before), str(after))).encode())
     output.show(diff_report(found, new.device), as_json=as_json)
     raise typer.Exit(0 if found.same else 1)
 

@@ -1,7 +1,7 @@
 """Gather what a campaign found and how it got there, for a page: the table, each problem's evaluations, the run."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import exp, fsum, inf, log
@@ -12,6 +12,7 @@ from gemmtune.engine.records.final import Final
 from gemmtune.engine.records.measurement import Evidence, Measurement, Status
 from gemmtune.engine.records.table import Row, Table
 from gemmtune.engine.records.workload import Workload
+from gemmtune.engine.report.layout import natural
 from gemmtune.engine.report.progress.run import Run
 from gemmtune.engine.seams.objective import Objective
 from gemmtune.engine.store.database import Database
@@ -71,7 +72,7 @@ class CampaignRecord:
     """A table, and what a database and a run record say of its making."""
 
     table: Table
-    """Table whose rows are told of."""
+    """Table whose rows are told of, sorted by their problems' names with numbers as numbers."""
     objective: Objective
     """Objective that the table minimises."""
     problems: tuple[ProblemRecord, ...] = ()
@@ -112,6 +113,7 @@ def gather(
     Raises:
         StoreError: the database cannot be read.
     """
+    table = replace(table, rows=tuple(sorted(table.rows, key=lambda row: natural(row.problem.name))))
     rows = sorted(table.rows, key=lambda row: row.problem.weight * row.choices[0].time_ns, reverse=True)[:DETAILED]
     optima = run.optima if run else {}
     problems = () if database is None else tuple(_problem(row, table, objective, database, optima) for row in rows)
@@ -121,9 +123,9 @@ def gather(
 def lead(row: Row) -> tuple[float, float, float] | None:
     """Return the row's lead with the ends of its interval; None without a baseline, or without a kernel beside it."""
     best, base = row.kernel, row.baseline
-    if best is None or base is None or row.lead is None:
+    if best is None or base is None:
         return None
-    return row.lead, base.low_ns / best.high_ns - 1, base.high_ns / best.low_ns - 1
+    return base.time_ns / best.time_ns - 1, base.low_ns / best.high_ns - 1, base.high_ns / best.low_ns - 1
 
 
 def _problem(

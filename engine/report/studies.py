@@ -4,7 +4,7 @@ from gemmtune.engine.report.layout import Grid, Report, count, json_fields
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison, Curve
 from gemmtune.engine.studies.sampler_study import StudyResult
 
-__all__ = ["comparison_report", "score_text", "study_report"]
+__all__ = ["comparison_report", "mean_score_text", "score_text", "study_report"]
 
 
 def study_report(result: StudyResult) -> Report:
@@ -22,7 +22,10 @@ def comparison_report(result: Comparison) -> Report:
     terms = f"{count(len(result.landscapes), 'landscape')}, budget {result.budget}, {count(result.seeds, 'seed')}"
     budgets = [budget for budget in BUDGETS if budget <= result.budget]
     headers = ["sampler", *map(str, budgets), *(f"to {goal:.0%}" for goal in GOALS), "P"]
-    rows = [_row(result.curve(arm), budgets, result.seeds, result.budget) for arm in result.arms]
+    rows = [
+        [*_row(result.curve(arm), budgets, result.seeds, result.budget), mean_score_text(result, arm)]
+        for arm in result.arms
+    ]
     sections: list[str | Grid] = [
         f"{terms}: optimum / best found after so many evaluations (± half of the 95 % interval),\n"
         f"evaluations in the median search to find so much of the optimum, and the performance score P",
@@ -51,7 +54,14 @@ def _row(curve: Curve, budgets: list[int], seeds: int, most: int) -> list[str]:
         cells.append(f"{curve.mean[budget - 1]:.3f}" + (f" ± {half:.3f}" if seeds > 1 else ""))
     medians = [curve.reached[goal].median for goal in GOALS]
     cells += [f"> {most}" if median is None else str(median) for median in medians]
-    return [*cells, score_text(curve)]
+    return cells
+
+
+def mean_score_text(comparison: Comparison, arm: str) -> str:
+    """Return the mean score of an arm, with the number of landscapes that have one where some have none."""
+    known = sum(comparison.curve(arm, name).score is not None for name in comparison.landscapes)
+    of = f" of {known} of {len(comparison.landscapes)} landscapes" if 0 < known < len(comparison.landscapes) else ""
+    return score_text(comparison.curve(arm)) + of
 
 
 def score_text(curve: Curve) -> str:

@@ -31,6 +31,7 @@ __all__ = [
     "earlier_json",
     "earlier_notes",
     "first_choice",
+    "made_with",
     "range_row_json",
     "range_text",
     "size_name",
@@ -73,10 +74,8 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
     elif evidence:
         title += f", {evidence[0]}"
     title += f", margin {table.margin:.1%}{f', measured up to {table.measured_at}' if table.measured_at else ''}"
-    made_with = {pair: None for choice in first for pair in Toolchain.parse(choice.toolchain).versions}
-    versions = [*sorted(made_with), *(("driver", driver) for driver in table.drivers)]
-    if versions:
-        title += f"\nmade with {', '.join(f'{package} {version}' for package, version in versions)}"
+    if versions := made_with(table):
+        title += f"\nmade with {versions}"
     title = "\n".join([title, *notes])
     columns["config"] = [choice_text(table.device, row.problem, row.choices[0]) for row in rows]
     interval = ("time_ns", "low_ns", "high_ns", "samples")
@@ -110,6 +109,13 @@ def table_report(table: Table, notes: Sequence[str] = ()) -> Report:
     ]
     explained = ["\n".join(legends)] if rows else []
     return Report(record, [title, *([Grid(columns, _LEFT)] if rows else []), *explained, *ranges])
+
+
+def made_with(table: Table) -> str:
+    """Return the versions behind the rows that ship, each once, and the drivers: `torch 2.11.0, triton 3.6.0`."""
+    found = {pair for row in table.rows for pair in Toolchain.parse(row.choices[0].toolchain).versions}
+    versions = [*sorted(found), *(("driver", driver) for driver in table.drivers)]
+    return ", ".join(f"{package} {version}" for package, version in versions)
 
 
 def diff_report(found: TableDiff, device: Device) -> Report:

@@ -25,7 +25,7 @@ if find_spec("playwright") is None:
 pytestmark = pytest.mark.slow(20)
 
 RECORDED = gt.landscapes("h200")
-WIDTHS = (1280, 390)
+WIDTHS = (1280, 600, 390)
 
 OVERLAPS = """() => {
   const found = [];
@@ -47,6 +47,8 @@ OVERLAPS = """() => {
   for (const each of document.querySelectorAll("h1, h2, p, .card, summary, nav a"))
     if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).display !== "inline")
       found.push(`too wide: ${each.textContent.slice(0, 60)}`);
+  const raw = document.body.innerText.match(/\\{\\w+\\}/);
+  if (raw) found.push(`waits for a value: ${raw[0]}`);
   if (document.documentElement.scrollWidth > innerWidth) found.push("the page scrolls sideways");
   return found;
 }"""
@@ -82,7 +84,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     assert differences.winner
     changes = {
         "verify": verify_html(verified.record),
-        "diff": diff_html(differences, other.table, whole.table),
+        "diff": diff_html(differences, other.table, whole.table, ("before/table.json", "after/table.json")),
     }
     found = {path.parent.name: path for path in folder.glob("*/report.html")}
     for name, text in changes.items():
@@ -100,6 +102,15 @@ def browser() -> Iterator[object]:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield started
         started.close()
+
+
+ROOFS = """() => [...document.querySelectorAll("svg[aria-label^='Speed over']")].map(svg => {
+  const frame = svg.querySelector("#patch_2, [id^=patch_2]").getBoundingClientRect();
+  return [...svg.querySelectorAll("[id^=line2d] path[clip-path], [id^=PathCollection] use")].filter(mark => {
+    const box = mark.getBoundingClientRect();
+    return box.right < frame.left || box.left > frame.right || box.bottom < frame.top || box.top > frame.bottom;
+  }).length;
+})"""
 
 
 @pytest.mark.parametrize("width", WIDTHS)

@@ -11,9 +11,10 @@ from gemmtune.engine.report.html import (
     run_sections,
     search_sections,
 )
-from gemmtune.engine.report.html.page import Card, Page, render
+from gemmtune.engine.report.html.page import Card, Page, Section, render
 from gemmtune.engine.report.layout import count, lead_text, readable, readable_unit
 from gemmtune.engine.report.progress.state import duration
+from gemmtune.engine.report.tables import made_with
 from gemmtune.engine.report.why import why
 
 __all__ = ["campaign_html"]
@@ -42,15 +43,14 @@ def campaign_html(record: CampaignRecord, sources: str = "") -> str:
         row_sections.all_rows(record),
         row_sections.markdown(record, [title, *headline]),
     ]
-    sections = [section for section in found if section is not None]
+    sections = [section for section in found if section and (section.figures or section.sheet or section.code)]
+    absent = [f"{section.title}: {section.text}" for section in found if section and section not in sections]
+    sections += [Section("Not shown", " ".join(absent))] if absent else []
     return render(Page(f"gemmtune report: {title}", _subtitle(record), sections, cards, sources))
 
 
 def _subtitle(record: CampaignRecord) -> str:
-    rows = record.table.rows
-    toolchains = sorted({row.choices[0].toolchain for row in rows if row.choices[0].toolchain})
-    parts = [", ".join(sorted(each.value for each in record.evidence)), *toolchains[:2]]
-    parts += [f"driver {', '.join(record.table.drivers)}"] if record.table.drivers else []
+    parts = [", ".join(sorted(each.value for each in record.evidence)), made_with(record.table)]
     if record.run:
         parts += [f"run at {record.run.started_at}", record.run.command]
     return " · ".join(part for part in parts if part)
@@ -70,8 +70,9 @@ def _cards(record: CampaignRecord) -> list[Card]:
         its = readable_unit(unit)
         cards.append(Card(change, f"weighted total: {readable(before, unit)} → {readable(after, unit)} {its}"))
     wins = sum(why(row, record.table.margin).kind == "win" for row in rows)
-    cards.append(Card(f"{wins} of {len(rows)}", f"rows ship a kernel instead of {baseline}"))
-    if Evidence.ESTIMATED in record.evidence:
+    if Evidence.ESTIMATED not in record.evidence:
+        cards.append(Card(f"{wins} of {len(rows)}", f"rows ship a kernel instead of {baseline}"))
+    else:
         cards.append(Card("estimated", "built, not timed: no row ships unasked"))
     if run:
         cards.append(Card(str(run.evaluations), f"evaluations in {duration(run.seconds)}, {run.known} known before"))

@@ -9,7 +9,7 @@ from gemmtune.engine.records.table import Choice, Row, Table
 from gemmtune.engine.records.workload import Workload
 from gemmtune.engine.report.html.drawing import COLORS, canvas, svg, wrapped
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
-from gemmtune.engine.report.layout import choice_text, count, microseconds
+from gemmtune.engine.report.layout import choice_text, count, microseconds, natural
 from gemmtune.engine.report.tables import range_text
 from gemmtune.engine.tables.diff import TableDiff
 
@@ -45,7 +45,7 @@ def verify_html(found: Verified) -> str:
     if found.ranges:
         cards.append(Card(f"{sum(its.holds for its in found.ranges)} of {len(found.ranges)}", "ranges hold"))
     device = found.repaired.device
-    title = f"gemmtune verify: {device.name}, {count(len(found.rows), 'row')}"
+    title = f"gemmtune verify: {count(len(found.rows), 'row')}"
     text = (
         "Each arrow goes from the time that the table states to the time now. A row holds if its kernel works and is "
         "at most 2 % slower than the best contender now."
@@ -53,8 +53,8 @@ def verify_html(found: Verified) -> str:
     return _page(title, text, changes, device, cards)
 
 
-def diff_html(found: TableDiff, before: Table, after: Table) -> str:
-    """Return the page of two tables' differences."""
+def diff_html(found: TableDiff, before: Table, after: Table, names: tuple[str, str]) -> str:
+    """Return the page of two tables' differences; `names` are those of their files."""
     changes = [_Change(row.problem.name, row.problem, None, *_first(row), "added", "win") for row in found.added]
     changes += [
         _Change(row.problem.name, row.problem, row.choices[0], None, None, "gone", "loss") for row in found.gone
@@ -68,7 +68,7 @@ def diff_html(found: TableDiff, before: Table, after: Table) -> str:
     cards = [Card(str(len(changes)), f"rows differ of {len(before.rows)} before and {len(after.rows)} after")]
     cards += [Card(str(number), "ranges added or gone")] if number else []
     text = "Each arrow goes from the time in the first table to the time in the second one."
-    return _page(f"gemmtune diff: {after.device.name}", text, changes, after.device, cards)
+    return _page(f"gemmtune diff: {names[0]} → {names[1]}", text, changes, after.device, cards)
 
 
 def _page(title: str, text: str, changes: Sequence[_Change], device: Device, cards: Sequence[Card]) -> str:
@@ -88,6 +88,7 @@ def _page(title: str, text: str, changes: Sequence[_Change], device: Device, car
             axes.margins(x=0.1)
             axes.grid(axis="y", visible=False)
             pictures.append(svg(figure, f"Shift of {len(shifted)} rows"))
+    changes = sorted(changes, key=lambda each: natural(each.name))
     rows = [
         [
             each.name,
@@ -103,8 +104,10 @@ def _page(title: str, text: str, changes: Sequence[_Change], device: Device, car
     ]
     headers = ["row", "verdict", "ran", "µs before", "runs", "µs after", "shift", "config"]
     sheet = Sheet(headers, rows, ("row", "verdict", "ran", "runs", "config"), [c.kind for c in changes], True)
-    sections = [Section("Shifts", text if changes else "No row differs.", pictures)]
-    sections += [Section("Rows", "Every row that was compared.", sheet=sheet)] if changes else []
+    sections = [Section("Shifts", text, pictures)] if pictures else []
+    sections.append(
+        Section("Rows", "Every row that was compared." if rows else "No row differs.", sheet=sheet if rows else None)
+    )
     return render(Page(title, device.name, sections, cards))
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
-from gemmtune.engine.report.html.drawing import COLORS, SERIES, canvas, grid, png, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, LEAST_LOSS, SERIES, canvas, grid, loss_ticks, png, svg, wrapped
 from gemmtune.engine.report.html.page import Card, Page, Section, Sheet, render
 from gemmtune.engine.report.layout import count
-from gemmtune.engine.report.studies import score_text
+from gemmtune.engine.report.studies import mean_score_text, score_text
 from gemmtune.engine.studies.comparison import BUDGETS, GOALS, Comparison
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ["comparison_html", "curves_picture", "curves_png"]
 
 _COLUMNS = 3
-_FLOOR = 1e-4  # regret below it is drawn at it: a logarithmic axis has no zero
 _FEW_SEEDS = 5  # below, an interval by Student's t says little
 _MEAN = ("",)
 
@@ -102,8 +101,9 @@ def _goals(comparison: Comparison) -> Section:
 
 
 def _scores(comparison: Comparison) -> Section:
+    means = [mean_score_text(comparison, arm) for arm in comparison.arms]
     curves = [(name, [comparison.curve(arm, name) for arm in comparison.arms]) for name in _panels(comparison)]
-    rows = [[name or "mean", *map(score_text, of)] for name, of in curves]
+    rows = [[name, *map(score_text, of)] if name else ["mean", *means] for name, of in curves]
     text = (
         "Performance score P with its 95 % interval: 0 is random search, 1 the optimum from the start. A dash: the "
         "landscape is too easy for P, or P looks at more evaluations than the budget."
@@ -132,8 +132,7 @@ def _draw(figure: Figure, comparison: Comparison, names: Sequence[str]) -> None:
             dashes = ("-", "--", ":")[number // len(SERIES) % 3]
             axes.plot(evaluations, _regret(curve.mean), label=arm, color=color, linestyle=dashes, lw=1.5)
             axes.fill_between(evaluations, _regret(curve.high), _regret(curve.low), color=color, alpha=0.18, lw=0)
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}" if value >= 0.01 else f"{value:.2%}")
+        loss_ticks(axes)
         title = name or f"mean of {len(comparison.landscapes)} landscapes"
         axes.set_title(wrapped(title, 30), fontsize=8 if several else 9)
     figure.supxlabel("evaluations, failures included", fontsize=9)
@@ -143,4 +142,4 @@ def _draw(figure: Figure, comparison: Comparison, names: Sequence[str]) -> None:
 
 def _regret(fractions: Sequence[float]) -> list[float]:
     """Return the slowdown against the optimum, within what the axis shows."""
-    return [max(1 / max(fraction, 1e-2) - 1, _FLOOR) for fraction in fractions]
+    return [max(1 / max(fraction, 1e-2) - 1, LEAST_LOSS) for fraction in fractions]

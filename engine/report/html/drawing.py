@@ -15,10 +15,27 @@ if TYPE_CHECKING:  # matplotlib takes a while to import
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "MARKERS", "PANELS", "SERIES", "Color", "canvas", "grid", "plain_ticks", "png", "svg", "wrapped"]
+__all__ = [
+    "COLORS",
+    "LEAST_LOSS",
+    "MARKERS",
+    "PANELS",
+    "SERIES",
+    "Color",
+    "canvas",
+    "grid",
+    "loss_ticks",
+    "plain_ticks",
+    "png",
+    "svg",
+    "wrapped",
+]
 
 PANELS = 6
 """Most problems that get a panel of their own in a picture."""
+
+LEAST_LOSS = 1e-4
+"""Loss that smaller ones are drawn at, 0 among them: a logarithmic axis has no zero."""
 
 _WIDTH = 7.6  # fills the page's column, inches
 
@@ -151,6 +168,15 @@ def plain_ticks(axes: Axes) -> None:
         axis.set_major_locator(LogLocator(base=10, subs=(1, 2, 5)))
         axis.set_major_formatter(lambda value, _: f"{value:g}")
         axis.set_minor_formatter(NullFormatter())
+
+
+def loss_ticks(axes: Axes) -> None:
+    """Give an axis of losses logarithmic ticks in percent; the lowest stands for everything below LEAST_LOSS."""
+    axes.set_yscale("log")
+    least = f"≤{LEAST_LOSS:.2%}"
+    axes.yaxis.set_major_formatter(
+        lambda value, _: least if value <= LEAST_LOSS * 1.01 else f"{value:.0%}" if value >= 0.01 else f"{value:.2%}"
+    )
 
 
 def wrapped(name: str, width: int = 26) -> str:

@@ -136,60 +136,48 @@ def _kind(place: int, finalist: Finalist) -> str:
 
 
 def all_rows(record: CampaignRecord) -> Section:
-    """List every row of the table."""
-    unit = record.objective.unit
-    rows, kinds = [], []
-    speeds = speed_columns(record.table)
-    for number, row in enumerate(record.table.rows):
-        choice, reason = row.choices[0], why(row, record.table.margin)
-        rows.append(
-            [
-                row.problem.name,
-                choice.space,
-                readable(choice.time_ns, unit),
-                f"{readable(choice.low_ns, unit)}–{readable(choice.high_ns, unit)}",
-                *(cells[number] for cells in speeds.values()),
-                readable(row.baseline.time_ns if row.baseline else None, unit),
-                lead_text(row.lead),
-                reason.value,
-                str(len(row.tie_band)),
-                "-" if row.regret_bound is None else f"{row.regret_bound:.2%}",
-                f"{row.problem.weight:g}",
-                choice_text(record.table.device, row.problem, choice),
-            ]
-        )
-        kinds.append(reason.kind)
-    its = readable_unit(unit)
-    baseline = baseline_name(row.problem for row in record.table.rows)
-    headers = [
-        "problem",
-        "ships",
-        its,
-        "95 % interval",
-        *speeds,
-        f"{baseline} {its}",
-        "lead",
-        "why",
-        "ties",
-        "regret ≤",
-    ]
-    headers += ["weight", "config"]
-    words = baseline_words(row.problem for row in record.table.rows)
-    text = (
-        f"Every row that ships. The lead is over {words}, ties are configs that the "
-        "measurements do not tell from the fastest, regret is the most that a finalist could be faster."
-    )
-    if speeds:
-        text += " Peak is the bandwidth, or the rate of the type, whichever bounds the row."
-    sheet = Sheet(headers, rows, ("problem", "ships", "why", "config"), kinds, filterable=True)
+    """List every row of the table, without columns that say nothing of any row."""
+    table, unit = record.table, record.objective.unit
+    rows, its = table.rows, readable_unit(unit)
+    first, reasons = [row.choices[0] for row in rows], [why(row, table.margin) for row in rows]
+    times = [(c.low_ns, c.high_ns) for c in first]
+    columns = {
+        "problem": [row.problem.name for row in rows],
+        "ships": [choice.space for choice in first],
+        its: [readable(choice.time_ns, unit) for choice in first],
+        "95 % interval": [
+            "-" if low == high else f"{readable(low, unit)}–{readable(high, unit)}" for low, high in times
+        ],
+        **speed_columns(table),
+        f"{baseline_name(row.problem for row in rows)} {its}": [
+            readable(row.baseline.time_ns if row.baseline else None, unit) for row in rows
+        ],
+        "lead": [lead_text(row.lead) for row in rows],
+        "why": [reason.value for reason in reasons],
+        "config": [choice_text(table.device, *each) for each in zip((row.problem for row in rows), first, strict=True)],
+        "ties": [str(len(row.tie_band)) for row in rows],
+        "regret ≤": ["-" if row.regret_bound is None else f"{row.regret_bound:.2%}" for row in rows],
+        "weight": [f"{row.problem.weight:g}" for row in rows],
+    }
+    silent = {"weight": {"1"}}
+    shown = {name: cells for name, cells in columns.items() if set(cells) - silent.get(name, {"-"})}
+    meanings = {
+        "% of peak": "peak is the bandwidth or the rate of the type, whichever bounds the row",
+        "lead": f"the lead is over {baseline_words(row.problem for row in rows)}",
+        "ties": "ties are configs that the measurements do not tell from the fastest",
+        "regret ≤": "regret is the most that a finalist could be faster",
+    }
+    text = f"Every row that ships; {', '.join(said for name, said in meanings.items() if name in shown)}."
+    left, kinds = ("problem", "ships", "why", "config"), [reason.kind for reason in reasons]
+    sheet = Sheet(list(shown), list(zip(*shown.values(), strict=True)), left, kinds, filterable=True)
     return Section("All rows", text, sheet=sheet)
 
 
 def markdown(record: CampaignRecord, headline: Iterable[str]) -> Section:
     """Return a Markdown block for a pull request: the headline, and the rows that ship a kernel."""
     lines = ["- " + _MARKUP.sub(r"\\\g<0>", each) for each in headline]
-    won = [row for row in record.table.rows if why(row, record.table.margin).kind == "win"]
-    won.sort(key=lambda row: row.lead or 0.0, reverse=True)
+    led = [row for row in record.table.rows if row.lead is not None and why(row, record.table.margin).kind == "win"]
+    won = sorted(led, key=lambda row: row.lead or 0.0, reverse=True)
     if won:
         its = readable_unit(record.objective.unit)
         baseline = baseline_name(row.problem for row in won)

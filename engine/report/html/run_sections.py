@@ -70,6 +70,7 @@ def failures(record: CampaignRecord) -> Section:
         axes.bar_label(bars, padding=3)
         axes.invert_yaxis()
         axes.set_xlabel("evaluations")
+        axes.locator_params(axis="x", integer=True)
         axes.margins(x=0.12)
         axes.grid(axis="y", visible=False)
         picture = svg(figure, "Failed evaluations by status")

@@ -10,7 +10,7 @@ from gemmtune.engine.records.config import Value
 from gemmtune.engine.records.measurement import Evidence
 from gemmtune.engine.records.workload import baseline_words
 from gemmtune.engine.report.campaign_record import CampaignRecord, ProblemRecord, best_so_far, within
-from gemmtune.engine.report.html.drawing import COLORS, PANELS, canvas, grid, svg, wrapped
+from gemmtune.engine.report.html.drawing import COLORS, LEAST_LOSS, PANELS, canvas, grid, loss_ticks, svg, wrapped
 from gemmtune.engine.report.html.page import Section, Sheet
 from gemmtune.engine.report.layout import readable, readable_unit
 
@@ -32,18 +32,17 @@ def regret(record: CampaignRecord) -> Section:
         losses = [None if b is None or p.optimum is None else max(b / p.optimum - 1, 0.0) for b in best]
         curves.append(losses + losses[-1:] * (longest - len(losses)))
     middle = [median(each) for at in zip(*curves, strict=True) if (each := [c for c in at if c is not None])]
-    floor = 1e-4
     with canvas(3.4) as figure:
         axes = figure.subplots()
-        axes.set(yscale="log", xlabel="evaluations, failures included", ylabel="slower than the optimum")
+        axes.set(xlabel="evaluations, failures included", ylabel="slower than the optimum")
         for number, losses in enumerate(curves):
-            shown = [nan if loss is None else max(loss, floor) for loss in losses]
+            shown = [nan if loss is None else max(loss, LEAST_LOSS) for loss in losses]
             label = "one problem" if number == 0 else None
             axes.plot(range(1, longest + 1), shown, color=COLORS["tie"].light, alpha=0.45, lw=0.8, label=label)
         start = longest - len(middle) + 1
-        shown = [max(loss, floor) for loss in middle]
+        shown = [max(loss, LEAST_LOSS) for loss in middle]
         axes.plot(range(start, longest + 1), shown, color=COLORS["series0"].light, lw=2, label="median")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}" if value >= 0.01 else f"{value:.2%}")
+        loss_ticks(axes)
         figure.legend(loc="outside upper left", ncols=2)
         picture = svg(figure, f"Regret over evaluations of {len(known)} problems")
     marks = [n for n in (8, 16, 32, 64, 128, 256, 512) if n <= longest] or [longest]
@@ -101,7 +100,8 @@ def best_over_time(record: CampaignRecord) -> Section:
     headers = ["problem", "evaluations", "until within 2 %", f"best {unit}", "configs within 2 %"]
     more = f" The {PANELS} problems with the largest weighted time." if len(record.problems) > PANELS else ""
     words = baseline_words(p.problem for p in record.problems)
-    text = f"Each step is a better config; the dashed line is {words}.{more}"
+    line = f"; the dashed line is {words}" if any(p.row.baseline for p in shown) else ""
+    text = f"Each step is a better config{line}.{more}"
     if not timed:
         text += " A replay or an estimate has no durations, so there is no picture over seconds."
     return Section(title, text, pictures, Sheet(headers, rows, ("problem",)))

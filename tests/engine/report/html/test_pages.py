@@ -17,6 +17,7 @@ from gemmtune.engine.records.measurement import Estimate
 from gemmtune.engine.records.task import Task
 from gemmtune.engine.report.campaign_record import gather
 from gemmtune.engine.report.html.campaign_page import campaign_html
+from gemmtune.engine.report.html.change_pages import diff_html
 from gemmtune.engine.report.html.drawing import wrapped
 from gemmtune.engine.report.html.page import Page, Section, Sheet, render
 from gemmtune.engine.report.why import Why, why
@@ -63,9 +64,10 @@ def test_the_report_of_a_campaign_has_every_section_and_the_tables_numbers(campa
     page = (folder / "report.html").read_text()
     text = Text(page)
     assert set(text.sections) == {
-        *("lead-over-the-vendor-library", "roofline", "regret-over-evaluations", "best-so-far", "finals"),
-        *("parameters", "timeline", "failures", "all-rows", "for-a-pull-request"),
+        *("lead-over-the-vendor-library", "roofline", "regret-over-evaluations", "best-so-far"),
+        *("parameters", "all-rows", "for-a-pull-request", "not-shown"),
     }
+    assert all(f"{absent}:" in page for absent in ("Finals", "Timeline", "Failures"))
     for row in result.rows:
         words = text.sections["all-rows"]
         at = words.index(row.problem.name)
@@ -85,7 +87,7 @@ def test_a_report_is_made_again_from_a_folder_a_table_and_a_database(campaign, t
     assert known.sections["all-rows"] == Text(first).sections["all-rows"]
     (tmp_path / "table.json").write_bytes((folder / "table.json").read_bytes())
     alone = Text(report(tmp_path / "table.json").read_text())
-    assert "the report was made of a table alone" in " ".join(alone.sections["best-so-far"])
+    assert "Best so far: No evaluations are at hand" in " ".join(alone.sections["not-shown"])
 
 
 def test_a_repeated_campaign_leaves_the_record_of_its_run(campaign):
@@ -131,6 +133,42 @@ def test_finals_are_drawn_with_their_intervals(campaign):
     words = Text(campaign_html(replace(record, problems=problems))).sections["finals"]
     assert "+8.00% to +12.00%" in words
     assert words[-1] == "behind"
+
+
+def test_a_page_names_the_baseline_whatever_its_rows_ship(campaign):
+    """Each kind of row is in the legends of two pictures and in the sheets, and no text waits for a value."""
+    row = next(row for row in campaign[0].rows if row.choices[0].space == "triton_mm")
+    kinds = {"win": (90.0, True), "tie": (99.0, False), "loss": (110.0, False)}
+    rows = []
+    for number, (best_ns, ships) in enumerate(kinds.values()):
+        best = replace(row.choices[0], time_ns=best_ns, low_ns=best_ns, high_ns=best_ns)
+        base = replace(row.baseline, time_ns=100.0, low_ns=100.0, high_ns=100.0)
+        choices = (best, base) if ships else (base, best)
+        work = replace(row.problem, m=(2, 1024, 16)[number])
+        rows.append(replace(row, problem=work, choices=choices, baseline=base, tie_band=()).with_lead())
+    page = campaign_html(gather(replace(campaign[0].table, rows=tuple(rows)), registry.objective("latency")))
+    assert page.count(">ships the kernel<") == page.count(">ships the vendor library<") == 2
+    assert page.count(">tie: ships the vendor library<") == 2
+    assert not re.search(r"\{\w+\}", re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.DOTALL))
+    words = Text(page).sections["all-rows"]
+    names = [word for word in words if word.endswith(":bf16:nt")]
+    assert [name.partition("x")[0] for name in names] == ["2", "16", "1024"]
+    assert [word for word in words if re.fullmatch(r"[+-]\d+\.\d%", word)] == ["+11.1%", "-9.1%", "+1.0%"]
+
+
+def test_versions_and_the_names_of_compared_tables_are_in_the_head_once(campaign):
+    record = gather(campaign[0].table, registry.objective("latency"))
+    rows = tuple(
+        replace(row, choices=(replace(row.choices[0], toolchain=versions), *row.choices[1:]))
+        for row, versions in zip(record.table.rows, ("torch 2.11.0", "torch 2.11.0, triton 3.6.0"), strict=True)
+    )
+    assert "replayed · torch 2.11.0, triton 3.6.0<" in campaign_html(
+        replace(record, table=replace(record.table, rows=rows))
+    )
+    table = campaign[0].table
+    page = diff_html(table.diff(table), table, table, ("old/table.json", "new/table.json"))
+    assert "<h1>gemmtune diff: old/table.json → new/table.json</h1>" in page
+    assert "No row differs." in page
 
 
 @pytest.mark.parametrize(
