@@ -171,6 +171,8 @@ def tune(
             run = recorder.run(command, _optima(found.findings))
             result = TuneResult(plan, opened.device, found, url, run)
             if folder is not None:
+                for callback in callbacks:
+                    callback.on_save()
                 with locked(folder):  # campaigns that end together keep each other's rows
                     try:
                         earlier = read_earlier(folder / TABLE_FILE, opened.device, plan.objective)

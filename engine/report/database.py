@@ -68,8 +68,10 @@ def database_report(database: Database) -> Report:
         "finals": [_final_json(final) for final in finals],
         "damaged": database.damaged,
     }
-    total = sum(each.evaluations for each in tasks)
-    sections: list[str | Grid] = [f"{count(len({each.task for each in tasks}), 'task')}, {count(total, 'measurement')}"]
+    total, found = sum(each.evaluations for each in tasks), {each.task for each in tasks}
+    baselines = sum(task.is_baseline for task in found)
+    parts = [count(len(found) - baselines, "task"), *([count(baselines, "baseline")] if baselines else [])]
+    sections: list[str | Grid] = [", ".join([*parts, count(total, "measurement")])]
     if tasks:
         sections.append(_tasks_grid(tasks))
     if tasks and finals:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gemmtune.engine.records.final import Final
-from gemmtune.engine.records.measurement import Status
+from gemmtune.engine.records.measurement import Evidence, Status
 from gemmtune.engine.records.workload import baseline_name
 from gemmtune.engine.report.layout import Grid, Report, bound, count, lead_of, lead_text, left_out, microseconds, tally
 from gemmtune.engine.report.progress.progress_file import Progress
@@ -47,14 +47,15 @@ def status_report(database: Database, now: datetime, progress: Progress | None =
     database.fastest_of_each()  # names those that are damaged, which counts leave out
     counts, finals, last_minute = database.counts(), database.finals(), database.number_since(minute_ago)
     problems, workers = _problems(counts, finals), _workers(counts)
-    measurements = sum(p.evaluations for p in problems)
+    measurements = sum(each.number for each in counts)
+    times = [each.last_at for each in counts if each.evidence is not Evidence.REPLAYED]
     failures = dict(sorted(sum((Counter(p.failures) for p in problems), Counter[str]()).items()))
     last_at = max((each.last_at for each in counts), default=None)
     title = f"{count(len(problems), 'problem')}, {count(measurements, 'measurement')}"
     sections: list[str | Grid] = []
     if last_at is not None:
         title += f"; {count(len(finals), 'final')}" if finals else ""
-        title += f"; last measured {_ago(last_at, now)}"
+        title += f"; last measured {_ago(max(times), now)}" if times else f"; replayed from recordings of {last_at}"
         title += f", {last_minute} in the last minute" if last_minute else ""
         title += f"\nfailed: {tally(failures)}" if failures else ""
         title += _progress_text(progress)
@@ -122,7 +123,7 @@ def _problem(key: _Key, counts: Sequence[MeasurementCount], regret_bound: float 
     searched = ((time_ns, task.space) for time_ns, task in timed if not task.is_baseline)
     best_ns, space = min(searched, default=(None, None))
     baseline_ns = min((time_ns for time_ns, task in timed if task.is_baseline), default=None)
-    evaluations = sum(each.number for each in counts)
+    evaluations = sum(each.number for each in counts if not each.task.is_baseline)
     return _Problem(*key, evaluations, dict(sorted(failures.items())), space, best_ns, baseline_ns, regret_bound)
 
 

@@ -46,6 +46,9 @@ class Callback:
     def on_final(self, final: Final | FinalNotHeld) -> None:
         """Take note that the final of one problem was held, or could not be."""
 
+    def on_save(self) -> None:
+        """Take note that searches and finals are over, and that the table and its report are written next."""
+
     def on_notice(self, line: str) -> None:
         """Take note of one line that a person should read, such as a lost GPU."""
 

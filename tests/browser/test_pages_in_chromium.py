@@ -104,15 +104,6 @@ def browser() -> Iterator[object]:
         started.close()
 
 
-ROOFS = """() => [...document.querySelectorAll("svg[aria-label^='Speed over']")].map(svg => {
-  const frame = svg.querySelector("#patch_2, [id^=patch_2]").getBoundingClientRect();
-  return [...svg.querySelectorAll("[id^=line2d] path[clip-path], [id^=PathCollection] use")].filter(mark => {
-    const box = mark.getBoundingClientRect();
-    return box.right < frame.left || box.left > frame.right || box.bottom < frame.top || box.top > frame.bottom;
-  }).length;
-})"""
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", ["whole", "failing", "ranges", "compare", "verify", "diff", "alone"])
 def test_a_page_loads_nothing_and_cuts_nothing(browser, pages, name, width):

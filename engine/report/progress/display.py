@@ -121,6 +121,11 @@ class LineWriter(Callback):
         """Write the line at once."""
         print_notice(line)
 
+    def on_save(self) -> None:
+        """Write that the table is written, where lines were written before."""
+        if self._state.seconds >= _LINE_SECONDS:
+            print_notice(self._state.work_text)
+
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Write that the campaign waits, if a line is due and nothing happens."""
         if self._state.clock() - self._event >= _WAITING_SECONDS:

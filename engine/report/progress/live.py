@@ -42,6 +42,11 @@ class LiveView(Callback):
         """Print the line above the view."""
         self.live.console.print(visible(line), markup=False, highlight=False, soft_wrap=True)
 
+    def on_save(self) -> None:
+        """Draw the state, which says what is written."""
+        self._drawn = None
+        self.on_load(None, None)
+
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Draw the state, unless it was drawn a moment ago."""
         now = self._state.clock()
@@ -80,10 +85,13 @@ class LiveView(Callback):
         for name in ("problem", f"best {unit}", f"{baseline} {unit}", "lead", "evals", ""):
             table.add_column(name, justify="left" if name in ("problem", "") else "right", no_wrap=True)
         room = max(1, self._console.height - _OTHER_LINES - min(len(state.workers), self._console.height // 3))
-        for problem, of in islice(reversed(state.problems.items()), room):
+        shown = max(1, room - 1) if len(state.problems) > room else room
+        for problem, of in islice(reversed(state.problems.items()), shown):
             lead = lead_text(lead_of(of.baseline, of.best))
             scores = readable(of.best, state.unit), readable(of.baseline, state.unit), lead
             table.add_row(visible(problem.name), *scores, f"{of.done}/{of.total}", "" if of.tasks else "done")
+        if len(state.problems) > shown:
+            table.add_row(f"{len(state.problems) - shown} more")
         return table
 
 

@@ -61,6 +61,7 @@ class CampaignState(Callback):
     problems: dict[Workload, ProblemState] = field(default_factory=dict)  # the last measured one last
     workers: dict[str, WorkerState] = field(default_factory=dict)  # progress per GPU, by worker name
     load: Load | None = None  # latest load of the executor
+    saving: bool = False  # whether searching is over, and the table is written
     seconds_left: float | None = None  # seconds until searching ends; None without a time limit
     _spent: dict[Task, int] = field(default_factory=dict)
     _recent: deque[float] = field(default_factory=deque)
@@ -72,28 +73,36 @@ class CampaignState(Callback):
         self._started = self.clock()
 
     def on_begin(self, searches: Sequence[TaskSearch]) -> None:
-        """Add a round of searches to the work; a task may be searched again in a later round."""
-        self.tasks += len(searches)
-        self.total += sum(search.budget for search in searches)
+        """Add a round of searches to the work; a task may be searched again in a later round.
+
+        Baselines, which nobody asked for, are in no total: neither here nor among the evaluations.
+        """
         self._spent = {}
         for search in searches:
             problem = self.problems.setdefault(search.task.problem, ProblemState())
             problem.tasks += 1
-            problem.total += search.budget
+            if not search.task.is_baseline:
+                self.tasks += 1
+                self.total += search.budget
+                problem.total += search.budget
 
     def on_measurement(self, measurement: Measurement, score: float | None, *, known: bool) -> None:
         """Count one evaluation, and update the best score of its problem."""
         task = measurement.task
         problem = self.problems.pop(task.problem, None) or ProblemState()
         self.problems[task.problem] = problem
-        problem.done += 1
-        self._spent[task] = self._spent.get(task, 0) + 1
         if measurement.status is not Status.OK:
             self.failures[measurement.status.value] += 1
         if score is not None and task.is_baseline:
             problem.baseline = score if problem.baseline is None else min(score, problem.baseline)
         elif score is not None:
             problem.best = score if problem.best is None else min(score, problem.best)
+        if not known and measurement.worker in self.workers:
+            self.workers[measurement.worker].measured += 1
+        if task.is_baseline:
+            return
+        problem.done += 1
+        self._spent[task] = self._spent.get(task, 0) + 1
         if known:
             self.known += 1
         else:
@@ -101,21 +110,24 @@ class CampaignState(Callback):
             now = self.clock()
             self._recent.append(now)
             self._drop_old(now)
-            if measurement.worker in self.workers:
-                self.workers[measurement.worker].measured += 1
 
     def on_search_end(self, search: TaskSearch, reason: str) -> None:
         """Count the search as ended, and take its unspent evaluations off the total."""
-        unspent = search.budget - self._spent.get(search.task, 0)
-        self.total -= unspent
         problem = self.problems[search.task.problem]
-        problem.total -= unspent
         problem.tasks -= 1
-        self.ended += 1
+        if not search.task.is_baseline:
+            unspent = search.budget - self._spent.get(search.task, 0)
+            self.total -= unspent
+            problem.total -= unspent
+            self.ended += 1
 
     def on_final(self, final: Final | FinalNotHeld) -> None:
         """Count a final that was held."""
         self.finals += isinstance(final, Final)
+
+    def on_save(self) -> None:
+        """Note that searching is over."""
+        self.saving = True
 
     def on_load(self, load: Load | None, seconds_left: float | None) -> None:
         """Keep the load, and credit each GPU with the time since the last report, busy if it was busy then."""
@@ -165,6 +177,8 @@ class CampaignState(Callback):
     @property
     def left_text(self) -> str:
         """Time left at the present rate, at most the time limit's rest: `about 12 s left`."""
+        if self.saving:
+            return "writing table and report"
         if self.new < _FIRST_EVALUATIONS or not self.rate:
             return "starting" if self.new < _FIRST_EVALUATIONS else "waiting"
         seconds = (self.total - self.done) / self.rate

@@ -11,7 +11,7 @@ DECODE = "16x4096x4096:bf16:nt"
 
 def test_status_tells_of_a_campaign_from_its_database(run, tuned):
     done = run("status", tuned / "out/measurements.db")
-    assert done.out.splitlines()[0].startswith("2 problems, 750 measurements; last measured 2026-11-21")
+    assert done.out.splitlines()[0].startswith("2 problems, 750 measurements; replayed from recordings of 2026-11-21")
     (line,) = [line for line in done.out.splitlines() if f"H200/{DECODE}" in line]
     table = read_table(tuned / "out/table.json")
     (row,) = [row for row in table.rows if row.problem.name == DECODE]

@@ -43,7 +43,7 @@ def test_show_reads_a_database(run, tuned, recorded_configs, row_of):
     assert (best["best_ns"], best["best_config"]) == (choice.time_ns, dict(choice.config))
     assert tasks[f"H200/aten/{DECODE}"]["best_config"] == {}
     text = run("show", tuned / "out/measurements.db").out
-    assert text.startswith(f"4 tasks, {recorded_configs(DECODE) + 400 + 2} measurements\n")
+    assert text.startswith(f"2 tasks, 2 baselines, {recorded_configs(DECODE) + 400 + 2} measurements\n")
     (line,) = [line for line in text.splitlines() if line.startswith(f"H200/triton_mm/{DECODE} ")]
     assert line.split()[1:4] == ["replayed", str(recorded_configs(DECODE)), f"{choice.time_ns / 1e3:.1f}"]
 
@@ -81,7 +81,7 @@ def test_a_narrow_terminal_gets_the_config_below_its_row(run, tuned, monkeypatch
         ("table.json", "tuned 20"),
         ("inductor/inductor_table.json", "2 rows for torch.compile, objective latency"),
         ("inductor/lookup_table.json", "2 rows for stock Inductor"),
-        ("measurements.db", "4 tasks"),
+        ("measurements.db", "2 tasks, 2 baselines"),
         ("run.json", "gemmtune tune --problem"),
     ],
 )

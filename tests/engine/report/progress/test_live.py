@@ -72,6 +72,19 @@ def test_small_screen_shows_the_problems_measured_last(state):
     assert len(text.splitlines()) <= 20
     assert "100x64x64:bf16:nt" in text
     assert "\n1x64x64:bf16:nt " not in text
+    named = sum(line.split()[:1] != [] and "x64x64:" in line for line in text.splitlines())
+    assert f"{102 - named} more" in text
+
+
+def test_view_says_that_the_table_is_written_as_soon_as_searching_is_over(state):
+    out = io.StringIO()
+    view = LiveView(state, Console(file=out, force_terminal=True, width=100, height=40, color_system=None))
+    with view.live:
+        view.on_load(None, None)
+        assert "writing" not in out.getvalue()
+        for follower in (state, view):
+            follower.on_save()
+        assert "0/128 evaluations, 0.0/s, writing table and report" in out.getvalue()
 
 
 def test_view_is_drawn_at_most_four_times_per_second(state, clock):

@@ -64,7 +64,8 @@ def test_problem_text_has_the_best_and_its_lead_over_the_baseline(state):
     assert state.problem_text(Problem(1, 1, 1)) == "1x1x1:bf16:nt"
     assert list(state.problems) == [Problem(1, 1, 1), PROBLEM]  # the problem measured last comes last
     of = state.problems[PROBLEM]
-    assert (of.done, of.total, of.tasks) == (4, 65, 2)
+    assert (of.done, of.total, of.tasks) == (3, 64, 2)  # the baseline is in no total
+    assert (state.done, state.total, state.tasks) == (3, 128, 2)
 
 
 def test_a_stop_at_any_line_makes_no_new_evaluation_a_known_one(state):
@@ -116,8 +117,8 @@ def test_known_measurements_are_done_and_do_not_count_for_the_rate(state, clock)
 def test_search_that_ends_takes_its_unspent_evaluations_off_the_total(state):
     measure(state, 24)
     state.on_search_end(Search(TASK, 64), "budget spent")
-    assert (state.done, state.total, state.ended) == (24, 1 + 24 + 64, 1)
-    assert state.problems[PROBLEM].total == 25
+    assert (state.done, state.total, state.ended) == (24, 24 + 64, 1)
+    assert state.problems[PROBLEM].total == 24
 
 
 def test_failures_are_counted_by_reason(state):
@@ -146,9 +147,10 @@ def test_summary_has_counts_failures_and_busy_shares(state, clock):
     measure(state, 30, known=True)
     measure(state, 20)
     measure(state, 1, status=Status.RUN_FAILED)
-    state.on_search_end(Search(ATEN, 1), "budget spent")
+    for search in (Search(ATEN, 1), Search(TASK, 64)):
+        state.on_search_end(search, "budget spent")
     assert state.summary == (
-        "21 evaluations in 1 min 40 s; 0.2/s; 30 known; 1 of 3 tasks done; failed: 1 run_failed; host/gpu0 100% busy"
+        "21 evaluations in 1 min 40 s; 0.2/s; 30 known; 1 of 2 tasks done; failed: 1 run_failed; host/gpu0 100% busy"
     )
 
 
@@ -163,14 +165,14 @@ def test_second_round_of_searches_adds_work_and_keeps_counts(state, clock):
     measure(state, number=64)
     for search in [Search(ATEN, 1), Search(TASK, 64), Search(replace(TASK, problem=Problem(1, 1, 1)), 64)]:
         state.on_search_end(search, "budget spent")
-    assert (state.total, state.done, state.ended) == (64, 64, 3)
+    assert (state.total, state.done, state.ended) == (64, 64, 2)
     clock.at += 10
     more = Search(TASK, 20)
     state.on_begin([more])
     measure(state, number=16, known=True)
     clock.at += 10
     measure(state, number=2)
-    assert (state.total, state.done, state.tasks, state.seconds) == (84, 82, 4, 20.0)
+    assert (state.total, state.done, state.tasks, state.seconds) == (84, 82, 3, 20.0)
     assert state.left_text == "about 1 s left"
     state.on_search_end(more, "budget spent")
-    assert (state.total, state.ended) == (82, 4)
+    assert (state.total, state.ended) == (82, 3)
